@@ -9,31 +9,31 @@ use tonic::service::Interceptor;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 
-/// How long a connection may take.
+/// Time limit for establishing a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(3);
 
-/// Where the server is, and what it wants to see.
+/// Address of a server and the credentials for it.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ConnectArgs {
-    /// Where the server serves gRPC
+    /// Connect to the gRPC listener at this address
     #[arg(long, env = "THROTTLEKIT_TARGET", default_value = "127.0.0.1:50051", value_name = "HOST:PORT")]
     pub(crate) target: String,
-    /// What the server asks callers for
+    /// Send this secret with every request
     #[arg(long, env = "THROTTLEKIT_SECRET", hide_env_values = true, value_name = "SECRET")]
     secret: Option<String>,
-    /// Speak TLS, and trust the authorities of this file
+    /// Use TLS, and trust the CA certificates in this file
     #[arg(long, env = "THROTTLEKIT_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Show this certificate
+    /// Present this client certificate
     #[arg(long, env = "THROTTLEKIT_CERT", requires = "key", requires = "ca", value_name = "FILE")]
     cert: Option<PathBuf>,
-    /// Its key
+    /// Use this private key for the client certificate
     #[arg(long, env = "THROTTLEKIT_KEY", requires = "cert", value_name = "FILE")]
     key: Option<PathBuf>,
 }
 
 impl ConnectArgs {
-    /// The server, not yet connected to.
+    /// Creates the endpoint without connecting.
     pub(crate) fn endpoint(&self) -> Result<Endpoint> {
         ensure!(
             !self.target.contains("://"),
@@ -54,7 +54,7 @@ impl ConnectArgs {
         endpoint.tls_config(tls).context("TLS")
     }
 
-    /// Connects.
+    /// Connects to the server.
     pub(crate) async fn connect(&self) -> Result<Channel> {
         self.endpoint()?.connect().await.map_err(|error| {
             let error = anyhow::Error::new(error);
@@ -69,7 +69,7 @@ impl ConnectArgs {
         })
     }
 
-    /// A refusal in words, with what to do about it.
+    /// Converts a gRPC error to a message with the cause and the next step.
     pub(crate) fn refused(&self, status: &Status) -> anyhow::Error {
         let next = match status.code() {
             Code::Unauthenticated | Code::PermissionDenied => ": give what it asks for in THROTTLEKIT_SECRET",
@@ -82,7 +82,7 @@ impl ConnectArgs {
         anyhow::anyhow!("{}: {code:?}: {message}{next}", self.target)
     }
 
-    /// The interceptor that sends the secret with every request.
+    /// Creates the interceptor that sends the secret with every request.
     pub(crate) fn auth(&self) -> Result<AuthInterceptor> {
         let bearer = self.secret.as_ref().map(|secret| format!("Bearer {secret}").parse());
         let bearer = bearer.transpose().context("the secret has characters that no header holds")?;
@@ -90,7 +90,7 @@ impl ConnectArgs {
     }
 }
 
-/// Sends a secret with every request, if there is one.
+/// An interceptor that sends a secret with every request, if there is one.
 #[derive(Clone)]
 pub(crate) struct AuthInterceptor {
     bearer: Option<MetadataValue<Ascii>>,

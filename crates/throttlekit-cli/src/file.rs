@@ -1,4 +1,4 @@
-//! Files that commands are given.
+//! Files that are passed to commands.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use throttlekit_server::access;
 use throttlekit_server::policy::{self, Finding, PolicyError, PolicyFile};
 
-/// What a file holds, or which file is in the way and what to do about it.
+/// Reads a file. The error names the file, the cause and the fix.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| {
         let next = match error.kind() {
@@ -20,7 +20,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     })
 }
 
-/// Refuses what a server could not read again and again: a pipe would be waited for, and a device never ends.
+/// Rejects files that a server cannot read repeatedly: a pipe blocks the reader, and a device has no end.
 pub(crate) fn check_regular(path: &Path) -> Result<()> {
     if std::fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir()) {
         bail!("{}: not a regular file: the server reads it again and again", path.display());
@@ -28,12 +28,12 @@ pub(crate) fn check_regular(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A policy file and what is odd about it; or all that is wrong with it, on standard error.
+/// Loads a policy file and its warnings. Prints every error to standard error if the file is invalid.
 pub(crate) fn policies(path: &Path) -> Result<(PolicyFile, Vec<Finding>)> {
     judged(path, policy::load)
 }
 
-/// Whether every secret that a policy file refers to can be read here; or all that cannot, on standard error.
+/// Checks that every secret that a policy file refers to can be read here. Prints those that cannot to standard error.
 pub(crate) fn secrets(path: &Path) -> Result<()> {
     judged(path, access::judge_secrets)
 }

@@ -10,15 +10,15 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::connect::ConnectArgs;
 
-/// How long an answer may take.
+/// Time limit for a response.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// Whom to ask.
+/// Options of `throttlekit health`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     connection: ConnectArgs,
-    /// Ask whether its store answers too; without it, whether the server does
+    /// Check that the store responds too; without this flag, only the server is checked
     #[arg(long)]
     ready: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Whether the server says that it can decide.
+/// Checks whether the server reports that it is serving.
 async fn serves(connection: &ConnectArgs) -> Result<bool> {
     let mut health = HealthClient::with_interceptor(connection.connect().await?, connection.auth()?);
     let answer = timeout(ANSWER_MAX, health.check(HealthCheckRequest::default())).await;

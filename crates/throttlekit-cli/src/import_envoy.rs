@@ -6,10 +6,10 @@ use throttlekit_server::policy;
 
 use crate::file;
 
-/// What to import.
+/// Options of `throttlekit import-envoy`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A configuration file of envoyproxy/ratelimit: one domain and its descriptors
+    /// Configuration file of envoyproxy/ratelimit: one domain and its descriptors
     file: PathBuf,
 }
 

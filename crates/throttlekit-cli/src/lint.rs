@@ -6,15 +6,15 @@ use throttlekit_server::policy;
 
 use crate::file;
 
-/// What to check.
+/// Options of `throttlekit lint`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The policy file
     file: PathBuf,
-    /// Say nothing if it is good
+    /// Print nothing if the file is valid
     #[arg(short, long)]
     quiet: bool,
-    /// Read the secrets that `access` refers to, too, as the server would here
+    /// Also read the secrets that `access` refers to, as a server on this machine would
     #[arg(long)]
     secrets: bool,
 }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// What to type first.
+/// Commands to start with, shown after the help.
 const FIRST_STEPS: &str = "\
 First steps:
   throttlekit lint policies.yaml     is the file good, and what does it let pass?
@@ -35,21 +35,21 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve the policies of a file
+    /// Start a server with a policy file
     Serve(Box<serve::Args>),
-    /// Check a policy file, and say in words what it does
+    /// Validate a policy file and explain what it does
     Lint(lint::Args),
-    /// Watch a server in the terminal
+    /// Show a live dashboard of a server in the terminal
     Top(top::Args),
-    /// Load a server, and see how fast it answers
+    /// Run a load test against a server and report its latency
     Bench(bench::Args),
-    /// Ask a server whether it is there, for supervisors and containers
+    /// Check the health of a server, for supervisors and containers
     Health(health::Args),
-    /// Create or upgrade what a PostgreSQL store needs, once
+    /// Create or upgrade the schema of a PostgreSQL store; needed once
     Migrate(migrate::Args),
     /// Print the JSON Schema of policy files, for editors
     Schema,
-    /// Turn a file of envoyproxy/ratelimit into a policy file
+    /// Convert a configuration file of envoyproxy/ratelimit to a policy file
     ImportEnvoy(import_envoy::Args),
 }
 

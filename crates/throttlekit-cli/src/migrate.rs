@@ -2,10 +2,10 @@
 
 use throttlekit_server::StoreUrl;
 
-/// What to prepare.
+/// Options of `throttlekit migrate`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The store: `postgres://…`, as a role that may create a schema
+    /// URL of the store: `postgres://…`, with a role that may create a schema
     #[arg(long, env = "THROTTLEKIT_STORE", hide_env_values = true, value_name = "URL")]
     store: String,
 }
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is in the way. The store's address is not told, since it may hold a password.
+/// Creates the error for a store that failed. Leaves out the store's URL, since it may hold a password.
 pub(crate) fn store_fails(url: &StoreUrl, error: &str) -> anyhow::Error {
     anyhow::anyhow!("--store ({}): {error}: see that it runs and that the address is right", url.kind())
 }

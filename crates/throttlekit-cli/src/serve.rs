@@ -18,99 +18,100 @@ use crate::file;
 use crate::migrate::store_fails;
 use crate::signals::{LAST_LINES_MAX, Signals, Wish};
 
-/// What to serve, and where.
+/// Options of `throttlekit serve`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The policy file (docs/policies.md); it is read again when it changes
+    /// Policy file (docs/policies.md); reloaded when it changes
     policies: PathBuf,
-    /// Where gRPC is served, Envoy's rate limit service too
+    /// Serve gRPC at this address, including Envoy's rate limit service
     #[arg(long, default_value = "127.0.0.1:50051", value_name = "IP:PORT", value_parser = address)]
     listen: SocketAddr,
-    /// Where HTTP and JSON are served; `off` for nowhere
+    /// Serve HTTP and JSON at this address; `off` to disable
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "IP:PORT")]
     http: At,
-    /// Where Prometheus finds /metrics, and probes /healthz and /readyz; `off` for nowhere
+    /// Serve /metrics for Prometheus, and /healthz and /readyz for probes, at this address; `off` to disable
     #[arg(long, default_value = "127.0.0.1:9464", value_name = "IP:PORT")]
     metrics: At,
-    /// How often the policy file is looked at, in milliseconds
+    /// Check the policy file for changes at this interval, in milliseconds
     #[arg(long, default_value_t = 1_000, value_name = "MS")]
     reload_every_ms: u64,
-    /// What this instance is called in the monitor
+    /// Set the name of this instance in the monitor
     #[arg(long, env = "THROTTLEKIT_NODE_ID", default_value = "", value_name = "NAME")]
     node_id: String,
-    /// The region of this instance, for budgets that regions share
+    /// Set the region of this instance, for budgets that regions share
     #[arg(long, env = "THROTTLEKIT_REGION", default_value = "default", value_name = "NAME")]
     region: String,
-    /// How long requests that are under way may take when it stops, in seconds
+    /// Wait at most this long for requests in flight when the server stops, in seconds
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     grace_s: u64,
-    /// How long it goes on serving after SIGTERM while it reports that it is not ready, in seconds; SIGINT skips it
+    /// Keep serving for this long after SIGTERM while reporting not ready, in seconds; SIGINT skips it
     #[arg(long, default_value_t = 5, value_name = "SECONDS")]
     lame_duck_s: u64,
 
-    /// Where counts are kept: `memory`, `redis://…`, `redis+cluster://a,b`, `postgres://…`
+    /// Keep counts in this store: `memory`, `redis://…`, `redis+cluster://a,b`, `postgres://…`
     #[arg(long, env = "THROTTLEKIT_STORE", default_value = "memory", hide_env_values = true)]
     #[arg(value_name = "URL", help_heading = "Store")]
     store: String,
-    /// Create or upgrade what the store needs first, as `throttlekit migrate` does
+    /// Create or upgrade the store's schema first, as `throttlekit migrate` does
     #[arg(long, help_heading = "Store")]
     migrate: bool,
-    /// The longest a call to the store may take, in milliseconds; the store's own default unless given
+    /// Limit each call to the store to this time, in milliseconds; default: the store's own
     #[arg(long, value_name = "MS", help_heading = "Store")]
     store_deadline_ms: Option<u64>,
-    /// Authorities of the store's certificates, in PEM
+    /// Trust these CA certificates for connections to the store, in PEM
     #[arg(long, value_name = "FILE", help_heading = "Store")]
     store_ca: Option<PathBuf>,
 
-    /// How much memory keys may take where counts are kept in this process, in MiB; beyond it keys are estimated
+    /// Limit the memory for keys if counts are kept in this process, in MiB; beyond it keys are estimated
     #[arg(long, env = "THROTTLEKIT_MEMORY_BUDGET_MIB", default_value_t = 128, value_name = "MIB")]
     #[arg(help_heading = "Limits")]
     memory_budget_mib: usize,
-    /// How many leases clients may hold at this instance
+    /// Limit the number of leases that clients hold at this instance
     #[arg(long, default_value_t = 100_000, value_name = "LEASES", help_heading = "Limits")]
     leases_max: u32,
-    /// How many of them one caller may hold
+    /// Limit the number of leases that one caller holds at this instance
     #[arg(long, default_value_t = 10_000, value_name = "LEASES", help_heading = "Limits")]
     leases_per_caller: u32,
-    /// Give out slots at once: no process before this one left clients that may still work in them
+    /// Grant slots immediately: no earlier process left clients that may still be using them
     #[arg(long, help_heading = "Limits")]
     fresh_start: bool,
 
-    /// The certificate, in PEM; with --tls-key
+    /// Use this server certificate, in PEM; requires --tls-key
     #[arg(long, value_name = "FILE", help_heading = "Who can connect")]
     tls_cert: Option<PathBuf>,
-    /// Its key, in PEM
+    /// Use this private key for the server certificate, in PEM
     #[arg(long, value_name = "FILE", help_heading = "Who can connect")]
     tls_key: Option<PathBuf>,
-    /// Authorities of client certificates, in PEM: nobody connects without one
+    /// Require client certificates that these CAs issued, in PEM
     #[arg(long, value_name = "FILE", help_heading = "Who can connect")]
     tls_client_ca: Option<PathBuf>,
-    /// Ask no client certificate where --metrics are served, which is where probes without one find /healthz and /readyz
+    /// Require no client certificate on the --metrics listener, so that probes without one can reach /healthz and
+    /// /readyz
     #[arg(long, requires = "tls_client_ca", help_heading = "Who can connect")]
     metrics_without_client_cert: bool,
-    /// Listen beyond this machine without TLS
+    /// Listen on addresses beyond this machine without TLS
     #[arg(long, help_heading = "Who can connect")]
     allow_plaintext: bool,
-    /// How many proxies stand before the HTTP door
+    /// Set the number of proxies in front of the HTTP API
     #[arg(long, default_value_t = 0, value_name = "COUNT", help_heading = "Who can connect")]
     trusted_hops: u8,
-    /// The header in which a proxy that asks by forward-auth shows its own token
+    /// Read a forward-auth proxy's own token from this header
     #[arg(long, default_value_t = PROXY_TOKEN, value_name = "NAME", value_parser = proxy_header)]
     #[arg(help_heading = "Who can connect")]
     proxy_token_header: HeaderName,
 
-    /// A file with the secret that the monitor demands; else THROTTLEKIT_MONITOR_SECRET, else nobody sees it
+    /// Read the secret of the monitor from this file; else from THROTTLEKIT_MONITOR_SECRET, else nobody may use it
     #[arg(long, value_name = "FILE", help_heading = "What callers see")]
     monitor_secret_file: Option<PathBuf>,
-    /// A file with the secret that reservations demand; else THROTTLEKIT_FLEET_SECRET, else nobody reserves
+    /// Read the secret for reservations from this file; else from THROTTLEKIT_FLEET_SECRET, else nobody may reserve
     #[arg(long, value_name = "FILE", help_heading = "What callers see")]
     fleet_secret_file: Option<PathBuf>,
-    /// Let callers on this machine use the monitor and reserve without a secret, where none is given; behind a proxy on
-    /// this machine, that is everybody
+    /// Let callers on this machine use the monitor and reserve without a secret if none is configured; behind a proxy
+    /// on this machine, that is every caller
     #[arg(long, help_heading = "What callers see")]
     trust_loopback: bool,
-    /// Tell clients what can be asked (grpc.reflection.v1)
+    /// Enable gRPC server reflection (grpc.reflection.v1)
     #[arg(long, help_heading = "What callers see")]
     reflection: bool,
     /// Show keys as hashes in the monitor
@@ -122,7 +123,7 @@ pub(crate) struct Args {
     #[arg(long, env = "THROTTLEKIT_OTLP", value_name = "URL", help_heading = "Traces")]
     otlp: Option<String>,
 
-    /// What is logged: `info`, `debug`, `throttlekit_server=debug,warn` …
+    /// Set the log filter: `info`, `debug`, `throttlekit_server=debug,warn` …
     #[arg(
         long,
         env = "THROTTLEKIT_LOG",
@@ -148,7 +149,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     logs(if args.log_json { LogFormat::Json } else { LogFormat::Text }, &args.log)
         .map_err(anyhow::Error::msg)?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    // Sockets are looked at between any two turns: a caller that sends little is not to wait for sixty of others.
+    // Polls sockets after every task: a caller that sends little must not wait for sixty tasks of others.
     let runtime = runtime.enable_all().event_interval(1).build()?;
     let served = runtime.block_on(serve(args));
     flush_logs(LAST_LINES_MAX);
@@ -156,7 +157,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(args: Args) -> anyhow::Result<()> {
-    // First of all, since a slip in the file is the commonest. The server reads it again, so it cannot be a pipe.
+    // First, since mistakes in the file are the most common. The server reads it again, so it cannot be a pipe.
     file::check_regular(&args.policies)?;
     file::policies(&args.policies)?;
     let files = TlsFiles { cert: args.tls_cert, key: args.tls_key, client_ca: args.tls_client_ca };
@@ -235,7 +236,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Looks at the files at each SIGHUP, until a signal asks to stop. Files that hang hold up no signal.
+/// Checks the files at each SIGHUP, until a signal requests a stop. Files that hang do not delay signals.
 async fn until_stopped(server: &Server, signals: &mut Signals) -> Wish {
     let mut looking: Option<JoinHandle<()>> = None;
     loop {
@@ -256,7 +257,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "write an IP address and a port, such as 127.0.0.1:50051".into())
 }
 
-/// Where a door is that need not be open.
+/// Address of a listener that can be disabled.
 #[derive(Clone, Copy, Debug)]
 struct At(Option<SocketAddr>);
 
@@ -271,7 +272,7 @@ impl FromStr for At {
     }
 }
 
-/// Its clients' own credentials come in others.
+/// Parses the name of the proxy token header. Rejects headers that carry the clients' own credentials.
 fn proxy_header(text: &str) -> Result<HeaderName, String> {
     let name: HeaderName = text.parse().map_err(|_| "this is no name that a header can have")?;
     if [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(&name) {
@@ -280,7 +281,7 @@ fn proxy_header(text: &str) -> Result<HeaderName, String> {
     Ok(name)
 }
 
-/// From a file or the environment, never from the command line, which others can read.
+/// Reads a secret from a file or the environment, never from the command line, which others can read.
 fn secret(file: Option<&Path>, variable: &str) -> anyhow::Result<Option<Secret>> {
     let found = match file {
         Some(path) => Secret::in_file(path).map(Some),

@@ -1,26 +1,26 @@
-//! Signals that a server heeds.
+//! Signals that a server handles.
 
 use std::time::Duration;
 
 use throttlekit_server::telemetry::flush_logs;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How long the last lines of the log may take.
+/// Time limit for writing the last lines of the log.
 pub(crate) const LAST_LINES_MAX: Duration = Duration::from_millis(500);
 
-/// Signals from now on: one that comes before it is waited for is heard, too.
+/// Signal handlers. A signal that arrives before it is awaited is not lost.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
 }
 
-/// What a signal asks for.
+/// Action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// SIGHUP: look at the files now.
+    /// SIGHUP: check the files now.
     Look,
-    /// SIGTERM, from a supervisor: stop, and give balancers the time to notice.
+    /// SIGTERM, from a supervisor: stop, and give load balancers time to notice.
     Stop,
     /// SIGINT, from a terminal: stop now.
     StopNow,
@@ -44,7 +44,8 @@ impl Signals {
         }
     }
 
-    /// Ends the process at the next SIGTERM or SIGINT, wherever it stands. What it holds comes back when its leases end.
+    /// Exits the process at the next SIGTERM or SIGINT, whatever its state. What it holds is released when its leases
+    /// expire.
     pub(crate) async fn end_at_next(mut self) {
         let code = loop {
             match self.next().await {

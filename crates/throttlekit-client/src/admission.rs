@@ -1,8 +1,8 @@
-//! Asks on every axis, and what they come back with.
+//! Requests for admission on every axis, and their responses.
 
 use crate::{Cost, RemoteAnswer, RemotePermit};
 
-/// Work that wants in: by whom, at what cost, of what worth.
+/// A request to admit work: its keys, cost and value.
 ///
 /// ```
 /// use throttlekit_client::Work;
@@ -12,52 +12,52 @@ use crate::{Cost, RemoteAnswer, RemotePermit};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work<'a> {
-    /// Who asks.
+    /// The key of the caller.
     pub key: &'a str,
     /// Further keys, for policies that limit by several.
     pub others: &'a [&'a str],
-    /// Its estimated cost.
+    /// Estimated cost.
     pub cost: Cost,
-    /// What it is worth, for policies that price.
+    /// Value of the work, for policies with prices.
     pub value: u64,
-    /// How long it is expected to hold its slot, in milliseconds; 0 if unknown.
+    /// Expected time that the work holds its slot, in milliseconds; 0 if unknown.
     pub hold_ms: u64,
 }
 
 impl<'a> Work<'a> {
-    /// Work of cost 1 and worth 1.
+    /// Creates a request of cost 1 and value 1.
     pub fn by(key: &'a str) -> Self {
         Self { key, others: &[], cost: 1, value: 1, hold_ms: 0 }
     }
 
-    /// The same, limited by these keys too.
+    /// Adds keys that are limited too.
     pub fn and(self, others: &'a [&'a str]) -> Self {
         Self { others, ..self }
     }
 
-    /// The same at this estimated cost.
+    /// Sets the estimated cost.
     pub fn cost(self, cost: Cost) -> Self {
         Self { cost, ..self }
     }
 
-    /// The same, worth this.
+    /// Sets the value.
     pub fn value(self, value: u64) -> Self {
         Self { value, ..self }
     }
 
-    /// The same, expected to take so many milliseconds.
+    /// Sets the expected duration in milliseconds.
     pub fn hold_ms(self, hold_ms: u64) -> Self {
         Self { hold_ms, ..self }
     }
 }
 
-/// The answer to [`Work`].
+/// The response to [`Work`].
 #[derive(Debug)]
 pub struct RemoteAdmission {
-    /// The answer.
+    /// The decision.
     pub answer: RemoteAnswer,
     /// Denied by a price, not by a limit.
     pub policy_denied: bool,
-    /// If allowed, what is held until the work ends.
+    /// The permit to hold until the work ends, if allowed.
     pub permit: Option<RemotePermit>,
 }

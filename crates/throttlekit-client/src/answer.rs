@@ -1,20 +1,20 @@
-//! What an ask comes back with.
+//! The response to a request.
 
 use throttlekit::{Axis, Decision, Guarantee};
 
 use crate::ClientError;
 
-/// The answer to one ask, and what it is worth.
+/// A decision and its guarantee.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteAnswer {
-    /// The answer. Its instants are of the server's clock, in whole milliseconds, rounded up.
+    /// The decision. Its instants are of the server's clock, in whole milliseconds, rounded up.
     pub decision: Decision,
-    /// What it is worth, as the server says; or as whoever stood in for it does.
+    /// The guarantee, as reported by the server or by the fallback.
     pub guarantee: Guarantee,
-    /// The axis that denied, where the server says.
+    /// The axis that denied, if the server reports it.
     pub binding_axis: Option<Axis>,
-    /// Allowed, though a policy that is only being tried would have denied.
+    /// Allowed, though a policy in shadow mode would have denied.
     pub shadow_denied: bool,
-    /// Why the server did not answer, where something stood in for it.
+    /// Reason why the server did not respond, if the fallback decided.
     pub outage: Option<ClientError>,
 }

@@ -1,4 +1,4 @@
-//! What can be chosen about the way to a server.
+//! The builder of a client.
 
 use std::error::Error;
 use std::fmt;
@@ -13,14 +13,14 @@ use crate::Client;
 use crate::client::Server;
 use crate::token::Token;
 
-/// A call within a data centre takes a millisecond; a quarter of a second is what a request can wait for its limits.
+/// A call within a data center takes a millisecond; a quarter of a second is what a request can wait for its limits.
 const DEADLINE: Duration = Duration::from_millis(250);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const LEASE_FOR: Duration = Duration::from_secs(2);
 const CONNECTIONS_MAX: usize = 64;
 
-/// Describes a [`Client`].
+/// Configures a [`Client`].
 pub struct ClientBuilder {
     uris: Vec<String>,
     connections: usize,
@@ -38,7 +38,7 @@ enum Secret {
     Env(String),
 }
 
-/// Why a client cannot be built.
+/// Reason why a client cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildError(String);
 
@@ -64,59 +64,60 @@ impl ClientBuilder {
         }
     }
 
-    /// Another server that shares its store with the first. One is used at a time, chosen at random; when it does not
-    /// answer, the next. What a server holds for this client is renewed and released where it is held.
+    /// Adds a server that shares its store with the first. One is used at a time, chosen at random; if it does not
+    /// respond, the next. Leases are renewed and released at the server that granted them.
     pub fn endpoint(mut self, uri: impl Into<String>) -> Self {
         self.uris.push(uri.into());
         self
     }
 
-    /// How many connections to each server, in turns. Unless chosen, one.
+    /// Sets the number of connections to each server, used in turn. Default: 1.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.clamp(1, CONNECTIONS_MAX);
         self
     }
 
-    /// How long a call may take, connecting included. Unless chosen, 250 ms.
+    /// Sets the timeout of a call, connecting included. Default: 250 ms.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.line.deadline = deadline;
         self
     }
 
-    /// How long connecting may take; it goes on after a call has given up. Unless chosen, a second.
+    /// Sets the timeout for connecting, which continues after a call has timed out. Default: 1 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// How many calls may be under way at each server; one more is refused at once. Unless chosen, 10,000.
+    /// Sets the maximum number of concurrent calls to each server; further calls are rejected immediately. Default:
+    /// 10,000.
     pub fn in_flight_max(mut self, calls: usize) -> Self {
         self.line.in_flight_max = calls;
         self
     }
 
-    /// After how many outages in a row calls are refused at once, and how often the server is then tried. Unless chosen,
-    /// five, and about ten times a second.
+    /// Sets the number of consecutive outages that open the circuit breaker (default: 5) and the interval of probes
+    /// while it is open (default: about 100 ms). An open circuit breaker rejects calls immediately.
     pub fn breaker(mut self, opens_after: u32, probe_every: Duration) -> Self {
         (self.line.opens_after, self.line.probe_every) = (opens_after, probe_every);
         self
     }
 
-    /// Trusts servers whose certificate leads to one of these, in PEM. Needed for `https`.
+    /// Trusts servers whose certificate chains to one of these, in PEM. Required for `https`.
     pub fn trust(mut self, ca_pem: impl AsRef<[u8]>) -> Self {
         let tls = self.tls.take().unwrap_or_default();
         self.tls = Some(tls.ca_certificate(Certificate::from_pem(ca_pem)));
         self
     }
 
-    /// Shows this certificate to the server, in PEM.
+    /// Presents this certificate to the server, in PEM.
     pub fn identity(mut self, certificate_pem: impl AsRef<[u8]>, key_pem: impl AsRef<[u8]>) -> Self {
         let tls = self.tls.take().unwrap_or_default();
         self.tls = Some(tls.identity(Identity::from_pem(certificate_pem, key_pem)));
         self
     }
 
-    /// The name that the server's certificate must have, where it is not the one in the address.
+    /// Sets the expected name in the server's certificate. Default: the host of the address.
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         let tls = self.tls.take().unwrap_or_default();
         self.tls = Some(tls.domain_name(name));
@@ -129,33 +130,33 @@ impl ClientBuilder {
         self
     }
 
-    /// Sends the bearer token in this file. When the server refuses it, the file is read again.
+    /// Sends the bearer token in this file. If the server rejects it, the file is read again.
     pub fn token_file(mut self, path: impl AsRef<Path>) -> Self {
         self.token = Some(Secret::File(path.as_ref().to_owned()));
         self
     }
 
-    /// Sends the bearer token in this variable of the environment.
+    /// Sends the bearer token in this environment variable.
     pub fn token_env(mut self, name: impl Into<String>) -> Self {
         self.token = Some(Secret::Env(name.into()));
         self
     }
 
-    /// How long a server that does not say holds a slot without a heartbeat, as its policies' `lease_for` has it.
-    /// Permits fence themselves by it. Unless chosen, two seconds.
+    /// Sets how long a server that does not report it holds a slot without a heartbeat, as configured in its policies'
+    /// `lease_for`. Permits fence themselves after this time. Default: 2 s.
     pub fn lease_for(mut self, lease_for: Duration) -> Self {
         self.lease_for = lease_for;
         self
     }
 
-    /// Runs connections, calls and all background work of the client on a runtime of yours, which has to be driven for as
-    /// long as the client is used. Default: a driver thread of the process.
+    /// Runs connections, calls and all background work of the client on your runtime, which must be driven for as long
+    /// as the client is used. Default: a driver thread of the process.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.background = self.background.on(runtime);
         self
     }
 
-    /// The client. It connects with the first call.
+    /// Builds the client. It connects with the first call.
     pub fn build(self) -> Result<Client, BuildError> {
         let token = self.token.as_ref().map(Secret::read).transpose().map_err(BuildError)?;
         let servers = self.uris.iter().map(|uri| self.server(uri)).collect::<Result<Vec<_>, _>>()?;
@@ -178,7 +179,7 @@ impl ClientBuilder {
             (Some("https"), None) => {
                 return Err(BuildError(format!("{uri}: name whom to trust with `trust(ca_pem)`")));
             }
-            // Half-given TLS must not become none.
+            // Incomplete TLS settings must not disable TLS.
             (_, Some(_)) => return Err(BuildError(format!("{uri}: TLS is set up, so write `https://`"))),
             (_, None) => {}
         }

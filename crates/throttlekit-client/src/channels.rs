@@ -1,4 +1,4 @@
-//! The connections to one server, replaced when they fall silent.
+//! The connections to one server, replaced when they become silent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -7,12 +7,12 @@ use throttlekit::internals::{Mutex, MutexGuard};
 use throttlekit::store::Background;
 use tonic::transport::{Channel, Endpoint};
 
-/// Connections that calls take in turns.
+/// Connections that calls use in turn.
 ///
-/// A peer that vanished without a word leaves a connection that accepts requests and answers none, until keep-alive
-/// notices after half a minute. So a call that gets no answer replaces its connection, unless that has answered
-/// another call meanwhile, or none at all: then it may still be connecting, which can take longer than a call. And a
-/// probe goes over a new connection, which all calls use once it has answered.
+/// A peer that vanished leaves a connection that accepts requests and returns no responses, until keep-alive notices
+/// after half a minute. So a call without a response replaces its connection, unless that has returned a response to
+/// another call in the meantime, or to none at all: then it may still be connecting, which can take longer than a call.
+/// And a probe uses a new connection, which all calls use once it has returned a response.
 pub(crate) struct Channels {
     endpoint: Endpoint,
     background: Background,
@@ -23,11 +23,11 @@ pub(crate) struct Channels {
 #[derive(Clone)]
 struct Kept {
     channel: Channel,
-    /// Calls that it has answered.
+    /// Number of its responses.
     answers: Arc<AtomicU64>,
 }
 
-/// A connection while one call uses it. Dropped before [`answered`](Self::answered), the call got no answer.
+/// A connection while one call uses it. Dropped before [`answered`](Self::answered), the call got no response.
 pub(crate) struct InUse {
     channels: Arc<Channels>,
     index: usize,
@@ -43,7 +43,7 @@ impl Channels {
         channels
     }
 
-    /// The next connection.
+    /// Returns the next connection.
     pub(crate) fn take(self: &Arc<Self>) -> InUse {
         let index = self.turn.fetch_add(1, Relaxed) % self.kept.len();
         let kept = self.lock(index).clone();
@@ -51,13 +51,13 @@ impl Channels {
         InUse { channels: self.clone(), index, kept, answers_before, answered: false }
     }
 
-    /// A new connection, made with the first call over it. Its tasks run on the runtime of the client.
+    /// Creates a connection, opened with the first call. Its tasks run on the client's runtime.
     pub(crate) fn connect(&self) -> Channel {
         self.background.enter(|| self.endpoint.connect_lazy())
     }
 
-    /// Uses this connection, which has answered, in place of the first, and new ones in place of the others. Calls in
-    /// flight keep the connection that they have.
+    /// Replaces the first connection by this one, which has returned a response, and the others by new ones. Calls in
+    /// flight keep their connection.
     pub(crate) fn replace_all(&self, first: Channel) {
         for index in 1..self.kept.len() {
             *self.lock(index) = Kept::of(self.connect());
@@ -81,7 +81,7 @@ impl InUse {
         self.kept.channel.clone()
     }
 
-    /// Any word of the server's is an answer.
+    /// Records a response of any kind.
     pub(crate) fn answered(mut self) {
         self.answered = true;
         self.kept.answers.fetch_add(1, Relaxed);

@@ -1,4 +1,4 @@
-//! The way to a server.
+//! The client of a server.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::renewer::Renewer;
 use crate::token::Token;
 use crate::{ClientBuilder, ClientError, FleetBuilder, LimiterBuilder, RemoteLimiter};
 
-/// The way to one server, or to several that share a store. Cheap to clone.
+/// A client of one server, or of several that share a store. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
@@ -25,18 +25,18 @@ pub struct Client {
 
 pub(crate) struct Inner {
     servers: Vec<Arc<Server>>,
-    /// Where to begin, so that a fleet of clients spreads over several servers.
+    /// Index of the first server to try, so that many clients spread over several servers.
     first: usize,
     token: Option<Token>,
     pub(crate) renewer: Renewer,
     pub(crate) lease_for: Duration,
-    /// Tells this client apart from others, for people to read.
+    /// Identifies this client to people.
     pub(crate) name: String,
-    /// Where connections are driven, permits renewed and released.
+    /// The runtime on which connections are driven, permits renewed and released.
     pub(crate) background: Background,
 }
 
-/// One server: its connections, and the one line that all calls to it take.
+/// One server: its connections and the circuit breaker that all calls to it share.
 pub(crate) struct Server {
     channels: Arc<Channels>,
     line: Line,
@@ -57,11 +57,11 @@ impl Server {
     }
 }
 
-/// Asks over a new connection whether the server answers: those that calls use may have fallen silent.
+/// Probes the server over a new connection: those that calls use may have become silent.
 async fn probe(channels: Arc<Channels>) -> Result<(), StoreError> {
     let channel = channels.connect();
     let asked = RateLimiterClient::new(channel.clone()).heartbeat(HeartbeatRequest::default()).await;
-    // Any word of the server's is an answer, a refusal too.
+    // Any response of the server counts, a rejection too.
     if let Some(lost) = asked.err().as_ref().and_then(lost) {
         return Err(lost);
     }
@@ -70,7 +70,7 @@ async fn probe(channels: Arc<Channels>) -> Result<(), StoreError> {
 }
 
 impl Client {
-    /// Describes a client of the server at this address: `http://host:port`, or `https://host:port` with
+    /// Creates a builder for a client of the server at this address: `http://host:port`, or `https://host:port` with
     /// [`trust`](ClientBuilder::trust).
     pub fn builder(uri: impl Into<String>) -> ClientBuilder {
         ClientBuilder::new(uri.into())
@@ -89,18 +89,19 @@ impl Client {
         Self { inner: Arc::new(Inner { servers, first, token, renewer, lease_for, name, background }) }
     }
 
-    /// One policy of the server's, which refuses while the server does not answer.
+    /// Returns a limiter for one policy of the server. It fails closed while the server is unreachable.
     pub fn limiter(&self, policy: &str) -> RemoteLimiter {
         RemoteLimiter::closed(self.clone(), policy)
     }
 
-    /// Describes the same where something else is to be answered meanwhile.
+    /// Creates a builder for the same with another fallback.
     pub fn limiter_builder(&self, policy: &str) -> LimiterBuilder {
         LimiterBuilder::new(self.clone(), policy)
     }
 
-    /// Describes a limiter that reserves units of a policy and spends them in this process. The limit is to be that of
-    /// the policy: the server decides how much it lends and for how long, the limit words the answers.
+    /// Creates a builder for a limiter that leases units of a policy and spends them in this process. The limit must be
+    /// that of the policy: the server determines how much it lends and for how long, the limit is used to compute
+    /// responses.
     pub fn fleet<L: TryInto<Limit>>(&self, policy: &str, limit: L) -> FleetBuilder
     where
         LimitError: From<L::Error>,
@@ -108,13 +109,13 @@ impl Client {
         FleetBuilder::new(self, policy, limit.try_into().map_err(LimitError::from))
     }
 
-    /// How calls have gone, over all servers.
+    /// Returns the call statistics, over all servers.
     pub fn stats(&self) -> LineStats {
         let each = self.inner.servers.iter().map(|server| server.line.stats());
         each.fold(LineStats::default(), LineStats::plus)
     }
 
-    /// The server to ask now: the first that is not known to be away, or else the first.
+    /// Returns the server to use: the first whose circuit breaker is closed, or else the first.
     pub(crate) fn server(&self) -> Arc<Server> {
         let servers = &self.inner.servers;
         let order = || servers.iter().cycle().skip(self.inner.first).take(servers.len());
@@ -123,7 +124,7 @@ impl Client {
             .clone()
     }
 
-    /// Makes one call to whichever server is there.
+    /// Makes one call to the server in use.
     pub(crate) async fn ask<Q, A, F>(
         &self,
         message: Q,
@@ -158,7 +159,8 @@ impl Client {
             if let Some(lost) = answer.as_ref().err().and_then(lost) {
                 return Err(lost);
             }
-            // A server that says no, or that its store is away, is there: the breaker stays closed.
+            // A server that rejects, or reports that its store is unavailable, is reachable: the circuit breaker stays
+            // closed.
             in_use.answered();
             Ok(answer.map_err(ClientError::from))
         };

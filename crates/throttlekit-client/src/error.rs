@@ -1,4 +1,4 @@
-//! Why nothing was decided.
+//! Errors of a client.
 
 use std::error::Error;
 use std::fmt;
@@ -8,25 +8,25 @@ use throttlekit::store::StoreError;
 use throttlekit_proto::{CAUSE, STORE_OUTAGE};
 use tonic::{Code, Status};
 
-/// Nothing was decided, and why. A denial never comes this way.
+/// Reason why nothing was decided. A denial is never an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientError {
-    /// The server cannot be reached, did not answer in time, or its own store is away. Time may heal it.
+    /// The server is unreachable, did not respond in time, or its own store is unavailable. May resolve with time.
     Outage(StoreError),
-    /// The server's store is away, and the policy refuses meanwhile. No [`OnOutage`](crate::OnOutage) of a client overrules
-    /// that.
+    /// The server's store is unavailable, and the policy fails closed. No [`OnOutage`](crate::OnOutage) of a client
+    /// overrides that.
     Closed(Arc<str>),
-    /// The server runs no policy of this name.
+    /// The server has no policy with this name.
     UnknownPolicy(Arc<str>),
-    /// The policy does not do this.
+    /// The policy does not support this request.
     Unsupported(Arc<str>),
-    /// The request makes no sense.
+    /// The request is invalid.
     Invalid(Arc<str>),
-    /// The server does not know who asks, or does not let them.
+    /// The caller is not authenticated, or not authorized.
     Forbidden(Arc<str>),
-    /// As much as is allowed at a time is under way.
+    /// The maximum number of concurrent calls is reached.
     Busy(Arc<str>),
-    /// The server failed, for people to look at.
+    /// The server failed with an internal error.
     Failed(Arc<str>),
 }
 
@@ -35,13 +35,13 @@ impl ClientError {
         Self::Invalid(why.to_string().into())
     }
 
-    /// Whether time may heal it, so that [`OnOutage`](crate::OnOutage) answers instead.
+    /// Returns whether the error may resolve with time, so that [`OnOutage`](crate::OnOutage) applies.
     pub fn is_outage(&self) -> bool {
         matches!(self, Self::Outage(_))
     }
 }
 
-/// What stands in a status that the network made, not the server.
+/// Returns the error in a status that the transport created, not the server.
 pub(crate) fn lost(status: &Status) -> Option<StoreError> {
     let source = status.source()?;
     let mut causes = vec![status.message().to_owned()];
@@ -74,7 +74,7 @@ impl From<Status> for ClientError {
     }
 }
 
-/// As the library has it: what is no outage is set up wrongly.
+/// Converts to the library's error: anything but an outage is a misconfiguration.
 impl From<ClientError> for StoreError {
     fn from(error: ClientError) -> Self {
         match error {

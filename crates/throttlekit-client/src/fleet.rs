@@ -1,4 +1,4 @@
-//! Units that a server lends, spent in this process.
+//! Units leased from a server and spent in this process.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use throttlekit::{Ask, BootClock, Decision, LeaseClock, Limit, LimitError, OnOut
 
 use crate::{Batch, Client, ClientError, LimiterBuilder, RemoteAnswer, RemoteLimiter, RemoteStore};
 
-/// For how long a server lends units of a smooth rate.
+/// Time for which a server lends units of a smooth rate.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// A key of a [`FleetLimiter`], found once and kept. See [`HeldKey`].
+/// A key of a [`FleetLimiter`], looked up once and kept. See [`HeldKey`].
 pub type FleetKey<C = BootClock> = HeldKey<RemoteStore, C>;
 
-/// Describes a [`FleetLimiter`].
+/// Configures a [`FleetLimiter`].
 #[derive(Debug)]
 pub struct FleetBuilder<C = BootClock> {
     strict: LimiterBuilder,
@@ -33,7 +33,7 @@ impl FleetBuilder {
     }
 }
 
-/// A limit that is none, for the builder to say so.
+/// An invalid limit, for the builder to report.
 struct Unfit(LimitError);
 
 impl TryFrom<Unfit> for Limit {
@@ -45,19 +45,19 @@ impl TryFrom<Unfit> for Limit {
 }
 
 impl<C: LeaseClock> FleetBuilder<C> {
-    /// How many units are reserved at once. Unless chosen, learned for each key.
+    /// Sets the number of units per reservation. Default: learned for each key.
     pub fn batch(self, batch: Batch) -> Self {
         self.tune(|tier| tier.batch(batch))
     }
 
-    /// What to answer while the server does not, and nothing is held. Unless chosen, refusals.
+    /// Sets the fallback while the server is unreachable and no units are held. Default: fail closed.
     pub fn on_outage(self, choice: OnOutage) -> Self {
         let Self { strict, tier } = self;
         Self { strict: strict.on_outage(choice), tier: tier.on_outage(choice) }
     }
 
-    /// Everything else that can be chosen about two tiers: when the server is asked, clock margins, refills, returns.
-    /// What one reservation gets of what is left, the server's policy says.
+    /// Sets all other options of the leased limiter: when the server is called, clock margins, refills, returns. The
+    /// server's policy determines how much of the remaining units one reservation gets.
     pub fn tune<D: LeaseClock>(
         self,
         with: impl FnOnce(TierBuilder<RemoteStore, C>) -> TierBuilder<RemoteStore, D>,
@@ -65,7 +65,7 @@ impl<C: LeaseClock> FleetBuilder<C> {
         FleetBuilder { strict: self.strict, tier: with(self.tier) }
     }
 
-    /// The limiter, or why the limit cannot be lent.
+    /// Builds the limiter. Returns an error if the limit cannot be leased.
     pub fn build(self) -> Result<FleetLimiter<C>, LimitError>
     where
         C: 'static,
@@ -74,11 +74,11 @@ impl<C: LeaseClock> FleetBuilder<C> {
     }
 }
 
-/// One policy of a server, answered mostly by this process: units are reserved in batches and spent here, by any number
-/// of threads. Cheap to clone.
+/// One policy of a server, decided mostly in this process: units are leased in batches and spent here, by any number of
+/// threads. Cheap to clone.
 ///
-/// However many processes do so, over a window no more than its limit passes (law `lease-coupled`); over a smooth rate
-/// no more than what it refills in the second for which units are lent (law `lease-rolling`).
+/// However many processes do so, a window admits at most its limit (guarantee `lease-coupled`); a smooth rate admits at
+/// most its limit plus what it refills in the second for which units are lent (guarantee `lease-rolling`).
 #[derive(Clone, Debug)]
 pub struct FleetLimiter<C = BootClock> {
     tier: TwoTier<RemoteStore, C>,
@@ -86,17 +86,17 @@ pub struct FleetLimiter<C = BootClock> {
 }
 
 impl<C: LeaseClock + 'static> FleetLimiter<C> {
-    /// Answers an ask from what this process holds or remembers, or not at all. Never waits.
+    /// Decides a request from units or denials that this process holds; `None` if it cannot. Never waits.
     #[inline]
     pub fn try_check<'a>(&self, ask: impl Into<Ask<'a>>) -> Option<Decision> {
         self.tier.try_check(ask)
     }
 
-    /// Answers one ask. Waits only if the server must be asked.
+    /// Decides one request. Waits only if the server must be called.
     ///
-    /// The server is asked about this ask alone if it costs more than the limit ever holds, which no lease helps; if its
-    /// key is longer than [200 bytes](KEY_PART_MAX); and if it costs more than 1 on a smooth rate, whose units of different
-    /// reservations do not add up.
+    /// The server is called for this request alone if it costs more than the limit ever holds, which no lease helps; if
+    /// its key is longer than [200 bytes](KEY_PART_MAX); and if it costs more than 1 on a smooth rate, whose units of
+    /// different reservations do not add up.
     pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<RemoteAnswer, ClientError> {
         let ask = ask.into();
         if self.is_asked_alone(ask) {
@@ -112,29 +112,30 @@ impl<C: LeaseClock + 'static> FleetLimiter<C> {
         })
     }
 
-    /// A reservation gets whatever is left, and so perhaps less than one ask costs. Units of a window wait for the rest.
+    /// Returns whether the server must decide this request. A reservation gets the remaining units, possibly fewer than
+    /// one request costs. Units of a window wait for the rest.
     fn is_asked_alone(&self, ask: Ask<'_>) -> bool {
         let [limit] = self.tier.shared().limits();
         let is_smooth = !matches!(limit, Limit::Window(_));
         ask.key.len() > KEY_PART_MAX || ask.cost > limit.units() || (is_smooth && ask.cost > 1)
     }
 
-    /// A handle to one key that many threads spend from, which saves finding it. Nothing, if there is none free.
+    /// Returns a handle to one key that many threads spend from, which saves the lookup. `None` if no handle is free.
     pub fn hold(&self, key: &str) -> Option<FleetKey<C>> {
         if key.len() > KEY_PART_MAX { None } else { self.tier.hold(key.as_bytes()) }
     }
 
-    /// Gives back whatever this process holds, as far as it can be. For a process that is about to stop.
+    /// Returns all unspent units to the server, as far as possible. Call it before the process stops.
     pub async fn close(&self) -> Result<(), ClientError> {
         Ok(self.tier.close().await?)
     }
 
-    /// What has been done: reservations, units lent and returned, asks that went to the server.
+    /// Returns statistics: reservations, units leased and returned, requests that went to the server.
     pub fn stats(&self) -> TierStats {
         self.tier.stats()
     }
 
-    /// The two tiers themselves.
+    /// Returns the underlying leased limiter.
     pub fn tier(&self) -> &TwoTier<RemoteStore, C> {
         &self.tier
     }

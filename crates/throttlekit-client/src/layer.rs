@@ -11,7 +11,7 @@ use crate::{ClientError, FleetLimiter, RemoteAnswer, RemoteLimiter};
 
 type Later = Pin<Box<dyn Future<Output = Result<Decision, AdmitError>> + Send>>;
 
-/// Where an outage refuses, the client is told of an outage, not of a limit.
+/// In an outage that fails closed, the client gets an outage response, not a limit response.
 fn decision(answer: Result<RemoteAnswer, ClientError>) -> Result<Decision, AdmitError> {
     let answer = answer.map_err(AdmitError::new)?;
     match answer.outage {
@@ -21,8 +21,8 @@ fn decision(answer: Result<RemoteAnswer, ClientError>) -> Result<Decision, Admit
     }
 }
 
-/// One call for each request. State the policy's [limit](crate::LimiterBuilder::limit) for `RateLimit-Policy` to tell
-/// its period.
+/// Makes one call per request. Set the policy's [limit](crate::LimiterBuilder::limit) to include its period in
+/// `RateLimit-Policy`.
 impl Admit for RemoteLimiter {
     type Answer = Later;
 
@@ -44,7 +44,7 @@ impl Admit for RemoteLimiter {
     }
 }
 
-/// Answered mostly by this process.
+/// Decides mostly in this process.
 impl<C: LeaseClock + Clone + 'static> Admit for FleetLimiter<C> {
     type Answer = Later;
 

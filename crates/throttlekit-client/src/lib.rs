@@ -1,10 +1,12 @@
-//! A ThrottleKit server from Rust: ask it, or lease from it and decide in process.
+//! Rust client of a ThrottleKit server: call it for every decision, or lease units and decide in process.
 //!
-//! A [`Client`] is the way to one server or to several that share a store. On it stand
+//! A [`Client`] connects to one server or to several that share a store. It creates
 //!
-//! * [`RemoteLimiter`], which asks about every ask: rates, budgets, and work that holds a slot while it runs;
-//! * [`FleetLimiter`], which reserves units in batches and spends them in this process. It is the library's
-//!   [`TwoTier`](throttlekit::TwoTier) over a [`RemoteStore`], so its bounds are those of the law `lease-coupled`.
+//! * [`RemoteLimiter`], which calls the server for every request: rates, budgets, and work that holds a slot while it
+//!   runs;
+//! * [`FleetLimiter`], which leases units in batches and spends them in this process. It is the library's
+//!   [`TwoTier`](throttlekit::TwoTier) over a [`RemoteStore`], so its bounds are those of the guarantee
+//!   `lease-coupled`.
 //!
 //! ```no_run
 //! use throttlekit_client::{Client, Rate};
@@ -24,9 +26,9 @@
 //! # }
 //! ```
 //!
-//! A denial is an answer. An error means that nothing was decided: every call has a deadline, a breaker keeps an outage
-//! cheap, and [`OnOutage`] says what is answered meanwhile. Nothing is sent twice unless it counts once: debits with a
-//! name, releases and heartbeats.
+//! A denial is a normal response. An error means that nothing was decided: every call has a timeout, a circuit breaker
+//! keeps an outage cheap, and [`OnOutage`] selects the fallback. Nothing is sent twice unless it is idempotent: debits
+//! with an id, releases and heartbeats.
 //!
 //! # Features
 //!

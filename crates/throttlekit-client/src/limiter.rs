@@ -1,4 +1,4 @@
-//! A policy that a server keeps.
+//! A policy on a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,31 +16,31 @@ use crate::{
     Client, ClientError, DebitId, RemoteAdmission, RemoteAnswer, RemotePermit, RemoteStream, Work, wire,
 };
 
-/// The most keys that one request of [`check_many`](RemoteLimiter::check_many) carries. More go in several.
+/// Maximum number of keys in one request of [`check_many`](RemoteLimiter::check_many). More are split into several.
 pub const KEYS_AT_ONCE_MAX: usize = 1_000;
-/// How often a debit with a name is sent before it is given up.
+/// Maximum number of attempts of a debit with an id.
 const DEBIT_TRIES: usize = 3;
-/// When to come back after a refusal for an outage: breakers probe several times a second.
+/// Retry delay after a denial by an outage: circuit breakers probe several times a second.
 const CLOSED_RETRY: Duration = Duration::from_secs(1);
 
-/// A policy that a server keeps: one call for each ask. Cheap to clone.
+/// A policy on a server: one call per request. Cheap to clone.
 #[derive(Clone)]
 pub struct RemoteLimiter {
     client: Client,
     policy: Arc<str>,
-    /// Further keys that every call brings.
+    /// Further keys of every call.
     others: Arc<[String]>,
     stand_in: Arc<StandIn>,
     limit: Option<Limit>,
-    /// The most units that the server last spoke of.
+    /// The maximum number of units that the server last reported.
     units: Arc<AtomicU64>,
 }
 
-/// Who answers while the server does not.
+/// The fallback while the server is unreachable.
 pub(crate) enum StandIn {
     Closed,
     Open,
-    /// Counts on across outages. Nothing, where the share is less than a unit.
+    /// Keeps its state across outages. `None` if the share is less than a unit.
     Local(Option<Box<Limiter>>),
 }
 
@@ -86,14 +86,14 @@ impl RemoteLimiter {
         Self { client, policy, others, stand_in: stand_in.into(), limit, units }
     }
 
-    /// The same policy, where every call brings these keys after its own: for policies that limit by several. Work that
-    /// names further keys of its own goes by those.
+    /// Returns the same policy with these further keys in every call, for policies that limit by several. Work with
+    /// further keys of its own uses those instead.
     #[must_use]
     pub fn and(&self, others: &[&str]) -> Self {
         Self { others: others.iter().map(|&key| key.to_owned()).collect(), ..self.clone() }
     }
 
-    /// Answers one ask, and charges it if allowed.
+    /// Decides one request, and charges it if allowed.
     pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<RemoteAnswer, ClientError> {
         let ask = ask.into();
         let request = CheckRequest {
@@ -107,7 +107,7 @@ impl RemoteLimiter {
         self.answer(told.and_then(|told| wire::answer(told.decision)), ask)
     }
 
-    /// The same with [these keys too](Self::and): all are charged, or none.
+    /// The same with [further keys](Self::and): all are charged, or none.
     pub async fn check_by<'a>(
         &self,
         ask: impl Into<Ask<'a>>,
@@ -116,8 +116,8 @@ impl RemoteLimiter {
         self.and(others).check(ask).await
     }
 
-    /// Answers an ask of this cost for each of many keys, in their order. One that the server does not answer is
-    /// answered by [`OnOutage`].
+    /// Decides a request of this cost for each of many keys, in their order. Requests without a response get the
+    /// fallback of [`OnOutage`].
     pub async fn check_many(&self, keys: &[&str], cost: Cost) -> Result<Vec<RemoteAnswer>, ClientError> {
         let mut answers = Vec::with_capacity(keys.len());
         for keys in keys.chunks(KEYS_AT_ONCE_MAX) {
@@ -144,7 +144,7 @@ impl RemoteLimiter {
         Ok(answers)
     }
 
-    /// Where a key stands, spending nothing. Never answered by a stand-in.
+    /// Returns the state of a key without charging. Never uses the fallback.
     pub async fn peek(&self, key: &str) -> Result<RemoteAnswer, ClientError> {
         let (policy, keys) = (self.policy.to_string(), self.others.to_vec());
         let request = PeekRequest { policy, key: key.into(), keys };
@@ -152,7 +152,7 @@ impl RemoteLimiter {
         wire::answer(self.client.ask(request, call).await?.decision)
     }
 
-    /// What a key could spend at the ask's cost, now and later. Never answered by a stand-in.
+    /// Returns what a key could spend at this cost, now and later. Never uses the fallback.
     pub async fn forecast<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Forecast, ClientError> {
         let ask = ask.into();
         let (key, cost) = (wire::key(ask.key)?.into(), wire::cost(ask.cost)?);
@@ -162,11 +162,11 @@ impl RemoteLimiter {
         wire::forecast(self.client.ask(request, call).await?.forecast)
     }
 
-    /// Counts tokens against a budget.
+    /// Charges tokens to a budget.
     ///
-    /// With a name, a debit whose answer was lost is sent again, up to three times in all: it counts once. A stream has
-    /// one debit under way at a time and numbers them upwards from 1; [`stream`](Self::stream) does that. Without a
-    /// name it is sent once, and may have been counted if no answer came.
+    /// With an id, a debit whose response was lost is sent again, up to three times in all: it counts once. A stream
+    /// has one debit in progress at a time and numbers them upwards from 1; [`stream`](Self::stream) does that. Without
+    /// an id it is sent once, and may have been counted if no response came.
     pub async fn debit(
         &self,
         key: &str,
@@ -200,12 +200,12 @@ impl RemoteLimiter {
         wire::answer(self.client.ask(request, call).await?.decision)
     }
 
-    /// A stream of debits of one key, each of which counts once.
+    /// Creates a stream of debits of one key, each of which counts once.
     pub fn stream(&self, key: &str) -> RemoteStream {
         RemoteStream::new(self.clone(), key)
     }
 
-    /// Admits work on every axis of the policy. What it holds is kept alive until the permit ends.
+    /// Admits work on every axis of the policy. Its lease is renewed until the permit ends.
     pub async fn admit(&self, work: Work<'_>) -> Result<RemoteAdmission, ClientError> {
         if !work.others.is_empty() {
             return self.and(work.others).admit_by(work).await;
@@ -213,7 +213,7 @@ impl RemoteLimiter {
         self.admit_by(work).await
     }
 
-    /// The same by the keys that every call brings.
+    /// The same with the further keys of every call.
     async fn admit_by(&self, work: Work<'_>) -> Result<RemoteAdmission, ClientError> {
         let ask = Ask::of(work.key).cost(work.cost);
         let request = AdmitRequest {
@@ -244,7 +244,7 @@ impl RemoteLimiter {
         }
     }
 
-    /// The server's answer, or that of whoever stands in for it.
+    /// Returns the server's response, or the fallback's.
     fn answer(
         &self,
         told: Result<RemoteAnswer, ClientError>,
@@ -271,17 +271,17 @@ impl RemoteLimiter {
         self.units.store(answer.decision.limit, Relaxed);
     }
 
-    /// The most units that ever pass at once, as the server last said.
+    /// Returns the maximum number of units admitted at once, as the server last reported.
     pub fn units(&self) -> u64 {
         self.units.load(Relaxed)
     }
 
-    /// The policy's limit, where it was stated.
+    /// Returns the policy's limit, if it was set.
     pub fn limit(&self) -> Option<&Limit> {
         self.limit.as_ref()
     }
 
-    /// The policy's name.
+    /// Returns the policy's name.
     pub fn policy(&self) -> &str {
         &self.policy
     }

@@ -1,11 +1,11 @@
-//! What can be chosen about a remote policy.
+//! The builder of a remote policy.
 
 use throttlekit::{Limit, LimitError, OnOutage};
 
 use crate::limiter::StandIn;
 use crate::{Client, RemoteLimiter};
 
-/// Describes a [`RemoteLimiter`].
+/// Configures a [`RemoteLimiter`].
 #[derive(Debug)]
 pub struct LimiterBuilder {
     client: Client,
@@ -19,7 +19,8 @@ impl LimiterBuilder {
         Self { client, policy: policy.into(), limit: None, on_outage: OnOutage::default() }
     }
 
-    /// The policy's limit, as the server has it: needed for a local share of it, and told by the tower layer.
+    /// Sets the policy's limit, as configured on the server: required for a local share, and reported by the tower
+    /// layer.
     pub fn limit<L: TryInto<Limit>>(mut self, limit: L) -> Self
     where
         LimitError: From<L::Error>,
@@ -28,13 +29,13 @@ impl LimiterBuilder {
         self
     }
 
-    /// What to answer while the server does not. Unless chosen, refusals.
+    /// Sets the fallback while the server is unreachable. Default: fail closed.
     pub fn on_outage(mut self, choice: OnOutage) -> Self {
         self.on_outage = choice;
         self
     }
 
-    /// The limiter, or why its limit is none.
+    /// Builds the limiter. Returns an error if its limit is invalid.
     pub fn build(self) -> Result<RemoteLimiter, LimitError> {
         let limit = self.limit.transpose()?;
         let stand_in = StandIn::new(self.on_outage, limit.as_ref())?;

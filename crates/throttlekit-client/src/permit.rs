@@ -1,4 +1,4 @@
-//! Proof of admission, held while work runs.
+//! Permits, held while work runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::client::Server;
 use crate::renewer::Hold;
 use crate::{Client, ClientError, Cost, RemoteAnswer, RemoteLimiter, wire};
 
-/// How often a release is sent before the lease is left to lapse.
+/// Maximum number of attempts of a release before the lease is left to expire.
 const RELEASE_TRIES: usize = 3;
 
-/// Work that a server admitted. Heartbeats keep what it holds alive; dropping it counts as work that says nothing of the backend.
+/// Work that a server admitted. Heartbeats renew its lease; dropping it counts as ignored.
 ///
 /// A permit [fences](Self::is_fenced) itself: when the server has reclaimed it, or when this process could not renew it
-/// in time by its own clock, which is never later than the server does. Work that must not run beside another's stops
-/// then.
+/// in time by its own clock, which is never later than the server does. Work that must not run concurrently with
+/// another's stops then.
 #[derive(Debug)]
 pub struct RemotePermit {
     limiter: RemoteLimiter,
@@ -27,7 +27,7 @@ pub struct RemotePermit {
     actual_cost: Option<Cost>,
 }
 
-/// How work ended.
+/// The outcome of work.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ended {
     dropped: bool,
@@ -36,7 +36,7 @@ struct Ended {
 }
 
 impl RemotePermit {
-    /// The clock by which permits fence themselves.
+    /// Returns the time of the clock by which permits fence themselves.
     pub(crate) fn now() -> Timestamp {
         BootClock.now()
     }
@@ -63,7 +63,7 @@ impl RemotePermit {
         Self { limiter, key: key.into(), hold: None, actual_cost: None }
     }
 
-    /// Whether the permit no longer covers the work. Of one that holds nothing, never.
+    /// Returns whether the permit no longer covers the work. Never for one that holds nothing.
     pub fn is_fenced(&self) -> bool {
         self.hold.as_ref().is_some_and(|hold| hold.is_fenced())
     }
@@ -76,7 +76,7 @@ impl RemotePermit {
         }
     }
 
-    /// Counts tokens against what was set aside for the work, and beyond. One at a time, and sent once.
+    /// Charges tokens to the reservation of the work, and beyond. One at a time, and sent once.
     pub async fn debit(&mut self, tokens: Cost) -> Result<RemoteAnswer, ClientError> {
         let Some(hold) = &self.hold else { return self.limiter.debit(&self.key, tokens, None).await };
         let request = DebitRequest {
@@ -90,32 +90,32 @@ impl RemotePermit {
         wire::answer(self.limiter.client().ask_at(&hold.server, request, call).await?.decision)
     }
 
-    /// What the work did cost, which takes the place of the estimate when it ends.
+    /// Sets the actual cost, which replaces the estimate when the work ends.
     pub fn settle(&mut self, actual: Cost) {
         self.actual_cost = Some(actual);
     }
 
-    /// The work went well.
+    /// Reports that the work succeeded.
     pub fn success(mut self) {
         self.end(Ended::default());
     }
 
-    /// The same, having taken so long. Unless stated, the server measures.
+    /// The same with the latency of the work. Default: measured by the server.
     pub fn success_after(mut self, latency: Duration) {
         self.end(Ended { latency, ..Ended::default() });
     }
 
-    /// The backend was too full for it, or failed.
+    /// Reports that the backend was overloaded or failed.
     pub fn dropped(mut self) {
         self.end(Ended { dropped: true, ..Ended::default() });
     }
 
-    /// It says nothing of the backend.
+    /// Reports that the work is no sample of the backend.
     pub fn ignored(mut self) {
         self.end(Ended { ignored: true, ..Ended::default() });
     }
 
-    /// Gives back what is held, once, by a task of its own. What does not arrive lapses.
+    /// Releases the lease, once, in a separate task. A lease whose release does not arrive expires.
     fn end(&mut self, how: Ended) {
         let Some(hold) = self.hold.take() else { return };
         let client = self.limiter.client().clone();

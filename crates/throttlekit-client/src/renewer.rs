@@ -18,24 +18,24 @@ use tokio::time::{Instant, sleep_until};
 use crate::Client;
 use crate::client::{Inner, Server};
 
-/// How often a permit is renewed within its life: two beats may be lost.
+/// Number of renewals within a lease's duration: two heartbeats may be lost.
 const BEATS: u32 = 3;
-/// How many permits one heartbeat renews.
+/// Maximum number of permits that one heartbeat renews.
 const AT_ONCE_MAX: usize = 1_000;
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 
-/// What this process holds under leases of servers. One task for all, while there are some.
+/// The leases that this process holds from servers. One task for all, while there are some.
 #[derive(Default)]
 pub(crate) struct Renewer {
     held: Mutex<Held>,
-    /// Rings when there is one more to renew.
+    /// Notified when there is one more to renew.
     more: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct Held {
     holds: HashMap<String, Arc<Hold>>,
-    /// The task that renews them. It ends when there is none left.
+    /// The task that renews them. It ends when none is left.
     task: Option<JoinHandle<()>>,
 }
 
@@ -50,14 +50,15 @@ pub(crate) struct Hold {
     pub(crate) id: String,
     pub(crate) server: Arc<Server>,
     lives: Duration,
-    /// When it is fenced, in nanoseconds of the boot clock. Zero: it is.
+    /// Time at which it is fenced, in nanoseconds of the boot clock. Zero: it is fenced.
     until: AtomicU64,
     bell: Notify,
     background: Background,
 }
 
 impl Hold {
-    /// The life counts from when the request was sent, so that it ends here before it ends at the server.
+    /// Creates a lease. Its duration counts from when the request was sent, so that it ends here before it ends at the
+    /// server.
     pub(crate) fn new(
         id: String,
         server: Arc<Server>,
@@ -88,7 +89,8 @@ impl Hold {
         }
     }
 
-    /// A beat that was sent then has been answered. One that was fenced meanwhile stays so: its work has stopped.
+    /// Records the response to a heartbeat sent at `sent`. A lease that was fenced in the meantime stays so: its work
+    /// has stopped.
     fn renew(&self, sent: Timestamp) {
         let until = Margin::default().deadline(sent, self.lives).as_nanos();
         if !self.is_fenced() {
@@ -102,7 +104,7 @@ impl Hold {
     }
 }
 
-// The id is worth as much as the slot.
+// The id grants access to the slot, so it is left out.
 throttlekit::debug_fields!([] Hold, |it| left = it.left());
 
 impl Renewer {
@@ -110,7 +112,7 @@ impl Renewer {
         self.held.lock().holds.remove(&hold.id);
     }
 
-    /// Those to renew, and after how long. Nothing, if none is left: then the task ends.
+    /// Returns the pause until the next renewal. `None` if no lease is left: then the task ends.
     fn pause(&self) -> Option<Duration> {
         let mut held = self.held.lock();
         held.holds.retain(|_, hold| !hold.is_fenced());
@@ -121,7 +123,7 @@ impl Renewer {
         shortest.map(|lives| (lives / BEATS).max(PAUSE_MIN))
     }
 
-    /// The holds by their servers, in parts that one heartbeat carries.
+    /// Returns the leases by server, in batches for one heartbeat each.
     fn parts(&self) -> Vec<Vec<Arc<Hold>>> {
         let mut servers: Vec<Vec<Arc<Hold>>> = Vec::new();
         for hold in self.held.lock().holds.values() {
@@ -135,7 +137,7 @@ impl Renewer {
 }
 
 impl Client {
-    /// Keeps a lease alive until it is forgotten.
+    /// Renews a lease until it is forgotten.
     pub(crate) fn keep(&self, hold: &Arc<Hold>) {
         let mut held = self.inner.renewer.held.lock();
         held.holds.insert(hold.id.clone(), hold.clone());
@@ -153,7 +155,7 @@ async fn keep(client: Weak<Inner>) {
         let Some(pause) = client.upgrade().and_then(|inner| inner.renewer.pause()) else { return };
         let Some(more) = client.upgrade().map(|inner| inner.renewer.more.clone()) else { return };
         tokio::select! {
-            // From the last beat: however many are admitted meanwhile, those that are held wait no longer.
+            // From the last heartbeat: however many are admitted in the meantime, those that are held wait no longer.
             () = sleep_until(beaten + pause) => {}
             () = more.notified() => continue,
         }
@@ -171,7 +173,7 @@ async fn beat(client: Client, part: Vec<Arc<Hold>>) {
     let sent = BootClock.now();
     let request = HeartbeatRequest { lease_ids: part.iter().map(|hold| hold.id.clone()).collect() };
     let call = |channel, request| async move { RateLimiterClient::new(channel).heartbeat(request).await };
-    // Without an answer they are fenced when their time is over.
+    // Without a response they are fenced when their time is over.
     let Ok(HeartbeatResponse { live_ids, reclaimed_ids, .. }) =
         client.ask_at(&part[0].server, request, call).await
     else {

@@ -1,4 +1,4 @@
-//! Under which names unspent units go back.
+//! The ids under which unspent units are returned.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,23 +6,24 @@ use throttlekit::internals::Mutex;
 use throttlekit::store::Epoch;
 use throttlekit::{BootClock, Clock, Timestamp};
 
-/// Of so many keys names are kept. What more hold lapses with its window.
+/// Maximum number of keys with stored ids. Units of further keys expire with their window.
 const KEPT_MAX: usize = 65_536;
-/// So many leases of one key. What is left is mostly of the last: a batch is fetched when that before runs low.
+/// Maximum number of leases per key. Unspent units are mostly of the last: a batch is fetched when the previous runs
+/// low.
 const LEASES_MAX: usize = 16;
 
-/// The names of each key's last leases of one window, as the server gave them. Each is used once.
+/// The return ids of each key's last leases of one window, as the server sent them. Each is used once.
 #[derive(Default)]
 pub(crate) struct Returns(Mutex<HashMap<String, Names>>);
 
 struct Names {
     epoch: Epoch,
     until: Timestamp,
-    /// The last one last.
+    /// In order; the most recent last.
     leases: VecDeque<Name>,
 }
 
-/// One lease, and how many units may go back under its name.
+/// One lease, and the number of units that may be returned under its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) id: String,
@@ -31,7 +32,7 @@ pub(crate) struct Name {
 }
 
 impl Returns {
-    /// Remembers a lease that ends then, by the boot clock. Those of another window are over.
+    /// Stores a lease that ends at `until`, by the boot clock. Those of another window are over.
     pub(crate) fn keep(&self, key: String, epoch: Epoch, lease: Name, until: Timestamp) {
         if lease.id.is_empty() {
             return;
@@ -56,8 +57,8 @@ impl Returns {
         of_key.leases.push_back(lease);
     }
 
-    /// Under which names so many units of this window go back, and how many under each. The last lease first: what came
-    /// before is spent before. Fewer, where there are no names for all.
+    /// Takes the ids under which to return this many units of this window, with the units for each. The most recent
+    /// lease first: earlier ones are spent first. Fewer units, if there are not enough ids.
     pub(crate) fn take(&self, key: &str, epoch: Epoch, units: u64) -> Vec<Name> {
         let (mut names, mut left, mut taken) = (self.0.lock(), units, Vec::new());
         let Some(of_key) = names.get_mut(key).filter(|of_key| of_key.epoch == epoch) else { return taken };

@@ -1,4 +1,4 @@
-//! A server as the library's store: what it is asked about one policy.
+//! A server as the library's store for one policy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,13 +15,13 @@ use throttlekit_proto::v1::{self, ReserveRequest, Returned};
 use crate::returns::{Name, Returns};
 use crate::{Client, ClientError, RemoteAnswer, RemoteLimiter, wire};
 
-/// Above all windows that servers count, and below [`Epoch::NONE`]: of leases that name no window.
+/// Above all windows that servers count, and below [`Epoch::NONE`]: for leases without a window.
 const UNNAMED: u64 = 1 << 63;
 
-/// A server as a [`Store`] of one policy: what the library's [`TwoTier`](throttlekit::TwoTier) reserves from.
+/// A server as a [`Store`] of one policy, from which the library's [`TwoTier`](throttlekit::TwoTier) leases.
 ///
-/// It admits by `Check`, debits by `Debit`, lends and takes back by `Reserve`. The server keeps the state and tells
-/// none of it, so there is nothing to peek at, settle or reset: ask a [`RemoteLimiter`].
+/// It admits by `Check`, debits by `Debit`, leases and returns by `Reserve`. The server keeps the state and does not
+/// expose it, so peek, settle and reset are not supported: use a [`RemoteLimiter`].
 #[derive(Clone)]
 pub struct RemoteStore {
     shared: Arc<Shared>,
@@ -31,7 +31,7 @@ struct Shared {
     strict: RemoteLimiter,
     returns: Returns,
     unnamed: AtomicU64,
-    /// What the server's last answer was worth, as a number.
+    /// The guarantee of the server's last response, as a number.
     worth: AtomicU64,
 }
 
@@ -61,7 +61,7 @@ impl RemoteStore {
         Ok(Debited { outcome: self.outcome(answer)?, repeated: false })
     }
 
-    /// An answer of the server's. Those of our own stand-in are none.
+    /// Converts a response of the server. Those of our own fallback are errors.
     fn outcome(&self, answer: RemoteAnswer) -> Result<Outcome, StoreError> {
         if let Some(outage) = answer.outage {
             return Err(outage.into());
@@ -92,7 +92,7 @@ impl RemoteStore {
         for Name { id, wire_epoch, units } in self.shared.returns.take(&key, back.back.epoch, back.back.units)
         {
             let returned = Returned { return_id: id, units: signed(units), epoch: wire_epoch };
-            // One that does not arrive keeps no other from going back.
+            // One that does not arrive does not stop the others.
             result = self.send(&key, None, Some(returned)).await.map(drop).and(result);
         }
         Ok(result?)
@@ -217,7 +217,7 @@ fn worth_of(number: u64) -> Guarantee {
     }
 }
 
-/// The caller's key out of a name that the library gave it: `prefix:{policy/key}rule:`, escaped.
+/// Extracts the caller's key from a name that the library gave it: `prefix:{policy/key}rule:`, escaped.
 fn key_of(name: &str) -> Result<String, StoreError> {
     let odd =
         || StoreError::misconfigured(format_args!("{name}: a server is asked by text of up to 200 bytes"));
@@ -233,7 +233,7 @@ fn key_of(name: &str) -> Result<String, StoreError> {
                 bytes.push(u8::from_str_radix(hex, 16).map_err(|_| odd())?);
                 rest = &rest[2..];
             }
-            // A hash, which cannot be read back.
+            // A hash, which cannot be decoded.
             b'#' => return Err(odd()),
             plain => bytes.push(*plain),
         }

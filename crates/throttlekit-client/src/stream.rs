@@ -1,10 +1,10 @@
-//! Debits of one stream, numbered.
+//! Numbered debits of one stream.
 
 use throttlekit::store::random_name;
 
 use crate::{ClientError, Cost, DebitId, RemoteAnswer, RemoteLimiter};
 
-/// A stream of debits of one key. Each counts once, however often the network makes it arrive.
+/// A stream of debits of one key. Each counts once, however often the network delivers it.
 #[derive(Debug)]
 pub struct RemoteStream {
     limiter: RemoteLimiter,
@@ -17,16 +17,16 @@ impl RemoteStream {
         Self { limiter, key: key.into(), last: DebitId { stream: random_name(), number: 0 } }
     }
 
-    /// Counts tokens, and says whether the stream may go on.
+    /// Charges tokens, and returns whether the stream may continue.
     ///
-    /// If this is dropped, or ends in an outage, whether the tokens were counted is not known; the next debit has a number
-    /// of its own.
+    /// If the future is dropped, or ends in an outage, it is unknown whether the tokens were counted; the next debit
+    /// has a number of its own.
     pub async fn debit(&mut self, tokens: Cost) -> Result<RemoteAnswer, ClientError> {
         self.last.number += 1;
         self.limiter.debit(&self.key, tokens, Some(self.last)).await
     }
 
-    /// The name of the last debit.
+    /// Returns the id of the last debit.
     pub fn last(&self) -> DebitId {
         self.last
     }

@@ -1,11 +1,11 @@
-//! The bearer token that goes with every call.
+//! The bearer token of every call.
 
 use std::path::{Path, PathBuf};
 
 use throttlekit::internals::Mutex;
 use tonic::metadata::{Ascii, MetadataValue};
 
-/// A token, and where it came from. One from a file is read again when the server refuses it: files are rotated.
+/// A token and its source. One from a file is read again when the server rejects it: files are rotated.
 pub(crate) struct Token {
     file: Option<PathBuf>,
     header: Mutex<MetadataValue<Ascii>>,
@@ -25,7 +25,7 @@ impl Token {
         self.header.lock().clone()
     }
 
-    /// Takes what the file says now, if it says something else.
+    /// Loads the current content of the file, if it has changed.
     pub(crate) fn refused(&self) {
         let Some(file) = &self.file else { return };
         if let Ok(header) = read(file).and_then(|token| header(&token)) {

@@ -1,4 +1,4 @@
-//! From what the wire says to what the library says, once.
+//! Conversion from wire types to the library's types.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use throttlekit_proto::v1;
 
 use crate::{ClientError, RemoteAnswer};
 
-/// How far apart the clocks of a server that tells no durations and of this machine may be.
+/// Maximum assumed difference between this machine's clock and that of a server that reports no durations.
 const SKEW_MAX: Duration = Duration::from_millis(250);
 
 pub(crate) fn units(wire: i64) -> u64 {
@@ -19,7 +19,7 @@ fn instant(wire: i64) -> Timestamp {
     Timestamp::from_millis(units(wire))
 }
 
-/// Costs are at least 1 on the wire, where 0 stands for 1.
+/// Converts a cost. Costs are at least 1 on the wire, where 0 means 1.
 pub(crate) fn cost(cost: Cost) -> Result<i64, ClientError> {
     match i64::try_from(cost) {
         Ok(0) => Err(ClientError::invalid("a cost is at least 1 on the wire: peek instead")),
@@ -28,7 +28,7 @@ pub(crate) fn cost(cost: Cost) -> Result<i64, ClientError> {
     }
 }
 
-/// Keys are text on the wire.
+/// Converts a key. Keys are text on the wire.
 pub(crate) fn key(key: &[u8]) -> Result<&str, ClientError> {
     str::from_utf8(key).map_err(|_| ClientError::invalid("a key is not UTF-8: send it as text, in hex say"))
 }
@@ -51,7 +51,7 @@ pub(crate) fn answer(decision: Option<v1::Decision>) -> Result<RemoteAnswer, Cli
     })
 }
 
-/// Servers that do not say what to do about waiting say how long.
+/// Converts the retry hint. Servers without one report a duration.
 fn retry(told: &v1::Decision) -> Retry {
     let wait = Retry::after(Duration::from_millis(units(told.retry_after_ms)));
     match told.retry() {
@@ -62,7 +62,7 @@ fn retry(told: &v1::Decision) -> Retry {
     }
 }
 
-/// Servers that say nothing are taken by their word.
+/// Converts the guarantee. Servers without one count as exact.
 fn guarantee(label: &str, overshoot: i64) -> Guarantee {
     match label {
         "bounded" => Guarantee::Bounded(units(overshoot)),
@@ -86,10 +86,10 @@ pub(crate) fn forecast(told: Option<v1::Forecast>) -> Result<Forecast, ClientErr
     })
 }
 
-/// What a server lent, for a holder that asked at this term, received at `now` of the wall clock.
+/// Converts a lease for a holder that requested this term, received at `now` of the wall clock.
 ///
-/// The duration counts from when the holder sent its request. Of a server that tells an instant only, as much of it is
-/// trusted as clocks may be apart.
+/// The duration counts from when the holder sent its request. If a server reports only an instant, the maximum clock
+/// difference is subtracted.
 pub(crate) fn lent(
     lease: &v1::Lease,
     term: Term,
@@ -110,8 +110,8 @@ pub(crate) fn lent(
         Term::Rolling(hold) => Some(lives.min(hold)),
         Term::Carry => None,
     };
-    // Units of different leases are spent under one deadline only if they are of one window. A lease that can be handed
-    // back is of one, and its end tells it apart.
+    // Units of different leases are spent under one deadline only if they belong to one window. A lease that can be
+    // returned belongs to one, and its end identifies it.
     let epoch = match lease.epoch.parse() {
         Ok(epoch) => Epoch(epoch),
         Err(_) if !lease.return_id.is_empty() => Epoch(units(lease.expiry_ms)),
@@ -120,7 +120,7 @@ pub(crate) fn lent(
     let decision = Decision {
         allowed: granted > 0,
         limit: units(lease.limit),
-        // Only whether there may be more is told.
+        // The server reports only whether there may be more.
         remaining: u64::from(granted >= want.wants),
         reset_at: until,
         retry_after: if granted > 0 { Retry::Now } else { wait(lease) },
@@ -128,7 +128,7 @@ pub(crate) fn lent(
     Ok(Lent { now: theirs, loan: Loan { granted, epoch, lives, decision } })
 }
 
-/// How long to wait where nothing was lent.
+/// Returns how long to wait if nothing was lent.
 fn wait(lease: &v1::Lease) -> Retry {
     let told = if lease.retry_after_ms > 0 { lease.retry_after_ms } else { lease.refresh_interval_ms };
     Retry::After(Duration::from_millis(units(told).max(1)))

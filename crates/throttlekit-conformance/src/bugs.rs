@@ -8,11 +8,11 @@ pub trait SeededBug: Copy + 'static {
     const ALL: &'static [Self];
     /// Returns the name: that of the variant, in snake case.
     fn name(self) -> &'static str;
-    /// Returns one sentence that says what the bug does.
+    /// Returns one sentence that describes the bug.
     fn description(self) -> &'static str;
 }
 
-/// Declares an enum of seeded bugs, each with one sentence that says what it does.
+/// Declares an enum of seeded bugs, each with one sentence that describes it.
 ///
 /// The enum has the constant `ALL` and the methods `name` (the variant in snake case) and `description`. Simulators declare
 /// the faults that they inject in the same way.
@@ -57,7 +57,7 @@ macro_rules! bugs {
                 }
             }
 
-            /// Returns one sentence that says what it does.
+            /// Returns one sentence that describes it.
             $vis const fn description(self) -> &'static str {
                 match self {
                     $(Self::$name => $what,)*
@@ -82,9 +82,9 @@ macro_rules! bugs {
 /// The outcome of looking for seeded bugs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The names of those that were found.
+    /// The names of the found bugs.
     pub found: Vec<&'static str>,
-    /// The names of those that were not.
+    /// The names of the missed bugs.
     pub missed: Vec<&'static str>,
 }
 
@@ -106,7 +106,7 @@ impl Found {
         if is_found { self.found.push(name) } else { self.missed.push(name) }
     }
 
-    /// Both together.
+    /// Combines both outcomes.
     #[must_use]
     pub fn merge(mut self, other: Self) -> Self {
         self.found.extend(other.found);
@@ -114,17 +114,17 @@ impl Found {
         self
     }
 
-    /// Returns how many bugs were looked for.
+    /// Returns the number of bugs that were looked for.
     pub fn total(&self) -> usize {
         self.found.len() + self.missed.len()
     }
 
-    /// Returns one line with the names of all that were found.
+    /// Returns one line with the names of all found bugs.
     pub fn line(&self) -> String {
         format!("seeded bugs found {}/{}: {}", self.found.len(), self.total(), self.found.join(", "))
     }
 
-    /// Names the bugs that were not found, if there are any.
+    /// Returns an error that names the missed bugs, if there are any.
     pub fn check(&self) -> Result<(), String> {
         if self.missed.is_empty() {
             return Ok(());

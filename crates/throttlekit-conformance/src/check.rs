@@ -1,9 +1,9 @@
-//! What a check says.
+//! The result of a check.
 
-/// Nothing, or what was promised and what happened instead.
+/// `Ok`, or a description of the violated guarantee.
 pub type Check = Result<(), String>;
 
-/// `Ok` if the promise holds, else the story.
+/// Returns `Ok` if the guarantee holds, else the counterexample.
 pub fn ensure(holds: bool, story: impl FnOnce() -> String) -> Check {
     if holds { Ok(()) } else { Err(story()) }
 }

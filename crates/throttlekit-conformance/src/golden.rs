@@ -8,35 +8,35 @@ use throttlekit_core::{Cost, Decision, Timestamp};
 
 use crate::{Spec, Subject};
 
-/// The golden vectors as JSON. They also hold six suites of leases, which only a client over the wire can play.
+/// The golden vectors as JSON. They also contain six suites of leases, which only a client over the wire can play.
 pub const TEXT: &str = include_str!("../vectors/golden.json");
 
-/// One suite: a limit, a key, and its asks in order.
+/// One suite: a limit, a key, and its requests in order.
 #[derive(Clone, Debug)]
 pub struct Golden {
-    /// As the first implementation calls it.
+    /// The name in the first implementation.
     pub name: String,
     /// The limit.
     pub spec: Spec,
-    /// The one key that asks.
+    /// The only key.
     pub key: String,
-    /// The asks with their answers.
+    /// The requests with the expected responses.
     pub asks: Vec<GoldenAsk>,
 }
 
-/// One ask and its answer.
+/// One request and the expected response.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct GoldenAsk {
-    /// When, in milliseconds since the epoch.
+    /// Time, in milliseconds since the epoch.
     pub now: u64,
-    /// At what cost, or of how many tokens a debit.
+    /// Cost of a request, or number of tokens of a debit.
     #[serde(alias = "tokens")]
     pub cost: Cost,
-    /// What must be answered.
+    /// The expected response.
     pub expect: Answer,
 }
 
-/// The five fields as version 1 of the wire carries them: times in milliseconds, rounded up.
+/// The five fields of version 1 of the wire format: times in milliseconds, rounded up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields of a Decision")]
@@ -49,7 +49,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A decision rounded for version 1 of the wire. A wait that never ends has no number there.
+    /// Rounds a decision for version 1 of the wire format. An infinite wait cannot be encoded there.
     pub fn of(decision: &Decision) -> Option<Self> {
         Some(Self {
             allowed: decision.allowed,
@@ -96,7 +96,7 @@ struct Suite {
     ops: Vec<GoldenAsk>,
 }
 
-/// A budget has no key of its own there.
+/// A budget suite, which has no key of its own.
 #[derive(Deserialize)]
 struct BudgetSuite {
     name: String,
@@ -158,7 +158,7 @@ impl Strategy {
                 limit,
                 cadence: Cadence::Every { length: ms(window_ms), anchor: Timestamp::EPOCH },
             },
-            // The first implementation's wait is a hint there; ours is exact unless asked for the hint.
+            // The first implementation's wait is a hint there; ours is exact unless the hint is selected.
             Self::SlidingWindow { limit, window_ms, buckets } => {
                 Spec::SlidingWindow { limit, length: ms(window_ms), buckets, exact: false }
             }

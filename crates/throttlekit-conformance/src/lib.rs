@@ -1,16 +1,15 @@
-//! What every store must pass, and the laws with the bugs they find.
+//! The conformance suite of stores, and the invariants with the seeded bugs they find.
 //!
-//! * [`Timeline`] is a limit, asks and answers as text; [`vectors`] keeps ours, [`golden`] reads those of the
+//! * [`Timeline`] is a trace: a limit, requests and decisions as text; [`vectors`] reads ours, [`golden`] those of the
 //!   first implementation.
-//! * [`Subject`] is anything that answers asks; [`suite`] examines it against the pure rules, field by field.
-//! * [`World`] is a random sequence of [`Operation`]s from one seed; [`laws`] holds what no world may break, and
-//!   shows with seeded bugs that each law can fail.
-//! * [`mod@bugs`] declares seeded bugs with their descriptions, and holds the outcome of looking for them.
-//! * [`regions`] holds what several regions may take of one budget, and its seeded bugs.
-//! * [`slots`] holds who may work in how many slots, and its seeded bugs.
-//! * [`rolls`] examines whoever keeps the rolls of fleets, and its seeded bugs.
-//! * [`stores`] examines what several processes share: every answer and every state of a
-//!   [`Store`](throttlekit::store::Store).
+//! * [`Subject`] is the object under test; [`suite`] compares it with the pure rules, field by field.
+//! * [`World`] is a random scenario: a sequence of [`Operation`]s from one seed; [`laws`] contains the invariants that
+//!   every scenario must keep, and shows with seeded bugs that each can fail.
+//! * [`mod@bugs`] declares seeded bugs with their descriptions, and the outcome of looking for them.
+//! * [`regions`] checks how several regions share one budget, and its seeded bugs.
+//! * [`slots`] checks shared concurrency limits, and its seeded bugs.
+//! * [`rolls`] checks stores of membership records, and its seeded bugs.
+//! * [`stores`] checks shared state: every response and every state of a [`Store`](throttlekit::store::Store).
 //!
 //! A store's test is ten lines:
 //!

@@ -1,5 +1,4 @@
-//! Worlds played to whatever keeps what processes share, many at a time; of those that fail the first is told, in its
-//! shortest form.
+//! Runs scenarios against a subject, many at a time, and reports the first failure in its shortest form.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -13,26 +12,26 @@ use tokio::task::JoinSet;
 use crate::laws::Violation;
 use crate::stores::LANES;
 
-/// What was compared, which can be added up.
+/// Counts of comparisons, which can be added up.
 pub trait Tally: Default + Send + 'static {
-    /// Both together.
+    /// Adds both.
     fn plus(self, other: Self) -> Self;
 }
 
-/// A world that can be played to a subject.
+/// A scenario that can be run against a subject.
 pub trait Played<S>: Debug + Send + Sync + 'static {
-    /// What playing it tells.
+    /// The report of a run.
     type Report: Tally;
 
-    /// The world of this seed.
+    /// Generates the scenario of this seed.
     fn of(seed: u64) -> Self;
 
-    /// The same with one operation less, each in turn.
+    /// Returns the same with one operation less, each in turn.
     fn shorter(&self) -> Vec<Self>
     where
         Self: Sized;
 
-    /// Plays it; or what was told instead of what.
+    /// Runs it. Returns the first difference as an error.
     fn play(
         &self,
         subject: &S,
@@ -40,7 +39,7 @@ pub trait Played<S>: Debug + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Report, String>> + Send;
 }
 
-/// Plays the worlds of these seeds to what `make` makes. The first violation ends it.
+/// Runs the scenarios of these seeds against what `make` creates. Stops at the first violation.
 pub async fn examine<W, S, M, F>(make: M, seeds: Range<u64>) -> Result<W::Report, Violation>
 where
     W: Played<S>,

@@ -1,7 +1,7 @@
 //! A limit as plain numbers and one line of text.
 //!
-//! The judges of the laws compute from these numbers and never look inside a [`Limit`], so a mistake in the
-//! rules cannot hide in its own check.
+//! The oracles of the invariants compute from these numbers and never use a [`Limit`], so a mistake in the rules cannot
+//! hide in its own check.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, SlidingWindow, We
 
 use crate::text::{parse_duration, parse_instant, parse_number, print_duration};
 
-/// One limit, described.
+/// The description of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are the words of the text form")]
 pub enum Spec {
@@ -24,7 +24,7 @@ pub enum Spec {
     /// `window 5 every 1s anchor 0.000000000s`, `window 5 day offset 120`, `window 5 week monday offset 0` or
     /// `window 5 month offset -300`; offsets in minutes east of UTC.
     Window { limit: u64, cadence: Cadence },
-    /// `budget 5 every 1s anchor 0.000000000s` and so on: a window that the last debit crosses.
+    /// `budget 5 every 1s anchor 0.000000000s` and so on: a window that the last debit may exceed.
     Budget { limit: u64, cadence: Cadence },
     /// `sliding-window 10 in 1s buckets 10 retry exact`, or `retry next-bucket`
     SlidingWindow { limit: u64, length: Duration, buckets: u32, exact: bool },
@@ -43,7 +43,7 @@ const WEEKDAYS: [(&str, Weekday); 7] = [
 ];
 
 impl Spec {
-    /// The limit it describes.
+    /// Returns the limit that it describes.
     pub fn limit(&self) -> Result<Limit, LimitError> {
         match *self {
             Self::Gcra { units, period, burst } => Limit::gcra(Rate::per(units, period).burst(burst)),
@@ -63,7 +63,7 @@ impl Spec {
         }
     }
 
-    /// Whether a denial's `retry_after` is promised exactly, which only the hint of version 1 is not.
+    /// Returns whether a denial's `retry_after` is exact, which only the hint of version 1 is not.
     pub fn is_exact(&self) -> bool {
         !matches!(self, Self::SlidingWindow { exact: false, .. })
     }

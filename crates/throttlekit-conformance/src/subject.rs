@@ -1,22 +1,22 @@
-//! Whatever answers asks: the thing a suite examines.
+//! The object under test of a suite.
 
 use std::collections::HashMap;
 
 use throttlekit_core::rate::{Limit, Rule, State};
 use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
 
-/// Anything that can play a timeline of one limit. A store writes one of these and runs [`suite`](crate::suite).
+/// Anything that can play a trace of one limit. A store implements it and runs [`suite`](crate::suite).
 pub trait Subject {
-    /// Answers an ask, and charges it if allowed.
+    /// Decides a request, and charges it if allowed.
     fn check(&mut self, key: &str, cost: Cost, now: Timestamp) -> Decision;
 
-    /// What is left, spending nothing.
+    /// Returns the remaining units without charging.
     fn peek(&mut self, key: &str, now: Timestamp) -> Decision;
 
-    /// What could be spent now, and when units come back.
+    /// Returns what could be spent now, and when units are replenished.
     fn forecast(&mut self, key: &str, cost: Cost, now: Timestamp) -> Forecast;
 
-    /// Forgets a key.
+    /// Resets a key.
     fn reset(&mut self, key: &str);
 }
 
@@ -28,12 +28,12 @@ pub struct CoreSubject {
 }
 
 impl CoreSubject {
-    /// A subject that has seen nobody.
+    /// Creates a subject without keys.
     pub fn new(limit: Limit) -> Self {
         Self { limit, states: HashMap::new() }
     }
 
-    /// The keys that a store may have forgotten by `now`.
+    /// Returns the keys that a store may have dropped by `now`.
     pub fn idle_keys(&self, now: Timestamp) -> Vec<String> {
         let idle = self.states.iter().filter(|(_, state)| self.limit.idle_at(state) <= now);
         idle.map(|(key, _)| key.clone()).collect()

@@ -1,4 +1,4 @@
-//! The one suite every store runs: golden vectors, our own vectors, and random worlds against the reference.
+//! The suite that every store runs: golden vectors, our own vectors, and random scenarios against the reference.
 
 use std::fmt;
 
@@ -8,31 +8,31 @@ use throttlekit_core::{Decision, Forecast, Timestamp};
 use crate::timeline::print_answer;
 use crate::{CoreSubject, Operation, Spec, Subject, Timeline, World, golden, vectors};
 
-/// Random worlds a store must agree with the reference on.
+/// Number of random scenarios in which a store must agree with the reference.
 pub const WORLDS: u64 = 2_000;
 
-/// How much was compared.
+/// Counts of comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Golden suites, timelines and worlds.
+    /// Golden suites, traces and scenarios.
     pub timelines: usize,
-    /// Answers in them.
+    /// Decisions in them.
     pub answers: usize,
 }
 
-/// Examines a store: law `same-everywhere`.
+/// Checks a store: guarantee `same-everywhere`.
 ///
-/// `make` builds a fresh subject for a limit. Its clock may be assumed to have shown the instant given, the
-/// earliest of the timeline, when it was made.
+/// `make` builds a fresh subject for a limit. Its clock may be assumed to have shown the given instant, the earliest of
+/// the trace, when it was built.
 ///
 /// # Panics
 ///
-/// When an answer differs, showing where.
+/// If a decision differs, with its position.
 pub fn suite<S: Subject>(make: impl FnMut(&Limit, Timestamp) -> S) -> Report {
     examine(make, WORLDS).unwrap_or_else(|difference| panic!("same-everywhere is violated\n{difference}"))
 }
 
-/// [`suite`] over a number of random worlds, returning the first difference.
+/// Runs [`suite`] over a number of random scenarios, and returns the first difference.
 pub fn examine<S: Subject>(
     mut make: impl FnMut(&Limit, Timestamp) -> S,
     worlds: u64,
@@ -64,7 +64,7 @@ impl Report {
     }
 }
 
-/// Plays a timeline and compares every answer, field by field.
+/// Runs a trace and compares every decision, field by field.
 pub fn play(timeline: &Timeline, subject: &mut impl Subject) -> Result<(), String> {
     for line in &timeline.lines {
         let answer = subject.check(&line.key, line.cost, line.now);
@@ -82,7 +82,7 @@ enum Reply {
     Done,
 }
 
-/// Plays a world to the subject and to the reference.
+/// Runs a scenario against the subject and the reference.
 fn compare(world: &World, subject: &mut impl Subject) -> Result<(), String> {
     let limit = world.spec.limit().map_err(|error| error.to_string())?;
     let mut reference = CoreSubject::new(limit);
@@ -101,8 +101,8 @@ fn compare(world: &World, subject: &mut impl Subject) -> Result<(), String> {
     Ok(())
 }
 
-/// A store may forget a key from the instant it is idle, or not: what it knows of that key when the clock then
-/// steps back is its own affair. So before a step back, both forget.
+/// Drops idle keys. A store may or may not drop a key that is idle, so its state after a step back is not specified. So
+/// before a step back, both drop idle keys.
 fn forget_idle(reference: &mut CoreSubject, subject: &mut impl Subject, furthest: Timestamp) {
     for key in reference.idle_keys(furthest) {
         reference.reset(&key);

@@ -8,14 +8,14 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 /// Unit names from the largest, with their nanoseconds.
 const UNITS: [(&str, u64); 4] = [("s", NANOS_PER_SECOND), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
-/// A duration in the largest unit that holds it whole: `250ms`, `7s`, `333333334ns`.
+/// Formats a duration in the largest unit that holds it whole: `250ms`, `7s`, `333333334ns`.
 pub fn print_duration(duration: Duration) -> String {
     let nanos = nanos(duration);
     let (name, size) = UNITS.iter().find(|(_, size)| nanos.is_multiple_of(*size)).unwrap_or(&UNITS[3]);
     format!("{}{name}", nanos / size)
 }
 
-/// The reverse of [`print_duration`].
+/// Parses the format of [`print_duration`].
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = UNITS.iter().find(|(name, _)| *name == &text[digits.len()..]);
@@ -25,7 +25,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// The reverse of how a [`Timestamp`] prints: seconds, a point, nine digits, `s`.
+/// Parses the format of a [`Timestamp`]: seconds, a point, nine digits, `s`.
 pub fn parse_instant(text: &str) -> Result<Timestamp, String> {
     let parts = text.strip_suffix('s').and_then(|t| t.split_once('.')).filter(|(_, f)| f.len() == 9);
     let nanos = parts.and_then(|(seconds, fraction)| {
@@ -39,12 +39,12 @@ pub fn parse_instant(text: &str) -> Result<Timestamp, String> {
     })
 }
 
-/// A whole number, or what to write instead.
+/// Parses a whole number, or returns an error with the expected format.
 pub fn parse_number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is no {what}; write a whole number"))
 }
 
-/// Whole nanoseconds of a duration of at most 584 years.
+/// Returns the whole nanoseconds of a duration of at most 584 years.
 pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

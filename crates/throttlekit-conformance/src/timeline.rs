@@ -1,4 +1,4 @@
-//! Timelines: asks with their instants and the answers they must get, as text to be read in review.
+//! Traces: requests with their instants and the expected decisions, as text for review.
 //!
 //! ```text
 //! # a third of a second does not drift
@@ -7,7 +7,7 @@
 //! 1700000000.333333333s alice 1 -> deny 0/1 reset 1700000000.333333334s retry 1ns
 //! ```
 //!
-//! An answer reads: allowed or not, units remaining of the limit, when all is free again, how long to wait.
+//! A decision reads: allowed or not, units remaining of the limit, when all is free again, how long to wait.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,43 +17,43 @@ use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 use crate::Spec;
 use crate::text::{parse_duration, parse_instant, parse_number, print_duration};
 
-/// One limit and what it answers to a sequence of asks.
+/// A trace: one limit and its decisions on a sequence of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
-    /// What the timeline shows, in words.
+    /// Description of the trace.
     pub about: Vec<String>,
     /// The limit.
     pub spec: Spec,
-    /// The asks in order, with their answers.
+    /// The requests in order, with the expected decisions.
     pub lines: Vec<Line>,
 }
 
-/// One ask and its answer.
+/// One request and the expected decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// When.
+    /// Time of the request.
     pub now: Timestamp,
-    /// Who: any text without blanks.
+    /// The key: any text without blanks.
     pub key: String,
-    /// At what cost.
+    /// Cost of the request.
     pub cost: Cost,
-    /// What must be answered.
+    /// The expected decision.
     pub answer: Decision,
 }
 
 impl Timeline {
-    /// The earliest instant of the timeline.
+    /// Returns the earliest instant of the trace.
     pub fn start(&self) -> Timestamp {
         self.lines.iter().map(|line| line.now).min().unwrap_or_default()
     }
 }
 
-/// Why a text is no timeline: where, and what to write instead.
+/// Position and reason of a parse error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// The line, counted from 1.
     pub line: usize,
-    /// What is wrong there, and what to do.
+    /// The problem and its fix.
     pub problem: String,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// An answer as timelines write it.
+/// Formats a decision as in traces.
 pub fn print_answer(answer: &Decision) -> String {
     let verb = if answer.allowed { "allow" } else { "deny" };
     let retry = match answer.retry_after {

@@ -1,4 +1,4 @@
-//! Random worlds: a limit, a beginning, and a sequence of operations on a few keys.
+//! Random scenarios: a limit, a start time, and a sequence of operations on a few keys.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,49 +10,49 @@ use throttlekit_core::{Cost, Timestamp};
 use crate::text::{nanos, print_duration};
 use crate::{Dice, Spec};
 
-/// One thing that happens. Stores, laws and fuzzers all speak this vocabulary.
+/// One operation. Stores, invariants and fuzzers all use this vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Somebody asks.
+    /// Makes a request.
     Ask {
-        /// Who.
+        /// The key.
         key: u8,
-        /// At what cost.
+        /// Cost of the request.
         cost: Cost,
     },
-    /// Somebody looks at what is left.
+    /// Reads the remaining units.
     Peek {
-        /// Who.
+        /// The key.
         key: u8,
     },
-    /// Somebody plans ahead.
+    /// Computes a forecast.
     Forecast {
-        /// Who.
+        /// The key.
         key: u8,
-        /// For asks of this cost.
+        /// Cost of the requests.
         cost: Cost,
     },
-    /// A key is forgotten.
+    /// Resets a key.
     Reset {
-        /// Who.
+        /// The key.
         key: u8,
     },
-    /// Time goes by.
+    /// Time passes.
     Wait(Duration),
     /// The clock is set back.
     StepBack(Duration),
 }
 
-/// A limit and what happens to it.
+/// A limit and the operations on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct World {
-    /// Replays this world.
+    /// Replays this scenario.
     pub seed: u64,
     /// The limit.
     pub spec: Spec,
-    /// What the clock shows at first.
+    /// Start time of the clock.
     pub start: Timestamp,
-    /// What happens, in order.
+    /// The operations, in order.
     pub operations: Vec<Operation>,
 }
 
@@ -60,11 +60,11 @@ const OPERATIONS_MAX: u64 = 32;
 const KEYS: u64 = 3;
 const DAY: u64 = 86_400_000_000_000;
 const YEAR_2023: u64 = 1_700_000_000_000_000_000;
-/// The epoch itself, years around now, and instants at which a double no longer tells microseconds apart.
+/// The epoch itself, years around now, and instants at which a double cannot distinguish microseconds.
 const STARTS: [u64; 5] = [0, YEAR_2023, 1_709_164_799_999_999_999, 4_000_000_000_123_456_789, 1 << 63];
 
 impl World {
-    /// The world of a seed: any rule, a clock that may step back.
+    /// Generates the scenario of a seed: any rule, a clock that may step back.
     pub fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let spec = roll_spec(&mut dice);
@@ -74,18 +74,19 @@ impl World {
         Self { seed, spec, start, operations }
     }
 
-    /// Dice for whatever a law asks beyond the world itself, not those that made the world.
+    /// Returns a generator for whatever a check needs beyond the scenario, independent of the one that generated the
+    /// scenario.
     pub fn dice(&self) -> Dice {
         Dice::new(!self.seed)
     }
 
-    /// The same world with a clock that never steps back.
+    /// Returns the same scenario with a clock that never steps back.
     pub fn forward(mut self) -> Self {
         self.operations.retain(|operation| !matches!(operation, Operation::StepBack(_)));
         self
     }
 
-    /// Each operation with what the clock shows when it happens.
+    /// Returns each operation with the clock's time.
     pub fn moments(&self) -> impl Iterator<Item = (Timestamp, Operation)> {
         self.operations.iter().scan(self.start, |now, operation| {
             match *operation {
@@ -99,7 +100,7 @@ impl World {
         })
     }
 
-    /// The asks alone, as those of one key.
+    /// Returns only the requests, as those of one key.
     pub fn asks(&self) -> impl Iterator<Item = (Timestamp, Cost)> {
         self.moments().filter_map(|(now, operation)| match operation {
             Operation::Ask { cost, .. } => Some((now, cost)),
@@ -107,7 +108,7 @@ impl World {
         })
     }
 
-    /// What the clock shows when a limiter is built for this world: often something else than soon after.
+    /// Returns the clock's time when a limiter is built for this scenario: often different from soon after.
     pub fn built_at(&self) -> Timestamp {
         let latest = self.moments().map(|(now, _)| now).max().unwrap_or(self.start);
         if latest >= WORDS_END {
@@ -117,7 +118,7 @@ impl World {
         [self.start, Timestamp::EPOCH, days(2), days(2 * 366)][(self.seed % 4) as usize]
     }
 
-    /// Drops operations one by one as long as the world goes on failing: a short story instead of a long one.
+    /// Drops operations one by one as long as the scenario fails, which gives a short counterexample.
     pub fn shrink(mut self, fails: impl Fn(&Self) -> bool) -> Self {
         let mut index = self.operations.len();
         while index > 0 {
@@ -144,7 +145,7 @@ impl fmt::Display for World {
     }
 }
 
-/// Any limit, the awkward ones first: rates that do not divide, buckets that do not divide, odd offsets.
+/// Generates any limit, the awkward ones first: rates that do not divide, buckets that do not divide, odd offsets.
 pub fn roll_spec(dice: &mut Dice) -> Spec {
     match dice.below(11) {
         0..=2 => Spec::Gcra { units: roll_units(dice), period: roll_period(dice), burst: roll_limit(dice) },
@@ -177,7 +178,7 @@ fn roll_period(dice: &mut Dice) -> Duration {
     Duration::from_nanos(dice.pick(&ns))
 }
 
-/// The queue of a shaper holds some units, and a part of one.
+/// Generates a shaper whose queue holds some units, and a part of one.
 fn roll_shaper(dice: &mut Dice) -> Spec {
     let (units, period) = (roll_units(dice).min(1_000_000_000), roll_period(dice));
     let pace = nanos(period) / units;
@@ -222,14 +223,14 @@ fn roll_operation(dice: &mut Dice, spec: &Spec) -> Operation {
     }
 }
 
-/// Mostly one; sometimes nothing, everything, too much, or anything between.
+/// Generates a cost: mostly one; sometimes nothing, everything, too much, or anything between.
 pub fn roll_cost(dice: &mut Dice, spec: &Spec) -> Cost {
     let limit = spec.limit().map_or(1, |limit| limit.units());
     let part = dice.between(1, limit);
     dice.pick(&[1, 1, 1, 2, 3, 0, limit, limit, limit + 1, part, part])
 }
 
-/// Mostly the edges: whole paces and periods, and a nanosecond to either side.
+/// Generates a wait, mostly at the edges: whole paces and periods, and a nanosecond to either side.
 pub fn roll_wait(dice: &mut Dice, spec: &Spec) -> Duration {
     let (pace, period) = rhythm(spec);
     let paces = pace.saturating_mul(dice.between(1, 5)).min(period);
@@ -238,7 +239,7 @@ pub fn roll_wait(dice: &mut Dice, spec: &Spec) -> Duration {
     Duration::from_nanos((wait + dice.below(3)).saturating_sub(1))
 }
 
-/// How long one unit takes and how long all of them, roughly; at most two months, so that worlds end in time.
+/// Returns roughly how long one unit takes and how long all of them; at most two months, so that scenarios end in time.
 pub(crate) fn rhythm(spec: &Spec) -> (u64, u64) {
     let Ok(limit) = spec.limit() else { return (1, 1) };
     let period = nanos(limit.period()).clamp(1, 62 * DAY);

@@ -1,37 +1,37 @@
-//! The one answer, and how answers combine.
+//! The decision type, and how decisions combine.
 
 use core::time::Duration;
 
 use crate::Timestamp;
 use crate::time::millis_ceil;
 
-/// The answer to one ask.
+/// The decision about one request.
 ///
-/// A denial is an answer, never an error. [`combine`] folds the answers of several limits into one.
+/// A denial is a decision, never an error. [`combine`] merges the decisions of several limits into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Decision {
-    /// Whether the ask may proceed.
+    /// `true` if the request may proceed.
     pub allowed: bool,
-    /// The most units this limit ever lets through at once.
+    /// Largest number of units this limit ever admits at once.
     pub limit: u64,
-    /// Units left after this answer. May be above zero on a denial: they were fewer than the ask's cost.
+    /// Units left after this decision. May be above zero on a denial: fewer were left than the request costs.
     pub remaining: u64,
-    /// When the whole limit is free again if nobody asks meanwhile.
+    /// Time at which the whole limit is free again if no further request arrives.
     pub reset_at: Timestamp,
-    /// How long to wait: before asking again after a denial, before starting when a shaper allowed the ask.
+    /// Wait before retrying after a denial, or before starting when a shaper allowed the request.
     pub retry_after: Retry,
 }
 
-/// What a caller should do about waiting. Ordered from the shortest wait to the longest.
+/// Advice on waiting. Ordered from the shortest wait to the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Retry {
     /// No wait.
     Now,
-    /// The same ask passes after exactly this long, if nobody else asks meanwhile.
+    /// The same request passes after exactly this duration, if no other request arrives meanwhile.
     After(Duration),
-    /// The same ask passes when someone gives back a slot or what is set aside; no clock tells when.
+    /// The same request passes when a slot or a reservation is released; no clock determines when.
     OnRelease,
-    /// The same ask can never pass: it costs more than the limit ever holds.
+    /// The same request can never pass: it costs more than the limit ever holds.
     Never,
 }
 
@@ -56,7 +56,7 @@ impl Retry {
     }
 }
 
-/// The answer of a limit that never binds: the neutral element of [`combine`].
+/// Decision of a limit that never binds: the neutral element of [`combine`].
 pub const ALLOW_FULL: Decision = Decision {
     allowed: true,
     limit: u64::MAX,
@@ -65,9 +65,9 @@ pub const ALLOW_FULL: Decision = Decision {
     retry_after: Retry::Now,
 };
 
-/// One answer for two limits that must both allow.
+/// Combines the decisions of two limits that must both allow.
 ///
-/// Associative, commutative and idempotent with identity [`ALLOW_FULL`] (law `algebra`), so the order of the
+/// Associative, commutative and idempotent with identity [`ALLOW_FULL`] (guarantee `algebra`), so the order of the
 /// limits, their grouping and a repeated limit do not matter.
 ///
 /// ```
@@ -87,14 +87,14 @@ pub fn combine(a: Decision, b: Decision) -> Decision {
     }
 }
 
-/// What a key could spend, now and later, if nobody else asks meanwhile.
+/// Units that a key can spend, now and later, if no other request arrives meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forecast {
-    /// How many asks of the given cost pass right now.
+    /// Number of requests of the given cost that pass right now.
     pub spendable_now: u64,
-    /// When one more unit is there; now, if nothing is missing.
+    /// Time at which one more unit is available; now, if nothing is missing.
     pub next_replenish_at: Timestamp,
-    /// When every unit is back.
+    /// Time at which every unit is available again.
     pub full_at: Timestamp,
 }
 

@@ -3,16 +3,16 @@
 //! Nothing here reads a clock, allocates behind your back on a hot path, locks, logs, sleeps or draws a random
 //! number. `no_std` holds the crate to it: there is no clock, thread or socket to reach for.
 //!
-//! * [`Decision`] is the one answer every axis gives, and [`combine`] folds several into one.
+//! * [`Decision`] is the response of every axis, and [`combine`] merges several into one.
 //! * [`rate`] holds the rate rules. Each is a [`rate::Rule`]: it decides from a borrowed state, so a denial
 //!   cannot write, and charges only what it allowed.
-//! * [`rate::Limit`] is the closed set of them, which every store knows how to run.
+//! * [`rate::Limit`] is the closed set of rules that every store can run.
 //! * [`fair`] shares one budget among many tenants, each by its weight.
-//! * [`lease`] lends parts of a limit to nodes that spend them by themselves.
-//! * [`price`] turns asks away that are worth less than the budget they would use. Prices compute in floats and only
-//!   ever remove admits.
+//! * [`lease`] lends parts of a limit to nodes, which spend them locally.
+//! * [`price`] denies requests whose value is below the price of the budget they would use. Prices are computed in
+//!   floats and only ever remove admits.
 //! * [`overload`] sheds calls to a backend that is full, and limits more keys than there is memory for.
-//! * [`learn`] holds the learners by which leases are sized. They compute in floats and decide nothing.
+//! * [`learn`] holds the learners that size leases. They compute in floats and decide nothing.
 //!
 //! ```
 //! use throttlekit_core::{Timestamp, rate::{Limit, Rate, Rule, State}};
@@ -44,9 +44,9 @@ mod time;
 pub use decision::{ALLOW_FULL, Decision, Forecast, Retry, combine};
 pub use time::Timestamp;
 
-/// Units asked for: requests, bytes, or whatever the limit counts.
+/// Units requested: requests, bytes, or anything else the limit counts.
 ///
-/// Zero is a legal ask that changes nothing; it tells what is left.
+/// Zero is a valid cost that changes nothing; the decision reports what is left.
 pub type Cost = u64;
 
 /// The README's code, run as doc tests.

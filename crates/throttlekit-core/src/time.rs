@@ -24,7 +24,7 @@ impl Timestamp {
         Self(nanos)
     }
 
-    /// The instant this many microseconds after the epoch: what the clock of a shared store shows.
+    /// The instant this many microseconds after the epoch: the resolution of a shared store's clock.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(NANOS_PER_MICRO))
     }
@@ -44,7 +44,7 @@ impl Timestamp {
         self.0 / NANOS_PER_MICRO
     }
 
-    /// Milliseconds since the epoch, rounded up: whoever waits until then never comes early.
+    /// Milliseconds since the epoch, rounded up: waiting until then is never too early.
     pub const fn as_millis_ceil(self) -> u64 {
         self.0.div_ceil(NANOS_PER_MILLI)
     }

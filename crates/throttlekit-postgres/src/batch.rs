@@ -1,4 +1,4 @@
-//! Batches of requests as arrays for the server, and its replies as outcomes.
+//! Batches of requests as arrays for the server, and decoding of its replies.
 
 use throttlekit::Timestamp;
 use throttlekit::rate::shared::{Correction, Kind, SharedForm};
@@ -8,7 +8,7 @@ use throttlekit::store::{Charge, Charges, Outcome, Settlement, Sight, StoreError
 pub(crate) const CHARGE_NUMBERS: usize = 6;
 const CORRECTION_NUMBERS: usize = 7;
 
-/// Asks on their own, while they wait for others.
+/// An encoded request that waits to be merged with others.
 pub(crate) struct EncodedRequest {
     asks: Vec<i32>,
     charges: Vec<Packed>,
@@ -20,7 +20,7 @@ struct Packed {
     numbers: [i64; CHARGE_NUMBERS],
 }
 
-/// One ask of one charge, for `admit_one`; or several, for `admit`.
+/// One request with one charge, for `admit_one`; or several, for `admit`.
 pub(crate) enum Batch<'a> {
     One { key: &'a str, kind: i32, numbers: [i64; CHARGE_NUMBERS] },
     Many { keys: Vec<&'a str>, asks: Vec<i32>, slots: Vec<i32>, kinds: Vec<i32>, numbers: Vec<i64> },
@@ -48,12 +48,12 @@ impl EncodedRequest {
         }
     }
 
-    /// The keys of its charges, some perhaps several times.
+    /// Returns the keys of its charges, possibly with duplicates.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
         self.charges.iter().map(|charge| charge.key.as_str())
     }
 
-    /// How many asks it has.
+    /// Returns the number of its requests.
     pub(crate) fn asks(&self) -> usize {
         self.asks.len()
     }
@@ -81,7 +81,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// How many charges an ask has; negative where any may allow.
+/// Returns the number of charges of a request; negative if any may allow.
 fn count(ask: &Charges<'_>) -> i32 {
     match ask.need {
         Need::All => ask.charges.len() as i32,
@@ -89,7 +89,7 @@ fn count(ask: &Charges<'_>) -> i32 {
     }
 }
 
-/// Hands each request of a batch its part of the reply.
+/// Splits the reply to a batch into one part per request.
 pub(crate) fn split(requests: &[&EncodedRequest], reply: &[i64]) -> Vec<Result<Vec<i64>, StoreError>> {
     let mut reply = Reply(reply);
     requests.iter().map(|request| part(request, &mut reply)).collect()
@@ -126,7 +126,7 @@ impl<'a> Corrections<'a> {
     }
 }
 
-/// Each key once, in the order of the server's collation "C", in which rows are taken.
+/// Returns each key once, in the order of the server's collation "C", in which rows are locked.
 pub(crate) fn sorted<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut keys: Vec<_> = keys.collect();
     keys.sort_unstable();
@@ -134,7 +134,7 @@ pub(crate) fn sorted<'a>(keys: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     keys
 }
 
-/// Counted from one, as arrays are on the server.
+/// Returns the one-based index of a key, as for arrays on the server.
 pub(crate) fn slot(keys: &[&str], key: &str) -> i32 {
     keys.partition_point(|other| *other < key) as i32 + 1
 }
@@ -151,7 +151,7 @@ pub(crate) fn kind(form: &SharedForm) -> i32 {
     }
 }
 
-/// The same for `peek`, which tells the pace of a bucket to those who know paces.
+/// The same for `peek`, which also returns the pace of a bucket to callers that support it.
 pub(crate) fn looked_at(form: &SharedForm) -> i32 {
     if form.kind() == Kind::Gcra { 5 } else { kind(form) }
 }
@@ -171,7 +171,7 @@ pub(crate) fn filled<const N: usize>(numbers: &[i64]) -> [i64; N] {
     std::array::from_fn(|i| numbers.get(i).copied().unwrap_or(0))
 }
 
-/// The outcomes that a reply of `admit` or `admit_one` tells.
+/// Decodes the outcomes in a reply of `admit` or `admit_one`.
 pub(crate) fn outcomes(asks: &[Charges<'_>], reply: &[i64]) -> Result<Vec<Outcome>, StoreError> {
     let mut reply = Reply(reply);
     asks.iter().map(|ask| outcome(ask, &mut reply)).collect()
@@ -190,7 +190,7 @@ fn outcome(ask: &Charges<'_>, reply: &mut Reply<'_>) -> Result<Outcome, StoreErr
     Ok(Outcome::of(ask, &states, now, admitted)?.in_windows(ask, ends.into_iter()))
 }
 
-/// What a reply of `peek` shows.
+/// Decodes the states in a reply of `peek`.
 pub(crate) fn sight(charges: &[Charge<'_>], reply: &[i64]) -> Result<Sight, StoreError> {
     let mut reply = Reply(reply);
     let now = reply.instant()?;
@@ -202,7 +202,7 @@ pub(crate) fn state(key: &str, state: Option<State>) -> Result<State, StoreError
     state.ok_or_else(|| StoreError::bad_state(format_args!("{key}: not a state of its limit")))
 }
 
-/// The rest of a reply.
+/// The remainder of a reply.
 pub(crate) struct Reply<'a>(pub(crate) &'a [i64]);
 
 impl<'a> Reply<'a> {

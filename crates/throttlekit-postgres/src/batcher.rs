@@ -1,9 +1,9 @@
 //! The batcher: requests that wait for a connection are sent as one batch.
 //!
-//! A commit waits for the disk, and on a hot key each waits for the one before. So there are as many
-//! send permits as connections, and a request that finds none free waits in a queue. The next free permit takes all that
-//! wait, up to a bound, as one batch: one call, one commit. Each is answered as if it had come alone, in order. Without load nothing
-//! waits and nothing is merged.
+//! A commit waits for the disk, and on a hot key each waits for the one before. So there are as many send permits as
+//! connections, and a request that finds none free waits in a queue. The next free permit takes all waiting requests,
+//! up to a bound, as one batch: one call, one commit. Each gets the response that it would get alone, in order. Without
+//! load nothing waits and nothing is merged.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use crate::batch::{Batch, EncodedRequest, split};
 use crate::error::Failure;
 use crate::store::Inner;
 
-/// Asks in one merged batch. Their rows are held until it commits.
+/// Maximum number of requests in one merged batch. Their rows are locked until it commits.
 const BATCH_MAX: usize = 64;
-/// The part of the deadline for which a batch of several who have no key in common waits for a row.
+/// The fraction of the deadline that a batch of unrelated requests waits for a row.
 const ROW_WAIT_PART: u32 = 10;
-/// The same while it is found out which row is held.
+/// The same while the locked row is being isolated.
 const ROW_WAIT_PART_AGAIN: u32 = 25;
 
 /// The send permits of one store, and the requests that wait for one.
@@ -37,7 +37,7 @@ struct Waiting {
     tell: oneshot::Sender<Result<Vec<i64>, Failure>>,
 }
 
-/// The permit to send one batch. Dropped, also when given up, it lets the next one go on.
+/// The permit to send one batch. When it is dropped, also on cancellation, the next batch is sent.
 struct SendPermit {
     inner: Arc<Inner>,
     permit: Option<OwnedSemaphorePermit>,
@@ -48,7 +48,7 @@ impl Batcher {
         Self { free: Arc::new(Semaphore::new(permits)), waiting: Mutex::default() }
     }
 
-    /// The next batch, without those who have stopped waiting.
+    /// Takes the next batch, without requests whose callers have gone.
     fn take(&self) -> Vec<Waiting> {
         let mut waiting = self.waiting.lock();
         let mut batch = Vec::new();
@@ -66,7 +66,7 @@ impl Batcher {
 }
 
 impl Inner {
-    /// The server's reply to these asks.
+    /// Returns the server's reply to these requests.
     pub(crate) async fn admit(self: &Arc<Self>, asks: &[Charges<'_>]) -> Result<Vec<i64>, Failure> {
         let since = Instant::now();
         self.ready().await?;
@@ -86,7 +86,7 @@ impl Inner {
         Some(SendPermit { inner: self.clone(), permit: Some(permit) })
     }
 
-    /// Sends who waits on their way, if a send permit is free. Called after each change of either.
+    /// Sends waiting requests if a send permit is free. Called after each change of either.
     fn go_on(self: &Arc<Self>) {
         if self.batcher.waiting.lock().is_empty() {
             return;
@@ -96,12 +96,12 @@ impl Inner {
         }
     }
 
-    /// One batch for all who wait.
+    /// Sends one batch for all waiting requests.
     ///
-    /// A row that someone holds, or that holds something foreign, must not stand in the way of asks that have nothing
-    /// to do with it. So a batch waits for rows only briefly. If the server gives it up, nothing was written, and it
-    /// goes again in halves, until those in the way are by themselves. These go last, and wait for as long as their
-    /// callers do. Asks that share keys stay together and in order. What is not known to be undone is not sent again.
+    /// A row that is locked, or that holds a foreign value, must not block unrelated requests. So a batch waits for
+    /// rows only briefly. If the server aborts it, nothing was written, and it is sent again in halves, until the
+    /// blocked requests are isolated. These are sent last, and wait for as long as their callers do. Requests that
+    /// share keys stay together and in order. A batch that is not known to be rolled back is not sent again.
     async fn send_batch(&self, batch: Vec<Waiting>) {
         let deadline = self.link.deadline;
         let mut row_wait = deadline / ROW_WAIT_PART;
@@ -110,7 +110,7 @@ impl Inner {
         while let Some(mut groups) = ahead.pop() {
             groups.iter_mut().for_each(|group| group.retain(Waiting::waits));
             groups.retain(|group| !group.is_empty());
-            // Nobody else is in the way of a batch that has only one, nor waits for it.
+            // A batch with only one group blocks nobody else, and nobody waits for it.
             if groups.len() == 1 && ahead.is_empty() {
                 alone.extend(groups);
                 continue;
@@ -129,7 +129,7 @@ impl Inner {
         while let Some(mut group) = alone.pop_front() {
             group.retain(Waiting::waits);
             let Some(oldest) = group.first() else { continue };
-            // The server is to answer before the callers stop waiting.
+            // The server must respond before the callers stop waiting.
             let left = self.builder.row_wait().saturating_sub(oldest.since.elapsed());
             let mut groups = vec![group];
             let Some(failure) = self.send_groups(&mut groups, left).await else { continue };
@@ -144,7 +144,7 @@ impl Inner {
         }
     }
 
-    /// Sends groups as one batch. Either all are told and gone, or it failed and all are still there.
+    /// Sends groups as one batch. Either all got their replies and are removed, or it failed and all remain.
     async fn send_groups(&self, groups: &mut Vec<Vec<Waiting>>, row_wait: Duration) -> Option<Failure> {
         let requests: Vec<&EncodedRequest> =
             groups.iter().flatten().map(|waiting| &waiting.request).collect();
@@ -160,7 +160,7 @@ impl Inner {
         };
         let replies = split(&requests, &reply);
         for (waiting, reply) in groups.drain(..).flatten().zip(replies) {
-            // Who has stopped waiting is not told.
+            // A caller that has gone gets no reply.
             let _ = waiting.tell.send(reply.map_err(Failure::from));
         }
         None
@@ -179,7 +179,7 @@ fn tell_all(groups: Vec<Vec<Waiting>>, failure: &Failure) {
     }
 }
 
-/// Puts together, in order, those who share keys, be it by way of others.
+/// Groups requests that share keys, directly or through others, in order.
 fn related(batch: Vec<Waiting>) -> Vec<Vec<Waiting>> {
     let mut group_of: Vec<usize> = (0..batch.len()).collect();
     let mut seen = HashMap::new();

@@ -1,4 +1,4 @@
-//! How to reach a server, and how to use it.
+//! The builder of a store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,26 +15,26 @@ use crate::schema::Schema;
 use crate::seeded::Seeded;
 use crate::store_connections::StoreConnections;
 
-/// A commit flushes the log to disk, which at its slowest takes longer than a store in memory answers.
+/// A commit flushes the log to disk, which at its slowest takes longer than a response of an in-memory store.
 const DEADLINE: Duration = Duration::from_millis(250);
 const CONNECTIONS: usize = 4;
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What a crash of the server may forget.
+/// Data that a crash of the server may lose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Nothing that was answered: each admission is on disk before its answer. The server's own setting decides
-    /// whether it is also on a standby.
+    /// Nothing: each admission is on disk before its response. The server's own setting determines whether it is also
+    /// on a standby.
     #[default]
     Flushed,
-    /// The admissions of the last moments, at most three times `wal_writer_delay` (0.6 s unless changed). Much
-    /// faster on a hot key.
+    /// The most recent admissions: those of at most three times `wal_writer_delay` (0.6 s by default). Much faster on a
+    /// hot key.
     Deferred,
     /// Everything. The table is not logged: a crash empties it, and a standby does not have it. Fastest.
     Unlogged,
 }
 
-/// Makes a [`PostgresStore`].
+/// Builds a [`PostgresStore`].
 #[derive(Clone)]
 pub struct Builder {
     url: String,
@@ -71,65 +71,64 @@ impl Builder {
         }
     }
 
-    /// How long a call may take, waiting for a connection included. 250 ms unless chosen.
+    /// Sets the timeout of a call, waiting for a connection included. Default: 250 ms.
     ///
-    /// The server gives up a little earlier by itself. Where it does not, as in a commit that hangs, the call is
-    /// cancelled there.
+    /// The server stops a little earlier. If it does not, as in a commit that hangs, the call is canceled there.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.line.deadline = deadline;
         self
     }
 
-    /// All that a [`Line`](throttlekit::store::Line) can be told.
+    /// Sets all options of the [`Line`](throttlekit::store::Line).
     pub fn line(self, line: LineOptions) -> Self {
         Self { line, ..self }
     }
 
-    /// Runs connections and all background work of the store, and of everything built on it, on a runtime of yours, which
-    /// has to be driven for as long as the store is used. Default: a driver thread of the process.
+    /// Runs connections and all background work of the store, and of everything built on it, on your runtime, which
+    /// must be driven for as long as the store is used. Default: a driver thread of the process.
     pub fn runtime(self, runtime: Handle) -> Self {
         Self { background: self.background.on(runtime), ..self }
     }
 
-    /// The schema that holds the table and the functions: small letters, digits and `_`. `throttlekit` unless chosen.
+    /// Sets the schema for the table and the functions: lowercase letters, digits and `_`. Default: `throttlekit`.
     pub fn schema(self, name: impl Into<String>) -> Self {
         Self { schema: name.into(), ..self }
     }
 
-    /// Sets the maximum number of connections for calls. One more stands beside them, which checks and probes the
-    /// server. Default: 4; few are best, since calls that wait for one travel together and share a commit.
+    /// Sets the maximum number of connections for calls. One more connection checks and probes the server. Default: 4;
+    /// few are best, since calls that wait for one are batched and share a commit.
     ///
-    /// Never exceeded, also while the server hangs: a call that is given up is cancelled on the server, and its
-    /// connection counts until the server has answered. Behind a pooler nothing is cancelled.
+    /// Never exceeded, also while the server hangs: an abandoned call is canceled on the server, and its connection
+    /// counts until the server has responded. Behind a pooler nothing is canceled.
     pub fn connections(self, most: usize) -> Self {
         Self { connections: most.max(1), ..self }
     }
 
-    /// Says that a pooler stands between, such as PgBouncer in transaction mode: nothing is kept in a session, neither
-    /// named statements nor settings, and calls that are given up are not cancelled, since a cancel request may end the
-    /// pooler itself.
+    /// Sets whether connections go through a pooler such as PgBouncer in transaction mode. Then nothing is kept in a
+    /// session, neither named statements nor settings, and abandoned calls are not canceled, since a cancel request may
+    /// crash the pooler.
     pub fn pooled(self, pooled: bool) -> Self {
         Self { pooled, ..self }
     }
 
-    /// What a crash of the server may forget. [`Durability::Unlogged`] takes effect where the table is created.
+    /// Sets which data a crash of the server may lose. [`Durability::Unlogged`] takes effect when the table is created.
     pub fn durability(self, durability: Durability) -> Self {
         Self { durability, ..self }
     }
 
-    /// Whether connecting also creates or upgrades the schema, for which the role needs the rights. Off unless chosen:
-    /// then [`migrate`](Self::migrate) is a step of its own.
+    /// Sets whether connecting also creates or upgrades the schema, for which the role needs the privileges. Default:
+    /// off; then call [`migrate`](Self::migrate) separately.
     pub fn migrate_on_connect(self, migrates: bool) -> Self {
         Self { migrates, ..self }
     }
 
-    /// How long a row must have been idle before it is swept: by how much the server's clock may step back without
-    /// handing out a fresh budget. 10 s unless chosen.
+    /// Sets how long a row must be idle before it is swept: the largest step back of the server's clock that does not
+    /// grant a fresh budget. Default: 10 s.
     pub fn grace(self, grace: Duration) -> Self {
         Self { grace, ..self }
     }
 
-    /// Decides at the instants of this clock instead of the server's: for tests.
+    /// Decides at the time of this clock instead of the server's. For tests.
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Some(Arc::new(clock)), ..self }
     }
@@ -140,7 +139,7 @@ impl Builder {
         Self { tls: Some(config), ..self }
     }
 
-    /// Puts a bug into the store.
+    /// Seeds a bug in the store.
     #[cfg(feature = "seeded")]
     #[doc(hidden)]
     pub fn seeded(self, bug: Option<crate::SeededBug>) -> Self {
@@ -149,14 +148,13 @@ impl Builder {
 
     /// Opens the store.
     ///
-    /// A server that is away is no error: the store answers [`StoreError::Unavailable`], probes the server, and goes on
-    /// when it is back. A server that answers and cannot be used is one, as is an address that cannot be read.
+    /// An unreachable server is no error: the store returns [`StoreError::Unavailable`], probes the server, and resumes
+    /// when it is back. A server that responds and cannot be used is an error, as is an invalid address.
     pub async fn connect(self) -> Result<PostgresStore, StoreError> {
         PostgresStore::connect(self).await
     }
 
-    /// Creates or upgrades the schema, and does nothing where it is up to date. Any number of processes may do so at
-    /// once.
+    /// Creates or upgrades the schema; does nothing if it is up to date. Any number of processes may do so at once.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         let link = self.link()?;
         Schema::of(self)?.migrate(&link).await
@@ -180,7 +178,7 @@ impl Builder {
         Ok(StoreConnections::new(connector, self))
     }
 
-    /// Whoever gives a TLS configuration never speaks in the clear, and whoever asks for TLS gets it or is told.
+    /// With a TLS configuration, connections are never in plaintext; an address that requires TLS gets it or an error.
     #[cfg(feature = "tls")]
     fn settle_tls(&self, config: &mut Config) -> Result<(), StoreError> {
         if self.tls.is_some() {
@@ -195,10 +193,10 @@ impl Builder {
         tls_or_not(config, false)
     }
 
-    /// What each session is told when it begins. Our settings come last, and the last one counts.
+    /// Returns the options of each session. Our settings come last, and the last one counts.
     ///
-    /// A statement on a table that is empty when its session first runs it would be planned to read all of the table,
-    /// and go on so while the table grows; hence no sequential scans.
+    /// A statement on a table that is empty when its session first runs it would be planned as a sequential scan, and
+    /// remain so while the table grows; hence no sequential scans.
     fn session_options(&self, theirs: &str) -> String {
         let mut options = format!(
             "{theirs} -c default_transaction_isolation=read\\ committed -c enable_seqscan=off \
@@ -212,7 +210,7 @@ impl Builder {
         options
     }
 
-    /// How long the server may wait for a row.
+    /// Returns how long the server may wait for a row.
     pub(crate) fn lock_wait(&self) -> String {
         in_millis(self.row_wait())
     }
@@ -229,7 +227,7 @@ impl Builder {
         Tls::Off
     }
 
-    /// A crash forgets an amount that no one can name beforehand; so it is not exact, and no number is claimed.
+    /// Returns the guarantee. The amount that a crash loses is unknown, so it is not exact, and no number is claimed.
     pub(crate) fn guarantee(&self) -> Guarantee {
         match self.durability {
             Durability::Flushed => Guarantee::Exact,
@@ -238,7 +236,7 @@ impl Builder {
     }
 }
 
-/// As the server reads it. None at all would mean for ever.
+/// Formats a wait for the server. Zero would mean no timeout.
 pub(crate) fn in_millis(wait: Duration) -> String {
     format!("{}ms", wait.as_millis().max(1))
 }
@@ -252,5 +250,5 @@ fn tls_or_not(config: &Config, tls: bool) -> Result<(), StoreError> {
     Ok(())
 }
 
-// Without the address, which may hold a password.
+// Without the address, which may include a password.
 throttlekit::debug_fields!([] Builder, |it| schema = it.schema, line = it.line);

@@ -1,4 +1,4 @@
-//! Opening a connection, and cancelling what runs on one.
+//! Opening connections and canceling statements.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -11,26 +11,25 @@ use tokio_postgres::{CancelToken, Client, Config, NoTls};
 
 use crate::error::from_server;
 
-/// How long opening a connection may take at each host, however short the deadline of calls: it may be far away and
-/// use TLS.
+/// Timeout for connecting to each host, however short the deadline of calls: it may be far away and use TLS.
 const HOST_MAX: Duration = Duration::from_secs(2);
-/// How long a cancel request may take. One that is lost is repeated.
+/// Timeout for a cancel request. A lost one is repeated.
 const CANCEL_MAX: Duration = Duration::from_secs(1);
-/// A peer whose kernel has acknowledged nothing for this long is gone. A server that is stopped or whose commits hang
+/// Time without acknowledgment after which a peer is considered dead. A server that is stopped or whose commits hang
 /// still acknowledges.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(1);
 const KEEPALIVES_LOST_MAX: u32 = 5;
 
-/// The future that carries a connection. It ends when the connection does.
+/// The future that drives a connection. It ends when the connection does.
 pub(crate) type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The address of a server and of those that may take its place.
+/// The address of a server and of those that may replace it.
 pub(crate) struct Connector {
     whole: Config,
-    /// Each host of the address by itself, in its order.
+    /// Each host of the address separately, in its order.
     hosts: Vec<Config>,
-    /// The host to try first, by its place plus one. Zero: in the order of the address.
+    /// The host to try first, by its index plus one. Zero: in the order of the address.
     preferred: AtomicUsize,
     tls: Tls,
     pooled: bool,
@@ -63,28 +62,28 @@ impl Connector {
         self.connect(&self.whole, self.dial_max()).await
     }
 
-    /// How many hosts the address names.
+    /// Returns the number of hosts in the address.
     pub(crate) fn hosts(&self) -> usize {
         self.hosts.len()
     }
 
-    /// Opens a connection to one host, whether it is a primary or not.
+    /// Opens a connection to one host, primary or not.
     pub(crate) async fn dial_host(&self, place: usize) -> Result<(Client, Driver), StoreError> {
         let mut config = self.hosts[place].clone();
         config.target_session_attrs(TargetSessionAttrs::Any);
         self.connect(&config, HOST_MAX).await
     }
 
-    /// Tries this host first from now on.
+    /// Prefers this host from now on.
     pub(crate) fn prefer(&self, place: usize) {
         self.preferred.store(place + 1, Relaxed);
     }
 
-    /// Asks the server to end the statement that runs on a connection. That the request was delivered does not mean
-    /// that the statement has ended, nor that the request has been carried out yet.
+    /// Requests cancellation of the statement that runs on a connection. Delivery of the request does not mean that the
+    /// statement has ended, nor that the request has been processed yet.
     ///
-    /// Does nothing behind a pooler: the client library closes the connection of a cancel request before the peer does, and
-    /// PgBouncer up to 1.20 may exit on that, for everybody (pgbouncer/pgbouncer#801).
+    /// Does nothing behind a pooler: the client library closes the connection of a cancel request before the peer does,
+    /// and PgBouncer up to 1.20 may exit on that, for everybody (pgbouncer/pgbouncer#801).
     pub(crate) async fn cancel(&self, token: &CancelToken) {
         if self.pooled {
             return;
@@ -96,7 +95,7 @@ impl Connector {
                 Tls::On(tls) => token.cancel_query(tls.clone()).await,
             }
         };
-        // What failed is tried again by whoever waits for the statement to end.
+        // The task that waits for the end of the statement retries on failure.
         let _ = timeout(CANCEL_MAX, cancel).await;
     }
 
@@ -127,8 +126,8 @@ fn boxed(driver: impl Future<Output = ()> + Send + 'static) -> Driver {
     Box::pin(driver)
 }
 
-/// Lets the kernel close connections whose peer is gone, unless the address chose otherwise. Without it a connection
-/// that a firewall forgot would count as open for hours.
+/// Lets the kernel close connections with dead peers, unless the address configures otherwise. Without it a connection
+/// that a firewall dropped would count as open for hours.
 fn detect_dead_peers(config: &mut Config) {
     let untouched = Config::new();
     if config.get_keepalives() && config.get_keepalives_idle() == untouched.get_keepalives_idle() {
@@ -140,7 +139,7 @@ fn detect_dead_peers(config: &mut Config) {
     }
 }
 
-/// The same address with one of its hosts.
+/// Returns the same address with one of its hosts.
 fn only(all: &Config, place: usize) -> Config {
     let mut one = Config::new();
     if let Some(host) = all.get_hosts().get(place) {

@@ -1,9 +1,8 @@
 //! A connection pool that never opens more connections than its capacity, also while the server hangs.
 //!
-//! A connection counts from before it is opened until it is closed. A call that is given up leaves a statement running
-//! on the server. Its connection then goes on counting until the server has answered it, however long that takes: to
-//! open another instead would leave one backend behind for each call that is given up, until the server has none left
-//! for anybody.
+//! A connection counts from before it is opened until it is closed. An abandoned call leaves a statement running on the
+//! server. Its connection then counts until the server has responded, however long that takes: opening another instead
+//! would leave one backend behind for each abandoned call, until the server has none left for anybody.
 //!
 //! ```text
 //! Dialling  => InUse (dialled) | Closed (failed)
@@ -31,16 +30,15 @@ use tokio_postgres::{CancelToken, Client, Error, Statement};
 use crate::connect::{Connector, Driver};
 use crate::seeded::{Seeded, SeededBug};
 
-/// The wait between cancel requests for one connection doubles from the one to the other: a server that is stopped
-/// finds at most some tens of them when it goes on.
+/// The wait between cancel requests for one connection doubles from this to the next constant: a stopped server finds
+/// at most some tens of them when it resumes.
 const CANCEL_AGAIN_MIN: Duration = Duration::from_millis(250);
 const CANCEL_AGAIN_MAX: Duration = Duration::from_secs(10);
-/// A cancel request travels beside the connection, so it may be carried out after the statement has ended by itself,
-/// and would then end the next one. The connection rests for this long before it is used again. One that comes later
-/// still costs one call its answer; that call is undone.
+/// Time that a connection is unused after a cancel request. The request is sent on another connection, so it may be
+/// processed after the statement has ended, and would then cancel the next one. A later one still costs one call its
+/// response; that call is rolled back.
 const CANCEL_SETTLES: Duration = Duration::from_millis(100);
-/// The longest that a connection stays open which nobody holds any more: a peer that has fallen silent never answers what
-/// still runs on it.
+/// The longest time that an unreferenced connection stays open: a silent peer never responds to what still runs on it.
 const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 
 /// The connections of one kind to one server.
@@ -52,16 +50,16 @@ struct Shared {
     /// One permit for each connection that is being opened, in use or abandoned.
     capacity: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
-    /// Where connections are opened, driven and reclaimed.
+    /// The runtime on which connections are opened, driven and reclaimed.
     background: Background,
     seeded: Seeded,
 }
 
-/// One connection with the statements that it has prepared.
+/// One connection with its prepared statements.
 pub(crate) struct Connection {
     client: Arc<Client>,
     prepared: Mutex<HashMap<Arc<str>, Statement>>,
-    /// The generation of histories of the server that it was found to be in; zero until somebody looked.
+    /// The generation of the server's history that it belongs to; zero until checked.
     generation: AtomicU64,
     /// Dropped with the connection, which then closes.
     _held: oneshot::Sender<Infallible>,
@@ -78,7 +76,7 @@ impl Connections {
         Self(Arc::new(Shared { connector, capacity, idle: Mutex::default(), background, seeded }))
     }
 
-    /// Waits for a connection, and opens one if none is idle. Has no deadline of its own: every caller has one.
+    /// Waits for a connection, and opens one if none is idle. Has no timeout: every caller has one.
     pub(crate) async fn hold(&self) -> Result<Held, StoreError> {
         let permit = self.0.capacity.clone().acquire_owned().await.map_err(StoreError::unavailable)?;
         match self.0.take_idle() {
@@ -96,7 +94,7 @@ impl Connections {
         &self.0.connector
     }
 
-    /// Opens a connection in a task: a caller whose deadline is shorter than that takes leaves it to the next one.
+    /// Opens a connection in a task: if the caller's deadline ends first, the next caller gets it.
     async fn dial(&self, permit: OwnedSemaphorePermit) -> Result<Held, StoreError> {
         let (tell, dialled) = oneshot::channel();
         let connections = self.clone();
@@ -134,7 +132,7 @@ impl Shared {
         Ok(Connection { client, prepared: Mutex::default(), generation, _held: held })
     }
 
-    /// The connection is idle before its permit is free, so whoever gets the permit finds it.
+    /// Returns a connection. It is idle before its permit is free, so the next owner of the permit finds it.
     fn put_back(&self, connection: Connection, permit: OwnedSemaphorePermit) {
         if !connection.client.is_closed() {
             self.idle.lock().push(connection);
@@ -156,7 +154,7 @@ impl Connection {
         self.generation.store(generation, Relaxed);
     }
 
-    /// The statement as the server has prepared it. There are as many as this crate has texts.
+    /// Returns the prepared statement. There are as many as this crate has texts.
     pub(crate) async fn prepare(&self, text: &Arc<str>, types: &[Type]) -> Result<Statement, Error> {
         if let Some(prepared) = self.prepared.lock().get(text) {
             return Ok(prepared.clone());
@@ -189,7 +187,7 @@ impl Held {
         }
     }
 
-    /// Closes a connection on which nothing runs and that is of no use any more.
+    /// Closes a connection on which nothing runs and that cannot be used any more.
     pub(crate) fn close(mut self) {
         self.taken = None;
     }
@@ -206,7 +204,7 @@ impl Drop for Held {
     }
 }
 
-/// Carries a connection until it ends, or until it has been dropped and does not end by itself.
+/// Drives a connection until it ends, or until it has been dropped and does not end.
 async fn drive(driver: Driver, dropped: oneshot::Receiver<Infallible>) {
     let closes = async {
         let _ = dropped.await;
@@ -215,13 +213,13 @@ async fn drive(driver: Driver, dropped: oneshot::Receiver<Infallible>) {
     first(pin!(driver), pin!(closes)).await;
 }
 
-/// Cancels what runs on an abandoned connection, and gives it back once the server has answered.
+/// Cancels the statement on an abandoned connection, and gives it back once the server has responded.
 ///
-/// Ends when the server answers, when the connection is closed, or when nobody holds the pool any more. A statement
-/// that no cancel request ends keeps its connection, and the permit with it.
+/// Ends when the server responds, when the connection is closed, or when the pool is dropped. A statement that no
+/// cancel request ends keeps its connection, and the permit with it.
 async fn reclaim(connections: Weak<Shared>, connection: Connection, permit: OwnedSemaphorePermit) {
     let token = connection.client.cancel_token();
-    // Answered after everything before it, and ends a transaction that was left open.
+    // Its response follows everything before it, and it ends a transaction that was left open.
     let client = connection.client.clone();
     let mut answered = pin!(client.batch_execute("ROLLBACK"));
     let mut wait = CANCEL_AGAIN_MIN;
@@ -237,7 +235,7 @@ async fn reclaim(connections: Weak<Shared>, connection: Connection, permit: Owne
         };
         match first(answered.as_mut(), pin!(cancel(&token))).await {
             Some(Ok(())) => break,
-            // Closed, or in a state that we do not know: it is dropped.
+            // Closed, or in an unknown state: it is dropped.
             Some(Err(_)) => return,
             None => wait = (wait * 2).min(CANCEL_AGAIN_MAX),
         }
@@ -248,7 +246,7 @@ async fn reclaim(connections: Weak<Shared>, connection: Connection, permit: Owne
     }
 }
 
-/// What the first future returned, or nothing if the second ended before it.
+/// Returns the output of the first future, or nothing if the second ended before it.
 async fn first<T>(mut one: Pin<&mut impl Future<Output = T>>, mut other: Pin<&mut impl Future>) -> Option<T> {
     poll_fn(|context| match one.as_mut().poll(context) {
         Poll::Ready(value) => Poll::Ready(Some(value)),

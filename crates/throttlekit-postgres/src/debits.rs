@@ -1,4 +1,4 @@
-//! Debits as arrays for the server, and its replies as how they were answered.
+//! Debits as arrays for the server, and decoding of its replies.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::store::Inner;
 use crate::store_connections::Param;
 
 impl Inner {
-    /// The answer to each debit.
+    /// Returns the result of each debit.
     pub(crate) async fn debit(
         self: &Arc<Self>,
         debits: &[Debit<'_>],
@@ -36,7 +36,7 @@ impl Inner {
     }
 }
 
-/// The charge, then the debit's number, its cost, and how long it is remembered.
+/// Encodes the charge, then the debit's number, its cost, and how long it is remembered.
 fn numbers_of(debit: &Debit<'_>) -> [i64; CHARGE_NUMBERS + 3] {
     let [a, b, c, d, e, f] = charge_numbers(&debit.charge);
     let remember = debit.remembered().as_micros() as i64;

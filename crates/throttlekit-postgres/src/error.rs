@@ -1,4 +1,4 @@
-//! What an error of the server means for whoever asked.
+//! Classification of server errors.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use tokio_postgres::error::SqlState;
 /// Raised by our functions for a row that they cannot have written.
 const BAD_STATE: &str = "TK001";
 
-/// Why a call failed, and whether the server itself said so and undid it.
+/// Error of a call, and whether the server reported it and rolled back.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) error: StoreError,
-    /// The server answered, and nothing of the call was written. Never so where our own patience ended or the
-    /// connection was lost: then nobody knows.
+    /// Set if the server responded and nothing of the call was written. Not set after our own timeout or a lost
+    /// connection: then the outcome is unknown.
     pub(crate) undone: bool,
 }
 
@@ -38,12 +38,12 @@ impl From<Failure> for StoreError {
     }
 }
 
-/// Whether the call was undone because another was in its way, so that it may be made again at once.
+/// Returns whether the call was rolled back because of a conflict, so that it may be retried immediately.
 pub(crate) fn was_undone(error: &Error) -> bool {
     matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
 }
 
-/// Whether the session is on a server that has become a standby, so that it is of no use any more.
+/// Returns whether the session is on a server that has become a standby, so that it cannot be used any more.
 pub(crate) fn cannot_write(error: &Error) -> bool {
     error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
 }
@@ -64,13 +64,14 @@ pub(crate) fn from_server(error: &Error, deadline: Duration) -> StoreError {
         other if other.starts_with("28") => {
             StoreError::misconfigured(format_args!("{says}; correct the user or password in the address"))
         }
-        // Syntax, types, columns: not the schema we know.
+        // Syntax, types, columns: not our schema.
         other if other.starts_with("42") => StoreError::misconfigured(says),
         other => StoreError::unavailable(format_args!("{says} ({other})")),
     }
 }
 
-/// The connection failed, was refused, or was never begun. The client does not show which but in its words.
+/// Converts an error without a server response: the connection failed, was refused, or was never opened. The client
+/// shows which only in its message.
 fn without_word(error: &Error) -> StoreError {
     let cause = std::error::Error::source(error);
     let why = cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));

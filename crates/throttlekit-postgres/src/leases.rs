@@ -1,4 +1,4 @@
-//! Leases: requests and returns as arrays for the server, and its replies as leased units.
+//! Leases: requests and returns as arrays for the server, and decoding of its replies.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::store::Inner;
 use crate::store_connections::Param;
 
 impl Inner {
-    /// The answer to each ask.
+    /// Returns the lease for each request.
     pub(crate) async fn lend(
         self: &Arc<Self>,
         asks: &[LeaseAsk<'_>],
@@ -35,7 +35,7 @@ impl Inner {
         Ok(asks.iter().map(|ask| lent(ask, &mut reply)).collect())
     }
 
-    /// Takes units back, of those returns that say something.
+    /// Returns unspent units, for those returns that have an effect.
     pub(crate) async fn give_back(self: &Arc<Self>, backs: &[GiveBack<'_>]) -> Result<(), Failure> {
         let mut backs: Vec<_> = backs.iter().filter(|given| given.says_something()).collect();
         if backs.is_empty() {
@@ -56,7 +56,7 @@ impl Inner {
     }
 }
 
-/// The limit, and the want in numbers that fit.
+/// Encodes the limit, and the wanted units in numbers that fit.
 fn numbers_of(ask: &LeaseAsk<'_>) -> [i64; CHARGE_NUMBERS + 3] {
     let form: &SharedForm = ask.form;
     let want = form.clamped(ask.want);
@@ -65,7 +65,7 @@ fn numbers_of(ask: &LeaseAsk<'_>) -> [i64; CHARGE_NUMBERS + 3] {
     [a, b, c, d, e, f, wants, least, share]
 }
 
-/// The end of the window, and the units.
+/// Encodes the end of the window, and the units.
 fn back_numbers(given: &GiveBack<'_>) -> [i64; 2] {
     match given.form.correction(Mark(given.back.epoch.0), given.back.units, 0) {
         Correction::Refund(numbers) => filled(&numbers),

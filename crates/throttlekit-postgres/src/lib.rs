@@ -1,9 +1,9 @@
-//! Limits that a fleet shares through PostgreSQL.
+//! Rate limits shared by many processes through PostgreSQL.
 //!
-//! A decision is one call of one function on the server: one round trip, also for several limits or several asks. The
-//! function looks first and takes locks only for what may pass, so a denial neither locks nor writes. Time is the
-//! server's, never that of the beginning of a transaction. What is promised, and what the settings of the server do to
-//! it, is in
+//! A decision is one call of one function on the server: one round trip, also for several limits or several requests.
+//! The function reads first and locks only rows of limits that may allow, so a denial neither locks nor writes. Time is
+//! the server's, never that of the start of a transaction. For the guarantees, and the effect of server settings on
+//! them, see
 //! [docs/postgres.md](https://github.com/throttlekit/throttlekit/blob/main/docs/postgres.md).
 //!
 //! ```no_run

@@ -1,4 +1,4 @@
-//! Membership records of fleets: one function loads or swaps.
+//! Membership records: one function loads or swaps.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Inner {
         bytes: &[u8],
         keeps: Duration,
     ) -> Result<Swapped, Failure> {
-        // A version that does not fit lies nowhere.
+        // A version that does not fit is never stored.
         let version = version.map(|version| i64::try_from(version).unwrap_or(i64::MAX));
         let keeps = i64::try_from(keeps.as_micros()).unwrap_or(i64::MAX).min(KEEPS_MICROS_MAX);
         let now = self.now();
@@ -76,7 +76,7 @@ fn swapped(reply: &[u8]) -> Result<Swapped, StoreError> {
     Ok(Swapped::Newer(Kept { bytes: bytes.to_vec(), version, now: Timestamp::from_micros(now) }))
 }
 
-/// The first number, and the rest.
+/// Decodes the first number, and returns the rest.
 fn number(bytes: &[u8]) -> Result<(u64, &[u8]), StoreError> {
     let (number, rest) = bytes.split_first_chunk().ok_or_else(cut_short)?;
     let number = u64::try_from(i64::from_be_bytes(*number)).map_err(|_| cut_short())?;

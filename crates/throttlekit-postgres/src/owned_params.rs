@@ -1,4 +1,4 @@
-//! Parameters that outlive the call they came with, since a background task sends them.
+//! Parameters that outlive their call, since a background task sends them.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use crate::store_connections::Param;
 
-/// Parameters as the server takes them.
+/// Encoded parameters.
 pub(crate) struct OwnedParams(Vec<(Encoded, Type)>);
 
 #[derive(Debug)]

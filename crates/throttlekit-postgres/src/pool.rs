@@ -34,7 +34,7 @@ impl Inner {
     async fn grant(self: &Arc<Self>, ask: &RegionAsk<'_>) -> Result<Vec<i64>, Failure> {
         let form: &SharedForm = ask.form;
         let [_, units, c3, c4] = filled(&form.charge(0));
-        // No more than there are, which fits the server's numbers.
+        // At most the limit, which fits the server's numbers.
         let wants = ask.wants.min(form.limit().units()) as i64;
         let (now, kind, weight) = (self.now(), kind(form), ask.weight.get() as i64);
         let params: [Param<'_>; 9] = [

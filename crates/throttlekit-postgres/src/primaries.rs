@@ -1,7 +1,7 @@
-//! Looking for a second primary among the hosts of the address.
+//! Detection of a second primary among the hosts of the address.
 //!
-//! After a failover the old primary may be started again beside the new one. Then both admit up to the limit. From
-//! inside one server that cannot be seen; where the address names both, it can.
+//! After a failover the old primary may be restarted next to the new one. Then both admit up to the limit. One server
+//! cannot detect that; if the address names both, the store can.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use tokio::time::timeout;
 use crate::seeded::SeededBug;
 use crate::store::Inner;
 
-/// A host that does not answer within this time is taken for one that is away.
+/// Timeout for a host; then it counts as unreachable.
 const LOOK_MAX: Duration = Duration::from_millis(500);
 
-/// One host as it answered.
+/// The state that a host reported.
 struct Seen {
     place: usize,
     standby: bool,
@@ -24,10 +24,10 @@ struct Seen {
 }
 
 impl Inner {
-    /// Whether a host other than the one in use is a primary.
+    /// Returns whether a host other than the one in use is a primary.
     ///
-    /// One on a later timeline was promoted after the one in use: it is preferred from now on, and this is an error so
-    /// that nothing is decided here any more.
+    /// One on a later timeline was promoted after the one in use: it is preferred from now on, and this returns an
+    /// error so that nothing more is decided here.
     pub(crate) async fn other_primary(&self) -> Result<bool, StoreError> {
         if self.builder.seeded.has(SeededBug::OtherHostsIgnored) {
             return Ok(false);
@@ -44,7 +44,8 @@ impl Inner {
         Ok(!others.is_empty())
     }
 
-    /// Every host that answers, each over a connection that is closed at once. None where there is only one.
+    /// Returns every host that responds, each over a connection that is closed at once. Empty if there is only one
+    /// host.
     async fn look_at_hosts(&self) -> Vec<Seen> {
         let mut looks = Vec::new();
         let background = self.builder.background.clone();

@@ -1,4 +1,4 @@
-//! Finding out whether a server that was away works again.
+//! The probe of an unreachable server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,15 @@ use crate::seeded::SeededBug;
 use crate::store::Inner;
 use crate::store_connections::Param;
 
-/// A probe's write may take as long as a call, and at least this long. One that hangs is cancelled: the next probe
-/// needs the connection.
+/// Minimum timeout of a probe's write; otherwise that of a call. One that hangs is canceled: the next probe needs the
+/// connection.
 const WRITE_MIN: Duration = Duration::from_millis(500);
 
 impl Inner {
-    /// The probe of the circuit breaker.
+    /// Returns the probe of the circuit breaker.
     ///
-    /// A server that answers is back, also where it cannot be used: the next caller is told why. But one that answers
-    /// reads and whose commits hang is not back: so the probe writes. It does so on the control connection, of which
-    /// there is one.
+    /// A server that responds is back, even if it cannot be used: the next caller gets the reason. But one that serves
+    /// reads while its commits hang is not back, so the probe writes. It does so on the only control connection.
     pub(crate) fn into_probe(self: Arc<Self>) -> Probe {
         Box::new(move || {
             let inner = self.clone();

@@ -1,4 +1,4 @@
-//! The table and the functions on the server: creating them, and finding out whether they can be relied on.
+//! The table and the functions on the server: migration and checks.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::builder::{Builder, Durability};
 use crate::error::from_server;
 use crate::store_connections::{Statement, StoreConnections};
 
-/// Goes up with every change of the table or of what a function takes or answers.
+/// Increases with every change of the table or of a function's parameters or result.
 const VERSION: i32 = 6;
 const SERVER_MIN: i32 = 130_000;
-/// Names the lock under which one process at a time creates or upgrades. Any number does that no one else picks.
+/// Key of the advisory lock under which one process at a time migrates. Any number does that no one else uses.
 const MIGRATION_LOCK: i64 = 0x7468_726f_7474_6c65;
 pub(crate) const MIGRATION_MAX: Duration = Duration::from_secs(30);
 const NAME_MAX: usize = 63;
@@ -35,30 +35,30 @@ const FRAGMENTS: [(&str, &str); 4] = [
     ("@clock@", "coalesce(p_now, (date_part('epoch', clock_timestamp()) * 1000000)::bigint)"),
 ];
 
-/// What a server was found to be like.
+/// The result of a check of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// As PostgreSQL numbers itself: 150018 is 15.18.
+    /// PostgreSQL's version number: 150018 is 15.18.
     pub server_version: i32,
-    /// What weakens a promise. Empty is best.
+    /// Settings that weaken a guarantee. Ideally empty.
     pub warnings: Vec<Warning>,
 }
 
-/// What weakens a promise.
+/// A setting that weakens a guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A crash empties the table: with R crashes, up to (1 + R) times the limit pass in one window.
+    /// A crash empties the table: with R crashes, up to (1 + R) times the limit is admitted in one window.
     Unlogged,
-    /// `synchronous_commit` is off: a crash forgets the admissions of up to three times `wal_writer_delay`.
+    /// `synchronous_commit` is off: a crash loses the admissions of up to three times `wal_writer_delay`.
     CommitNotAwaited,
-    /// `fsync` is off: a crash of the machine may forget or break anything.
+    /// `fsync` is off: a crash of the machine may lose or corrupt anything.
     NoFsync,
-    /// `synchronous_commit` is local while standbys are synchronous: a failover forgets what they had not received.
+    /// `synchronous_commit` is local while standbys are synchronous: a failover loses what they had not received.
     StandbyNotAwaited,
-    /// A standby is asynchronous: a failover to it forgets what it had not received.
+    /// A standby is asynchronous: a failover to it loses what it had not received.
     AsynchronousStandby,
-    /// Another host of the address is a primary as well: what is charged there does not count here.
+    /// Another host of the address is also a primary: charges there do not count here.
     SecondPrimary,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// A schema by its name, and how its table is made.
+/// A schema by its name, and the options of its table.
 #[derive(Clone, Debug)]
 pub(crate) struct Schema {
     name: String,
@@ -97,12 +97,12 @@ impl Schema {
         Ok(Self { name, unlogged: builder.durability == Durability::Unlogged })
     }
 
-    /// The name as statements write it.
+    /// Returns the quoted name.
     pub(crate) fn quoted(&self) -> String {
         format!("\"{}\"", self.name)
     }
 
-    /// Creates or upgrades what is there. One at a time, all or nothing.
+    /// Creates or upgrades the schema. One process at a time, all or nothing.
     pub(crate) async fn migrate(&self, link: &StoreConnections) -> Result<(), StoreError> {
         let work = async {
             let held = link.control.hold().await?;
@@ -147,7 +147,8 @@ impl Schema {
         Ok(rows[0].get(0))
     }
 
-    /// Everything, from nothing or from an older version, whose tables are given what they lack. `CREATE SCHEMA` asks for its right even where there is nothing to create.
+    /// Returns the whole migration, from nothing or from an older version, whose tables get what they lack. `CREATE
+    /// SCHEMA` requires its privilege even if the schema exists.
     fn script(&self) -> String {
         let Self { name, unlogged } = self;
         let mut text = format!(
@@ -163,9 +164,10 @@ impl Schema {
             .replace("@unlogged@", if *unlogged { "UNLOGGED" } else { "" })
     }
 
-    /// Whether the server can be used: new enough, no standby, the right schema. What only weakens a promise is told.
+    /// Checks whether the server can be used: new enough, no standby, the right schema. Reports settings that only
+    /// weaken a guarantee.
     pub(crate) async fn check(&self, link: &StoreConnections) -> Result<Report, StoreError> {
-        // Who may not read statistics sees that there is a standby, not how it is attached.
+        // A role that may not read statistics sees that there is a standby, not how it is attached.
         let text = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
                     current_setting('default_transaction_isolation'), current_setting('synchronous_commit'),
                     current_setting('fsync'), current_setting('synchronous_standby_names') <> '',
@@ -180,7 +182,7 @@ impl Schema {
             link.control_row(&Statement(text.into()), &[(&tables.as_slice(), Type::TEXT_ARRAY)]).await?;
         let persistence: Option<String> = row.get(6);
         if row.get(1) {
-            // Sessions on a server that was the primary must not outlive its time.
+            // Sessions on a former primary must be closed.
             link.close_idle();
         }
         let found = if persistence.is_some() { self.found_version(link).await? } else { None };
@@ -214,7 +216,7 @@ impl Schema {
             _ if server < SERVER_MIN => {
                 wrong(format!("the server is version {server}; take PostgreSQL 13 or newer"))
             }
-            // It may be promoted, or the address may be pointed at another: time may heal it.
+            // It may be promoted, or the address may be pointed at another server: this may resolve with time.
             _ if standby => Err(StoreError::unavailable("the server is a standby, which cannot write")),
             _ if isolation != "read committed" => wrong(format!(
                 "default_transaction_isolation is {isolation}; set it to read committed for this role"

@@ -1,28 +1,28 @@
-//! Bugs that verification seeds, to see that it finds them. Without the feature `seeded` there are none.
+//! Seeded bugs for verification, which must find them. Without the feature `seeded` there are none.
 
-/// A part of the store that does not do its work.
+/// A seeded bug of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "seeded"), allow(unreachable_pub, reason = "public with the feature alone"))]
 pub enum SeededBug {
-    /// A call that is given up is not cancelled on the server.
+    /// An abandoned call is not canceled on the server.
     NoCancel,
-    /// A connection that is given up is closed and no longer counts, whatever still runs on the server.
+    /// An abandoned connection is closed and no longer counts, whatever still runs on the server.
     AbandonedNotCounted,
     /// A probe reads and does not write.
     ProbeReads,
     /// A new connection's history is not compared.
     LineageIgnored,
-    /// What the table says of losses is not believed.
+    /// Losses recorded in the table are ignored.
     RowIgnored,
-    /// How far the server had flushed its log is not remembered.
+    /// The log position that the server had flushed is not recorded.
     LogIgnored,
-    /// Only where the log ends now is compared, not where it ended when the server was started.
+    /// Only the current end of the log is compared, not its end when the server was started.
     CheckpointIgnored,
-    /// The other hosts of the address are not looked at.
+    /// The other hosts of the address are not checked.
     OtherHostsIgnored,
 }
 
-/// The bug that a store has, if any.
+/// The seeded bug of a store, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seeded {
     #[cfg(feature = "seeded")]

@@ -1,4 +1,4 @@
-//! Slots under leases: one function call acquires, one beats or releases any number.
+//! Slots under leases: one function call acquires; one renews or releases any number.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl SlotStore for PostgresStore {
     forward_store!(Store for self => *self; guarantee, background);
 }
 
-/// The answer for each, or for all why there is none.
+/// Returns the result for each, or one error for all.
 fn each<A: Clone>(
     leases: &[SlotLease<'_>],
     answers: Result<Vec<Result<A, StoreError>>, StoreError>,

@@ -26,14 +26,14 @@ use crate::owned_params::OwnedParams;
 use crate::schema::{MIGRATION_MAX, Report, Schema, Warning};
 use crate::store_connections::{Param, Statement, StoreConnections};
 
-/// How long a start waits for a server that neither answers nor refuses.
+/// Timeout of the first connect to a server that neither responds nor refuses.
 const SETUP_MAX: Duration = MIGRATION_MAX.saturating_add(Duration::from_secs(5));
 
 const CHECK_MAX: Duration = Duration::from_secs(5);
 
-/// Limits kept in PostgreSQL, decided by functions there.
+/// A [`Store`] on PostgreSQL, decided by functions there.
 ///
-/// Cheap to clone; clones share connections, breaker and counters.
+/// Cheap to clone; clones share connections, circuit breaker and counters.
 #[derive(Clone)]
 pub struct PostgresStore {
     pub(crate) inner: Arc<Inner>,
@@ -47,22 +47,22 @@ pub(crate) struct Inner {
     pub(crate) builder: Builder,
     pub(crate) batcher: Batcher,
     pub(crate) statements: Statements,
-    /// Whether the server was found fit since the store was made.
+    /// Set once the server passed its check.
     ready: AtomicBool,
-    /// Held while finding out, so that one caller does.
+    /// Held during the check, so that one caller runs it.
     setup: tokio::sync::Mutex<()>,
-    /// Where the line counts answers.
+    /// The circuit breaker's count of responses.
     answers: OnceLock<Arc<AtomicU64>>,
     report: Mutex<Option<Report>>,
     pub(crate) lineage: Lineage,
-    /// Names this store among those that probe the server.
+    /// Identifies this store among those that probe the server.
     pub(crate) handle: i64,
 }
 
 pub(crate) struct Statements {
     admit_one: Statement,
     admit: Statement,
-    /// The same, told how long to wait for a row.
+    /// The same, with the wait for a row as an argument.
     admit_one_within: Statement,
     admit_within: Statement,
     peek: Statement,
@@ -82,7 +82,7 @@ pub(crate) struct Statements {
 }
 
 impl PostgresStore {
-    /// A store at this address, such as `postgres://user:password@host:5432/database`.
+    /// Creates a builder for a store at this address, such as `postgres://user:password@host:5432/database`.
     pub fn builder(url: impl Into<String>) -> Builder {
         Builder::new(url)
     }
@@ -111,8 +111,8 @@ impl PostgresStore {
         Ok(Self { inner, line, local_shares: LocalShares::default() })
     }
 
-    /// Checks again whether the server can be used, and what weakens the guarantee. Takes up to 5 s, whatever the deadline of
-    /// calls, since it may look at other hosts; the circuit breaker does not count it.
+    /// Checks again whether the server can be used, and what weakens the guarantee. Takes up to 5 s, whatever the
+    /// deadline of calls, since it may check other hosts; the circuit breaker does not count it.
     pub async fn check(&self) -> Result<Report, StoreError> {
         let inner = self.inner.clone();
         let check = async move {
@@ -121,13 +121,13 @@ impl PostgresStore {
         self.inner.builder.background.run_attached(check).await?
     }
 
-    /// What the last look found; nothing while the server has been away since the start.
+    /// Returns the report of the last check; `None` while the server has been unreachable since the start.
     pub fn report(&self) -> Option<Report> {
         self.inner.report.lock().clone()
     }
 
-    /// Makes one call. That the server gave up a wait and undid the call is an answer, if not the one hoped for: the
-    /// server is there, so the breaker does not count it.
+    /// Makes one call. A call that the server rolled back after a lock or statement timeout counts as a response: the
+    /// server is reachable, so the circuit breaker does not count it.
     pub(crate) async fn call<T>(
         &self,
         work: impl Future<Output = Result<T, Failure>>,
@@ -142,15 +142,15 @@ impl PostgresStore {
         self.line.call_here(work).await?
     }
 
-    /// What the way to the server has seen. A call that the server itself ended, for want of a row or of time, is
-    /// neither failed nor timed out there.
+    /// Returns the call statistics. A call that the server itself ended, by a lock or statement timeout, counts as
+    /// neither failed nor timed out.
     pub fn line_stats(&self) -> LineStats {
         self.line.stats()
     }
 }
 
 impl Inner {
-    /// Sends a batch, which waits for each row as long as it is told, or else as the session does.
+    /// Sends a batch, which waits for each row as long as given, or else as the session does.
     pub(crate) async fn send(
         &self,
         batch: &Batch<'_>,
@@ -196,7 +196,7 @@ impl Inner {
         }
     }
 
-    /// Calls a function that returns numbers, as a background task: a caller that leaves or stands still holds no
+    /// Calls a function that returns numbers, in a background task: a caller that is dropped or not polled holds no
     /// connection.
     pub(crate) async fn numbers(
         self: &Arc<Self>,
@@ -208,13 +208,13 @@ impl Inner {
         self.in_background(async move { inner.numbers_here(&statement, &params.params()).await }).await
     }
 
-    /// What a function answers comes last, after settings.
+    /// Calls the function. Its result is the last column, after settings.
     async fn numbers_here(&self, statement: &Statement, params: &[Param<'_>]) -> Result<Vec<i64>, Failure> {
         let row = self.row(statement, params).await?;
         row.try_get(row.len() - 1).map_err(|error| StoreError::misconfigured(error).into())
     }
 
-    /// Calls a function that answers nothing.
+    /// Calls a function that returns nothing.
     pub(crate) async fn run(
         self: &Arc<Self>,
         statement: &Statement,
@@ -225,8 +225,8 @@ impl Inner {
         self.in_background(async move { inner.row(&statement, &params.params()).await.map(drop) }).await
     }
 
-    /// Runs a request in the background until its deadline, whatever becomes of the caller: then it is given up, and
-    /// cancelled on the server. That the server answered is noted also where nobody hears it.
+    /// Runs a request in the background until its deadline, whatever happens to the caller: then it is abandoned, and
+    /// canceled on the server. The server's response is counted even if the caller is gone.
     pub(crate) async fn in_background<T: Send + 'static>(
         &self,
         request: impl Future<Output = Result<T, Failure>> + Send + 'static,
@@ -247,7 +247,7 @@ impl Inner {
         self.builder.background.clone().with_deadline(deadline).run(1, request).await?
     }
 
-    /// Calls a function over a connection whose history is known, and takes note of what the response shows of it.
+    /// Calls a function over a connection whose history is known, and records the history in the response.
     pub(crate) async fn row(&self, statement: &Statement, params: &[Param<'_>]) -> Result<Row, Failure> {
         let held = self.hold().await?;
         let (generation, before) = (held.connection().generation(), self.lineage.before());
@@ -256,7 +256,7 @@ impl Inner {
         if !self.link.pooled {
             self.lineage.flushed(generation, row.try_get(0).map_err(wrong)?);
         } else if self.lineage.seen(before, &row.try_get::<_, Vec<i64>>(0).map_err(wrong)?)? {
-            // Others are to know as well. If this fails, the next response shows the same again.
+            // Makes the change known to other calls. If this fails, the next response shows the same again.
             if let Ok(held) = self.link.calls.hold().await
                 && let Ok(held) = self.learn_lineage(held).await
             {
@@ -266,21 +266,21 @@ impl Inner {
         Ok(row)
     }
 
-    /// A connection for calls, of the history that is known. A new one is asked for its history first.
+    /// Returns a connection for calls, of the known history. The history of a new one is read first.
     pub(crate) async fn hold(&self) -> Result<Held, StoreError> {
         loop {
             let held = self.link.calls.hold().await?;
             match held.connection().generation() {
                 0 => return self.learn_lineage(held).await,
-                // A pooler leads each call elsewhere; there each response shows the history.
+                // A pooler may route each call to another server; there each response shows the history.
                 theirs if self.link.pooled || theirs == self.lineage.generation() => return Ok(held),
-                // Another server has taken the place of its server meanwhile.
+                // Its server has been replaced in the meantime.
                 _ => held.close(),
             }
         }
     }
 
-    /// Asks the server of a connection for its history.
+    /// Reads the history of a connection's server.
     pub(crate) async fn learn_lineage(&self, held: Held) -> Result<Held, StoreError> {
         let (now, remembered) = (self.now(), self.lineage.remembered());
         let mut params: Vec<Param<'_>> = vec![(&now, Type::INT8)];
@@ -293,8 +293,8 @@ impl Inner {
         Ok(held)
     }
 
-    /// Finds out once whether the server can be used. In the background: a caller that stands still must not hold the others
-    /// up.
+    /// Checks once whether the server can be used. In the background: a caller that is not polled must not block the
+    /// others.
     pub(crate) async fn ready(self: &Arc<Self>) -> Result<(), StoreError> {
         if self.is_ready() {
             return Ok(());
@@ -319,7 +319,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Looks at the server's settings and history, and at the other hosts of the address.
+    /// Checks the server's settings and history, and the other hosts of the address.
     pub(crate) async fn check(&self) -> Result<Report, StoreError> {
         let mut report = self.schema.check(&self.link).await?;
         self.learn_lineage(self.link.control.hold().await?).await?.give_back();
@@ -334,7 +334,7 @@ impl Inner {
         self.ready.load(Relaxed)
     }
 
-    /// The instant to decide at; nothing is the server's.
+    /// Returns the time to decide at; `None` for the server's.
     pub(crate) fn now(&self) -> Option<i64> {
         self.builder.clock.as_ref().map(|clock| clock.now().as_micros() as i64)
     }
@@ -344,7 +344,7 @@ impl Statements {
     fn of(builder: &Builder) -> Result<Self, StoreError> {
         let schema = Schema::of(builder)?.quoted();
         let settings = settings(builder);
-        // Computed before the call, so it covers every charge that was answered before.
+        // Computed before the call, so it covers every charge with an earlier response.
         let history = match builder.pooled {
             true => format!("{schema}.lineage_seen(), "),
             false => "pg_current_wal_flush_lsn(), ".into(),
@@ -380,8 +380,8 @@ impl Statements {
     }
 }
 
-/// Where sessions cannot be told our settings, each call tells its own transaction. The server computes the columns of
-/// a row in order, so these come before the call.
+/// Returns the settings that each call applies to its transaction, if sessions cannot hold them. The server computes
+/// the columns of a row in order, so these come before the call.
 fn settings(builder: &Builder) -> String {
     if !builder.pooled {
         return String::new();
@@ -469,8 +469,8 @@ impl Store for PostgresStore {
         self.line.background().clone()
     }
 
-    /// Not exact where a crash may forget, whoever chose so: this store or the server's settings. Nor where charges
-    /// that still count may have been lost already, or are counted elsewhere.
+    /// Returns the guarantee. Not exact if a crash may lose charges, by the settings of this store or of the server.
+    /// Nor if charges that still count may have been lost already, or are counted on another primary.
     fn guarantee(&self) -> Guarantee {
         let forgets = |report: &Report| {
             let serious =

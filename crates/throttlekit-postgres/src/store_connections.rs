@@ -11,22 +11,22 @@ use crate::connect::Connector;
 use crate::connections::{Connection, Connections, Held};
 use crate::error::{Failure, cannot_write, was_undone};
 
-/// A value and the type in which the server takes it.
+/// A value and its type on the server.
 pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// The connections of one store.
 pub(crate) struct StoreConnections {
-    /// Those that calls use.
+    /// Connections for calls.
     pub(crate) calls: Connections,
-    /// The one that finds out whether the server can be used: it stands beside those of calls, so that these being
-    /// stuck does not keep the store from noticing that the server works again.
+    /// The connection for checks and probes: separate from those of calls, so that these being stuck does not keep the
+    /// store from noticing that the server works again.
     pub(crate) control: Connections,
     pub(crate) deadline: Duration,
-    /// Whether a pooler hands each call to another session, so that nothing may be kept in one.
+    /// Set if a pooler routes each call to another session, so that nothing may be kept in one.
     pub(crate) pooled: bool,
 }
 
-/// One statement of ours, written for both ways of sending it.
+/// A statement, for both ways of sending it.
 #[derive(Clone)]
 pub(crate) struct Statement(pub(crate) Arc<str>);
 
@@ -48,7 +48,7 @@ impl StoreConnections {
         self.one_row(self.control.hold().await?, statement, params).await
     }
 
-    /// Runs a statement that returns one row. What the server undid is tried once more.
+    /// Runs a statement that returns one row. A call that was rolled back because of a conflict is retried once.
     pub(crate) async fn one_row(
         &self,
         held: Held,
@@ -68,13 +68,13 @@ impl StoreConnections {
         answer.map_err(|error| Failure::by_server(&error, self.deadline))
     }
 
-    /// Closes all connections that no call is under way on.
+    /// Closes all connections without a call in progress.
     pub(crate) fn close_idle(&self) {
         self.calls.close_idle();
         self.control.close_idle();
     }
 
-    /// One round trip. Named statements are faster, and a pooler in transaction mode loses them.
+    /// Makes one round trip. Named statements are faster, and a pooler in transaction mode loses them.
     async fn send(
         &self,
         connection: &Connection,

@@ -1,4 +1,4 @@
-//! Taking out rows that say nothing any more.
+//! Deletion of idle rows.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,23 +11,24 @@ use crate::PostgresStore;
 use crate::error::from_server;
 use crate::store::Inner;
 
-/// Rows deleted by one statement: few enough that it is short, and holds few rows while it runs.
+/// Rows deleted by one statement: few enough that it is short, and locks few rows while it runs.
 const BATCH: u64 = 1_000;
-/// One statement reads the whole table if need be.
+/// Timeout of one statement, which may read the whole table.
 const BATCH_MAX: Duration = Duration::from_secs(30);
-/// How many rows one round of the task deletes at the most.
+/// Maximum number of rows deleted by one round of the task.
 const ROUND_MAX: u64 = 1_000_000;
 
 impl PostgresStore {
-    /// Deletes up to `rows_max` idle rows, and tells how many there were. Any number of processes may sweep at once.
+    /// Deletes up to `rows_max` idle rows, and returns their number. Any number of processes may sweep at once.
     ///
-    /// Waits for no row, and makes no decision wait longer than a batch takes. Not bound to the store's deadline.
+    /// Waits for no row, and makes no decision wait longer than a batch takes. Not subject to the store's deadline.
     pub async fn sweep(&self, rows_max: u64) -> Result<u64, StoreError> {
         let inner = self.inner.clone();
         self.inner.builder.background.run_attached(async move { inner.sweep(rows_max).await }).await?
     }
 
-    /// Sweeps now and then, until the store and all its clones are dropped. A round that fails is made up by the next.
+    /// Sweeps at this interval, until the store and all its clones are dropped. The next round makes up for a failed
+    /// one.
     pub fn sweep_every(&self, wait: Duration) {
         self.inner.builder.background.spawn(sweep_until_dropped(Arc::downgrade(&self.inner), wait));
     }

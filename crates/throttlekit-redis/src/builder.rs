@@ -1,4 +1,4 @@
-//! What a store is made of.
+//! The builder of a store.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::sentinel::Sentinels;
 use crate::server_check::Demands;
 use crate::store::RedisStore;
 
-/// How long a state is kept after it has nothing left to say: as far as a clock may step back.
+/// Default for [`Builder::grace`]: time that a state without effect is kept, the largest step back of a clock.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Longer, and the server would refuse the expiry.
+/// Maximum grace period: the server rejects longer expiries.
 const GRACE_MAX: Duration = Duration::from_secs(366 * 86_400);
 
-/// How to reach the servers, and what a call may take.
+/// Configures connections, timeouts and failover handling of a [`RedisStore`].
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), throttlekit::store::StoreError> {
@@ -86,53 +86,54 @@ impl Builder {
         }
     }
 
-    /// How long a call may take before it counts as unanswered; 100 ms unless chosen. A call that a cluster node
-    /// sends on to another has as long again, and so has one that is tried again while its keys are being moved.
+    /// Sets the timeout of a call. Default: 100 ms. A call that a cluster node redirects gets the same time again, and
+    /// so does one that is retried while its keys are migrating.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.line.deadline = deadline;
         self
     }
 
-    /// How many calls may wait for one node; one more is refused at once. 10,000 unless chosen.
+    /// Sets the maximum number of pending calls per node; further calls are rejected immediately. Default: 10,000.
     pub fn in_flight_max(mut self, calls: usize) -> Self {
         self.line.in_flight_max = calls;
         self
     }
 
-    /// How many outages in a row make a node count as away (5), and how often it is then probed (100 ms).
+    /// Sets the number of consecutive outages that open a node's circuit breaker (default: 5) and the interval of
+    /// probes while it is open (default: 100 ms).
     pub fn breaker(mut self, opens_after: u32, probe_every: Duration) -> Self {
         self.line.opens_after = opens_after;
         self.line.probe_every = probe_every;
         self
     }
 
-    /// Runs connections, calls and all background work of the store, and of everything built on it, on a runtime of yours,
-    /// which has to be driven for as long as the store is used. Default: a driver thread of the process.
+    /// Runs connections, calls and all background work of the store, and of everything built on it, on your runtime,
+    /// which must be driven for as long as the store is used. Default: a driver thread of the process.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.background = self.background.on(runtime);
         self
     }
 
-    /// The certificate authority, as PEM, that the servers' certificates are signed by; the system's unless chosen.
+    /// Sets the certificate authority (PEM) that signs the servers' certificates. Default: those of the system.
     pub fn ca(mut self, pem: Vec<u8>) -> Self {
         self.ca = Some(pem);
         self
     }
 
-    /// How the servers that Sentinels name are reached: scheme, user and password of this address hold for all.
+    /// Sets the address whose scheme, user and password apply to all servers that the Sentinels report.
     pub fn servers(mut self, url: &str) -> Self {
         self.servers = Some(url.to_owned());
         self
     }
 
-    /// How long a state is kept after it has nothing left to say; 10 s unless chosen, a year at the most. A server's clock may step
-    /// forward and back by as much without anyone getting a fresh budget.
+    /// Sets how long a state without effect is kept. Default: 10 s. Maximum: a year. A server's clock may step forward
+    /// and back by this much without a key getting a fresh budget.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace.min(GRACE_MAX);
         self
     }
 
-    /// What to do about charges that a failover may lose; nothing unless chosen, see [`Failover`].
+    /// Sets the handling of charges that a failover may lose, see [`Failover`]. Default: `Async` without sampling.
     pub fn failover(mut self, failover: Failover) -> Self {
         self.failover = failover;
         self
@@ -144,7 +145,7 @@ impl Builder {
         self
     }
 
-    /// Encrypted by halves is not encrypted: all addresses have TLS or none has.
+    /// Rejects a mix of addresses with and without TLS, and options that do not apply.
     fn refuse_halves(&self, connectors: &[Connector]) -> Result<(), StoreError> {
         let with_tls = connectors.iter().filter(|connector| connector.has_tls()).count();
         let no = |why: &str| Err(StoreError::misconfigured(why));
@@ -164,10 +165,10 @@ impl Builder {
         }
     }
 
-    /// The store.
+    /// Connects and returns the store.
     ///
-    /// Servers that are set up so that no promise would hold are an error. Servers that do not answer are not: the
-    /// store begins as in an outage and is there when they are, and is checked then.
+    /// A server whose configuration breaks a guarantee is an error. An unreachable server is not: the store starts as
+    /// in an outage, and checks the server when it becomes reachable.
     pub async fn connect(self) -> Result<RedisStore, StoreError> {
         let connectors: Vec<Connector> =
             self.urls.iter().map(|url| Connector::new(url, self.ca.clone())).collect::<Result<_, _>>()?;
@@ -177,7 +178,7 @@ impl Builder {
         self.refuse_halves(&connectors)?;
         self.failover.refuse_nonsense(self.line.deadline)?;
         let setup = self.setup();
-        // A script may have to be sent in full, and once more elsewhere.
+        // A script may have to be sent in full, and once more to another node.
         let sends = if matches!(self.kind, Kind::Cluster) { 4 } else { 2 };
         let deadline = self.line.deadline.saturating_mul(sends);
         let (books, background) = (setup.books.clone(), setup.background.clone().with_deadline(deadline));
@@ -219,7 +220,7 @@ impl Builder {
     }
 }
 
-/// Asks all primaries how far their replicas are, until the store is gone.
+/// Samples the replication offsets of all primaries until the store is dropped.
 async fn sample(route: Weak<Route>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
@@ -228,10 +229,10 @@ async fn sample(route: Weak<Route>, every: Duration) {
     }
 }
 
-/// How servers that Sentinels name are reached, unless chosen: as Redis comes.
+/// Default for [`Builder::servers`]: no TLS, no credentials.
 const DEFAULT_SERVERS: &str = "redis://localhost";
 
-/// Finds the nodes and checks those that answer.
+/// Discovers the nodes and checks those that respond.
 async fn start(route: &Route) -> Result<(), StoreError> {
     route.look_again().await;
     for node in route.nodes() {

@@ -1,4 +1,4 @@
-//! The map of a cluster: which primary has which slot.
+//! The slot map of a cluster: the primary of each slot.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -15,9 +15,9 @@ use crate::hash_slot::SLOTS;
 use crate::node::{Node, Setup};
 use crate::route::Route;
 
-/// How long a node that was given as an address may take to tell its view, connecting included.
+/// Timeout for the view of a seed node, connecting included.
 const SEED_VIEW_MAX: Duration = Duration::from_millis(500);
-/// How many nodes a cluster may name. Redis itself advises against more than a thousand.
+/// Maximum number of nodes in a cluster. Redis advises against more than a thousand.
 const NODES_MAX: usize = 2_048;
 
 pub(crate) struct Cluster {
@@ -26,16 +26,16 @@ pub(crate) struct Cluster {
     map: RwLock<Map>,
 }
 
-/// Slots by the address of their primary, and the nodes met so far.
+/// Slots by the address of their primary, and the nodes connected so far.
 #[derive(Default)]
 struct Map {
     owners: Vec<Option<Arc<Node>>>,
     nodes: HashMap<String, Arc<Node>>,
-    /// What the lines of nodes saw that are no longer asked: a count does not shrink.
+    /// Statistics of nodes that are no longer used, so that counters never decrease.
     retired: LineStats,
 }
 
-/// One node's view: ranges of slots and whose they are.
+/// One node's view: ranges of slots and their primaries.
 type View = Vec<(u16, u16, String)>;
 
 impl Cluster {
@@ -51,7 +51,7 @@ impl Cluster {
         self.map.read().owners.iter().flatten().any(|node| node.address == address)
     }
 
-    /// The primaries.
+    /// Returns the primaries.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
         let map = self.map.read();
         map.nodes
@@ -61,13 +61,13 @@ impl Cluster {
             .collect()
     }
 
-    /// What the lines to all nodes have seen, those of former nodes included.
+    /// Returns the call statistics of all nodes, former nodes included.
     pub(crate) fn stats(&self) -> LineStats {
         let map = self.map.read();
         map.nodes.values().fold(map.retired, |sum, node| sum.plus(node.stats()))
     }
 
-    /// Takes note that a slot has moved, and gives the node it moved to.
+    /// Records that a slot has moved, and returns its new node.
     pub(crate) fn moved(&self, slot: u16, to: &str, route: &Weak<Route>) -> Result<Arc<Node>, StoreError> {
         let node = self.at(to, route)?;
         if let Some(owner) = self.map.write().owners.get_mut(usize::from(slot)) {
@@ -76,7 +76,7 @@ impl Cluster {
         Ok(node)
     }
 
-    /// The node at an address, met before or not.
+    /// Returns the node at an address, and creates it if it is new.
     pub(crate) fn at(&self, address: &str, route: &Weak<Route>) -> Result<Arc<Node>, StoreError> {
         if let Some(node) = self.map.read().nodes.get(address) {
             return Ok(node.clone());
@@ -92,9 +92,9 @@ impl Cluster {
         Ok(map.nodes.entry(address.to_owned()).or_insert_with(make).clone())
     }
 
-    /// Asks all nodes for their view at once, and takes the one that gives the fewest slots to nodes that do not
-    /// answer us: after a failover some views are older than others. Nodes that are away are not waited for, unless
-    /// all are.
+    /// Requests the view of all nodes at once, and uses the one that assigns the fewest slots to unreachable nodes:
+    /// after a failover some views are older than others. Nodes with an open circuit breaker are not waited for, unless
+    /// all have one.
     pub(crate) async fn look(&self, route: &Weak<Route>) {
         let known: Vec<_> = self.map.read().nodes.values().cloned().collect();
         let all_away = known.iter().all(|node| node.is_away());
@@ -149,8 +149,8 @@ pub(crate) fn slots_command() -> redis::Cmd {
     cmd
 }
 
-/// `CLUSTER SLOTS`: per range its first and last slot, then the primary's host and port, then replicas. A host that
-/// is left out is that of the node asked.
+/// Parses `CLUSTER SLOTS`: per range its first and last slot, then the primary's host and port, then replicas. A
+/// missing host is that of the node that sent the view.
 fn parse(view: &Value, asked: &str) -> Option<View> {
     let Value::Array(ranges) = view else { return None };
     let own_host = asked.rsplit_once(':')?.0;

@@ -9,12 +9,12 @@ use throttlekit::store::StoreError;
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     template: ConnectionInfo,
-    /// A certificate authority of one's own, as PEM; the system's otherwise.
+    /// A custom certificate authority (PEM). Default: those of the system.
     ca: Option<Vec<u8>>,
 }
 
 impl Connector {
-    /// From an address such as `redis://user:secret@host:6379/0` or `rediss://…`.
+    /// Creates a connector from an address such as `redis://user:secret@host:6379/0` or `rediss://…`.
     pub(crate) fn new(url: &str, ca: Option<Vec<u8>>) -> Result<Self, StoreError> {
         let template = url.into_connection_info().map_err(StoreError::misconfigured)?;
         if !cfg!(feature = "tls") && matches!(template.addr(), ConnectionAddr::TcpTls { .. }) {
@@ -33,7 +33,7 @@ impl Connector {
         matches!(self.template.addr(), ConnectionAddr::TcpTls { .. })
     }
 
-    /// `host:port` of the address given.
+    /// Returns `host:port` of the given address.
     pub(crate) fn address(&self) -> String {
         match self.template.addr() {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -43,12 +43,12 @@ impl Connector {
         }
     }
 
-    /// The node at the address given.
+    /// Returns a client for the given address.
     pub(crate) fn seed(&self) -> Result<Client, StoreError> {
         self.client_of(self.template.clone())
     }
 
-    /// The node at `host:port`, reached like the one given.
+    /// Returns a client for `host:port` with the credentials and TLS of the given address.
     pub(crate) fn client(&self, address: &str) -> Result<Client, StoreError> {
         let bad =
             || StoreError::unavailable(format_args!("it names a node at {address:?}, which is no address"));
@@ -82,9 +82,9 @@ impl Connector {
     }
 }
 
-/// Makes sure that rustls has a crypto provider: the one that the process installed, or else `ours`, which becomes it.
+/// Ensures that rustls has a crypto provider: the one that the process installed, or else `ours`, which is installed.
 ///
-/// Without this the client panics in the middle of a connection where a program links no provider, or two.
+/// Without this the client panics while connecting if a program links no provider, or two.
 #[cfg(feature = "tls")]
 fn ensure_provider(ours: Option<CryptoProvider>) -> Result<(), StoreError> {
     if CryptoProvider::get_default().is_some() {
@@ -96,12 +96,12 @@ fn ensure_provider(ours: Option<CryptoProvider>) -> Result<(), StoreError> {
              rustls::crypto::CryptoProvider::install_default before connect",
         ));
     };
-    // Fails only if another thread has installed one since we looked, which serves as well.
+    // Fails only if another thread has installed one in the meantime, which works as well.
     let _ = provider.install_default();
     Ok(())
 }
 
-/// Returns the provider that the features choose: ring where both are enabled.
+/// Returns the provider that the features select: ring if both are enabled.
 #[cfg(feature = "tls")]
 fn provider_by_feature() -> Option<CryptoProvider> {
     #[cfg(feature = "tls-ring")]
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(ensure_provider(None), Ok(()), "one is installed by now");
     }
 
-    /// The stage `tls-providers` links two providers and chooses neither.
+    /// The stage `tls-providers` links two providers and installs neither.
     #[cfg(not(any(feature = "tls-ring", feature = "tls-aws-lc-rs")))]
     #[tokio::test]
     async fn with_two_crypto_providers_and_none_chosen_connecting_is_an_error() {

@@ -1,4 +1,4 @@
-//! One connection to a server, shared by all callers: opened when needed, checked, dropped when it is lost.
+//! One connection to a server, shared by all callers: opened on demand, checked, dropped when lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::request::Request;
 use crate::server_check::{Demands, Warning, check};
 use crate::unreplicated::UnreplicatedCharges;
 
-/// How long making a connection may take, name lookup and TLS included.
+/// Timeout for connecting, name lookup and TLS included.
 pub(crate) const CONNECT_MAX: Duration = Duration::from_secs(1);
-/// Commands that wait to be written. More callers than this wait for their turn, within their deadline.
+/// Commands that wait to be written. Further callers wait for capacity, within their deadline.
 const UNWRITTEN_MAX: usize = 1_024;
-/// How long a node that is set up wrongly is taken to be so still. The first call after that checks it again.
+/// Time that a misconfigured node is treated as unusable. The first call after that checks it again.
 const UNUSABLE_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) struct SharedConnection {
@@ -32,18 +32,18 @@ pub(crate) struct SharedConnection {
 
 #[derive(Default)]
 struct Current {
-    /// How many connections there were.
+    /// Number of connections opened so far.
     number: u64,
     connection: Option<MultiplexedConnection>,
-    /// The lineage records met on this connection.
+    /// The lineage records seen on this connection.
     records: Arc<Records>,
-    /// What the last check found that should be known about the node.
+    /// Warnings of the last check.
     warnings: Vec<Warning>,
-    /// What makes the node unusable, and until when that is believed.
+    /// Reason why the node is unusable, and the time until which that is assumed.
     unusable: Option<(StoreError, Instant)>,
 }
 
-/// A connection that was checked.
+/// A checked connection.
 #[derive(Clone)]
 pub(crate) struct Live {
     pub(crate) number: u64,
@@ -56,8 +56,9 @@ impl SharedConnection {
         Self { client, demands, ledger, current: Mutex::default(), dialing: tokio::sync::Mutex::new(()) }
     }
 
-    /// The answer; where it waits for replicas, that and how many have heard. A script that follows the lineage is told
-    /// what this connection knows of it, or by `track` how to find out.
+    /// Sends a request and returns the response; if it waits for replicas, also the number of replicas that
+    /// acknowledged. A script that follows the lineage receives the record this connection has cached, or by `track`
+    /// the mode of finding out.
     pub(crate) async fn send(
         self: &Arc<Self>,
         mut request: Request,
@@ -95,7 +96,7 @@ impl SharedConnection {
         Ok(told)
     }
 
-    /// The connection, made now if there is none. Callers that come meanwhile wait for the same one.
+    /// Returns the connection, and opens it if there is none. Concurrent callers wait for the same one.
     pub(crate) async fn connection(self: &Arc<Self>) -> Result<Live, Trouble> {
         if let Some(current) = self.current()? {
             return Ok(current);
@@ -107,7 +108,7 @@ impl SharedConnection {
         }
     }
 
-    /// Connects, and checks the server: it may be another one than before, or set up anew.
+    /// Connects and checks the server: it may be another one than before, or reconfigured.
     async fn connect(self: &Arc<Self>) -> Result<Live, Trouble> {
         let mut connection = self.dial().await.map_err(|error| Trouble::of(&error).or_lost())?;
         let charged = self.ledger.as_ref().map_or(0, |ledger| ledger.charged());
@@ -135,8 +136,8 @@ impl SharedConnection {
         self.client.get_multiplexed_async_connection_with_config(&config).await
     }
 
-    /// Connects anew and sees whether the server takes writes. The old connection may be half open, so it is not
-    /// asked. A server that is set up wrongly is there: callers are to hear what is wrong.
+    /// Reconnects and checks whether the server accepts writes. The old connection may be half open, so it is not used.
+    /// A misconfigured server counts as reachable: callers get its error.
     pub(crate) async fn revive(self: &Arc<Self>) -> Result<(), StoreError> {
         let mut connection = match self.connect().await.map_err(Trouble::into_store_error) {
             Ok(live) => live.connection,
@@ -148,12 +149,12 @@ impl SharedConnection {
                 Err(StoreError::unavailable("it is a replica"))
             }
             Err(error) if error.is_io_error() => Err(StoreError::unavailable(error)),
-            // Old proxies and tight ACLs have no ROLE; then an answer of any kind must do.
+            // Old proxies and tight ACLs have no ROLE; then a response of any kind must do.
             _ => Ok(()),
         }
     }
 
-    /// What the last check found that an operator should know.
+    /// Returns the warnings of the last check.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         self.current.lock().warnings.clone()
     }
@@ -185,14 +186,14 @@ impl SharedConnection {
         Live { number: current.number, connection, records: current.records.clone() }
     }
 
-    /// Told to callers for a while, by the clock alone: no task has to live for it to end.
+    /// Reports the error to callers until a deadline by the clock alone: no task has to live for it to end.
     fn declare_unusable(&self, why: StoreError) {
         let mut current = self.current.lock();
         current.connection = None;
         current.unusable = Some((why, Instant::now() + UNUSABLE_FOR));
     }
 
-    /// Drops the connection with this number, unless it was replaced already.
+    /// Drops the connection with this number, unless it was already replaced.
     fn forget(&self, number: u64) {
         let mut current = self.current.lock();
         if current.number == number {
@@ -208,7 +209,7 @@ impl Current {
     }
 }
 
-/// Takes the lineage record out of an answer, or out of the first of two where the second counts replicas.
+/// Extracts the lineage record from a response, or from the first of two if the second counts replicas.
 fn read(records: &Records, question: Question, value: Value, waited: bool) -> Told {
     match value {
         Value::Array(mut both) if waited && both.len() == 2 => {

@@ -1,4 +1,4 @@
-//! From debits to what their script is given, and from what it answers to how they were answered.
+//! Encoding of debits for their script, and decoding of its reply.
 
 use redis::{Cmd, Value};
 use throttlekit::Timestamp;
@@ -7,7 +7,7 @@ use throttlekit::store::{Debit, Debited, LastDebit, StoreError};
 use crate::fence;
 use crate::wire::{By, Call, each, instant, letter, numbers, refused, unexpected};
 
-/// Where the last debit of a stream is kept: beside the key it charges.
+/// Returns the key that stores the last debit of a stream: next to the key that it charges.
 fn name_of(debit: &Debit<'_>) -> String {
     format!("{}:debit:{:x}", debit.charge.key, debit.id.stream)
 }
@@ -39,7 +39,7 @@ pub(crate) fn debit(call: Call<'_>, by: By, debits: &[&Debit<'_>]) -> Cmd {
     call.end(cmd)
 }
 
-/// How each debit was answered, or why not.
+/// Decodes the result of each debit.
 pub(crate) fn debited(
     debits: &[&Debit<'_>],
     answer: &Value,

@@ -1,26 +1,26 @@
-//! What a server's complaint means.
+//! Classification of server errors.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use throttlekit::store::StoreError;
 
-/// What to do about an error of one node.
+/// An error of one node, by how to handle it.
 #[derive(Clone, Debug)]
 pub(crate) enum Trouble {
     /// Not run: the slot belongs to the node at this address now.
     Moved(String),
-    /// Not run: this once, ask the node at this address.
+    /// Not run: for this call, use the node at this address.
     Ask(String),
     /// Not run: the script must be sent in full.
     NoScript,
-    /// Not run: the keys of the ask are on their way to another node, and not all have arrived.
+    /// Not run: the keys of the call are migrating to another node, and not all have arrived.
     TryAgain,
-    /// Not run: this node is no primary any more.
+    /// Not run: this node is no longer a primary.
     Demoted,
-    /// Not sent: the node does not answer, or too many calls wait for it.
+    /// Not sent: the circuit breaker is open, or too many calls are pending.
     Refused(StoreError),
-    /// The connection is gone. Whether the script ran is not known.
+    /// The connection is lost. It is unknown whether the script ran.
     Lost(StoreError),
-    /// Whatever else.
+    /// Any other error.
     Other(StoreError),
 }
 
@@ -38,17 +38,18 @@ impl Trouble {
         }
     }
 
-    /// Whether the node is well and only says how to go on. That is no failure of it, whatever becomes of the call.
+    /// Returns whether the node is healthy and only redirects. That is no failure of the node, whatever the call's
+    /// outcome.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Self::Moved(_) | Self::Ask(_) | Self::NoScript | Self::TryAgain)
     }
 
-    /// Whether it is certain that the call did nothing.
+    /// Returns whether the call certainly had no effect.
     pub(crate) fn is_not_run(&self) -> bool {
         self.is_answer() || matches!(self, Self::Demoted | Self::Refused(_))
     }
 
-    /// Of making a connection: whatever is not a redirection is the loss of it.
+    /// For errors while connecting: maps everything except a redirection to a lost connection.
     pub(crate) fn or_lost(self) -> Self {
         match self {
             Self::Other(error) => Self::Lost(error),
@@ -56,7 +57,7 @@ impl Trouble {
         }
     }
 
-    /// The error for a caller for whom nothing more is tried.
+    /// Converts to the error for a caller when nothing more is tried.
     pub(crate) fn into_store_error(self) -> StoreError {
         match self {
             Self::Moved(to) => StoreError::unavailable(format_args!("its slots are moving, to {to}")),
@@ -90,7 +91,7 @@ pub(crate) fn store_error(error: &RedisError) -> StoreError {
         ),
         _ => match bad_key(&error.to_string()) {
             Some(key) => StoreError::bad_state(key),
-            // Inside a script a refusal for want of memory or rights comes as a plain error with its code.
+            // Inside a script, an out-of-memory or permission error is a plain error with its code.
             None if detail.contains("OOM command") => {
                 StoreError::unavailable("it is out of memory and refuses writes")
             }
@@ -106,7 +107,7 @@ pub(crate) fn store_error(error: &RedisError) -> StoreError {
     }
 }
 
-/// The key that a script says holds no state of ours.
+/// Extracts the key that, according to a script, holds a foreign value.
 fn bad_key(message: &str) -> Option<&str> {
     let (_, rest) = message.split_once("TKBAD ")?;
     rest.split([' ', '"']).next()

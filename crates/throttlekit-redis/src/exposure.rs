@@ -1,4 +1,4 @@
-//! What failovers may have lost, and what the next one could.
+//! Charges that failovers lost, and those that the next one could lose.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -8,30 +8,30 @@ use throttlekit::{Guarantee, Timestamp};
 
 use crate::unreplicated::UnreplicatedCharges;
 
-/// How many changes are told apart. More than these within a window count as one.
+/// Maximum number of separately tracked changes. Further ones within a window count as one.
 const RECENT_MAX: usize = 64;
 
-/// What failovers may lose of what this process charged, in units. Other processes have their own.
+/// Units charged by this process that failovers may lose. Other processes have their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exposure {
-    /// What would be lost at the most if every primary failed now.
+    /// Maximum loss if every primary failed now.
     pub at_risk: u64,
-    /// What was lost at the most when primaries changed, since the store was made.
+    /// Maximum loss by changes of primaries, since the store was created.
     pub lost_max: u64,
-    /// How often a primary changed: another took over, it began anew, or it was demoted.
+    /// Number of changes of a primary: another was promoted, it restarted, or it was demoted.
     pub changes: u64,
 }
 
-/// The ledgers of all servers together.
+/// The charges of all servers combined.
 #[derive(Default)]
 pub(crate) struct FailoverRecords {
     ledgers: Mutex<Vec<Weak<UnreplicatedCharges>>>,
     lost: Mutex<Lost>,
-    /// Whether there is any recent change: most answers need not look further.
+    /// Set if there is any recent change: most responses need no further check.
     changed: AtomicBool,
-    /// The store's instant at its last answer, in µs.
+    /// The store's time at its last response, in µs.
     now: AtomicU64,
-    /// The longest time for which a limit charged so far remembers, in µs.
+    /// The longest period for which a limit charged so far counts, in µs.
     longest: AtomicU64,
 }
 
@@ -44,7 +44,7 @@ struct Lost {
 
 struct Change {
     units: u64,
-    /// The store's instant at the first answer after it, in µs.
+    /// The store's time at the first response after it, in µs.
     at: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ impl FailoverRecords {
         ledgers.push(Arc::downgrade(ledger));
     }
 
-    /// A primary has changed, when so many units were not known to be anywhere else.
+    /// Records a change of a primary, with the number of units not known to be replicated.
     pub(crate) fn change(&self, units: u64) {
         let mut lost = self.lost.lock();
         lost.units = lost.units.saturating_add(units);
@@ -68,7 +68,7 @@ impl FailoverRecords {
         self.changed.store(true, Relaxed);
     }
 
-    /// Takes note of an answer about limits that remember for so long, in µs.
+    /// Records a response about limits that count for at most `longest` µs.
     pub(crate) fn answered_for(&self, now: Timestamp, longest: u64) {
         self.now.store(now.as_micros(), Relaxed);
         self.longest.fetch_max(longest, Relaxed);
@@ -78,12 +78,12 @@ impl FailoverRecords {
         }
     }
 
-    /// The store's instant, and how long the longest limit remembers, in µs.
+    /// Returns the store's time and the longest period for which a limit counts, in µs.
     pub(crate) fn time(&self) -> (u64, u64) {
         (self.now.load(Relaxed), self.longest.load(Relaxed))
     }
 
-    /// What an answer is worth now.
+    /// Returns the guarantee of a response now.
     pub(crate) fn guarantee(&self) -> Guarantee {
         if !self.changed.load(Relaxed) {
             return Guarantee::Exact;

@@ -1,41 +1,41 @@
-//! What a store does about charges that a failover may lose.
+//! Handling of charges that a failover may lose.
 
 use std::time::Duration;
 
 use throttlekit::store::StoreError;
 
-/// What a store does about charges that a failover may lose.
+/// Handling of charges that a failover may lose.
 ///
-/// Redis answers before its replicas have heard, so a replica that takes over may not know of the last charges. *L* is the
-/// limit, *Λ* what was charged and lost. `docs/redis.md` helps to choose.
+/// Redis responds before it has replicated, so a replica that is promoted may lack the last charges. *L* is the limit,
+/// *Λ* the units that were charged and lost. `docs/redis.md` helps to choose.
 ///
-/// | mode | bound | what it costs |
+/// | mode | bound | cost |
 /// |---|---|---|
-/// | `Async` | L + Λ, labelled `bounded`; with `sample`, Λ is counted | nothing; one `INFO` now and then |
-/// | `Wait` | ≤ L while one of the replicas that heard takes over | a round trip to the replicas for each charge |
-/// | `Fence` | ≤ L | no charge of a key whose window has seen a failover, until the next |
+/// | `Async` | L + Λ, labeled `bounded`; with `sample`, Λ is counted | none; one `INFO` per sample |
+/// | `Wait` | ≤ L if one of the replicas that acknowledged is promoted | one round trip to the replicas per charge |
+/// | `Fence` | ≤ L | no charge of a key whose window has seen a failover, until the next window |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failover {
-    /// Answers as soon as the primary has. A failover may forget what its replicas had not heard.
+    /// Responds as soon as the primary has. A failover may lose charges that were not replicated.
     Async {
-        /// How often each primary is asked what its replicas have heard. Then
-        /// [`RedisStore::exposure`](crate::RedisStore::exposure) says how much a failover would lose and what past ones
-        /// may have lost, and answers after one are labelled `bounded` for as long as a window remembers it.
+        /// Interval at which each primary's replication offsets are sampled. Then
+        /// [`RedisStore::exposure`](crate::RedisStore::exposure) reports how much a failover would lose and what past
+        /// ones may have lost, and responses after one are labeled `bounded` for as long as a window counts it.
         sample: Option<Duration>,
     },
-    /// A charge counts once this many replicas have it. One that has not been heard of in time is an outage; it stays
-    /// charged, and is not spent.
+    /// Waits until this many replicas have acknowledged a charge. One that is not acknowledged in time is an outage; it
+    /// stays charged, and must not be spent.
     Wait {
-        /// All that may be promoted, or a failover to another may forget.
+        /// Number of replicas. Must be all that may be promoted, or a failover to another may lose charges.
         replicas: u32,
-        /// How long to wait for them; shorter than the deadline of a call.
+        /// Timeout of the wait; shorter than the deadline of a call.
         within: Duration,
     },
-    /// A server charges only what it can vouch for: after a failover, a restart, a flush or an eviction each key is refused, as in an outage,
-    /// until nothing counts any more that may have been lost.
+    /// Charges only keys whose state is known to be complete. After a failover, a restart, a flush or an eviction each
+    /// key is refused, as in an outage, until no charge counts any more that may have been lost.
     Fence {
-        /// The longest time for which a primary that was replaced may still take writes, and by which the servers'
-        /// clocks differ: `cluster-node-timeout`, or `min-replicas-max-lag` and a second.
+        /// Longest time for which a replaced primary may still accept writes, and by which the servers' clocks differ:
+        /// `cluster-node-timeout`, or `min-replicas-max-lag` plus a second.
         isolation: Duration,
     },
 }
@@ -47,7 +47,7 @@ impl Default for Failover {
 }
 
 impl Failover {
-    /// Refuses what could not work.
+    /// Rejects invalid settings.
     pub(crate) fn refuse_nonsense(self, deadline: Duration) -> Result<(), StoreError> {
         let no = |why: &str| Err(StoreError::misconfigured(why));
         match self {
@@ -63,7 +63,7 @@ impl Failover {
         }
     }
 
-    /// How often to look what the replicas have heard.
+    /// Returns the sampling interval of the replication offsets.
     pub(crate) fn sample(self) -> Option<Duration> {
         match self {
             Self::Async { sample } => sample,

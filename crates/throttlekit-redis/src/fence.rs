@@ -1,4 +1,4 @@
-//! Names and words of the fence: `lua/fence.lua` and `docs/decisions/0011-fence.md`.
+//! Keys and reply encoding of the fence: `lua/fence.lua` and `docs/decisions/0011-fence.md`.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use throttlekit::store::StoreError;
 
 use crate::lineage::record_at;
 
-// A `%` in a caller's part of a key is followed by two digits of base 16, so no key of a caller looks like this.
+// A `%` in a caller's part of a key is followed by two hexadecimal digits, so no key of a caller looks like this.
 const SEAL: &str = "%id";
-/// How a script begins its refusal, where a key would stand that holds something foreign.
+/// Prefix of a script's refusal, in place of the key that holds a foreign value.
 const UNTIL: &[u8] = b"%until ";
 
-/// What a fenced call is told.
+/// Arguments of a fenced call.
 #[derive(Clone, Copy)]
 pub(crate) struct Fence {
-    /// The key of the lineage record beside the keys of the call.
+    /// The key of the lineage record next to the keys of the call.
     pub(crate) record: &'static str,
     pub(crate) isolation_micros: u64,
 }
 
 /// The fence of one store.
 pub(crate) struct Fences {
-    /// In a cluster each slot has a record of its own.
+    /// Set in a cluster, in which each slot has its own record.
     by_slot: bool,
     isolation_micros: u64,
 }
@@ -36,15 +36,15 @@ impl Fences {
     }
 }
 
-/// Where it is kept under which lineage record a state was charged.
+/// Returns the key that stores the lineage record under which a state was charged.
 pub(crate) fn seal_of(key: &str) -> String {
     format!("{key}{SEAL}")
 }
 
-/// What is meant by what a script says in place of a foreign key.
+/// Decodes a script's refusal in place of a foreign key.
 ///
-/// It is an outage like others: nothing was decided, time heals it, and the policy stands in. It concerns one key, so
-/// no breaker hears of it.
+/// It is an outage like others: nothing was decided, it ends with time, and the policy's fallback applies. It concerns
+/// one key, so no circuit breaker counts it.
 pub(crate) fn refusal(said: &[u8]) -> Option<StoreError> {
     let micros: u64 = str::from_utf8(said.strip_prefix(UNTIL)?).ok()?.parse().ok()?;
     let (seconds, millis) = (micros / 1_000_000, micros % 1_000_000 / 1_000);

@@ -1,20 +1,20 @@
-//! The sum of charges that are older than anything a limit still remembers.
+//! The sum of charges that are older than any limit still counts.
 
 use std::collections::VecDeque;
 
-/// Into how many parts the time that is remembered is cut; what is counted is too much by one of them at the most.
+/// Number of parts of the counted period; the sum is too high by at most one of them.
 const PARTS: u64 = 32;
 
 #[derive(Default)]
 pub(crate) struct ForgottenCharges {
-    /// Charged before all that still counts.
+    /// Units charged before everything that still counts.
     pub(crate) charged: u128,
-    /// How much was charged by when, in µs of the store's clock.
+    /// Totals charged by time, in µs of the store's clock.
     marks: VecDeque<(u64, u128)>,
 }
 
 impl ForgottenCharges {
-    /// Notes what was charged up to `now`, and leaves behind what no limit remembers: it is older than `longest`.
+    /// Records the total charged up to `now`, and discards totals that no limit counts any more: older than `longest`.
     pub(crate) fn keep(&mut self, (now, longest): (u64, u64), charged: u128) {
         if self.marks.back().is_none_or(|(at, _)| now >= at.saturating_add(longest / PARTS).max(at + 1)) {
             self.marks.push_back((now, charged));

@@ -2,7 +2,7 @@
 
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// The cluster slot of a key: of what stands between its first braces, if anything does.
+/// Returns the cluster slot of a key: the hash of the part in its first braces, if there is one.
 pub fn slot_of(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);

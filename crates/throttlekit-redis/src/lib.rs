@@ -19,21 +19,22 @@
 //! # }
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! * Each key's state lives in one value, with its window in it; time in a state never moves back, whatever the
-//!   server's clock does. Expiry only collects garbage.
-//! * No call is sent twice: one whose reply is lost may have charged, and ends as an outage. Only what the server
-//!   says it did not run is sent on: to the node that a redirection names, or with the text of a script that it
-//!   had forgotten.
-//! * Replication is asynchronous: a failover may forget the last charges, so that a window admits the limit and as
-//!   much again as was lost. [`Failover`] says what to do about it: count it, wait for replicas, or fence.
+//! * Each key's state is one value that includes its window. Time in a state never moves back, whatever the server's
+//!   clock does. Expiry is only garbage collection.
+//! * No call is sent twice: one whose reply is lost may have charged, and ends as an outage. Only calls that the server
+//!   reports as not run are sent again: to the node that a redirection names, or with the text of a script that is not
+//!   cached.
+//! * Replication is asynchronous: a failover may lose the last charges, so that a window admits the limit plus the lost
+//!   units. [`Failover`] selects how to handle that: count, wait for replicas, or fence.
 //!
-//! # What it needs
+//! # Requirements
 //!
 //! Redis 7.0 or Valkey 7.2 and later, `maxmemory-policy noeviction`, and a user that may run
-//! `EVAL EVALSHA GET SET DEL TIME LRANGE LLEN LINDEX LREM LTRIM LSET RPUSH RPOP PEXPIRE INFO ROLE PING` on the keys `tk:*`
-//! (to wait for replicas also `WAIT`, to fence `PTTL`, in a cluster `CLUSTER|SLOTS` and `ASKING`). [`Builder::connect`] checks this.
+//! `EVAL EVALSHA GET SET DEL TIME LRANGE LLEN LINDEX LREM LTRIM LSET RPUSH RPOP PEXPIRE INFO ROLE PING` on the keys
+//! `tk:*` (to wait for replicas also `WAIT`, to fence `PTTL`, in a cluster `CLUSTER|SLOTS` and `ASKING`).
+//! [`Builder::connect`] checks this.
 //!
 //! # Features
 //!

@@ -1,4 +1,4 @@
-//! Membership records of fleets: one script loads or swaps.
+//! Membership records: one script loads or swaps.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use throttlekit::store::{Kept, ROLL_BYTES_MAX, RollStore, StoreError, Swapped};
 use crate::RedisStore;
 use crate::wire::{By, Call, refused, split, unexpected};
 
-/// What a script is told of one roll.
+/// Script arguments for one membership record.
 #[derive(Clone, Copy)]
 struct Swap<'a> {
     key: &'a str,
-    /// The version that must lie there, or nothing to look.
+    /// The version that must be stored, or `None` to load.
     version: Option<u64>,
     bytes: &'a [u8],
     keeps: Duration,
 }
 
-/// A beat whose roll a failover loses loses one grant, whatever its share.
+/// A heartbeat whose membership record is lost in a failover loses one grant, whatever its share.
 const GRANTS: u64 = 1;
 
 impl RollStore for RedisStore {
@@ -33,8 +33,8 @@ impl RollStore for RedisStore {
         }
     }
 
-    /// Under [`Failover::Wait`](crate::Failover::Wait) it is done when the replicas have it; before, nothing that it
-    /// grants may be used.
+    /// Under [`Failover::Wait`](crate::Failover::Wait) the swap is complete when the replicas have acknowledged it;
+    /// before that, nothing that it grants may be used.
     async fn swap(
         &self,
         key: &str,
@@ -74,7 +74,7 @@ fn cmd(call: Call<'_>, by: By, swap: Swap<'_>) -> Cmd {
     call.end(cmd)
 }
 
-/// A century: what a server adds to its time without overflow.
+/// A century: the server can add it to its time without overflow.
 const KEEPS_MS_MAX: u64 = 100 * 366 * 86_400_000;
 
 fn swapped(answer: &Value) -> Result<Swapped, StoreError> {

@@ -1,4 +1,4 @@
-//! One server: the line to it, and how it is asked.
+//! One server: its connections and circuit breaker.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -21,22 +21,22 @@ use crate::route::Route;
 use crate::server_check::{Demands, Warning};
 use crate::unreplicated::UnreplicatedCharges;
 
-/// How long a node may take to tell how far its replicas are.
+/// Timeout for sampling the replication offsets of a node.
 const SAMPLE_MAX: Duration = Duration::from_secs(1);
-/// How many connections carry charges that wait for replicas: one waits on each at a time.
+/// Number of connections for charges that wait for replicas: one waits on each at a time.
 const WAITING: usize = 4;
-/// How long a node may take to tell its view of the cluster.
+/// Timeout for a node's view of the cluster.
 const VIEW_MAX: Duration = Duration::from_millis(100);
 
-/// What all nodes of a store have in common.
+/// Settings shared by all nodes of a store.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) line: LineOptions,
-    /// Where connections are made and driven.
+    /// The runtime on which connections are opened and driven.
     pub(crate) background: Background,
     pub(crate) failover: Failover,
     pub(crate) demands: Demands,
-    /// Where exposure is kept, if it is sampled.
+    /// The record of exposure, if it is sampled.
     pub(crate) books: Option<Arc<FailoverRecords>>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A node that is not connected yet. While it does not answer, its probe lets the route look around too.
+    /// Creates a node that is not connected yet. While it does not respond, its probe also refreshes the topology.
     pub(crate) fn new(address: String, client: &Client, setup: &Setup, route: Weak<Route>) -> Arc<Self> {
         let ledger = setup.books.as_ref().map(UnreplicatedCharges::open);
         let new_link = || Arc::new(SharedConnection::new(client.clone(), setup.demands, ledger.clone()));
@@ -78,7 +78,7 @@ impl Node {
         Arc::new(Self { address, link, waiting, next_waiting: AtomicUsize::new(0), line, failover, ledger })
     }
 
-    /// Sends one command, with what belongs to it.
+    /// Sends one command with its related commands.
     pub(crate) async fn send(&self, request: Request) -> Result<Reply, Trouble> {
         let Errand::Charge(units) = request.errand else {
             return Ok(Reply::of(self.send_by(&self.link, request, None).await?));
@@ -95,7 +95,7 @@ impl Node {
         }
     }
 
-    /// Sends what charges. With the answer comes why it must not be spent, if so.
+    /// Sends a request that charges. Also returns the reason why the response must not be spent, if any.
     async fn charge(&self, request: Request) -> Result<(Told, Option<StoreError>), Trouble> {
         let Failover::Wait { replicas, within } = self.failover else {
             return Ok((self.send_by(&self.link, request, None).await?, None));
@@ -127,7 +127,7 @@ impl Node {
         })
     }
 
-    /// What a fence lets pass rests on nothing that may be lost.
+    /// Marks a response as complete if a fence checked it: it rests on nothing that may be lost.
     fn vouched(&self, told: Told) -> Told {
         match self.failover {
             Failover::Fence { .. } => Told { since: Since::Ever, ..told },
@@ -135,7 +135,7 @@ impl Node {
         }
     }
 
-    /// How a script finds out about the server's lineage, if it follows it.
+    /// Returns the mode in which a script determines the server's lineage, if it follows it.
     fn tracks(&self, request: &Request) -> Option<&'static str> {
         match (request.errand, self.failover) {
             (Errand::Plain, _) => None,
@@ -146,19 +146,19 @@ impl Node {
         }
     }
 
-    /// Connects, if it is not connected, and says whether the node can be used as it is set up.
+    /// Connects if necessary, and checks whether the node's configuration is usable.
     pub(crate) async fn check(&self) -> Result<(), StoreError> {
         let connected = timeout(CONNECT_MAX, self.link.connection()).await;
         connected.map_err(|_| StoreError::Deadline(CONNECT_MAX))?.map_err(Trouble::into_store_error)?;
         Ok(())
     }
 
-    /// What the last check found that an operator should know.
+    /// Returns the warnings of the last check.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         self.link.warnings()
     }
 
-    /// Asks how far its replicas are, if anyone wants to know.
+    /// Samples the replication offsets, if exposure is recorded.
     pub(crate) async fn sample(&self) {
         let Some(ledger) = self.ledger.as_ref().filter(|_| !self.is_away()) else { return };
         let asked = async {
@@ -176,7 +176,7 @@ impl Node {
         let _ = timeout(SAMPLE_MAX, asked).await;
     }
 
-    /// Its view of the cluster, if it tells it soon.
+    /// Returns its view of the cluster, if it responds in time.
     pub(crate) async fn view(&self) -> Option<Value> {
         let asked = async {
             let mut connection = self.link.connection().await.ok()?.connection;
@@ -185,17 +185,17 @@ impl Node {
         timeout(VIEW_MAX, asked).await.ok().flatten()
     }
 
-    /// Whether its breaker is open.
+    /// Returns whether its circuit breaker is open.
     pub(crate) fn is_away(&self) -> bool {
         self.line.stats().open
     }
 
-    /// Whether it has not answered lately.
+    /// Returns whether it has not responded lately.
     pub(crate) fn is_silent(&self) -> bool {
         self.is_away() || !self.link.is_connected()
     }
 
-    /// Starts as one that does not answer.
+    /// Starts with the circuit breaker open.
     pub(crate) fn give_up(&self) {
         self.line.open();
     }
@@ -205,13 +205,13 @@ impl Node {
     }
 }
 
-/// Why an answer counts as a failure of the node, if it does.
+/// Returns the failure of the node that a response shows, if any.
 fn failure(answer: &Result<Told, Trouble>) -> Option<StoreError> {
     let trouble = answer.as_ref().err().filter(|trouble| !trouble.is_answer())?;
     Some(trouble.clone().into_store_error())
 }
 
-/// Why a charge that so many replicas have heard of must not be spent.
+/// Returns the reason why a charge that `heard` replicas acknowledged must not be spent.
 fn held_back(heard: u32, replicas: u32, within: Duration) -> Option<StoreError> {
     (heard < replicas).then(|| {
         StoreError::unavailable(format_args!(

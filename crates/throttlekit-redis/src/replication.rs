@@ -1,26 +1,26 @@
-//! What a server says about its replicas.
+//! Replication state of a server.
 
-/// Of `INFO server replication`.
+/// Fields of `INFO server replication`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Replication {
-    /// New at every promotion and every start.
+    /// The replication id. New at every promotion and every start.
     pub(crate) id: String,
-    /// Of which stream it was a replica before, and how far it has that.
+    /// The stream that it replicated before its promotion, and the offset up to which it has that.
     pub(crate) before: Option<(String, u64)>,
-    /// New at every start.
+    /// The run id. New at every start.
     pub(crate) run: String,
     pub(crate) is_primary: bool,
-    /// How far the stream to the replicas goes.
+    /// Offset of the stream to the replicas.
     pub(crate) offset: u64,
-    /// How far the slowest of them has it; nothing, where there is none or one has said nothing yet.
+    /// Offset of the slowest replica. `None` if there is no replica, or one has not reported an offset yet.
     pub(crate) heard: Option<u64>,
     pub(crate) has_replicas: bool,
-    /// Whether it stops taking writes when its replicas are away.
+    /// Set if it rejects writes while its replicas are unreachable.
     pub(crate) needs_replicas: bool,
 }
 
 impl Replication {
-    /// Nothing, where the text does not name the server's id.
+    /// Parses the fields. Returns `None` if the text lacks the server's id.
     pub(crate) fn parse(info: &str) -> Option<Self> {
         let id = field(info, "master_replid").filter(|id| !id.is_empty())?.to_owned();
         let replicas: Vec<Option<u64>> = replica_lines(info).map(heard_by).collect();
@@ -32,26 +32,26 @@ impl Replication {
             offset: field(info, "master_repl_offset").and_then(|n| n.parse().ok()).unwrap_or(0),
             heard: replicas.iter().copied().min().flatten(),
             has_replicas: !replicas.is_empty(),
-            // Said only where both settings are above zero.
+            // Present only if both settings are above zero.
             needs_replicas: field(info, "min_slaves_good_slaves").is_some(),
         })
     }
 }
 
-/// All zeros mean none.
+/// Parses the previous stream. All zeros mean none.
 fn before(info: &str) -> Option<(String, u64)> {
     let id = field(info, "master_replid2").filter(|id| id.contains(|digit| digit != '0'))?;
     let next: u64 = field(info, "second_repl_offset")?.parse().ok()?;
     Some((id.to_owned(), next.saturating_sub(1)))
 }
 
-/// One field of `INFO`.
+/// Returns one field of `INFO`.
 pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     let named = |line: &'a str| line.split_once(':').filter(|(key, _)| *key == name);
     info.lines().find_map(named).map(|(_, value)| value.trim())
 }
 
-/// `slave0:ip=…,port=…,state=online,offset=…,lag=…`.
+/// Returns the lines `slave0:ip=…,port=…,state=online,offset=…,lag=…`.
 fn replica_lines(info: &str) -> impl Iterator<Item = &str> {
     info.lines().filter_map(|line| {
         let (number, rest) = line.strip_prefix("slave")?.split_once(':')?;
@@ -59,7 +59,7 @@ fn replica_lines(info: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// One that is not in step, or has not said how far it is, has heard nothing.
+/// Returns the offset of a replica. One that is not in sync, or has not reported an offset, has none.
 fn heard_by(line: &str) -> Option<u64> {
     let part = |name: &str| line.split(',').find_map(|part| part.trim().strip_prefix(name));
     part("state=").filter(|state| *state == "online")?;

@@ -1,4 +1,4 @@
-//! What a node is sent, and what it answers.
+//! Requests to a node, and its replies.
 
 use std::time::Duration;
 
@@ -8,29 +8,29 @@ use throttlekit::store::StoreError;
 use crate::lineage::{Since, Told};
 use crate::unreplicated::Flight;
 
-/// What a call is for.
+/// The purpose of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Errand {
-    /// Nothing is granted by its answer.
+    /// The response grants nothing.
     Plain,
-    /// The same by a script that follows the server's lineage, since it may write a state that was lost.
+    /// The same, by a script that follows the server's lineage, since it may write a state that was lost.
     Tracked,
-    /// Its answer may grant so many units, which a failover may lose.
+    /// The response may grant this many units, which a failover may lose.
     Charge(u64),
 }
 
 pub(crate) struct Request {
     pub(crate) cmd: Cmd,
     pub(crate) slot: u16,
-    /// The key of the lineage record beside its keys.
+    /// The key of the lineage record next to its keys.
     pub(crate) record: &'static str,
-    /// Whether `ASKING` goes before it, which lets a node answer for a slot that it is being given.
+    /// Set if `ASKING` is sent first, which lets a node respond for a slot that it is importing.
     pub(crate) asking: bool,
     pub(crate) errand: Errand,
 }
 
 impl Request {
-    /// What goes together, if it is more than the command: which answers to skip, and how many to take.
+    /// Returns the pipeline, if it is more than the command: with the number of replies to skip and to take.
     pub(crate) fn pipeline(&self, wait: Option<(u32, Duration)>) -> Option<(Pipeline, usize, usize)> {
         if !self.asking && wait.is_none() {
             return None;
@@ -47,14 +47,14 @@ impl Request {
     }
 }
 
-/// An answer, and what is to be known before it is spent.
+/// A response, and the checks that precede spending it.
 pub(crate) struct Reply {
     pub(crate) value: Value,
-    /// Why nothing of it may be spent.
+    /// Reason why nothing of it may be spent.
     pub(crate) held_back: Option<StoreError>,
-    /// Its entry in the ledger.
+    /// Its entry in the record of unreplicated charges.
     pub(crate) flight: Option<Flight>,
-    /// Since when the server's memory behind it is complete.
+    /// The time since which the server's state behind it is complete.
     pub(crate) since: Since,
 }
 
@@ -63,8 +63,8 @@ impl Reply {
         Self { value: told.value, held_back: None, flight: None, since: told.since }
     }
 
-    /// Says how much was charged, and hears why that must not be spent, if so. Every answer that grants something goes
-    /// through here.
+    /// Records how much was charged, and returns the reason why that must not be spent, if any. Every response that
+    /// grants something passes through here.
     pub(crate) fn spend(self, charged: u64) -> Option<StoreError> {
         if let Some(flight) = self.flight {
             flight.land(charged);
@@ -72,8 +72,8 @@ impl Reply {
         self.held_back.filter(|_| charged > 0)
     }
 
-    /// The same for several answers, of each of which `charged` says how much, by its place: those that were charged must
-    /// not be spent, if so.
+    /// The same for several results; `charged` returns the units of each, by its index. Those that were charged must
+    /// not be spent, if there is a reason.
     pub(crate) fn spend_each<A>(
         self,
         answers: Vec<Result<A, StoreError>>,

@@ -1,4 +1,4 @@
-//! Which node to ask, and what to do when it is not the right one any more.
+//! Selection of the node for a call, and redirection.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -17,20 +17,20 @@ use crate::sentinel::Sentinels;
 use crate::server_check::Warning;
 use crate::wire::By;
 
-/// How long callers in trouble leave between two looks at the topology, however many there are.
+/// Minimum pause between two topology refreshes by failing callers, however many there are.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long a call whose keys are on their way to another node waits before it is sent once more. Keys move by tens in
-/// one command, so most have arrived by then.
+/// Pause before a call is retried whose keys are migrating to another node. Keys migrate by tens in one command, so
+/// most have arrived by then.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// Where the primaries are.
+/// The topology of the primaries.
 pub(crate) struct Route {
     me: Weak<Route>,
     seat: Topology,
     looks: tokio::sync::Mutex<()>,
     background: Background,
-    /// Of the look that a caller has asked for, which is under way or only just over.
+    /// The refresh that a caller has requested, which is in progress or has just ended.
     looking: Arc<TaskSlot>,
     counters: RouteCounters,
 }
@@ -50,18 +50,18 @@ struct RouteCounters {
     tried_again: AtomicU64,
 }
 
-/// What happened on the way to the nodes since the store was made.
+/// Routing statistics since the store was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteStats {
-    /// Calls that a node sent on to another.
+    /// Calls that a node redirected to another.
     pub redirected: u64,
     /// Calls whose script had to be sent in full.
     pub no_script: u64,
-    /// Calls refused by a node that had become a replica.
+    /// Calls rejected by a node that had become a replica.
     pub demoted: u64,
-    /// Times the topology was looked up.
+    /// Number of topology refreshes.
     pub looked: u64,
-    /// Calls sent once more because some of their keys were being moved to another node.
+    /// Calls retried because some of their keys were migrating to another node.
     pub tried_again: u64,
 }
 
@@ -77,13 +77,13 @@ impl Route {
         })
     }
 
-    /// Whether keys of different slots may go together in one call.
+    /// Returns whether keys of different slots must go in separate calls.
     pub(crate) fn splits_by_slot(&self) -> bool {
         matches!(self.seat, Topology::Cluster(_))
     }
 
-    /// Calls a script on the node that has `slot`. Sent again only where a node said that it did not run it: once
-    /// in full, once elsewhere, and all of that once more where keys are being moved.
+    /// Calls a script on the node that has `slot`. It is sent again only if a node reported that it did not run: once
+    /// in full, once to another node, and all of that once more while keys are migrating.
     pub(crate) async fn call(&self, slot: u16, cmd: impl Fn(By) -> Cmd) -> Result<Value, StoreError> {
         Ok(self.carry(slot, Errand::Plain, cmd).await?.value)
     }
@@ -93,7 +93,7 @@ impl Route {
         Ok(self.carry(slot, Errand::Tracked, cmd).await?.value)
     }
 
-    /// The same for a script that may charge so many units: what a failover could do to them is seen to.
+    /// The same for a script that may charge this many units: the failover mode is applied.
     pub(crate) async fn charge(
         &self,
         slot: u16,
@@ -115,7 +115,7 @@ impl Route {
         self.finish(answer)
     }
 
-    /// Calls the node that has the slot, and the one that it names instead.
+    /// Calls the node that has the slot, and the one that it redirects to.
     async fn call_owner(&self, slot: u16, plain: &impl Fn(By) -> Request) -> Result<Reply, Trouble> {
         let asking = |by| Request { asking: true, ..plain(by) };
         let node = self.node(slot).map_err(Trouble::Refused)?;
@@ -154,7 +154,7 @@ impl Route {
                 }
                 Trouble::Lost(_) | Trouble::Moved(_) | Trouble::Ask(_) => self.look_soon(),
                 Trouble::Other(error) if error.is_outage() => self.look_soon(),
-                // While a node is away, its own probe looks around.
+                // While a node's circuit breaker is open, its own probe refreshes the topology.
                 Trouble::Refused(_) | Trouble::NoScript | Trouble::TryAgain | Trouble::Other(_) => {}
             }
             trouble.into_store_error()
@@ -186,7 +186,7 @@ impl Route {
         }
     }
 
-    /// Looks in the background who the primaries are: once for all callers that are in trouble together.
+    /// Refreshes the topology in the background: once for all concurrently failing callers.
     fn look_soon(&self) {
         if matches!(self.seat, Topology::Single(_)) {
             return;
@@ -200,7 +200,7 @@ impl Route {
         });
     }
 
-    /// Looks who the primaries are, to the end even if whoever waits for it gives up.
+    /// Refreshes the topology, to the end even if the caller gives up.
     pub(crate) async fn look_through(&self) {
         if matches!(self.seat, Topology::Single(_)) {
             return;
@@ -210,7 +210,7 @@ impl Route {
         }
     }
 
-    /// Looks who the primaries are. Whoever comes while a look is under way waits for that one.
+    /// Refreshes the topology. Callers that come during a refresh wait for that one.
     pub(crate) async fn look_again(&self) {
         let Ok(_look) = self.looks.try_lock() else {
             drop(self.looks.lock().await);
@@ -224,7 +224,7 @@ impl Route {
         }
     }
 
-    /// Whether the node at this address is still one to ask.
+    /// Returns whether the node at this address is still in use.
     pub(crate) fn uses(&self, address: &str) -> bool {
         match &self.seat {
             Topology::Single(_) => true,
@@ -233,12 +233,12 @@ impl Route {
         }
     }
 
-    /// Where connections are made and driven. Its deadline is that of a whole call, redirections included.
+    /// Returns the runtime of the connections. Its deadline is that of a whole call, redirections included.
     pub(crate) fn background(&self) -> &Background {
         &self.background
     }
 
-    /// The nodes that are asked now.
+    /// Returns the nodes in use.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
         match &self.seat {
             Topology::Single(node) => vec![node.clone()],
@@ -247,7 +247,7 @@ impl Route {
         }
     }
 
-    /// What an operator should know about them.
+    /// Returns the warnings about them.
     pub(crate) fn warnings(&self) -> Vec<Warning> {
         self.nodes().iter().flat_map(|node| node.warnings()).collect()
     }
@@ -271,7 +271,7 @@ impl Route {
     }
 }
 
-/// An address as a node names it: without a host, that is the node's own.
+/// Completes an address from a redirection: a missing host is that of the redirecting node.
 fn beside(to: &str, node: &str) -> String {
     match (to.strip_prefix(':'), node.rsplit_once(':')) {
         (Some(port), Some((host, _))) => format!("{host}:{port}"),

@@ -1,15 +1,15 @@
-//! The scripts, put together from their parts.
+//! The scripts, assembled from their parts.
 
 use redis::Script;
 
-// `#!lua` declares a script that writes: a replica, or a server without memory for it, refuses it before it begins.
-// Without, it would still answer denials from whatever it remembers. Peeking writes nothing, and is declared so all the
-// same.
+// `#!lua` declares a script that writes: a replica, or a server without memory for it, rejects it before it begins.
+// Without it, the server would still return denials from whatever state it has. Peeking writes nothing, and is declared
+// so all the same.
 //
-// Where a script charges or settles, its rules stand in a function `main`, and its answer carries the lineage record where
-// the caller does not know it: `lua/vouched.lua`. A fenced script looks at the record before it charges: `lua/fence.lua`.
+// If a script charges or settles, its rules are in a function `main`, and its reply includes the lineage record if the
+// caller has not sent it: `lua/vouched.lua`. A fenced script checks the record before it charges: `lua/fence.lua`.
 
-/// The text of these parts, one after the other.
+/// Concatenates these parts.
 macro_rules! parts {
     ($($part:literal),+) => {
         concat!($(include_str!(concat!("lua/", $part, ".lua"))),+)
@@ -51,7 +51,8 @@ macro_rules! fenced {
     };
 }
 
-/// The text of the script that decides, to load or measure it alone. Its last argument is the lineage record, or `?`.
+/// The text of the script that decides, to load or measure it separately. Its last argument is the lineage record, or
+/// `?`.
 pub const ADMIT: &str = concat!(
     "#!lua\n",
     parts!("now", "tracked", "one"),
@@ -63,7 +64,7 @@ pub const ADMIT: &str = concat!(
 /// The same for [`Failover::Fence`](crate::Failover::Fence).
 pub const FENCED_ADMIT: &str = fenced!("admit", "fence", "each");
 
-/// A script with its name at the server.
+/// A script with its hash.
 pub(crate) struct ScriptText {
     pub(crate) text: &'static str,
     pub(crate) sha: String,

@@ -1,4 +1,4 @@
-//! The primary that Sentinels name.
+//! The primary that the Sentinels report.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::connect::Connector;
 use crate::node::{Node, Setup};
 use crate::route::Route;
 
-/// How long a Sentinel may take to answer.
+/// Timeout for the response of a Sentinel.
 const LOOK_MAX: Duration = Duration::from_millis(300);
 
 pub(crate) struct Sentinels {
     sentinels: Vec<Connector>,
     service: String,
-    /// How the servers themselves are reached.
+    /// Credentials and TLS of the servers.
     servers: Connector,
     setup: Setup,
     primary: RwLock<Primary>,
@@ -27,7 +27,7 @@ pub(crate) struct Sentinels {
 #[derive(Default)]
 struct Primary {
     node: Option<Arc<Node>>,
-    /// What the lines to its predecessors saw: a count does not shrink.
+    /// Statistics of former primaries, so that counters never decrease.
     retired: LineStats,
 }
 
@@ -43,13 +43,13 @@ impl Sentinels {
         })
     }
 
-    /// What the lines to the primary and its predecessors have seen.
+    /// Returns the call statistics of the primary and its predecessors.
     pub(crate) fn stats(&self) -> LineStats {
         let primary = self.primary.read();
         primary.node.iter().fold(primary.retired, |sum, node| sum.plus(node.stats()))
     }
 
-    /// Asks all Sentinels at once and takes the address that most of them name.
+    /// Queries all Sentinels at once and uses the address that most of them report.
     pub(crate) async fn look(&self, route: &Weak<Route>) {
         let named = join_all(self.sentinels.iter().map(|sentinel| self.ask(sentinel))).await;
         let named: Vec<String> = named.into_iter().flatten().collect();

@@ -10,15 +10,15 @@ use crate::replication::{Replication, field};
 
 /// The first versions whose scripts replicate their effects, so that they may read the clock and write.
 const REDIS_MIN: (u32, u32) = (7, 0);
-/// Before these, the script engine has holes that let a script's author out of it (CVE-2024-46981, CVE-2025-49844).
+/// The first versions without vulnerabilities that let a script escape its sandbox (CVE-2024-46981, CVE-2025-49844).
 const REDIS_PATCHED: [(u32, u32, u32); 3] = [(7, 2, 11), (7, 4, 6), (8, 0, 4)];
 
-/// Something about a server that an operator should know. Decisions are made all the same.
+/// A warning about a server for its operator. Decisions are not affected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// `host:port`.
     pub node: String,
-    /// What, and what to do about it.
+    /// The problem and its fix.
     pub what: String,
 }
 
@@ -28,32 +28,32 @@ impl fmt::Display for Warning {
     }
 }
 
-/// What is asked of a server beyond deciding.
+/// Requirements beyond deciding.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Demands {
-    /// That it names its replication id.
+    /// It must report its replication id.
     pub(crate) fenced: bool,
-    /// That it waits for replicas.
+    /// It must support waiting for replicas.
     pub(crate) waited: bool,
-    /// That it tells how far its replicas are.
+    /// It must report the offsets of its replicas.
     pub(crate) told: bool,
     pub(crate) in_cluster: bool,
     pub(crate) behind_sentinel: bool,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) warnings: Vec<Warning>,
     pub(crate) replication: Option<Replication>,
 }
 
-/// Tries what the scripts do.
+/// The script that tries the commands of all scripts.
 const RIGHTS: &str = include_str!("lua/rights.lua");
-/// No caller's key looks like these: a `%` of ours is followed by two digits.
+/// No caller's key looks like these: a `%` in it is followed by two digits.
 const RIGHTS_KEYS: [&str; 2] = ["tk:{%rights}g:", "tk:{%rights}l:"];
 
-/// Refuses what would break a promise; returns what may.
+/// Rejects a configuration that breaks a guarantee; returns warnings about what weakens one.
 pub(crate) async fn check(
     node: &str,
     connection: &mut MultiplexedConnection,
@@ -85,7 +85,7 @@ pub(crate) async fn check(
     Ok(Checked { warnings, replication })
 }
 
-/// Whether the failover mode chosen can work, and what it would not cover.
+/// Checks whether the selected failover mode can work, and returns a warning about what it does not cover.
 fn judge_replication(said: Option<&Replication>, demands: Demands) -> Result<Option<String>, StoreError> {
     let Some(said) = said else {
         return match demands.fenced || demands.told {
@@ -104,8 +104,8 @@ fn judge_replication(said: Option<&Replication>, demands: Demands) -> Result<Opt
     }))
 }
 
-/// Tries the commands that the scripts use. A cluster node without their slot and a replica answer otherwise, and say
-/// nothing about rights.
+/// Tries the commands that the scripts use. A cluster node without their slot and a replica respond otherwise, which
+/// shows nothing about permissions.
 async fn may_decide(connection: &mut MultiplexedConnection, demands: Demands) -> Result<(), StoreError> {
     if demands.waited
         && let Err(error) = redis::cmd("WAIT").arg(0).arg(1).query_async::<i64>(connection).await

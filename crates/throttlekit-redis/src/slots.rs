@@ -1,4 +1,4 @@
-//! Slots under leases: one script call acquires, one for each place beats or releases.
+//! Slots under leases: one script call acquires; one for each slot index renews or releases.
 
 use std::time::Duration;
 
@@ -46,7 +46,8 @@ impl SlotStore for RedisStore {
 }
 
 impl RedisStore {
-    /// A beat that a failover loses leaves the lease to end earlier than its owner heard, so it is waited for as an ask is.
+    /// A heartbeat that a failover loses leaves the lease to end earlier than its owner assumes, so it waits for
+    /// replicas as an acquisition does.
     async fn beat_flight(
         &self,
         flight: &Flight<'_, SlotLease<'_>>,
@@ -93,7 +94,7 @@ impl RedisStore {
     }
 }
 
-/// Lease and owner as one word: whoever does not know both names nothing.
+/// Encodes lease and owner as one string: a caller must present both.
 fn member(lease: LeaseId, owner: Owner) -> String {
     format!("{:032x}{:032x}", lease.0, owner.0)
 }
@@ -134,7 +135,7 @@ fn acquired(ask: &SlotAsk<'_>, answer: &Value) -> Result<SlotAnswer, StoreError>
     }
 }
 
-/// The numbers of a reply, unless it names a key that holds something foreign.
+/// Returns the numbers of a reply, unless it names a key that holds a foreign value.
 fn reply_numbers(reply: &Value) -> Result<Vec<i64>, StoreError> {
     if let Value::Array(parts) = reply
         && let [Value::Int(-1), Value::BulkString(said)] = &parts[..]

@@ -1,4 +1,4 @@
-//! The store itself.
+//! The store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::script::{ScriptText, Scripts};
 use crate::server_check::Warning;
 use crate::wire::{self, Call, Preamble};
 
-/// How many asks one script call answers: some 2 ms of the server's time at the most.
+/// Maximum number of requests per script call: at most some 2 ms of the server's time.
 const FLIGHT_MAX: usize = 128;
 
 /// A [`Store`] on Redis or Valkey. Cheap to clone; clones share connections.
@@ -41,17 +41,17 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// One server, at an address such as `redis://user:secret@host:6379` or `rediss://…`.
+    /// Creates a builder for one server, at an address such as `redis://user:secret@host:6379` or `rediss://…`.
     pub fn builder(url: impl Into<String>) -> Builder {
         Builder::single(url.into())
     }
 
-    /// A cluster, by the addresses of some of its nodes.
+    /// Creates a builder for a cluster, from the addresses of some of its nodes.
     pub fn cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Builder {
         Builder::cluster(urls.into_iter().map(Into::into).collect())
     }
 
-    /// The primary that these Sentinels name for a service.
+    /// Creates a builder for the primary that these Sentinels report for a service.
     pub fn sentinel<U: Into<String>>(
         urls: impl IntoIterator<Item = U>,
         service: impl Into<String>,
@@ -73,40 +73,40 @@ impl RedisStore {
         Self { route, scripts, grace, clock, fences, books, lineage, local_shares }
     }
 
-    /// The same store deciding at the time of this clock. For tests.
+    /// Returns the same store deciding at the time of this clock. For tests.
     pub fn at(&self, clock: ManualClock) -> Self {
         Self { clock: Some(clock), lineage: Arc::default(), ..self.clone() }
     }
 
-    /// What an operator should know about the servers that are asked now.
+    /// Returns warnings about the servers in use.
     pub fn warnings(&self) -> Vec<Warning> {
         self.route.warnings()
     }
 
-    /// What failovers may lose and have lost of what this process charged. All zero, unless it is sampled: see
+    /// Returns the units charged by this process that failovers may lose and have lost. All zero without sampling: see
     /// [`Failover::Async`].
     pub fn exposure(&self) -> Exposure {
         self.books.as_ref().map(|books| books.exposure()).unwrap_or_default()
     }
 
-    /// What the lines to all nodes have seen, together.
+    /// Returns the combined call statistics of all nodes.
     pub fn line_stats(&self) -> LineStats {
         self.route.stats().0
     }
 
-    /// What happened on the way to the nodes.
+    /// Returns the routing statistics.
     pub fn route_stats(&self) -> RouteStats {
         self.route.stats().1
     }
 
-    /// A call of a script that needs no fence.
+    /// Creates a call of a script that needs no fence.
     pub(crate) fn call<'a>(&self, script: &'a ScriptText) -> Call<'a> {
         let now = self.clock.as_ref().map(Clock::now);
         let head = Preamble { now, grace_ms: u64::try_from(self.grace.as_millis()).unwrap_or(u64::MAX) };
         Call { script, head, fence: None }
     }
 
-    /// A call of the script that charges at this slot: of the fenced one, where failovers fence.
+    /// Creates a call of the script that charges at this slot: the fenced one under [`Failover::Fence`].
     pub(crate) fn fenced_call<'a>(
         &self,
         slot: u16,
@@ -119,12 +119,12 @@ impl RedisStore {
         }
     }
 
-    /// Where a key lives; all in one place, unless the server is a cluster.
+    /// Returns the slot of a key; the same for all keys unless the server is a cluster.
     pub(crate) fn slot(&self, key: &str) -> u16 {
         if self.route.splits_by_slot() { slot_of(key) } else { 0 }
     }
 
-    /// Parts that one call can take: those of one slot in a cluster, and never too many.
+    /// Splits items into batches for one call each: of one slot in a cluster, and bounded in size.
     pub(crate) fn flights<'a, T>(
         &self,
         items: &'a [T],
@@ -161,7 +161,7 @@ impl RedisStore {
         Ok(reply.spend_each(outcomes, charged))
     }
 
-    /// Takes note of an answer, of the limits it was about, and of the memory behind it: for what answers are worth.
+    /// Records a response, its limits and the completeness of the state behind it, which determine the guarantee.
     pub(crate) fn answered<'f>(
         &self,
         now: Timestamp,
@@ -171,7 +171,7 @@ impl RedisStore {
         self.answered_for(now, limits.map(SharedForm::counts_for_micros).max().unwrap_or(0), since);
     }
 
-    /// The same for an answer about what counts for so long, in µs.
+    /// The same for a response about charges that count for `remembers` µs.
     pub(crate) fn answered_for(&self, now: Timestamp, remembers: u64, since: Since) {
         self.lineage.answered(now, remembers, since);
         if let Some(books) = &self.books {
@@ -191,7 +191,7 @@ impl RedisStore {
         if let Some(first) = debited.iter().flatten().next() {
             self.answered(first.outcome.now, debits.iter().map(|debit| debit.charge.form), reply.since);
         }
-        // What was charged when it first came is granted by this answer, so it counts here too.
+        // A repeated debit is granted by this response, so what was charged at its first arrival counts here too.
         let granted = |(place, debited): (usize, &Debited)| {
             if debited.outcome.verdict.decision.allowed { debits[place].cost() } else { 0 }
         };
@@ -231,20 +231,20 @@ impl RedisStore {
     }
 }
 
-/// The most that one key loses if this ask is lost. What is beyond a limit is never charged.
+/// Returns the most that one key loses if this request is lost. Units beyond a limit are never charged.
 fn units_of(ask: &Charges<'_>) -> u64 {
     let can_pass = |charge: &&Charge<'_>| charge.cost <= charge.form.limit().cost_max();
     ask.charges.iter().filter(can_pass).map(|charge| charge.cost).max().unwrap_or(0)
 }
 
-/// What goes in one call, and where in the whole each item stands.
+/// The items of one call, and their indexes in the whole.
 pub(crate) struct Flight<'a, T> {
     pub(crate) slot: u16,
     places: Vec<usize>,
     pub(crate) items: Vec<&'a T>,
 }
 
-/// The answer to each item, where a flight without an answer has none for any of its own.
+/// Returns the response to each item in order; a failed batch fails all of its items.
 pub(crate) fn each_in_order<T, A: Clone>(
     flights: &[Flight<'_, T>],
     answers: Vec<Result<Vec<Result<A, StoreError>>, StoreError>>,
@@ -257,7 +257,7 @@ pub(crate) fn each_in_order<T, A: Clone>(
     in_order(placed)
 }
 
-/// What stands at each place, by place.
+/// Sorts items by their index.
 fn in_order<T>(mut placed: Vec<(usize, T)>) -> Vec<T> {
     placed.sort_by_key(|(place, _)| *place);
     placed.into_iter().map(|(_, item)| item).collect()
@@ -338,8 +338,8 @@ impl Store for RedisStore {
         deleted.await.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
-    /// Exact, where the servers' memory is complete for as long as the limits remember. Else bounded: by this process's
-    /// own units where they are counted ([`Failover::Async`] with `sample`), and by `u64::MAX` where nobody can tell.
+    /// Returns exact if the servers' state is complete for as long as the limits count. Else bounded: by this process's
+    /// own units if they are counted ([`Failover::Async`] with `sample`), and by `u64::MAX` if the loss is unknown.
     fn guarantee(&self) -> Guarantee {
         let counted = self.books.as_ref().map_or(Guarantee::Exact, |books| books.guarantee());
         match counted {

@@ -9,7 +9,8 @@ use crate::exposure::FailoverRecords;
 use crate::forgotten_charges::ForgottenCharges;
 use crate::replication::Replication;
 
-/// How many samples may wait for the replicas. While so many do, none is added: units count as safe later, never sooner.
+/// Maximum number of samples that wait for the replicas. At that number none is added: units count as safe later, never
+/// sooner.
 const NOTES_MAX: usize = 1_024;
 
 pub(crate) struct UnreplicatedCharges {
@@ -17,18 +18,18 @@ pub(crate) struct UnreplicatedCharges {
     page: Mutex<Page>,
 }
 
-/// Units since the ledger was opened. Limits go up to 2⁵³, so their sums need room.
+/// Units since this record was created. Limits go up to 2⁵³, so sums need more than 64 bits.
 #[derive(Default)]
 struct Page {
-    /// The server, as it was last seen as a primary.
+    /// The server as last seen as a primary.
     seen: Option<Seen>,
-    /// Charged, or perhaps: the reply did not come.
+    /// Units charged, or possibly charged: the reply was lost.
     charged: u128,
-    /// Of these, what all replicas have, and how far the stream was then.
+    /// Of these, the units that all replicas have, and the replication offset at that time.
     safe: Note,
-    /// Asked for and not answered yet.
+    /// Requested, and no response yet.
     in_flight: u128,
-    /// What waits for the replicas, by age.
+    /// Samples that wait for the replicas, oldest first.
     notes: VecDeque<Note>,
     past: ForgottenCharges,
 }
@@ -39,7 +40,7 @@ struct Seen {
     run: String,
 }
 
-/// How much was charged when the stream to the replicas had come how far.
+/// Units charged by a replication offset.
 #[derive(Clone, Copy, Default)]
 struct Note {
     charged: u128,
@@ -53,18 +54,19 @@ impl UnreplicatedCharges {
         ledger
     }
 
-    /// Notes that so many units are being asked for.
+    /// Records units of a request in flight.
     pub(crate) fn ask(self: &Arc<Self>, units: u64) -> Flight {
         self.page.lock().in_flight += u128::from(units);
         Flight { ledger: self.clone(), units, charged: units }
     }
 
-    /// What is charged so far. To be taken before the server is asked how far its stream is: then all of it is in there.
+    /// Returns the units charged so far. Must be read before the server reports its offset: then the stream includes
+    /// them all.
     pub(crate) fn charged(&self) -> u128 {
         self.page.lock().charged
     }
 
-    /// Takes in what the server said after so much had been charged.
+    /// Records a sample that the server reported after `charged` units.
     pub(crate) fn sample(&self, charged: u128, said: &Replication) {
         let mut page = self.page.lock();
         let lost = page.lost(said);
@@ -83,7 +85,8 @@ impl UnreplicatedCharges {
         page.past.keep(self.books.time(), charged);
     }
 
-    /// The server forgot states without a change of its id: it was flushed, or evicted keys. Its replicas did too.
+    /// Records that the server lost states without a change of its id: it was flushed, or evicted keys. Its replicas
+    /// did too.
     pub(crate) fn forget(&self) {
         let mut page = self.page.lock();
         self.books.change(page.since(page.past.charged));
@@ -91,7 +94,7 @@ impl UnreplicatedCharges {
         page.safe = Note { charged: page.charged, offset: 0 };
     }
 
-    /// What a failover now could lose.
+    /// Returns the units that a failover now could lose.
     pub(crate) fn at_risk(&self) -> u64 {
         self.page.lock().at_risk()
     }
@@ -102,28 +105,28 @@ impl Page {
         self.since(self.safe.charged)
     }
 
-    /// What was charged beyond this much, or may yet be.
+    /// Returns the units charged, or possibly charged, beyond this total.
     fn since(&self, charged: u128) -> u64 {
         u64::try_from(self.charged.saturating_sub(charged) + self.in_flight).unwrap_or(u64::MAX)
     }
 
-    /// What is lost at the most, if the server is not the one that it was.
+    /// Returns the maximum loss, if the server is not the same as before.
     fn lost(&self, said: &Replication) -> Option<u64> {
         let seen = self.seen.as_ref()?;
         match &said.before {
             // Demoted: one of its replicas is the primary, or will be.
             _ if !said.is_primary => Some(self.at_risk()),
             _ if seen.id == said.id => None,
-            // It follows the one that was seen, and says how far it had heard.
+            // It was promoted from a replica of the one seen before, and reports the offset it had.
             Some((id, offset)) if *id == seen.id => Some(self.since(self.kept(*offset))),
-            // It took another id and forgot nothing: its first replica came, or the last was gone for long.
+            // It took another id and lost nothing: its first replica connected, or the last was gone for long.
             None if seen.run == said.run => None,
-            // It began anew, or more has happened than can be told.
+            // It restarted, or more has happened than can be determined.
             _ => Some(self.since(self.past.charged)),
         }
     }
 
-    /// How much of what was charged lies in the stream up to this offset.
+    /// Returns how much of what was charged is in the stream up to this offset.
     fn kept(&self, offset: u64) -> u128 {
         let noted = self.notes.iter().rev().find(|note| note.offset <= offset);
         let safe = Some(&self.safe).filter(|safe| safe.offset <= offset);
@@ -144,7 +147,7 @@ impl Page {
     }
 }
 
-/// A server that is asked no more has been replaced, or may have been.
+/// A server that is no longer used has been replaced, or may have been.
 impl Drop for UnreplicatedCharges {
     fn drop(&mut self) {
         let at_risk = self.at_risk();
@@ -154,7 +157,7 @@ impl Drop for UnreplicatedCharges {
     }
 }
 
-/// Units that are being asked for. Dropped without an answer they count as charged.
+/// Units of a request in flight. Dropped without a response, they count as charged.
 pub(crate) struct Flight {
     ledger: Arc<UnreplicatedCharges>,
     units: u64,
@@ -162,7 +165,7 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
-    /// So many of them were charged.
+    /// Records how many of them were charged.
     pub(crate) fn land(mut self, charged: u64) {
         self.charged = charged;
     }
@@ -193,7 +196,7 @@ mod tests {
         }
     }
 
-    /// A replica that took over from another, whose stream it had up to an offset.
+    /// A promoted replica that had the stream of its predecessor up to an offset.
     fn promoted(id: &str, before: &str, upto: u64) -> Replication {
         Replication { before: Some((before.to_owned(), upto)), ..said(id, upto, None) }
     }

@@ -1,4 +1,4 @@
-//! From asks to what a script is given, and from what it answers to states.
+//! Encoding of requests for scripts, and decoding of replies into states.
 
 use redis::{Cmd, Value};
 use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, Outcome, RegionAsk, RegionGrant};
@@ -10,26 +10,26 @@ use throttlekit_core::rate::shared::{Correction, Kind};
 use crate::fence::{self, Fence};
 use crate::script::ScriptText;
 
-/// By which command a script is called.
+/// The command that calls a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Sha,
     Text,
 }
 
-/// What every script is told first.
+/// The first arguments of every script.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Preamble {
-    /// The instant to decide at, in tests; the server's own otherwise.
+    /// The time to decide at, in tests; else the server's.
     pub(crate) now: Option<Timestamp>,
     pub(crate) grace_ms: u64,
 }
 
-/// Room for a call of few keys, so that writing it does not ask for memory again and again.
+/// Initial capacity for a call of few keys, which avoids repeated allocation.
 const ARGS_ROOM: usize = 16;
 const BYTES_ROOM: usize = 256;
 
-/// A call of a script: which one, and in which fence.
+/// A call of a script, with its fence if there is one.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'a> {
     pub(crate) script: &'a ScriptText,
@@ -38,7 +38,7 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// A command on this many keys, which follow.
+    /// Starts a command on this many keys, which follow.
     pub(crate) fn on(&self, by: By, keys: usize) -> Cmd {
         let mut cmd = Cmd::with_capacity(ARGS_ROOM, BYTES_ROOM);
         match by {
@@ -49,7 +49,7 @@ impl Call<'_> {
         cmd
     }
 
-    /// What follows the keys.
+    /// Appends the arguments that follow the keys.
     pub(crate) fn preamble(&self, cmd: &mut Cmd) {
         match self.head.now {
             None => cmd.arg(""),
@@ -58,7 +58,7 @@ impl Call<'_> {
         cmd.arg(self.head.grace_ms);
     }
 
-    /// A command on these keys. In a fence: beside each its seal, then the lineage record.
+    /// Starts a command on these keys. With a fence: each key's seal next to it, then the lineage record.
     pub(crate) fn begin<'k>(&self, by: By, keys: impl Iterator<Item = &'k str> + Clone) -> Cmd {
         let count = keys.clone().count();
         let mut cmd = self.on(by, if self.fence.is_some() { 2 * count + 1 } else { count });
@@ -75,7 +75,7 @@ impl Call<'_> {
         cmd
     }
 
-    /// The command with its last argument: in a fence, the isolation.
+    /// Appends the last argument: with a fence, the isolation.
     pub(crate) fn end(&self, mut cmd: Cmd) -> Cmd {
         if let Some(fence) = self.fence {
             cmd.arg(fence.isolation_micros);
@@ -107,7 +107,7 @@ fn charges(cmd: &mut Cmd, asks: &[&Charges<'_>]) {
     }
 }
 
-/// The numbers of the case that the script has by itself: a unit is whole microseconds, so every state is.
+/// Returns the numbers for the script's fast path: a unit is whole microseconds, so every state is.
 fn plain_gcra(asks: &[&Charges<'_>]) -> Option<[i64; 3]> {
     let [Charges { charges: [charge], .. }] = asks else { return None };
     if charge.form.kind() != Kind::Gcra || charge.cost == 0 {
@@ -168,7 +168,7 @@ pub(crate) fn grant(call: Call<'_>, by: By, ask: &RegionAsk<'_>) -> Cmd {
     ask.form.charge(0).iter().for_each(|&number| {
         cmd.arg(number);
     });
-    // No more than there are, which a script carries exactly.
+    // At most the limit, which a script represents exactly.
     let wants = ask.wants.min(ask.form.limit().units());
     cmd.arg(ask.region).arg(ask.weight.get()).arg(wants);
     call.end(cmd)
@@ -202,7 +202,7 @@ pub(crate) fn letter(kind: Kind) -> &'static str {
     }
 }
 
-/// The outcomes of asks, from the answer of the admitting script: of each ask, or why it has none.
+/// Decodes the outcomes of requests from the reply of the admit script: of each request, or its error.
 pub(crate) fn outcomes(
     asks: &[&Charges<'_>],
     answer: &Value,
@@ -214,7 +214,7 @@ pub(crate) fn outcomes(
     each(asks, answer, one_of_many)
 }
 
-/// The answer of the case that the script has by itself.
+/// Decodes the reply of the fast path.
 fn plain(answer: &Value) -> Option<(i64, i64)> {
     let Value::Array(parts) = answer else { return None };
     let [Value::Int(now), Value::Int(tat)] = parts[..] else { return None };
@@ -231,7 +231,7 @@ fn one_of_many(ask: &Charges<'_>, reply: &Value, now: Timestamp) -> Result<Outco
     outcome(ask, states.iter().map(Vec::as_slice), now, *admitted == 1)
 }
 
-/// Why an ask was not answered: a fence, or a key that holds something foreign.
+/// Decodes the reason why a request was refused: a fence, or a key that holds a foreign value.
 pub(crate) fn refused(said: &[u8]) -> StoreError {
     fence::refusal(said).unwrap_or_else(|| StoreError::bad_state(String::from_utf8_lossy(said)))
 }
@@ -253,7 +253,7 @@ fn outcome<'n>(
     Ok(Outcome::of(ask, &states, now, admitted)?.in_windows(ask, ends))
 }
 
-/// What was lent, from the answer of the lending script: to each ask, or why nothing.
+/// Decodes the leased units from the reply of the lease script: for each request, or its error.
 pub(crate) fn lent(
     asks: &[&LeaseAsk<'_>],
     answer: &Value,
@@ -271,7 +271,7 @@ fn one_lent(ask: &LeaseAsk<'_>, reply: &Value, now: Timestamp) -> Result<Lent, S
     Lent::of(ask, &numbers(state)?, now, granted)
 }
 
-/// What a region was granted, from the answer of the pool's script.
+/// Decodes a region's grant from the reply of the pool script.
 pub(crate) fn granted(ask: &RegionAsk<'_>, answer: &Value) -> Result<RegionGrant, StoreError> {
     let (now, replies) = split(answer)?;
     let [Value::Array(parts)] = replies else { return Err(unexpected()) };
@@ -287,7 +287,7 @@ pub(crate) fn granted(ask: &RegionAsk<'_>, answer: &Value) -> Result<RegionGrant
     }
 }
 
-/// The states of keys, from the answer of the peeking script.
+/// Decodes the states of keys from the reply of the peek script.
 pub(crate) fn sight(charges: &[&Charge<'_>], answer: &Value) -> Result<Sight, StoreError> {
     let states = each(charges, answer, |charge, reply, _| {
         charge.form.state(&numbers(reply)?).ok_or_else(|| StoreError::bad_state(charge.key))
@@ -295,7 +295,7 @@ pub(crate) fn sight(charges: &[&Charge<'_>], answer: &Value) -> Result<Sight, St
     Ok(Sight { now: split(answer)?.0, states: states?.into_iter().collect::<Result<_, _>>()? })
 }
 
-/// What a script answers to each item, at which instant; or that it answers something else.
+/// Decodes a script's reply to each item and its instant; anything else is an error.
 pub(crate) fn each<T, A>(
     items: &[&T],
     answer: &Value,

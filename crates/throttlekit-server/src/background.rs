@@ -1,17 +1,18 @@
-//! Work beside requests, such as judging a policy file: on a thread of its own, behind the threads that serve.
+//! Background work such as validating a policy file, on a thread with a lower priority than the threads that serve.
 
 use std::thread::{Builder, JoinHandle};
 
-/// The niceness of these threads: a sixtieth of the time of a thread that serves, where both want a core.
+/// Niceness of these threads: a sixtieth of the time of a thread that serves, where both compete for a core.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 19;
 
-/// Runs `work` behind the threads that serve. Returns nothing if it panics, or if no thread can be started.
+/// Runs `work` at a lower priority than the threads that serve. Returns `None` if it panics, or if no thread can be
+/// started.
 ///
-/// The runtime's own threads for blocking work have the same priority as those that serve: on a machine of few cores a
-/// file that takes 5 ms to judge delays all requests by 5 ms.
+/// The runtime's own threads for blocking work have the same priority as those that serve: on a machine with few cores
+/// a file that takes 5 ms to validate delays all requests by 5 ms.
 pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    // Not on the runtime's thread itself, which would stay behind for whoever uses it next.
+    // Not on a thread of the runtime, whose priority would stay low for the next task on it.
     let thread = move || {
         let behind = Builder::new().name("background".into()).spawn(move || {
             step_back();
@@ -28,7 +29,7 @@ pub(crate) async fn run<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'st
     }
 }
 
-/// Lowers the priority of this thread, for good. On Linux niceness belongs to threads; elsewhere to the process.
+/// Lowers the priority of this thread permanently. On Linux niceness belongs to threads; elsewhere to the process.
 fn step_back() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(NICENESS);

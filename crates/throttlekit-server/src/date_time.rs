@@ -12,7 +12,7 @@ pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
     })
 }
 
-/// The instant of a UTC time written in digits as X.509 does: `YYYYMMDDHHMMSSZ`, or `YYMMDDHHMMSSZ` for 1950 to 2049.
+/// Parses a UTC time written in digits as in X.509: `YYYYMMDDHHMMSSZ`, or `YYMMDDHHMMSSZ` for 1950 to 2049.
 pub(crate) fn parse_x509(text: &[u8]) -> Option<Timestamp> {
     let digits = text.strip_suffix(b"Z")?;
     let (year, rest) = match digits.len() {
@@ -37,7 +37,7 @@ fn seconds_of(text: &[u8]) -> Option<i64> {
     Some(unix_seconds([year, month, day, hour, minute, second])? - offset_seconds(offset)?)
 }
 
-/// The offset from UTC: `Z`, `+01:00`, `-05:30`.
+/// Parses an offset from UTC: `Z`, `+01:00`, `-05:30`.
 fn offset_seconds(text: &[u8]) -> Option<i64> {
     let (sign, text) = match text {
         b"Z" => return Some(0),
@@ -54,7 +54,7 @@ fn number(digits: &[u8]) -> Option<i64> {
     digits.iter().try_fold(0, |sum, digit| Some(sum * 10 + i64::from(char::from(*digit).to_digit(10)?)))
 }
 
-/// Seconds since the Unix epoch of a date and a time of day. A leap second counts as the second after it.
+/// Returns the seconds since the Unix epoch of a date and a time of day. A leap second counts as the second after it.
 fn unix_seconds([year, month, day, hour, minute, second]: [i64; 6]) -> Option<i64> {
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let days = match month {

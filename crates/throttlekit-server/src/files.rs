@@ -6,7 +6,7 @@ use std::path::Path;
 
 /// Reads a regular file of at most `bytes_max` bytes.
 ///
-/// Refuses pipes and devices before opening them: opening a pipe waits for a writer, and `/dev/zero` has no end.
+/// Rejects pipes and devices before opening them: opening a pipe waits for a writer, and `/dev/zero` has no end.
 pub(crate) fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a regular file"));

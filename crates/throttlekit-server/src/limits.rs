@@ -2,73 +2,76 @@
 
 use std::time::Duration;
 
-/// Bytes of a message, unless set otherwise: 64 KiB.
+/// Default maximum size of a message: 64 KiB.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
-/// The largest request of Envoy: the longest header that it takes by default, in each of the descriptors.
+/// Maximum size of a request of Envoy: the longest header that it accepts by default, in each of the descriptors.
 pub(crate) const ENVOY_BYTES_MAX: usize = 4 << 20;
 
-/// What connections and requests may cost. The defaults are meant for a service that strangers can reach.
+/// Limits of connections and requests. The defaults suit a service that is reachable by untrusted clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time: 10 000.
+    /// Maximum number of concurrent connections. Default: 10 000.
     pub connections_max: usize,
-    /// Connections of one address, or of one IPv6 network of 64 bits, at a time: 1 000. Loopback is exempt.
+    /// Maximum number of concurrent connections of one address, or of one IPv6 /64 network. Loopback is exempt.
+    /// Default: 1 000.
     pub connections_per_peer_max: usize,
-    /// Decisions at a time, over all listeners; further requests take turns. One that asks for several may go beyond it,
-    /// and callers who ask for less than their share may have as many again. Default: 64.
+    /// Maximum number of concurrent decisions, over all listeners; further requests are queued. A request for several
+    /// decisions may exceed it, and callers that use less than their share may use as many again. Default: 64.
     pub requests_max: usize,
-    /// Requests that wait for their turn, over all listeners. Whoever has more of them than there is room left is told to
-    /// come back: 4 096.
+    /// Capacity of the queue of requests, over all listeners. Requests of a caller that has more in the queue than
+    /// there is capacity left are shed. Default: 4 096.
     pub queue_max: usize,
-    /// How long a request may wait for its turn: 1 s.
+    /// Maximum time that a request waits in the queue. Default: 1 s.
     pub queue_for: Duration,
-    /// Bytes of requests that have begun to come and are not there yet, over all listeners. Each counts for 4 KiB more;
-    /// whoever has more than there is room left is told to come back: 32 MiB.
+    /// Maximum number of bytes of requests that are incomplete, over all listeners. Each counts for 4 KiB more;
+    /// requests of a caller that has more than there is capacity left are shed. Default: 32 MiB.
     pub bodies_bytes_max: u64,
-    /// Time for the body of a request, from its headers: 2 s.
+    /// Timeout for the body of a request, from its headers. Default: 2 s.
     pub body_for: Duration,
-    /// Streams of one connection at a time. Each takes about 5 KB while its request waits. Default: 100.
+    /// Maximum number of concurrent streams of a connection. Each takes about 5 KB while its request waits. Default:
+    /// 100.
     pub streams_max: u32,
-    /// Streams a client took back before they were looked at, until its connection ends: 20.
+    /// Number of streams that a client may reset before they are accepted, until its connection is closed. Default: 20.
     pub pending_resets_max: usize,
-    /// Streams ended for a client's errors, until its connection ends: 256.
+    /// Number of streams that the server may reset for a client's errors, until its connection is closed. Default: 256.
     pub error_resets_max: usize,
-    /// Requests of a connection that were given up by the client within ten seconds, until the connection ends. They
-    /// count only where they are most of what it asked: 5 000.
+    /// Number of requests that a client may abandon within ten seconds, until its connection is closed. They count only
+    /// if they are the majority of its requests. Default: 5 000.
     pub abandoned_max: u32,
-    /// Bytes of the headers of a request, as HTTP/2 counts them: 16 KiB.
+    /// Maximum size of the headers of a request, as HTTP/2 counts it. Default: 16 KiB.
     pub header_bytes_max: u32,
-    /// Headers of an HTTP/1 request: 64.
+    /// Maximum number of headers of an HTTP/1 request. Default: 64.
     pub headers_max: usize,
-    /// Bytes of a message; the doors are to refuse longer ones: 64 KiB.
+    /// Maximum size of a message; the APIs must reject longer ones. Default: 64 KiB.
     pub message_bytes_max: usize,
-    /// Bytes a client may send ahead on one stream: 64 KiB.
+    /// Flow-control window of a stream. Default: 64 KiB.
     pub stream_window: u32,
-    /// Bytes a client may send ahead on one connection: 1 MiB.
+    /// Flow-control window of a connection. Default: 1 MiB.
     pub connection_window: u32,
-    /// Bytes of one HTTP/2 frame: 16 KiB.
+    /// Maximum size of an HTTP/2 frame. Default: 16 KiB.
     pub frame_bytes_max: u32,
-    /// Bytes of answers that wait for one stream: 64 KiB.
+    /// Maximum size of the send buffer of a stream. Default: 64 KiB.
     pub send_buffer_bytes: usize,
-    /// Time for a TLS handshake, and again for the first bytes of HTTP after it: 5 s.
+    /// Timeout for a TLS handshake, and again for the first bytes of HTTP after it. Default: 5 s.
     pub handshake_max: Duration,
-    /// Time for the headers of an HTTP/1 request, from their first byte. Between two requests a connection has the time
-    /// of the idle: 10 s.
+    /// Timeout for the headers of an HTTP/1 request, from their first byte. Between two requests the idle timeout
+    /// applies. Default: 10 s.
     pub header_read_max: Duration,
-    /// Time for a request until its answer begins. A client's own deadline (`grpc-timeout`) can only shorten it: 10 s.
+    /// Timeout from a request to the start of its response. The client's deadline (`grpc-timeout`) can only shorten it.
+    /// Default: 10 s.
     pub request_max: Duration,
-    /// How long an answer may wait for a client that takes none of it: 30 s.
+    /// Maximum time that a response waits for a client that reads none of it. Default: 30 s.
     pub stall_max: Duration,
-    /// How long a connection may be without a request: 2 min.
+    /// Maximum time that a connection stays open without a request. Default: 2 min.
     pub idle_max: Duration,
-    /// How often a silent HTTP/2 client is asked whether it is there: 30 s.
+    /// Interval of keepalive pings to a silent HTTP/2 client. Default: 30 s.
     pub keepalive_every: Duration,
-    /// How long it may take to say so: 10 s.
+    /// Timeout for the response to a keepalive ping. Default: 10 s.
     pub keepalive_max: Duration,
-    /// After how long a connection is told to go and come back, give or take a tenth: 10 min.
+    /// Maximum age of a connection, plus or minus a tenth; then it is closed gracefully. Default: 10 min.
     pub age_max: Duration,
-    /// How long requests may take to end once their connection was told to go: 30 s.
+    /// Maximum time for requests in flight to finish once their connection is closed gracefully. Default: 30 s.
     pub grace: Duration,
 }
 
@@ -107,8 +110,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The age of one connection: within a tenth of what was asked for, so that those who came together do not leave
-    /// together.
+    /// Returns the maximum age of one connection: within a tenth of the configured one, so that connections that were
+    /// opened together do not close together.
     pub(crate) fn age(&self) -> Duration {
         use std::hash::{BuildHasher, RandomState};
         let part = u32::try_from(RandomState::new().hash_one(()) % 1_001).unwrap_or(0);

@@ -4,27 +4,27 @@ use std::sync::Arc;
 
 use throttlekit::store::Owner;
 
-/// Who asks, as far as a door can tell: the subject of a client certificate, the name of a token, or nobody in particular.
+/// The identity of a caller: the subject of a client certificate, the name of a token, or anonymous.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Principal(Arc<str>);
 
 impl Principal {
-    /// One of this name.
+    /// Creates a principal with this name.
     pub fn named(name: &str) -> Self {
         Self(name.into())
     }
 
-    /// Whoever reaches a door that asks for no identity.
+    /// Creates the anonymous principal, for an API that requires no identity.
     pub fn anyone() -> Self {
         Self::named("")
     }
 
-    /// Its name; empty if it has none.
+    /// Returns its name; empty if it has none.
     pub fn name(&self) -> &str {
         &self.0
     }
 
-    /// As holders of leases are told apart.
+    /// Returns the owner under which its leases are registered.
     pub fn owner(&self) -> Owner {
         use sha2::{Digest, Sha256};
         let digest = Sha256::digest(self.0.as_bytes());

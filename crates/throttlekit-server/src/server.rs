@@ -32,48 +32,48 @@ use crate::telemetry::{
     METRICS_CONTENT_TYPE, Pages, ServerStats, ServerTelemetry, TelemetryOptions, Traces, metrics, watch_store,
 };
 
-/// How often certificates are looked at.
+/// Interval at which certificates are checked for changes.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(60);
 
-/// What a server is made of.
+/// Options of a server.
 #[derive(Clone)]
 pub struct ServerOptions {
     /// The policy file.
     pub policies: PathBuf,
-    /// How often it is looked at.
+    /// Interval at which the policy file is checked for changes.
     pub reload_every: Duration,
     /// The options of the engine. Its observer is always the server's telemetry.
     pub engine: EngineOptions,
     /// The options of the telemetry.
     pub telemetry: TelemetryOptions,
-    /// Where gRPC is served.
+    /// Address of the gRPC listener.
     pub grpc: SocketAddr,
-    /// Where HTTP is served, if it is.
+    /// Address of the HTTP listener, if there is one.
     pub http: Option<SocketAddr>,
-    /// How many proxies stand before the HTTP API, for the address of a client that none of them may make up.
+    /// Number of proxies in front of the HTTP API, to find a client address that the client cannot forge.
     pub trusted_hops: u8,
-    /// In which header a proxy that asks for its clients (forward-auth) shows its own token.
+    /// Header in which a forward-auth proxy sends its own token.
     pub proxy_token: HeaderName,
-    /// Where metrics are served, if they are: for Prometheus, apart from whoever asks.
+    /// Address of the metrics listener for Prometheus, if there is one. It is separate from the listeners for callers.
     pub metrics: Option<SocketAddr>,
-    /// What the monitor and reservations ask for where the file names no principals.
+    /// Secrets that the monitor and reservations require if the file names no principals.
     pub secrets: Secrets,
-    /// What connections and requests may cost.
+    /// Limits of connections and requests.
     pub limits: listen::Limits,
     /// The certificate, if connections are encrypted.
     pub tls: Option<Tls>,
-    /// Whether metrics and health, where metrics are served, ask for no client certificate though the other listeners do:
-    /// probes have none.
+    /// Disables client certificates on the metrics listener, for metrics and health, even if the other listeners
+    /// require them: probes have none.
     pub metrics_without_certificates: bool,
-    /// Whether clients are told what can be asked (`grpc.reflection.v1`).
+    /// Enables gRPC server reflection (`grpc.reflection.v1`).
     pub reflection: bool,
-    /// Where a collector takes traces and counters, if there is one: `http://localhost:4317`.
+    /// Address of an OpenTelemetry collector for traces and counters, if there is one: `http://localhost:4317`.
     #[cfg(feature = "otlp")]
     pub otlp: Option<String>,
 }
 
 impl ServerOptions {
-    /// A server of this file over this store, on free loopback ports.
+    /// Creates options for this policy file and store, on free loopback ports.
     pub fn new(policies: PathBuf, backend: Backend) -> Self {
         Self {
             policies,
@@ -119,7 +119,7 @@ impl Seen {
     }
 }
 
-/// A server that runs.
+/// A running server.
 pub struct Server {
     engine: Engine,
     reloader: Arc<Reloader>,
@@ -130,16 +130,16 @@ pub struct Server {
     stop: watch::Sender<bool>,
     listeners: JoinSet<()>,
     seen: Arc<Seen>,
-    /// How long leases may take to end when it stops.
+    /// Maximum time for leases to end when the server stops.
     grace: Duration,
-    /// Ends with the server.
+    /// Background tasks, which end with the server.
     minding: JoinSet<()>,
     tls: Option<Tls>,
     traces: Traces,
 }
 
 impl Server {
-    /// Reads the file, opens the listeners and serves, or returns the reason why it cannot.
+    /// Reads the file, opens the listeners and starts serving. The error says why it cannot.
     pub async fn start(options: ServerOptions) -> Result<Self, String> {
         let loaded = Loaded::read(&options.policies)?;
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -265,45 +265,49 @@ impl Server {
         let (telemetry, engine) = (self.telemetry.clone(), self.engine.clone());
         let (reloader, seen) = (self.reloader.clone(), self.seen.clone());
         let pages = Pages::of(move || metrics(&telemetry, &engine, &reloader.status(), seen.now(&reloader)));
-        let page = async move || ([(http::header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], pages.next().await);
+        // Not an async closure: with optimization rustc 1.95 then needs its type for the length of an array in it (E0391).
+        let page = move || {
+            let pages = pages.clone();
+            async move { ([(http::header::CONTENT_TYPE, METRICS_CONTENT_TYPE)], pages.next().await) }
+        };
         axum::Router::new().route("/metrics", axum::routing::get(page))
     }
 
-    /// Where gRPC is served.
+    /// Returns the address of the gRPC listener.
     pub fn grpc(&self) -> SocketAddr {
         self.grpc
     }
 
-    /// Where HTTP is served, if it is.
+    /// Returns the address of the HTTP listener, if there is one.
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
     }
 
-    /// Where metrics are served, if they are.
+    /// Returns the address of the metrics listener, if there is one.
     pub fn metrics(&self) -> Option<SocketAddr> {
         self.metrics
     }
 
-    /// The engine behind the APIs.
+    /// Returns the engine behind the APIs.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// What sees every decision.
+    /// Returns the telemetry, which observes every decision.
     pub fn telemetry(&self) -> &Arc<ServerTelemetry> {
         &self.telemetry
     }
 
-    /// The file in force, and how it came to be.
+    /// Returns the reloader of the policy file.
     pub fn reloader(&self) -> &Arc<Reloader> {
         &self.reloader
     }
 
-    /// Reads the policy file, the files of tokens and the certificates now, and logs what it found.
+    /// Checks the policy file, the token files and the certificates now, and logs the result.
     pub fn look_now(&self) -> impl Future<Output = ()> + Send + 'static {
         let (reloader, engine, tls) = (self.reloader.clone(), self.engine.clone(), self.tls.clone());
         async move {
-            // A changed file is applied when it was read twice alike.
+            // A changed file is applied once two reads of it were identical.
             let mut changed = reloader.look_and_log(&engine).await;
             changed |= reloader.look_and_log(&engine).await;
             if let Some(tls) = tls {
@@ -315,19 +319,19 @@ impl Server {
         }
     }
 
-    /// Turns readiness to not serving (`/readyz`, `grpc.health.v1`), so that balancers look for another server. Requests
-    /// are served as before.
+    /// Sets readiness to not serving (`/readyz`, `grpc.health.v1`), so that load balancers choose another server.
+    /// Requests are still served.
     pub fn begin_draining(&self) {
         self.engine.begin_draining();
     }
 
-    /// Stops: no new requests, those under way end, leases and fetched units are handed back. Takes at most the grace and
-    /// a few seconds.
+    /// Stops the server: rejects new requests, finishes those in flight, and returns leases and fetched units. Takes at
+    /// most the grace and a few seconds.
     pub async fn stop(mut self) {
         let deadline = tokio::time::Instant::now() + self.grace;
         self.begin_draining();
         let _ = self.stop.send(true);
-        // Streams of denials would not end by themselves.
+        // Streams of denials do not end on their own.
         self.telemetry.close();
         while self.listeners.join_next().await.is_some() {}
         self.engine.drain(deadline.saturating_duration_since(tokio::time::Instant::now())).await;

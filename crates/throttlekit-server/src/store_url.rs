@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::engine::Backend;
 
-/// Where counts are kept, as it is said on a command line.
+/// Location of the store, as given on a command line.
 #[derive(Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     /// In this process.
@@ -25,8 +25,8 @@ pub enum StoreUrl {
 }
 
 impl StoreUrl {
-    /// What an address means: `memory`, `redis://…` or `rediss://…`, `redis+cluster://a,b,c` or `rediss+cluster://…`,
-    /// `postgres://…`. A name and password before the first node of a cluster are those of all.
+    /// Parses a URL: `memory`, `redis://…` or `rediss://…`, `redis+cluster://a,b,c` or `rediss+cluster://…`,
+    /// `postgres://…`. A user name and password before the first node of a cluster apply to all nodes.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text == "memory" {
             return Ok(Self::Memory);
@@ -51,7 +51,7 @@ impl StoreUrl {
             .into())
     }
 
-    /// `memory`, `redis` or `postgres`: what may be shown, since an address may hold a password.
+    /// Returns `memory`, `redis` or `postgres`, which may be shown. A URL may hold a password.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -60,7 +60,7 @@ impl StoreUrl {
         }
     }
 
-    /// Creates or upgrades what a store needs before it can be used: PostgreSQL a schema, the others nothing.
+    /// Creates or upgrades the schema of PostgreSQL. Other stores need none.
     pub async fn migrate(&self) -> Result<(), String> {
         match self {
             Self::Memory | Self::Redis(_) | Self::RedisCluster(_) => Ok(()),
@@ -70,9 +70,9 @@ impl StoreUrl {
         }
     }
 
-    /// Reaches it. No call takes longer than the deadline; as long as the store's own unless stated. Certificates of its
-    /// servers are judged by these authorities, in PEM; by the public ones unless stated. What goes on in the background
-    /// goes on on this runtime: on a thread of its own it would wait for a processor while the server is busy.
+    /// Connects to the store. `deadline` limits each call; default: the store's own. `ca` holds the CA certificates for
+    /// the servers, in PEM; default: the public ones. Background tasks run on this runtime: on a thread of their own
+    /// they would wait for a processor while the server is busy.
     pub async fn connect(&self, deadline: Option<Duration>, ca: Option<Vec<u8>>) -> Result<Backend, String> {
         let redis = |mut builder: throttlekit_redis::Builder| async {
             if let Some(deadline) = deadline {
@@ -104,7 +104,7 @@ impl StoreUrl {
     }
 }
 
-/// TLS towards servers whose certificates these authorities vouch for.
+/// Creates a TLS configuration that trusts these CA certificates.
 fn trusting(pem: &[u8]) -> Result<rustls::ClientConfig, String> {
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -117,7 +117,7 @@ fn trusting(pem: &[u8]) -> Result<rustls::ClientConfig, String> {
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// The address may hold a password.
+/// Hides the URL, which may hold a password.
 impl std::fmt::Debug for StoreUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.kind())

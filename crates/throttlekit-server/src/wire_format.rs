@@ -1,4 +1,4 @@
-//! Numbers and keys as all wire formats have them: signed, in milliseconds, rounded up.
+//! Numbers and keys in all wire formats: signed, in milliseconds, rounded up.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use throttlekit::{Axis, Guarantee, Retry, Timestamp};
 
 use crate::engine::Refusal;
 
-/// When to come back if no clock tells, since somebody has to give a slot back.
+/// Retry delay if no clock determines it, since a slot has to be released.
 pub(crate) const RELEASE_WAIT: Duration = Duration::from_secs(1);
-/// When to come back though it will not help: for clients that know no `never`, a day.
+/// Retry delay if retrying does not help, for clients that cannot represent `never`: a day.
 pub(crate) const NEVER_WAIT: Duration = Duration::from_secs(86_400);
 
-/// A count as a signed number; the largest stands for all above.
+/// Converts a count to a signed number; larger counts become the maximum.
 pub(crate) fn signed(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// An instant in milliseconds since the Unix epoch, rounded up.
+/// Converts an instant to milliseconds since the Unix epoch, rounded up.
 pub(crate) fn millis_at(instant: Timestamp) -> i64 {
     signed(instant.as_millis_ceil())
 }
 
-/// A length of time in milliseconds, rounded up.
+/// Converts a duration to milliseconds, rounded up.
 pub(crate) fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
 }
 
-/// A wait in milliseconds that is always a number. Whether it helps is said beside it.
+/// Converts a retry to milliseconds, always as a number. A separate field reports whether waiting helps.
 pub(crate) fn retry_millis(retry: Retry) -> i64 {
     millis(match retry {
         Retry::Now => Duration::ZERO,
@@ -36,12 +36,12 @@ pub(crate) fn retry_millis(retry: Retry) -> i64 {
     })
 }
 
-/// A length of time in milliseconds, rounded down: for how long somebody may go on without asking.
+/// Converts a duration to milliseconds, rounded down: the time for which a client may go on without a request.
 pub(crate) fn millis_down(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The keys of each of many calls: one each, and further ones for each or for none.
+/// Returns the keys of each of many calls: one each, and further ones for all of them or for none.
 pub(crate) fn calls<'a>(keys: &'a [String], others: &[&'a [String]]) -> Result<Vec<Vec<&'a [u8]>>, Refusal> {
     if !others.is_empty() && others.len() != keys.len() {
         let (keys, others) = (keys.len(), others.len());
@@ -55,22 +55,22 @@ pub(crate) fn calls<'a>(keys: &'a [String], others: &[&'a [String]]) -> Result<V
     Ok(keys.iter().zip(others).map(call).collect())
 }
 
-/// Keys as the engine takes them.
+/// Converts keys to the form that the engine takes.
 pub(crate) fn slices(keys: &[String]) -> Vec<&[u8]> {
     keys.iter().map(String::as_bytes).collect()
 }
 
-/// The keys that a lease was given for, as the engine takes them.
+/// Converts the keys of a lease to the form that the engine takes.
 pub(crate) fn held(keys: &[Box<[u8]>]) -> Vec<&[u8]> {
     keys.iter().map(AsRef::as_ref).collect()
 }
 
-/// An axis by its name; empty where none denied.
+/// Returns the name of an axis; empty if none denied.
 pub(crate) fn axis_name(axis: Option<Axis>) -> String {
     axis.map_or_else(String::new, |axis| axis.label().to_owned())
 }
 
-/// By how many units the limit may be exceeded; zero where it is exact or nobody knows.
+/// Returns the number of units by which the limit may be exceeded; zero if it is exact or unknown.
 pub(crate) fn overshoot(guarantee: Guarantee) -> i64 {
     match guarantee {
         Guarantee::Bounded(units) => signed(units),

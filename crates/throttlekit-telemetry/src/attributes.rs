@@ -1,11 +1,11 @@
-//! What traces say of a decision, under the same names everywhere.
+//! Trace attributes of a decision, with the same names everywhere.
 
 use throttlekit::admission::{Axis, Event};
 use throttlekit::{Decision, Guarantee};
 
-/// What traces say of one decision.
+/// Trace attributes of one decision.
 ///
-/// Made of an [`Event`], or of a decision's parts.
+/// Created from an [`Event`], or from a decision's parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// [`ALLOWED`](Self::ALLOWED).
@@ -14,30 +14,30 @@ pub struct Attributes {
     pub limit: u64,
     /// [`REMAINING`](Self::REMAINING).
     pub remaining: u64,
-    /// [`RETRY_AFTER_MS`](Self::RETRY_AFTER_MS): how long to wait, rounded up. Nothing where no clock tells: when a slot is
-    /// given back, or never.
+    /// [`RETRY_AFTER_MS`](Self::RETRY_AFTER_MS): the wait, rounded up. `None` if the wait is not a known duration:
+    /// until a slot is released, or never.
     pub retry_after_ms: Option<u64>,
-    /// [`BINDING_AXIS`](Self::BINDING_AXIS): which axis denied. Nothing if none did.
+    /// [`BINDING_AXIS`](Self::BINDING_AXIS): the axis that denied. `None` if none did.
     pub binding_axis: Option<Axis>,
     /// [`GUARANTEE`](Self::GUARANTEE).
     pub guarantee: Guarantee,
 }
 
 impl Attributes {
-    /// Whether it was allowed.
+    /// `true` if allowed.
     pub const ALLOWED: &str = "throttlekit.allowed";
-    /// The most units that pass at once.
+    /// Maximum number of units admitted at once.
     pub const LIMIT: &str = "throttlekit.limit";
     /// Units left.
     pub const REMAINING: &str = "throttlekit.remaining";
-    /// Milliseconds to wait, rounded up; absent where no clock tells.
+    /// Milliseconds to wait, rounded up; absent if the wait is not a known duration.
     pub const RETRY_AFTER_MS: &str = "throttlekit.retry_after_ms";
     /// The axis that denied; absent if none did.
     pub const BINDING_AXIS: &str = "throttlekit.binding_axis";
-    /// What the answer is worth.
+    /// The guarantee of the decision.
     pub const GUARANTEE: &str = "throttlekit.guarantee";
 
-    /// Of a decision, the axis that denied and what the answer is worth. The axis is left out of what was allowed.
+    /// Creates the attributes from a decision, the axis that denied, and the guarantee. The axis is ignored if allowed.
     pub fn of(decision: &Decision, binding_axis: Option<Axis>, guarantee: Guarantee) -> Self {
         Self {
             allowed: decision.allowed,

@@ -1,4 +1,4 @@
-//! Counters of decisions: exact, whatever becomes of the events.
+//! Counters of decisions: exact, also when events are lost.
 
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -10,28 +10,28 @@ use throttlekit::admission::{Axis, Event};
 use throttlekit::internals::Mutex;
 use throttlekit::{Guarantee, KeyHash, TrustedHash};
 
-/// The name under which all policies are counted that came when there were as many as are kept apart.
+/// The name under which all policies beyond the maximum are counted.
 pub const OTHER: &str = "other";
 
 /// Every guarantee by its [label](Guarantee::label), in the order in which they are counted.
 pub const GUARANTEES: [&str; 5] = ["exact", "bounded", "local", "open", "closed"];
 
-/// How many decisions there were of each policy, and how they ended. Clones read the same counters.
+/// Counters of the decisions of each policy, by outcome. Clones read the same counters.
 ///
-/// A decision is one counter, found by how it ended and what it is worth. It is raised on the thread that asked, before
-/// anything else is done with the event; so counts are exact also when events are lost, never go back, and agree with each
-/// other: every figure of a policy is a sum over the same counters, read once.
+/// A decision increments one counter, selected by its outcome and its guarantee. It is incremented on the calling
+/// thread, before the event is processed further; so counts are exact also when events are lost, never decrease, and
+/// are consistent: every figure of a policy is a sum over the same counters, read once.
 #[derive(Clone)]
 pub struct Counts {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// Policies by the hash of their names, with gaps: twice as many places as policies are kept apart.
+    /// Policies by the hash of their names, with gaps: twice as many entries as the maximum number of policies.
     table: Box<[OnceLock<Counted>]>,
     policies_max: usize,
     full: AtomicBool,
-    /// How many have a place. Held only to give one to a policy that is new.
+    /// Number of policies with an entry. Locked only to add a new policy.
     known: Mutex<usize>,
     other: Counted,
     hash: TrustedHash,
@@ -39,17 +39,17 @@ struct Shared {
     struck_off: AtomicU64,
 }
 
-/// Where a policy is counted; [`Counts::name_of`] tells whose it is.
+/// Index of a policy's counters; [`Counts::name_of`] returns its name.
 pub(crate) type PolicyAt = u16;
 const AT_OTHER: PolicyAt = PolicyAt::MAX;
 
 struct Counted {
     name: Box<str>,
-    /// By end and guarantee.
+    /// By outcome and guarantee.
     tally: [[AtomicU64; GUARANTEES.len()]; ENDS],
 }
 
-/// How a decision ended: allowed, denied by one of the axes, by no axis, by the price.
+/// Number of outcomes: allowed, denied by one of the axes, by no axis, by the price.
 const ENDS: usize = 3 + Axis::ALL.len();
 const ALLOWED: usize = 0;
 const BY_AXIS: usize = 1;
@@ -57,7 +57,7 @@ const BY_NO_AXIS: usize = BY_AXIS + Axis::ALL.len();
 const BY_PRICE: usize = BY_NO_AXIS + 1;
 
 impl Counts {
-    /// The most policies that can be kept apart.
+    /// Maximum number of separately counted policies.
     pub const POLICIES_MAX: usize = 4_096;
 
     pub(crate) fn new(policies_max: usize) -> Self {
@@ -75,7 +75,7 @@ impl Counts {
         Self { shared: Arc::new(shared) }
     }
 
-    /// What was counted so far: each policy, and [`OTHER`] once there were more than are kept apart. In no order.
+    /// Returns the counts so far: each policy, and [`OTHER`] once there were more than the maximum. In no order.
     pub fn policies(&self) -> Vec<PolicyCounts> {
         let places = self.shared.table.iter().enumerate();
         let known = places.filter_map(|(place, counted)| Some(counted.get()?.read(place)));
@@ -83,7 +83,7 @@ impl Counts {
         known.chain(Some(other).filter(|other| other.decisions() > 0)).collect()
     }
 
-    /// How many places there are in which a policy may be counted, [`OTHER`] included: all
+    /// Returns the number of entries in which a policy may be counted, [`OTHER`] included: all
     /// [places](PolicyCounts::place) are below this. It never changes.
     pub fn places(&self) -> usize {
         self.shared.table.len() + 1
@@ -93,17 +93,18 @@ impl Counts {
         usize::from(at).min(self.shared.table.len())
     }
 
-    /// Events that no subscriber was shown and that no top key counts: the queue was full, or its thread had ended.
+    /// Returns the number of events that reached no subscriber and no top key: the queue was full, or its thread had
+    /// ended.
     pub fn events_lost(&self) -> u64 {
         self.shared.lost.load(Relaxed)
     }
 
-    /// Subscribers that panicked and are asked no more.
+    /// Returns the number of subscribers removed after a panic.
     pub fn subscribers_struck_off(&self) -> u64 {
         self.shared.struck_off.load(Relaxed)
     }
 
-    /// Counts a decision, and says where.
+    /// Counts a decision, and returns the index of its policy.
     #[inline]
     pub(crate) fn count(&self, event: &Event<'_>) -> PolicyAt {
         let (at, counted) = self.shared.policy(event.policy);
@@ -128,13 +129,13 @@ impl Counts {
 throttlekit::debug_fields!([] Counts, |it| policies_max = it.shared.policies_max, events_lost = it.events_lost());
 
 impl Shared {
-    /// Where this policy is counted.
+    /// Returns the counters of this policy.
     #[inline]
     fn policy(&self, name: &str) -> (PolicyAt, &Counted) {
         self.find(name).unwrap_or_else(|| self.unknown(name))
     }
 
-    /// Where it has its place. At most half of the places are taken, so a gap is near.
+    /// Finds the entry of a policy. At most half of the entries are used, so a gap is near.
     #[inline]
     fn find(&self, name: &str) -> Option<(PolicyAt, &Counted)> {
         let mut at = self.home(name);
@@ -151,18 +152,18 @@ impl Shared {
         self.hash.fingerprint(name.as_bytes()) as usize % self.table.len()
     }
 
-    /// Gives a new policy its place, or counts it with the others.
+    /// Adds an entry for a new policy, or counts it with the others.
     #[cold]
     fn unknown(&self, name: &str) -> (PolicyAt, &Counted) {
-        // A policy of that very name is counted with them, so that the name is there once.
+        // A policy of that very name is counted with them, so that the name appears once.
         if name != OTHER && !self.full.load(Acquire) {
             self.enter(name);
         }
-        // Also if there was no room: it may have been given the last place since it was looked for.
+        // Also if the table is full: another thread may have added it to the last free entry since the lookup.
         self.find(name).unwrap_or((AT_OTHER, &self.other))
     }
 
-    /// Gives it the first gap from its home on. They are filled under the lock alone.
+    /// Uses the first gap from its hash index on. Gaps are filled only under the lock.
     fn enter(&self, name: &str) {
         let mut known = self.known.lock();
         if self.find(name).is_some() {
@@ -214,8 +215,8 @@ const fn guarantee_at(guarantee: Guarantee) -> usize {
     }
 }
 
-/// The decisions of one policy, read once: `allowed + denied = decisions`, and what the axes, no axis and the price denied is
-/// `denied`.
+/// The decisions of one policy, read once: `allowed + denied = decisions`, and the denials by the axes, by no axis and
+/// by the price add up to `denied`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyCounts {
     policy: Box<str>,
@@ -224,66 +225,66 @@ pub struct PolicyCounts {
 }
 
 impl PolicyCounts {
-    /// The policy's name.
+    /// Returns the policy's name.
     pub fn policy(&self) -> &str {
         &self.policy
     }
 
-    /// Where it is counted, as [`Telemetry::observe_at`](crate::Telemetry::observe_at) said: for those who keep more of
-    /// each policy in an array of their own.
+    /// Returns the policy's index, as [`Telemetry::observe_at`](crate::Telemetry::observe_at) returned: for callers
+    /// that keep further data of each policy in an array.
     pub fn place(&self) -> usize {
         self.place
     }
 
-    /// All of them.
+    /// Returns the number of decisions.
     pub fn decisions(&self) -> u64 {
         self.allowed() + self.denied()
     }
 
-    /// Those that passed.
+    /// Returns the number of allowed decisions.
     pub fn allowed(&self) -> u64 {
         self.ended(ALLOWED)
     }
 
-    /// Those that did not.
+    /// Returns the number of denied decisions.
     pub fn denied(&self) -> u64 {
         (BY_AXIS..ENDS).map(|end| self.ended(end)).sum()
     }
 
-    /// Those that this axis denied.
+    /// Returns the number of denials by this axis.
     pub fn denied_by(&self, axis: Axis) -> u64 {
         self.ended(BY_AXIS + axis as usize)
     }
 
-    /// Those that were denied and no axis was named, nor the price: whoever tells the event could not say.
+    /// Returns the number of denials whose event names neither an axis nor the price.
     pub fn denied_by_no_axis(&self) -> u64 {
         self.ended(BY_NO_AXIS)
     }
 
-    /// Those that the price denied.
+    /// Returns the number of denials by the price.
     pub fn policy_denied(&self) -> u64 {
         self.ended(BY_PRICE)
     }
 
-    /// Those that are worth this. Whatever the number of [`Guarantee::Bounded`], all of them.
+    /// Returns the number of decisions with this guarantee. The number in [`Guarantee::Bounded`] is ignored.
     pub fn guaranteed(&self, guarantee: Guarantee) -> u64 {
         let at = guarantee_at(guarantee);
         self.tally.iter().map(|ends| ends[at]).sum()
     }
 
-    /// Denials by what denied, under the names that metrics have: the axes, and `none`.
+    /// Returns denials by axis, under the names that metrics use: the axes, and `none`.
     pub fn by_axis(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let axes = Axis::ALL.into_iter().map(|axis| (axis.label(), self.denied_by(axis)));
         axes.chain([("none", self.denied_by_no_axis())])
     }
 
-    /// Decisions by outcome, likewise.
+    /// Returns decisions by outcome, likewise.
     #[cfg(any(feature = "prometheus", feature = "opentelemetry"))]
     pub(crate) fn by_outcome(&self) -> [(&'static str, u64); 2] {
         [("allowed", self.allowed()), ("denied", self.denied())]
     }
 
-    /// Decisions by guarantee, under the names that metrics have.
+    /// Returns decisions by guarantee, under the names that metrics use.
     pub fn by_guarantee(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let worth = |at: usize| self.tally.iter().map(|ends| ends[at]).sum();
         GUARANTEES.into_iter().enumerate().map(move |(at, label)| (label, worth(at)))

@@ -1,11 +1,11 @@
-//! What a policy decides, told once: counters, traces, top keys. It never changes, delays or breaks a decision.
+//! Telemetry of decisions: counters, traces, top keys. It never changes, delays or breaks a decision.
 //!
-//! A [`Telemetry`] is an [`Observer`](throttlekit::admission::Observer): a policy shows it each decision, once.
+//! A [`Telemetry`] is an [`Observer`](throttlekit::admission::Observer): a policy passes it each decision, once.
 //!
-//! * [`Counts`] are raised at once, on the thread that asked: exact whatever else happens, and counters that only grow.
-//! * Everything else happens on a thread of the telemetry's own, behind a queue with a bound. [`Subscriber`]s are shown each
-//!   event there; one that blocks or panics harms nobody who asks. An event that finds the queue full is lost, and counted.
-//! * [`Telemetry::top`] names the busiest keys, with how wrong their counts may be, in fixed memory.
+//! * [`Counts`] are incremented immediately, on the calling thread: always exact, and they only grow.
+//! * Everything else runs on a separate thread, behind a bounded queue. [`Subscriber`]s receive each event there; one
+//!   that blocks or panics does not affect callers. An event that finds the queue full is lost, and counted.
+//! * [`Telemetry::top`] returns the busiest keys, with the error bounds of their counts, in fixed memory.
 //!
 //! ```
 //! use std::sync::{Arc, mpsc};

@@ -1,28 +1,29 @@
-//! The counters as OpenTelemetry metrics, and what a span says of a decision.
+//! The counters as OpenTelemetry metrics, and span attributes of a decision.
 //!
-//! Only the API: which SDK and exporter there are is the program's choice.
+//! Uses only the API: the program chooses the SDK and the exporter.
 //!
 //! | instrument | attributes | counts |
 //! |---|---|---|
 //! | `throttlekit.decisions` | `throttlekit.policy`, `throttlekit.outcome` | decisions |
 //! | `throttlekit.denied_by_axis` | `throttlekit.policy`, `throttlekit.binding_axis` | denials by the axis that denied, `none` if none is known |
 //! | `throttlekit.policy_denied` | `throttlekit.policy` | denials by the price |
-//! | `throttlekit.guarantees` | `throttlekit.policy`, `throttlekit.guarantee` | decisions by what they are worth |
-//! | `throttlekit.events_lost` | | events that subscribers were not shown |
-//! | `throttlekit.subscribers_struck_off` | | subscribers that panicked |
+//! | `throttlekit.guarantees` | `throttlekit.policy`, `throttlekit.guarantee` | decisions by guarantee |
+//! | `throttlekit.events_lost` | | events that did not reach subscribers |
+//! | `throttlekit.subscribers_struck_off` | | subscribers removed after a panic |
 //!
-//! They are observable counters: read when the SDK collects, so they cost a decision nothing, and they are exact. Policies are
-//! as many as [`Builder::policies_max`](crate::Builder::policies_max) and one more. A key is never an attribute.
+//! They are observable counters: read when the SDK collects, so they cost a decision nothing, and they are exact. There
+//! are at most [`Builder::policies_max`](crate::Builder::policies_max) policies and one more. A key is never an
+//! attribute.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 
 use crate::{Attributes, Counts, PolicyCounts};
 
-/// What a span says of a decision: [`Attributes`] under their names. No others, and none of the key.
+/// Returns the span attributes of a decision: [`Attributes`] under their names. No others, and never the key.
 ///
-/// `throttlekit.binding_axis` is there only if an axis denied, and `throttlekit.retry_after_ms` only if a clock tells the wait.
-/// Numbers above 2⁶³−1 are told as that.
+/// `throttlekit.binding_axis` is present only if an axis denied, and `throttlekit.retry_after_ms` only if the wait is a
+/// known duration. Numbers above 2⁶³−1 are reported as that.
 pub fn attributes(of: impl Into<Attributes>) -> impl IntoIterator<Item = KeyValue> {
     let of = of.into();
     let number =
@@ -39,7 +40,7 @@ pub fn attributes(of: impl Into<Attributes>) -> impl IntoIterator<Item = KeyValu
     .flatten()
 }
 
-/// Has this meter read the counters whenever it collects.
+/// Registers the counters with this meter, which reads them whenever it collects.
 pub fn register(meter: &Meter, counts: &Counts) {
     let decisions = |each: &Observed<'_>, policy: &PolicyCounts| {
         each.with("throttlekit.outcome", policy, policy.by_outcome());
@@ -64,11 +65,11 @@ pub fn register(meter: &Meter, counts: &Counts) {
     single(meter, counts, "throttlekit.subscribers_struck_off", struck_off, Counts::subscribers_struck_off);
 }
 
-/// What an instrument is told while it is read.
+/// The values of an instrument while it is read.
 struct Observed<'a>(&'a dyn AsyncInstrument<u64>);
 
 impl Observed<'_> {
-    /// Counts by policy and one more attribute.
+    /// Reports counts by policy and one more attribute.
     fn with(
         &self,
         name: &'static str,

@@ -1,17 +1,17 @@
-//! The counters as a page that Prometheus scrapes.
+//! The counters as a page for Prometheus to scrape.
 //!
 //! | name | labels | counts |
 //! |---|---|---|
 //! | `throttlekit_decisions_total` | `policy`, `outcome` (`allowed`, `denied`) | decisions |
 //! | `throttlekit_denied_by_axis_total` | `policy`, `axis` (`concurrency`, `rate`, `cost`, `fairness`, `none`) | denials by the axis that denied |
 //! | `throttlekit_policy_denied_total` | `policy` | denials by the price |
-//! | `throttlekit_guarantee_total` | `policy`, `guarantee` (`exact`, `bounded`, `local`, `open`, `closed`) | decisions by what they are worth |
-//! | `throttlekit_events_lost_total` | | events that subscribers were not shown |
-//! | `throttlekit_subscribers_struck_off_total` | | subscribers that panicked |
+//! | `throttlekit_guarantee_total` | `policy`, `guarantee` (`exact`, `bounded`, `local`, `open`, `closed`) | decisions by guarantee |
+//! | `throttlekit_events_lost_total` | | events that did not reach subscribers |
+//! | `throttlekit_subscribers_struck_off_total` | | subscribers removed after a panic |
 //!
-//! In one scrape `denied` is the sum of denials by axis and by the price, and `allowed + denied` the sum over guarantees, for each
-//! policy. Policies are as many as [`Builder::policies_max`](crate::Builder::policies_max) and one more for all others. A key is
-//! never a label.
+//! In one scrape `denied` is the sum of denials by axis and by the price, and `allowed + denied` the sum over
+//! guarantees, for each policy. There are at most [`Builder::policies_max`](crate::Builder::policies_max) policies and
+//! one more for all others. A key is never a label.
 //!
 //! ```
 //! use throttlekit_telemetry::{Telemetry, prometheus};
@@ -32,20 +32,20 @@ use prometheus_client::registry::Registry;
 
 use crate::{Counts, PolicyCounts};
 
-/// The type of the page, for the header of the answer.
+/// The content type of the page.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The page: all counters, as they are now.
+/// Returns the page: the current value of all counters.
 pub fn text(counts: &Counts) -> String {
     let mut registry = Registry::default();
     register(&mut registry, counts);
     let mut page = String::new();
-    // A string takes whatever is written.
+    // Writing to a string cannot fail.
     let _ = encode(&mut page, &registry);
     page
 }
 
-/// Adds the counters to a registry that has others as well.
+/// Adds the counters to an existing registry.
 pub fn register(registry: &mut Registry, counts: &Counts) {
     registry.register_collector(Box::new(Collected(counts.clone())));
 }
@@ -55,7 +55,7 @@ struct Collected(Counts);
 
 impl Collector for Collected {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        // Read once, so that what is written agrees with itself.
+        // Read once, so that the page is consistent.
         let mut policies = self.0.policies();
         policies.sort_unstable_by(|a, b| a.policy().cmp(b.policy()));
         let page = &mut encoder;
@@ -76,7 +76,7 @@ impl Collector for Collected {
     }
 }
 
-/// Counts by policy and one more label.
+/// Writes counts by policy and one more label.
 fn with_label<'a, C: IntoIterator<Item = (&'static str, u64)> + 'a>(
     label: &'a str,
     policies: &'a [PolicyCounts],

@@ -16,22 +16,22 @@ use crate::queued_event::QueuedEvent;
 use crate::subscriber::Subscribers;
 use crate::top_keys::{Top, TopCounter};
 
-/// How long the thread sleeps when it finds nothing, from the first time on, doubling.
+/// Duration of the thread's first sleep after it finds nothing; it doubles from there.
 const NAP_MIN: Duration = Duration::from_millis(4);
 const NAP_MAX: Duration = Duration::from_millis(64);
 
-/// How long the thread dispatches at a time while more is waiting, and how long it pauses then: a fifth of a core at most.
-/// Under a flood of events it would otherwise take as much processor time as the threads that decide, milliseconds at a
-/// time. Events for which there is no room meanwhile count as lost.
+/// Time that the thread dispatches while more is waiting, and the pause after that: a fifth of a core at most. Under a
+/// flood of events it would otherwise take as much processor time as the threads that decide, milliseconds at a time.
+/// Events that find the queue full in the meantime count as lost.
 const BURST: Duration = Duration::from_micros(250);
 const PAUSE: Duration = Duration::from_millis(1);
-/// Events between two looks at the clock.
+/// Events between two reads of the clock.
 const EVENTS_PER_LOOK: usize = 16;
 
-/// Events that wait, and the thread they wait for.
+/// Waiting events, and the thread that dispatches them.
 ///
-/// The thread looks by itself, and sleeps in between. To wake it for every event would cost whoever asks a call of the system;
-/// it is woken once in a quarter of the queue.
+/// The thread polls, and sleeps in between. Waking it for every event would cost the caller a system call; it is woken
+/// once in a quarter of the queue.
 pub(crate) struct Queue {
     items: SyncSender<Item>,
     pushed: AtomicU64,
@@ -39,26 +39,26 @@ pub(crate) struct Queue {
     link: Arc<Link>,
     hash: SecretHash,
     thread: Option<JoinHandle<()>>,
-    /// Heard from when the thread has told everything, or is gone.
+    /// Receives when the thread has dispatched everything, or has ended.
     done: Mutex<Receiver<()>>,
     drain_max: Duration,
 }
 
 enum Item {
     Event(QueuedEvent),
-    /// All before it were told.
+    /// Everything before it was dispatched.
     Flush(SyncSender<()>),
 }
 
-/// What both sides see.
+/// State shared by both sides.
 struct Link {
     counts: Counts,
     top: Option<Mutex<TopCounter>>,
-    /// Tell what is there, and end.
+    /// Dispatch the remaining events, then end.
     stop: AtomicBool,
-    /// End.
+    /// End immediately.
     abandon: AtomicBool,
-    /// The thread sleeps because it found nothing. One that waits inside a subscriber is left alone.
+    /// Set while the thread sleeps because it found nothing. One that is blocked in a subscriber is left alone.
     asleep: AtomicBool,
 }
 
@@ -88,7 +88,7 @@ impl Queue {
         };
         let thread = thread::Builder::new().name("throttlekit-telemetry".into()).spawn(move || {
             dispatcher.run();
-            // Nobody may be there to hear it.
+            // The receiver may be gone.
             let _ = finished.try_send(());
         })?;
         Ok(Self {
@@ -103,7 +103,7 @@ impl Queue {
         })
     }
 
-    /// Leaves an event to be told, or counts it as lost.
+    /// Queues an event, or counts it as lost.
     #[inline]
     pub(crate) fn tell(&self, event: &Event<'_>, policy: PolicyAt) {
         let note = QueuedEvent::of(event, policy, &self.hash);
@@ -120,7 +120,8 @@ impl Queue {
         top.map(|top| top.read(&self.link.counts)).unwrap_or_default()
     }
 
-    /// Waits until all that was pushed before has been told, so long at the most. A full queue is asked again every millisecond.
+    /// Waits until all events pushed before have been dispatched, for at most `wait`. A full queue is retried every
+    /// millisecond.
     pub(crate) fn flush(&self, wait: Duration) -> bool {
         let (told, heard) = sync_channel(1);
         let mut flush = Item::Flush(told);
@@ -140,7 +141,7 @@ impl Queue {
         heard.recv_timeout(left).is_ok()
     }
 
-    /// Wakes the thread if it sleeps. One that is just about to sleep may miss it, and looks again when its nap is over.
+    /// Wakes the thread if it sleeps. One that is just about to sleep may miss it, and polls again after its sleep.
     fn wake(&self) {
         if let Some(thread) = &self.thread
             && self.link.asleep.load(Relaxed)
@@ -156,7 +157,7 @@ impl Drop for Queue {
         self.wake();
         let Some(thread) = self.thread.take() else { return };
         if thread.thread().id() == thread::current().id() {
-            // A subscriber held the last of it; the thread cannot wait for itself.
+            // A subscriber held the last reference; the thread cannot wait for itself.
             return;
         }
         let ended = self.done.lock().recv_timeout(self.drain_max);
@@ -168,7 +169,7 @@ impl Drop for Queue {
     }
 }
 
-/// What runs on the thread.
+/// The state of the thread.
 struct Dispatcher {
     link: Arc<Link>,
     waiting: Receiver<Item>,
@@ -181,7 +182,7 @@ impl Dispatcher {
     fn run(mut self) {
         let mut nap = NAP_MIN;
         loop {
-            // Looked at first: what was pushed before it was set is told after.
+            // Read first: events pushed before it was set are dispatched after.
             let stop = self.link.stop.load(Relaxed);
             let burst = if stop { Duration::MAX } else { BURST };
             let (told, is_over) = self.tell_waiting(burst);
@@ -200,8 +201,8 @@ impl Dispatcher {
         self.link.counts.lose(self.notes_left());
     }
 
-    /// Tells what waits, no more than the queue holds and for no longer than `burst`. Returns how much that was, and
-    /// whether nothing waits any more.
+    /// Dispatches waiting events, at most as many as the queue holds and for at most `burst`. Returns their number, and
+    /// whether the queue is empty.
     fn tell_waiting(&mut self, burst: Duration) -> (usize, bool) {
         let begun = self.clock.now();
         let mut told = 0;
@@ -211,7 +212,7 @@ impl Dispatcher {
             }
             match self.waiting.try_recv() {
                 Ok(Item::Event(note)) => self.tell(&note),
-                // Who waited may have gone.
+                // The waiting caller may be gone.
                 Ok(Item::Flush(heard)) => _ = heard.try_send(()),
                 Err(_) => return (told, true),
             }

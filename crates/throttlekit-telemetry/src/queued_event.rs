@@ -1,4 +1,4 @@
-//! An event as it waits in the queue: no borrow, no allocation.
+//! An event in the queue: no borrow, no allocation.
 
 use throttlekit::admission::{Axis, Event};
 use throttlekit::{Cost, Decision, Guarantee, KeyHash, SecretHash};
@@ -6,21 +6,21 @@ use throttlekit_core::overload::SpaceSaving;
 
 use crate::counts::{Counts, PolicyAt};
 
-/// How many bytes of a key subscribers and top keys see.
+/// Number of bytes of a key that subscribers and top keys receive.
 pub const KEY_BYTES: usize = SpaceSaving::KEY_BYTES - POLICY_BYTES;
 const POLICY_BYTES: usize = size_of::<PolicyAt>();
 
-/// How many bytes of a longer key tell it from others. Nobody makes a decision wait by the length of a key.
+/// Number of bytes of a longer key that distinguish it from others. This bounds the time per decision.
 const HASHED_BYTES_MAX: usize = 1_024;
 
-/// What is kept of an event.
+/// The stored part of an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueuedEvent {
     policy: PolicyAt,
-    /// The policy's place, then as much of the key as is kept: what top keys count by.
+    /// The policy's index, then the stored part of the key: what top keys count by.
     name: [u8; SpaceSaving::KEY_BYTES],
     name_len: u8,
-    /// Stands for what is not kept of a longer key.
+    /// Hash of the part of a longer key that is not stored.
     rest: u64,
     cost: Cost,
     decision: Decision,
@@ -51,7 +51,7 @@ impl QueuedEvent {
         }
     }
 
-    /// The event again, with what is kept of its key.
+    /// Returns the event, with the stored part of its key.
     pub(crate) fn event<'a>(&'a self, counts: &'a Counts) -> Event<'a> {
         Event {
             policy: counts.name_of(self.policy),
@@ -64,12 +64,12 @@ impl QueuedEvent {
         }
     }
 
-    /// Policy and key as one, for top keys.
+    /// Returns policy and key as one name, for top keys.
     pub(crate) fn name(&self) -> &[u8] {
         &self.name[..usize::from(self.name_len)]
     }
 
-    /// Its hash, which also tells longer keys apart.
+    /// Returns its hash, which also distinguishes longer keys.
     pub(crate) fn hash(&self, hash: &SecretHash) -> u64 {
         hash.fingerprint(self.name()) ^ self.rest
     }
@@ -79,7 +79,7 @@ impl QueuedEvent {
     }
 }
 
-/// Policy and key of a name.
+/// Splits a name into policy and key.
 pub(crate) fn parts_of(name: &[u8]) -> (PolicyAt, &[u8]) {
     match name.split_first_chunk() {
         Some((policy, key)) => (PolicyAt::from_le_bytes(*policy), key),
@@ -91,7 +91,7 @@ fn rest_of(key: &[u8], hash: &SecretHash) -> u64 {
     if key.len() <= KEY_BYTES {
         return 0;
     }
-    // Its length too, as the part beyond the hashed bytes has nothing else to show.
+    // Its length too, as nothing else shows the part beyond the hashed bytes.
     hash.fingerprint(&key[..key.len().min(HASHED_BYTES_MAX)])
         ^ (key.len() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

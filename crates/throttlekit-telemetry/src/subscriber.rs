@@ -1,4 +1,4 @@
-//! Who is shown events.
+//! Subscribers to events.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,14 +6,14 @@ use throttlekit::admission::Event;
 
 use crate::counts::Counts;
 
-/// Is shown each event, on the thread of the [`Telemetry`](crate::Telemetry).
+/// Receives each event, on the thread of the [`Telemetry`](crate::Telemetry).
 ///
-/// It may take its time: no decision waits for it. While it does, events queue up, and those that find the queue full are lost
-/// and counted. If it panics it is dropped and asked no more.
+/// It may be slow: no decision waits for it. While it runs, events queue up, and those that find the queue full are
+/// lost and counted. If it panics, it is dropped and not called again.
 ///
 /// Any `FnMut(&Event<'_>) + Send` is one.
 pub trait Subscriber: Send + 'static {
-    /// A decision was made a little while ago. Of its key no more than [`KEY_BYTES`](crate::KEY_BYTES) are shown.
+    /// Handles the event of a recent decision. At most [`KEY_BYTES`](crate::KEY_BYTES) of its key are included.
     fn event(&mut self, event: &Event<'_>);
 }
 
@@ -23,7 +23,7 @@ impl<F: FnMut(&Event<'_>) + Send + 'static> Subscriber for F {
     }
 }
 
-/// All of them, without those that panicked.
+/// All subscribers except those that panicked.
 pub(crate) struct Subscribers(pub(crate) Vec<Box<dyn Subscriber>>);
 
 impl Subscribers {
@@ -49,8 +49,8 @@ impl Drop for Subscribers {
     }
 }
 
-/// Whether it ran without a panic, which goes no further.
+/// Returns whether it ran without a panic, which is caught.
 fn quietly(run: impl FnOnce()) -> bool {
-    // What a panic carries may panic as it is dropped, so it is not.
+    // A panic's payload may panic when it is dropped, so it is leaked.
     catch_unwind(AssertUnwindSafe(run)).map_err(std::mem::forget).is_ok()
 }

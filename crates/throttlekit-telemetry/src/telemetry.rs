@@ -10,31 +10,31 @@ use crate::queue::Queue;
 use crate::subscriber::{Subscriber, Subscribers};
 use crate::top_keys::Top;
 
-/// Watches decisions: counts them at once, and tells subscribers of them on a thread of its own.
+/// Observes decisions: counts them immediately, and passes them to subscribers on a separate thread.
 ///
-/// A decision pays for one counter and for a copy of the event into a queue, and never for what subscribers do: nothing in
-/// [`observe`](Observer::observe) waits, allocates or runs code of a subscriber. (The first event of a policy allocates its
-/// counters and its name.) An event that finds the queue full is lost to subscribers and top keys, and counted as lost; the
-/// counters of decisions are exact all the same.
+/// A decision pays for one counter and for a copy of the event into a queue, and never for what subscribers do: nothing
+/// in [`observe`](Observer::observe) waits, allocates or runs code of a subscriber. (The first event of a policy
+/// allocates its counters and its name.) An event that finds the queue full is lost to subscribers and top keys, and
+/// counted as lost; the counters of decisions are exact all the same.
 ///
-/// Dropping it shows subscribers what is still in the queue, for as long as [`Builder::drain_max`] at the most.
+/// Dropping it passes the remaining events to subscribers, for at most [`Builder::drain_max`].
 pub struct Telemetry {
     counts: Counts,
     queue: Option<Queue>,
 }
 
 impl Telemetry {
-    /// One with this queue and these subscribers.
+    /// Creates a builder.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The counters, to read or to hand to whoever exports them. They outlive the telemetry.
+    /// Returns the counters, to read or to export. They outlive the telemetry.
     pub fn counts(&self) -> Counts {
         self.counts.clone()
     }
 
-    /// Observes an event, and says in which of the [places](Counts::places) its policy is counted.
+    /// Observes an event, and returns the [place](Counts::places) of its policy's counters.
     #[inline]
     pub fn observe_at(&self, event: &Event<'_>) -> usize {
         let policy = self.counts.count(event);
@@ -44,13 +44,13 @@ impl Telemetry {
         self.counts.place_of(policy)
     }
 
-    /// The busiest keys, of the events that the thread has come to so far. Nobody, without [`Builder::top_keys`].
+    /// Returns the busiest keys of the events dispatched so far. Empty without [`Builder::top_keys`].
     pub fn top(&self) -> Top {
         self.queue.as_ref().map(Queue::top).unwrap_or_default()
     }
 
-    /// Waits until subscribers were shown whatever was observed before, `wait` at the most and to a millisecond or so. Tells
-    /// whether they were.
+    /// Waits until subscribers have received all events observed before, for at most `wait`, to a millisecond or so.
+    /// Returns whether they have.
     pub fn flush(&self, wait: Duration) -> bool {
         self.queue.as_ref().is_none_or(|queue| queue.flush(wait))
     }
@@ -65,7 +65,7 @@ impl Observer for Telemetry {
 
 throttlekit::debug_fields!([] Telemetry, |it| counts = it.counts);
 
-/// What a [`Telemetry`] can be told.
+/// Configures a [`Telemetry`].
 pub struct Builder {
     subscribers: Vec<Box<dyn Subscriber>>,
     queue: usize,
@@ -87,38 +87,38 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The most events that can wait.
+    /// Maximum capacity of the queue.
     pub const QUEUE_MAX: usize = 1 << 20;
 
-    /// Shows every event to this one as well, after those before it.
+    /// Adds a subscriber, which receives every event after those added before it.
     pub fn subscribe(mut self, subscriber: impl Subscriber) -> Self {
         self.subscribers.push(Box::new(subscriber));
         self
     }
 
-    /// How many events wait at the most: 8,192 unless stated, [`QUEUE_MAX`](Self::QUEUE_MAX) at the most. Each takes some
-    /// 200 bytes, from the start.
+    /// Sets the capacity of the queue. Default: 8,192. Maximum: [`QUEUE_MAX`](Self::QUEUE_MAX). Each event takes some
+    /// 200 bytes, allocated at the start.
     pub fn queue(mut self, events: usize) -> Self {
         self.queue = events.clamp(1, Self::QUEUE_MAX);
         self
     }
 
-    /// How many keys are counted as the busiest, of those that ask and of those that are denied: 256 unless stated. With none,
-    /// and without subscribers, there is no queue and no thread.
+    /// Sets the number of busiest keys to count, by requests and by denials. Default: 256. With 0, and without
+    /// subscribers, there is no queue and no thread.
     pub fn top_keys(mut self, keys: usize) -> Self {
         self.top_keys = keys;
         self
     }
 
-    /// How many policies are kept apart: 256 unless stated, [`Counts::POLICIES_MAX`] at the most. All that come later are
-    /// counted and shown as [`OTHER`](crate::OTHER).
+    /// Sets the maximum number of separately counted policies. Default: 256. Maximum: [`Counts::POLICIES_MAX`]. All
+    /// that come later are counted and reported as [`OTHER`](crate::OTHER).
     pub fn policies_max(mut self, policies: usize) -> Self {
         self.policies_max = policies;
         self
     }
 
-    /// How long dropping it may wait for subscribers: two seconds unless stated. What they have not seen by then is lost, and
-    /// counted; a subscriber that still blocks keeps its thread until it returns.
+    /// Sets how long dropping may wait for subscribers. Default: 2 s. Events that they have not received by then are
+    /// lost, and counted; a subscriber that still blocks keeps its thread until it returns.
     pub fn drain_max(mut self, wait: Duration) -> Self {
         self.drain_max = wait;
         self
@@ -128,7 +128,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// If the system has no thread to give.
+    /// If the system cannot create a thread.
     pub fn start(self) -> io::Result<Telemetry> {
         let counts = Counts::new(self.policies_max);
         if self.subscribers.is_empty() && self.top_keys == 0 {

@@ -6,40 +6,40 @@ use throttlekit_core::overload::SpaceSaving;
 use crate::counts::Counts;
 use crate::queued_event::{QueuedEvent, parts_of};
 
-/// The busiest keys of all policies, by what was counted of them.
+/// The busiest keys of all policies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Top {
-    /// By how often they asked.
+    /// By number of requests.
     pub requested: TopKeys,
-    /// By how often they were denied.
+    /// By number of denials.
     pub denied: TopKeys,
 }
 
 /// Keys, the busiest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopKeys {
-    /// Those that have a place.
+    /// The tracked keys.
     pub keys: Vec<TopKey>,
-    /// How many events were counted, all keys together. Events that were lost are not among them.
+    /// Number of counted events of all keys. Lost events are not included.
     pub events: u64,
-    /// No key's count is too high by more than this, and every key that came more often is among them.
+    /// Maximum overcount of any key. Every key with more events than this is included.
     pub error_max: u64,
 }
 
 /// One of the busiest keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopKey {
-    /// The policy that was asked.
+    /// The policy of the requests.
     pub policy: String,
     /// The key, or its first [`KEY_BYTES`](crate::KEY_BYTES).
     pub key: Vec<u8>,
-    /// It came no less often than this.
+    /// Lower bound of its count.
     pub at_least: u64,
-    /// It came no more often than this.
+    /// Upper bound of its count.
     pub at_most: u64,
 }
 
-/// Counts them, on the thread that hands events out.
+/// Counts keys, on the thread that dispatches events.
 pub(crate) struct TopCounter {
     requested: SpaceSaving,
     denied: SpaceSaving,

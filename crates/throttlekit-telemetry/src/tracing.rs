@@ -1,7 +1,7 @@
-//! An event for each decision, and what a span says of a decision.
+//! A `tracing` event for each decision, and span attributes of a decision.
 //!
-//! [`Decisions`] is a [`Subscriber`] of the telemetry: it speaks on the telemetry's thread, so what listens to `tracing` may take
-//! its time. [`record`] is for the thread that asked: it writes [`Attributes`] onto a span that declared them.
+//! [`Decisions`] is a [`Subscriber`] of the telemetry: it runs on the telemetry's thread, so a `tracing` subscriber may
+//! be slow. [`record`] is for the calling thread: it records [`Attributes`] on a span that declared them.
 
 use ::tracing::dispatcher::{Dispatch, with_default};
 use ::tracing::{Level, Span, event};
@@ -13,10 +13,11 @@ use crate::{Attributes, Subscriber};
 /// The target of all events.
 pub const TARGET: &str = "throttlekit";
 
-/// Tells each decision as an event with the target [`TARGET`].
+/// Emits each decision as an event with the target [`TARGET`].
 ///
-/// What was allowed at the level DEBUG, what was denied at INFO, and what was denied or let pass because a store did not answer
-/// at WARN. The fields are `policy`, `cost`, `policy_denied`, and [`Attributes`] under their names; `key` if it is asked for.
+/// Allowed decisions have the level DEBUG, denied ones INFO, and those that were denied or allowed because a store was
+/// unavailable WARN. The fields are `policy`, `cost`, `policy_denied`, and [`Attributes`] under their names; `key` if
+/// it is enabled.
 #[derive(Clone, Debug, Default)]
 pub struct Decisions {
     keys: bool,
@@ -24,19 +25,19 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// Tells whoever listens to the whole process.
+    /// Creates a subscriber that emits to the `tracing` subscriber of the process.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Tells the key too: as text, as much as is kept of it, with whatever is no text replaced. Keys may be addresses or names
-    /// of people, so they are left out unless it is wanted.
+    /// Includes the key: as text, the stored part of it, with invalid text replaced. Keys may be addresses or names of
+    /// people, so they are left out by default.
     pub fn with_keys(mut self) -> Self {
         self.keys = true;
         self
     }
 
-    /// Tells this one instead.
+    /// Emits to this `tracing` subscriber instead.
     pub fn to(mut self, listener: Dispatch) -> Self {
         self.to = Some(listener);
         self
@@ -90,7 +91,7 @@ fn level_of(said: &Attributes) -> Level {
     }
 }
 
-/// Writes a decision onto a span, in those of the fields that the span declared; what was not declared is left out.
+/// Records a decision on a span, in the fields that the span declared; others are left out.
 ///
 /// ```
 /// use throttlekit::admission::Event;

@@ -1,10 +1,10 @@
-//! Who wants in, and at what cost.
+//! A request: a key and its cost.
 
 use throttlekit_core::Cost;
 
-/// One ask: a key, and what it costs.
+/// One request: a key, and its cost.
 ///
-/// A bare key is an ask of cost 1.
+/// A bare key is a request of cost 1.
 ///
 /// ```
 /// use throttlekit::Ask;
@@ -14,20 +14,20 @@ use throttlekit_core::Cost;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask<'a> {
-    /// Who asks.
+    /// The caller's key.
     pub key: &'a [u8],
-    /// How many units the ask takes.
+    /// Number of units that the request takes.
     pub cost: Cost,
 }
 
 impl<'a> Ask<'a> {
-    /// An ask of cost 1 by `key`.
+    /// Creates a request of cost 1 by `key`.
     #[inline]
     pub fn of(key: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { key: key.as_ref(), cost: 1 }
     }
 
-    /// The same ask at this cost.
+    /// Sets the cost. Default: 1.
     #[inline]
     pub fn cost(self, cost: Cost) -> Self {
         Self { cost, ..self }

@@ -1,4 +1,4 @@
-//! The choices a limiter is made of.
+//! Builder of a limiter.
 
 use std::marker::PhantomData;
 
@@ -7,10 +7,10 @@ use throttlekit_core::rate::{Limit, LimitError};
 use crate::memory::Capacity;
 use crate::{Clock, KeyHash, Limiter, SecretHash, SystemClock, WallClock};
 
-/// How many tenants, or names of a tree, are kept apart unless stated.
+/// Default maximum number of separate tenants, or names of a tree.
 pub(crate) const KEYS_MAX_DEFAULT: usize = 1 << 16;
 
-/// What a [`Limiter`] is made of.
+/// Builder of a [`Limiter`].
 ///
 /// ```
 /// use throttlekit::{CoarseClock, Limiter, Rate, TrustedHash};
@@ -44,38 +44,38 @@ impl Builder {
 }
 
 impl<C: Clock, H: KeyHash> Builder<C, H> {
-    /// Sets the most bytes that keys may take. Default: 128 MiB, which counts four million keys of one word exactly.
+    /// Sets the maximum number of bytes for keys. Default: 128 MiB, which counts four million keys of one word exactly.
     ///
-    /// Memory is taken as keys come. A key whose state is one word takes 16 bytes, and 22 with its part of the estimates:
-    /// windows, and GCRA, token and leaky buckets at common rates (3 a second or 100 a minute, but not 7 a minute, whose
-    /// unit is no short fraction of a nanosecond). Other states are larger, and counted as they are. Keys that owe nothing
-    /// any more make room first.
+    /// Memory is allocated as keys arrive. A key whose state is one word takes 16 bytes, and 22 with its part of the
+    /// estimates: windows, and GCRA, token and leaky buckets at common rates (3 a second or 100 a minute, but not 7 a
+    /// minute, whose unit is no short fraction of a nanosecond). Other states are larger, and counted as they are. Keys
+    /// whose state has fully recovered are evicted first.
     ///
-    /// Beyond the budget a key that finds no room is counted in an estimate. It is never below what the key has used, so
-    /// no key gets more than its limit, and it may be above, so a key may be denied early. See
+    /// Beyond the budget a key without an entry is counted in an estimate. It is never below the key's use, so no key
+    /// gets more than its limit, and it may be above, so a key may be denied early. See
     /// [`Limiter::memory`](crate::Limiter::memory).
     pub fn memory_budget(self, bytes: usize) -> Self {
         Self { capacity: Capacity { bytes, ..self.capacity }, ..self }
     }
 
-    /// Lays out a table for this many keys at once, 39 bytes each, so that nearly all of them are found in one cache line.
-    /// More keys take memory as they come, and a check of theirs looks in a few places more. At most three quarters of the
-    /// budget. Default: 65,536. Without effect where a key's state is more than one word.
+    /// Preallocates a table for this many keys, 39 bytes each, so that nearly all of them are found in one cache line.
+    /// More keys allocate memory as they arrive, and checking them probes a few more positions. At most three quarters
+    /// of the budget. Default: 65,536. No effect if a key's state is more than one word.
     pub fn expected_keys(self, keys: usize) -> Self {
         Self { capacity: Capacity { expected_keys: keys, ..self.capacity }, ..self }
     }
 
-    /// Which clock to read, instead of the one that suits the limit.
+    /// Sets the clock, instead of the one that fits the limit.
     pub fn clock<D: Clock>(self, clock: D) -> Builder<D, H> {
         Builder { limit: self.limit, capacity: self.capacity, clock, hash: PhantomData }
     }
 
-    /// How keys are hashed: [`SecretHash`] unless the operator chooses the keys.
+    /// Sets the key hash. Default: [`SecretHash`]. Use another only if the operator chooses the keys.
     pub fn hash<G: KeyHash>(self) -> Builder<C, G> {
         Builder { limit: self.limit, capacity: self.capacity, clock: self.clock, hash: PhantomData }
     }
 
-    /// The limiter, or why the limit cannot be one.
+    /// Builds the limiter. Fails if the limit is invalid.
     pub fn build(self) -> Result<Limiter<C, H>, LimitError> {
         Ok(Limiter::from_parts(self.limit?, self.capacity, self.clock, H::random()))
     }

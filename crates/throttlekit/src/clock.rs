@@ -1,4 +1,4 @@
-//! The only place that reads a clock.
+//! The only module that reads a clock.
 #![allow(clippy::disallowed_methods, reason = "this is the one file where time enters")]
 
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use throttlekit_core::Timestamp;
 use throttlekit_core::rate::Limit;
 
-/// Tells the time to a limiter.
+/// A source of time for a limiter.
 ///
 /// A clock may step back; limits never admit more when it does.
 pub trait Clock: Send + Sync {
-    /// The instant now.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
@@ -24,12 +24,11 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// A clock by which leases may be held: it counts on evenly, never steps, and is right as soon as a process that
-/// was stopped goes on.
+/// A clock for leases: it advances evenly, never steps, and is right as soon as a stopped process resumes.
 ///
-/// [`WallClock`] steps, and [`CoarseClock`] is wound by a thread that may be late, so neither is one.
+/// [`WallClock`] steps, and [`CoarseClock`] is updated by a thread that may be late, so neither qualifies.
 pub trait LeaseClock: Clock {
-    /// By how much a reading may lie behind the time at which it is taken. Leases die as much earlier.
+    /// Returns the largest delay of a reading behind the true time. Leases expire that much earlier.
     fn behind_max(&self) -> Duration {
         Duration::ZERO
     }
@@ -37,9 +36,9 @@ pub trait LeaseClock: Clock {
 
 /// Nanoseconds from the processor's counter: the default.
 ///
-/// Anchored to the civil clock when made, then even; steps of the civil clock do not touch it. Over months it
-/// drifts from civil time by what the counter does (some parts per million), so limits that follow the
-/// calendar read [`WallClock`] instead.
+/// Anchored to the wall clock when created, then even; steps of the wall clock do not affect it. Over months it drifts
+/// from wall-clock time with the counter (some parts per million), so limits that follow the calendar read
+/// [`WallClock`] instead.
 #[derive(Clone, Debug)]
 pub struct PreciseClock {
     counter: quanta::Clock,
@@ -47,14 +46,14 @@ pub struct PreciseClock {
     anchor_unix: u64,
     /// Nanoseconds in 2⁶⁴ ticks, for a counter that ticks faster than that.
     nanos_per_2_64: u64,
-    /// Up to which difference the product below is right: zero for a slow counter.
+    /// Largest difference for which the product below is exact: zero for a slow counter.
     fast_ticks_max: u64,
-    /// Nanoseconds in 2³² ticks: exact to 10⁻⁹, far below what calibration knows.
+    /// Nanoseconds in 2³² ticks: exact to 10⁻⁹, far below the calibration error.
     nanos_per_2_32: u64,
 }
 
 impl PreciseClock {
-    /// A clock anchored to the civil time of now.
+    /// Creates a clock anchored to the current wall-clock time.
     pub fn new() -> Self {
         let counter = quanta::Clock::new();
         let nanos_per_2_32 = counter.delta_as_nanos(0, 1 << 32);
@@ -70,8 +69,8 @@ impl PreciseClock {
         }
     }
 
-    /// The time by a slow counter, or by one that stands a little behind the one that set the anchor. Out of line:
-    /// every instruction between the counter and the answer delays a check.
+    /// Returns the time for a slow counter, or for one slightly behind the one that set the anchor. Not inlined: every
+    /// instruction between the counter and the decision delays a check.
     #[inline(never)]
     fn slowly(&self, ticks: u64) -> Timestamp {
         let ticks = if ticks > TICKS_MAX { 0 } else { ticks };
@@ -80,7 +79,7 @@ impl PreciseClock {
     }
 }
 
-/// A difference above this is a counter that stands behind its anchor.
+/// A difference above this means that the counter is behind its anchor.
 const TICKS_MAX: u64 = u64::MAX / 2;
 
 impl Default for PreciseClock {
@@ -101,7 +100,7 @@ impl Clock for PreciseClock {
     }
 }
 
-/// Civil time, as the operating system tells it: for windows that follow the calendar.
+/// Wall-clock time of the operating system: for windows that follow the calendar.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WallClock;
 
@@ -112,9 +111,9 @@ impl Clock for WallClock {
     }
 }
 
-/// The clock that suits a limit: the default.
+/// The clock that fits a limit: the default.
 ///
-/// Civil time for limits that follow the calendar or align to the epoch, precise time for all others.
+/// Wall-clock time for limits that follow the calendar or align to the epoch, precise time for all others.
 #[derive(Clone, Debug)]
 pub enum SystemClock {
     /// See [`PreciseClock`].
@@ -124,12 +123,12 @@ pub enum SystemClock {
 }
 
 impl SystemClock {
-    /// The clock that suits this limit.
+    /// Returns the clock that fits this limit.
     pub fn for_limit(limit: &Limit) -> Self {
         Self::for_limits(std::slice::from_ref(limit))
     }
 
-    /// The clock that suits all of these limits.
+    /// Returns the clock that fits all of these limits.
     pub fn for_limits(limits: &[Limit]) -> Self {
         if limits.iter().any(Limit::follows_wall_clock) {
             Self::Wall(WallClock)
@@ -149,21 +148,20 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that a thread winds every half millisecond: reading it costs one load.
+/// A clock that a thread updates every half millisecond: reading it costs one load.
 ///
-/// It runs behind by at most [`CoarseClock::TICK`] plus however late the operating system wakes the thread, and
-/// never ahead; so a limit that reads it may answer late, never early. Clones share the thread, which ends with
-/// the last of them.
+/// It runs behind by at most [`CoarseClock::TICK`] plus the wake-up latency of the thread, and never ahead; so a limit
+/// that reads it may react late, never early. Clones share the thread, which ends with the last of them.
 #[derive(Clone, Debug)]
 pub struct CoarseClock {
     wound: Arc<AtomicU64>,
 }
 
 impl CoarseClock {
-    /// How often the clock is wound.
+    /// Update interval of the clock.
     pub const TICK: Duration = Duration::from_micros(500);
 
-    /// Starts the winding thread.
+    /// Starts the update thread.
     pub fn start() -> Self {
         let precise = PreciseClock::new();
         let wound = Arc::new(AtomicU64::new(precise.now().as_nanos()));
@@ -190,11 +188,11 @@ impl Clock for CoarseClock {
     }
 }
 
-/// Time since the machine was started, while it sleeps as well: what leases live by.
+/// Time since the machine was started, including suspend: the clock for leases.
 ///
-/// It never steps. Whoever sets the civil clock, and a machine that was suspended, do not make what is lent live
-/// longer. Not comparable with any other clock. Elsewhere than on Linux it is the operating system's monotonic clock,
-/// which may stand still while the machine sleeps.
+/// It never steps. Setting the wall clock or suspending the machine does not extend leases. Not comparable with any
+/// other clock. On systems other than Linux it is the operating system's monotonic clock, which may stop while the
+/// machine sleeps.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock;
 
@@ -215,11 +213,11 @@ impl Clock for BootClock {
     }
 }
 
-/// The instant of the kernel's last tick: a clock that costs a few loads, and runs behind by a tick, or by
-/// [`TickClock::STALLED_TICKS`] where the processor that winds it is held up and another must notice.
+/// The time of the kernel's last tick: a clock that costs a few loads, and runs behind by a tick, or by
+/// [`TickClock::STALLED_TICKS`] if the processor that updates it stalls and another must notice.
 ///
-/// The kernel winds it, so that a process which was stopped reads the right time when it goes on. It stands still while
-/// the machine is suspended; where machines are, hold leases by [`BootClock`].
+/// The kernel updates it, so a process that was stopped reads the right time when it resumes. It stops while the
+/// machine is suspended; if machines are suspended, hold leases by [`BootClock`].
 #[cfg(target_os = "linux")]
 #[derive(Clone, Copy, Debug)]
 pub struct TickClock {
@@ -228,10 +226,10 @@ pub struct TickClock {
 
 #[cfg(target_os = "linux")]
 impl TickClock {
-    /// After five ticks that did not come Linux lets another processor wind the clock.
+    /// Maximum lag in ticks: after five missed ticks Linux lets another processor update the clock.
     pub const STALLED_TICKS: u32 = 6;
 
-    /// The kernel's clock, with the length of its tick.
+    /// Reads the kernel's clock and the length of its tick.
     pub fn new() -> Self {
         let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
         Self { tick: Duration::from_nanos(nanos_of(tick)) }
@@ -262,8 +260,9 @@ impl LeaseClock for TickClock {
 
 impl LeaseClock for BootClock {}
 
-/// Cheaper to read than [`BootClock`]. Its pace was measured when it was made, and is taken to be right within the margin. What the processor's counter does while a machine is suspended differs; where
-/// machines are, hold leases by [`BootClock`].
+/// Cheaper to read than [`BootClock`]. Its rate was measured when it was created, and is assumed to be right within the
+/// margin. The behavior of the processor's counter during suspend differs between machines; if machines are suspended,
+/// hold leases by [`BootClock`].
 impl LeaseClock for PreciseClock {}
 
 impl LeaseClock for ManualClock {}
@@ -274,32 +273,32 @@ fn linux_nanos(clock: rustix::time::ClockId) -> Timestamp {
     Timestamp::from_nanos(nanos_of(rustix::time::clock_gettime(clock)))
 }
 
-/// Clocks that count from the start of the machine are never before it.
+/// Clocks that count from the start of the machine never read before it.
 #[cfg(target_os = "linux")]
 #[inline(always)]
 fn nanos_of(time: rustix::time::Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A clock that moves only when told, in either direction: for tests.
+/// A clock that moves only when set, in either direction: for tests.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {
     set_to: Arc<AtomicU64>,
 }
 
 impl ManualClock {
-    /// A clock that stands at `start`.
+    /// Creates a clock that reads `start`.
     pub fn at(start: Timestamp) -> Self {
         Self { set_to: Arc::new(AtomicU64::new(start.as_nanos())) }
     }
 
-    /// Moves on.
+    /// Advances the clock.
     pub fn advance(&self, by: Duration) {
         let next = self.now() + by;
         self.set(next);
     }
 
-    /// Jumps, back as well as ahead.
+    /// Sets the clock, backward as well as forward.
     pub fn set(&self, now: Timestamp) {
         self.set_to.store(now.as_nanos(), Ordering::SeqCst);
     }

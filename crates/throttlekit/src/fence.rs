@@ -1,12 +1,12 @@
-//! The end of a right to work that others may have by now.
+//! The end of a slot that others may hold by now.
 
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-/// The slot is no longer held: its deadline passed, this process was cut off, or the store gave it to another. Work in
-/// progress was stopped.
+/// The slot is no longer held: its deadline passed, this process lost contact with the store, or the store gave the
+/// slot to another. Work in progress was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fenced;
 
@@ -18,8 +18,8 @@ impl fmt::Display for Fenced {
 
 impl std::error::Error for Fenced {}
 
-/// Runs `work` until it is done or `fenced` ends, and then drops it where it stands. Calls `is_fenced` before every step
-/// of the work: a process that was paused may be woken for it before its timers are.
+/// Runs `work` until it is done or `fenced` completes, and then drops it. Calls `is_fenced` before every poll of the
+/// work: a process that was paused may be woken for it before its timers are.
 pub(crate) async fn run_unless_fenced<F: Future>(
     work: F,
     is_fenced: impl Fn() -> bool,

@@ -1,4 +1,4 @@
-//! One limit without keys: for a process, a route, a backend.
+//! A keyless limiter: for a process, a route, a backend.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -10,7 +10,7 @@ use crate::memory::word_form;
 use crate::sync::{AtomicU64, Mutex};
 use crate::{Clock, SystemClock};
 
-/// One limit for everything that passes through it: no keys, one word.
+/// A keyless limiter: one limit for all requests, in one atomic word.
 ///
 /// ```
 /// use throttlekit::{Gate, Rate};
@@ -27,7 +27,7 @@ pub struct Gate<C = SystemClock> {
     clock: C,
 }
 
-/// Tagged openly: the first test on the way of a check is then one comparison.
+/// An explicit tag: the first branch of a check is then one comparison.
 #[derive(Debug)]
 #[repr(u8)]
 enum GateState {
@@ -37,7 +37,7 @@ enum GateState {
 }
 
 impl Gate {
-    /// A gate that reads the clock that suits the limit.
+    /// Creates a keyless limiter with the clock that fits the limit.
     pub fn new<L: TryInto<Limit>>(limit: L) -> Result<Self, LimitError>
     where
         LimitError: From<L::Error>,
@@ -48,7 +48,7 @@ impl Gate {
 }
 
 impl<C: Clock> Gate<C> {
-    /// A gate that reads this clock.
+    /// Creates a keyless limiter with this clock.
     pub fn with_clock<L: TryInto<Limit>>(limit: L, clock: C) -> Result<Self, LimitError>
     where
         LimitError: From<L::Error>,
@@ -65,8 +65,8 @@ impl<C: Clock> Gate<C> {
         Self { limit, state, clock }
     }
 
-    /// Answers an ask of `cost`, and charges it if allowed.
-    // Always inline: the swap waits for every older store, also for that of a call's way back.
+    /// Decides a request of `cost`, and charges it if allowed.
+    // Always inline: the swap waits for every older store, including that of a call's return address.
     #[inline(always)]
     pub fn check(&self, cost: Cost) -> Decision {
         let now = self.clock.now();
@@ -85,7 +85,7 @@ impl<C: Clock> Gate<C> {
         }
     }
 
-    /// Kept apart so that the common paths stay short.
+    /// Separate so that the common paths stay short.
     #[inline(never)]
     fn check_other(&self, cost: Cost, now: Timestamp) -> Decision {
         match &self.state {
@@ -95,7 +95,7 @@ impl<C: Clock> Gate<C> {
         }
     }
 
-    /// What is left, spending nothing: `allowed` tells whether one unit would pass.
+    /// Returns the remaining units without spending: `allowed` is `true` if one unit would pass.
     pub fn peek(&self) -> Decision {
         let now = self.clock.now();
         match &self.state {
@@ -105,7 +105,7 @@ impl<C: Clock> Gate<C> {
         }
     }
 
-    /// The limit.
+    /// Returns the limit.
     pub fn limit(&self) -> &Limit {
         &self.limit
     }

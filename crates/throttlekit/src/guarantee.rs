@@ -1,26 +1,26 @@
-//! What an answer is worth.
+//! The guarantee of a decision.
 
 use std::fmt;
 
-/// What an answer is worth. Every answer carries one, and each is counted, but for those that a node gives by itself
-/// from what it was lent.
+/// The guarantee of a decision. Every decision carries one, and each is counted, except for decisions that a node makes
+/// locally from its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guarantee {
     /// The shared limit itself holds.
     Exact,
-    /// Counted to within this many units: at most so many beyond the shared limit. Of a `MemoryStore` beyond its memory
-    /// budget, at most so many short of it, and none beyond.
+    /// Counted to within this many units: at most `n` beyond the shared limit. For a `MemoryStore` beyond its memory
+    /// budget, at most `n` short of it, and none beyond.
     Bounded(u64),
-    /// The store did not answer; this node's stated share of the limit holds, beside what others admit.
+    /// The store did not respond; this node's configured share of the limit holds, in addition to what others admit.
     Local,
-    /// The store did not answer, and the ask passed uncounted.
+    /// The store did not respond, and the request was allowed uncounted (fail open).
     Open,
-    /// The store did not answer, and the ask was refused for that.
+    /// The store did not respond, and the request was denied for that reason (fail closed).
     Closed,
 }
 
 impl Guarantee {
-    /// The weaker of two: what an answer is worth that rests on both.
+    /// Returns the weaker of two: the guarantee of a decision that depends on both.
     pub fn weaker(self, other: Self) -> Self {
         let rank = |guarantee| match guarantee {
             Self::Exact => (0, 0),
@@ -32,7 +32,7 @@ impl Guarantee {
         if rank(other) > rank(self) { other } else { self }
     }
 
-    /// Its name in metrics and logs.
+    /// Returns the name used in metrics and logs.
     pub fn label(self) -> &'static str {
         match self {
             Self::Exact => "exact",

@@ -1,31 +1,32 @@
-//! From a key to the 64 bits that stand for it.
+//! Key hashing: maps a key to a 64-bit fingerprint.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use siphasher::sip::SipHasher13;
 
-/// Turns a key into a 64-bit fingerprint, with a secret of its own.
+/// Hashes a key to a 64-bit fingerprint, with a secret of its own.
 ///
-/// The fingerprint stands for the key. Two keys that collide share one budget, which can only deny earlier; no
-/// key ever gets a second budget. At a million keys the chance that any two collide is 3·10⁻⁸.
+/// The fingerprint identifies the key. Two keys that collide share one budget, which can only deny earlier; no key ever
+/// gets a second budget. At a million keys the chance that any two collide is 3·10⁻⁸.
 pub trait KeyHash: Send + Sync {
-    /// A hash with a new random secret.
+    /// Creates a hasher with a new random secret.
     fn random() -> Self;
 
-    /// The fingerprint of a key.
+    /// Returns the fingerprint of a key.
     fn fingerprint(&self, key: &[u8]) -> u64;
 }
 
-/// SipHash-1-3 with a secret key: the default, for keys that strangers choose.
+/// SipHash-1-3 with a secret key: the default, for keys chosen by untrusted clients.
 ///
-/// Who does not know the secret cannot make keys collide.
+/// Without the secret, an attacker cannot construct colliding keys.
 #[derive(Clone, Debug)]
 pub struct SecretHash {
     secret: SipHasher13,
 }
 
 impl SecretHash {
-    /// The hash with this secret, for nodes that must hash alike. Who learns it can make keys collide.
+    /// Creates a hasher with this secret, for nodes that must hash alike. Anyone who learns it can construct colliding
+    /// keys.
     pub fn with_seed(seed: [u8; 16]) -> Self {
         Self { secret: SipHasher13::new_with_key(&seed) }
     }
@@ -44,7 +45,7 @@ impl KeyHash for SecretHash {
 
 /// foldhash with a random seed: much faster, for keys the operator chooses.
 ///
-/// It resists accidents, not a stranger who studies it.
+/// It resists accidental collisions, not a targeted attack.
 #[derive(Clone, Debug)]
 pub struct TrustedHash {
     seed: foldhash::fast::FixedState,
@@ -63,12 +64,12 @@ impl KeyHash for TrustedHash {
     }
 }
 
-/// The standard library's per-process randomness; no two calls give the same.
+/// Returns per-process randomness of the standard library; no two calls return the same.
 pub(crate) fn random_u64() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// A name that nothing else has.
+/// Returns a random name that nothing else has.
 #[cfg(feature = "store")]
 pub(crate) fn random_u128() -> u128 {
     u128::from(random_u64()) << 64 | u128::from(random_u64())

@@ -1,10 +1,12 @@
 //! Admission control for APIs and language-model gateways: may this request pass now, and if not, when?
 //!
-//! It answers for rates: inside one process with exact integer arithmetic, memory fixed by a cap, and a
-//! check that neither blocks on I/O nor allocates where a key's state is one word; over a fleet with the same answers
-//! from a shared store, one round trip an ask or one a batch. For concurrency it answers with a [`Guard`], whose ceiling
-//! is fixed or follows how long work takes; for tokens with budgets that streams debit as they go. A [`Policy`] asks all
-//! axes in one call and gives one permit to settle.
+//! * Rates: in one process with exact integer arithmetic, memory fixed by a cap, and a check that neither blocks on I/O
+//!   nor allocates if a key's state is one word; across processes with the same decisions from a shared store, one
+//!   round trip per request or per batch.
+//! * Concurrency: a [`Guard`], whose limit is fixed or follows how long work takes.
+//! * Tokens: budgets that streams debit as they go.
+//!
+//! A [`Policy`] checks all axes in one call and returns one permit to settle.
 //!
 //! ```
 //! use throttlekit::{Ask, Limiter, Rate, Retry};
@@ -19,55 +21,55 @@
 //! # Ok::<(), throttlekit::LimitError>(())
 //! ```
 //!
-//! # Which type to hold
+//! # Choosing a type
 //!
-//! | you have | take |
+//! | need | type |
 //! |---|---|
-//! | a request that must clear several axes: how many at a time, how often, how many tokens | [`Policy`]; `SharedPolicy` where an axis is on a store |
+//! | several axes for one request: concurrency, rate, tokens | [`Policy`]; `SharedPolicy` if an axis is in a store |
 //! | one limit over many keys: users, tenants, addresses | [`Limiter`] |
 //! | one limit without keys: a route, a backend, the process | [`Gate`] |
-//! | several limits that one request must clear together | [`Limits`] |
+//! | several limits that one request must pass as an atomic group | [`Limits`] |
 //! | one budget that many tenants share by weight | [`FairLimiter`]; [`FairTree`] where weights are nested |
 //! | the same budget in several regions or processes | `SharedFairLimiter`, with the feature `store` and a store |
-//! | budgets that run short, and asks that differ in worth | [`Pricer`], before the limits |
+//! | budgets that run short, and requests that differ in value | [`Pricer`], before the limits |
 //! | one limit, or several, that many processes share | `SharedLimiter`, with the feature `store` and a store |
-//! | the same with much traffic on one limit | `TwoTier`, which fetches units in batches and spends them in process |
+//! | the same with much traffic on one limit | `TwoTier`, which leases units in batches and spends them in process |
 //! | more keys than there is memory for: every address of a flood | [`FloodLimiter`], or [`SketchLimiter`] |
 //! | a backend that refuses calls when it is full | [`AdaptiveThrottle`] |
-//! | a backend that slows down when it has too much at a time | [`Guard`]; [`KeyedGuard`] for each of many |
+//! | a backend that slows down under too much concurrency | [`Guard`]; [`KeyedGuard`] for each of many |
 //! | tokens of a language model, spent by streams whose length is not known | `TokenBudget`, with the feature `store` |
-//! | work of which a fleet runs only so much at a time | `SharedSlots`, with the feature `store` |
-//! | at most so many at a time, by many processes together | `FleetGuard`, with the feature `store` and a store |
+//! | a concurrency limit for each of many keys, shared by processes | `SharedSlots`, with the feature `store` |
+//! | one concurrency limit shared by many processes | `FleetGuard`, with the feature `store` and a store |
 //! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
 //!
-//! Each answers with a [`Decision`], and a denial is an answer, not an error. The only error is a [`LimitError`],
-//! when a description cannot be a limit; it comes up once, where the limiter is built. Share any of them by
-//! reference or in an `Arc`.
+//! Each returns a [`Decision`], and a denial is a decision, not an error. The only error is a [`LimitError`], for a
+//! description that cannot be a limit; it occurs once, when the limiter is built. Share any of them by reference or in
+//! an `Arc`.
 //!
-//! # Which rule to give it
+//! # Choosing a rule
 //!
-//! A [`Rate`] becomes GCRA, the right choice where nothing speaks for another. [`Limit`] has the others: token
-//! and leaky bucket, fixed and calendar windows, token budgets, sliding window and sliding log. What each of them
-//! promises is in the [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md).
+//! A [`Rate`] becomes GCRA, the right choice unless you need another. [`Limit`] has the others: token and leaky bucket,
+//! fixed and calendar windows, token budgets, sliding window and sliding log. The guarantees of each are in the
+//! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md).
 //!
-//! # What can be chosen
+//! # Options
 //!
-//! [`Limiter::builder`] takes
+//! [`Limiter::builder`] sets
 //!
-//! * how much memory keys may take ([`memory_budget`](Builder::memory_budget), 128 MiB); beyond it keys are estimated, and
-//!   none gets a fresh budget;
+//! * the memory for keys ([`memory_budget`](Builder::memory_budget)), by default 128 MiB; beyond it keys are estimated,
+//!   and none gets a new budget;
 //! * the clock: [`SystemClock`] picks one that suits the limit, [`CoarseClock`] is cheaper to read and up to a
 //!   tick late, [`ManualClock`] is for tests;
-//! * the hash of keys: [`SecretHash`] for keys that strangers choose, [`TrustedHash`] for keys that you choose.
+//! * the hash of keys: [`SecretHash`] for keys chosen by untrusted clients, [`TrustedHash`] for keys that you choose.
 //!
 //! # Features
 //!
 //! * `prefetch`: the processor prefetches the memory of keys, on x86 and aarch64. On by default.
-//! * `store`: limits shared by several processes, over whatever fills the trait `store::Store`: the crates
+//! * `store`: limits shared by several processes, over any implementation of the trait `store::Store`: the crates
 //!   `throttlekit-redis` and `throttlekit-postgres`, or `store::MemoryStore`. Off by default.
-//! * `wait`: waiting for a slot no longer than so long, by tokio's timer. Comes with `store`. Off by default.
-//! * `http`: the tower layer and its keys, headers and answers. Off by default; nothing of its dependencies is
-//!   built without it.
+//! * `wait`: waiting for a slot with a timeout, by tokio's timer. Comes with `store`. Off by default.
+//! * `http`: the tower layer and its keys, headers and responses. Off by default; none of its dependencies is built
+//!   without it.
 //! * `axum`: the peer's address from axum's `ConnectInfo`; enables `http`. Off by default.
 //! * `full`: all of these.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -146,13 +148,14 @@ pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestam
 #[cfg(feature = "store")]
 pub use tier::TwoTier;
 
-/// Parts that the other crates of the workspace share. Not public API.
+/// Parts shared with the other crates of the workspace. Not public API.
 #[doc(hidden)]
 pub mod internals {
     pub use crate::sync::{Mutex, MutexGuard, RwLock};
 }
 
-/// The repository's README, run as doc tests. It shows the tower layer and a shared limiter too, so it takes both features.
+/// The repository's README, run as doc tests. It shows the tower layer and a shared limiter too, so it needs both
+/// features.
 #[cfg(all(doctest, feature = "http", feature = "store"))]
 #[doc = include_str!("../../../README.md")]
 struct RepositoryReadme;

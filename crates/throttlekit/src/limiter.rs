@@ -1,4 +1,4 @@
-//! What users hold: one limit over many keys.
+//! A limiter for one limit over many keys.
 
 use throttlekit_core::rate::{Limit, LimitError, Mark};
 use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
@@ -8,9 +8,9 @@ use crate::{Ask, Builder, Clock, KeyHash, KeyMemory, SecretHash, SystemClock};
 
 /// One limit over many keys, in this process.
 ///
-/// `check` takes tens of nanoseconds and never waits for I/O, so async code calls it as it is. A key that is
-/// known costs one compare-and-swap and no lock or allocation where its state is one word; a new key, and rules
-/// with more state, take a short lock. Share it by reference or in an `Arc`.
+/// `check` takes tens of nanoseconds and never waits for I/O, so async code can call it directly. A known key costs one
+/// compare-and-swap and no lock or allocation if its state is one word; a new key, and rules with more state, take a
+/// short lock. Share it by reference or in an `Arc`.
 ///
 /// ```
 /// use throttlekit::{Ask, Limiter, Rate};
@@ -31,7 +31,8 @@ pub struct Limiter<C = SystemClock, H = SecretHash> {
 }
 
 impl Limiter {
-    /// A limiter with the defaults: precise clock, attack-resistant hash, at most 128 MiB for keys, 2.4 MiB of it at once.
+    /// Creates a limiter with the defaults: precise clock, attack-resistant hash, at most 128 MiB for keys, 2.4 MiB of
+    /// it at once.
     pub fn new<L: TryInto<Limit>>(limit: L) -> Result<Self, LimitError>
     where
         LimitError: From<L::Error>,
@@ -39,7 +40,7 @@ impl Limiter {
         Self::builder(limit).build()
     }
 
-    /// Everything that can be chosen.
+    /// Creates a builder, with all options.
     pub fn builder<L: TryInto<Limit>>(limit: L) -> Builder
     where
         LimitError: From<L::Error>,
@@ -54,15 +55,15 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         Self { keys, clock, hash }
     }
 
-    /// Answers one ask, and charges it if allowed.
+    /// Checks one request, and charges it if allowed.
     #[inline]
     pub fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Decision {
         let ask = ask.into();
         self.keys.check(self.hash.fingerprint(ask.key), ask.cost, &self.clock)
     }
 
-    /// Like [`check`](Self::check), with proof of the charge, by which it can be [settled](Self::settle) when the true cost
-    /// is known.
+    /// Like [`check`](Self::check), with proof of the charge, by which it can be [settled](Self::settle) when the
+    /// actual cost is known.
     ///
     /// ```
     /// use std::time::Duration;
@@ -85,8 +86,8 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         (decision, decision.allowed.then_some(Charged { key, mark, cost: ask.cost }))
     }
 
-    /// Replaces what was charged by what was used: hands the rest back into the window it came from, or takes what was too
-    /// little, which may go beyond the limit. To be told to the limiter that charged it, and before a reset of the key.
+    /// Replaces the charged cost by the actual cost: returns the rest to the window it came from, or charges the
+    /// difference, which may go beyond the limit. Call it on the limiter that charged, and before a reset of the key.
     #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "a charge is settled once")]
     pub fn settle(&self, charged: Charged, actual: Cost) {
@@ -96,14 +97,14 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         }
     }
 
-    /// Answers an ask of `cost` for each key, all at one instant and in order.
+    /// Checks a request of `cost` for each key, all at one instant and in order.
     pub fn check_many<K: AsRef<[u8]>>(&self, keys: &[K], cost: Cost) -> Vec<Decision> {
         let mut decisions = Vec::with_capacity(keys.len());
         self.check_many_into(keys, cost, &mut decisions);
         decisions
     }
 
-    /// Like [`check_many`](Self::check_many), into a vector of the caller's, whose content it replaces.
+    /// Like [`check_many`](Self::check_many), into the caller's vector, whose content it replaces.
     pub fn check_many_into<K: AsRef<[u8]>>(&self, keys: &[K], cost: Cost, decisions: &mut Vec<Decision>) {
         decisions.clear();
         let now = self.clock.now();
@@ -113,30 +114,30 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         }
     }
 
-    /// What a key has left, spending nothing: `allowed` tells whether one unit would pass.
+    /// Returns what a key has left, without spending: `allowed` reports whether one unit would pass.
     pub fn peek(&self, key: &(impl AsRef<[u8]> + ?Sized)) -> Decision {
         self.keys.peek(self.hash.fingerprint(key.as_ref()), self.clock.now())
     }
 
-    /// What a key could spend at the ask's cost, now and later.
+    /// Forecasts what a key could spend at the request's cost, now and later.
     pub fn forecast<'a>(&self, ask: impl Into<Ask<'a>>) -> Forecast {
         let ask = ask.into();
         self.keys.forecast(self.hash.fingerprint(ask.key), ask.cost, self.clock.now())
     }
 
-    /// Forgets a key: its next ask is its first.
+    /// Forgets a key: its next request counts as its first.
     ///
-    /// A key that is estimated, beyond the memory budget, is not: what it used lies in cells that others share.
+    /// A key that is estimated, beyond the memory budget, is not forgotten: its usage is in cells that others share.
     pub fn reset(&self, key: &(impl AsRef<[u8]> + ?Sized)) {
         self.keys.reset(self.hash.fingerprint(key.as_ref()));
     }
 
-    /// How many keys owe something now. Looks at the whole store: for dashboards, not for requests.
+    /// Returns the number of keys with usage now. Scans the whole store: for dashboards, not for requests.
     pub fn live_keys(&self) -> usize {
         self.keys.live(self.clock.now())
     }
 
-    /// How full the memory for keys is, and how many requests it was too small for. Looks at the whole store: for
+    /// Returns how full the memory for keys is, and how many requests it was too small for. Scans the whole store: for
     /// dashboards, not for requests.
     ///
     /// ```
@@ -153,18 +154,18 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         self.keys.memory(self.clock.now())
     }
 
-    /// The instant now, by the clock this limiter goes by.
+    /// Returns the current time of this limiter's clock.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// The limit.
+    /// Returns the limit.
     pub fn limit(&self) -> &Limit {
         self.keys.limit()
     }
 }
 
-/// Proof of a charge in this process. Settled once: it cannot be copied. Dropped, what was charged stays so.
+/// Proof of a charge in this process. Settled once: it cannot be copied. If dropped, the charge stays.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Charged {
     key: u64,

@@ -1,4 +1,4 @@
-//! Several limits that answer one ask together.
+//! Several limits checked as one atomic group.
 
 use throttlekit_core::Decision;
 use throttlekit_core::rate::{Limit, LimitError, Need, Verdict};
@@ -6,9 +6,9 @@ use throttlekit_core::rate::{Limit, LimitError, Need, Verdict};
 use crate::memory::{Capacity, HeldKey, Keys};
 use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
 
-/// Several limits over several keys, charged all together or not at all.
+/// Several limits over several keys, charged all or none.
 ///
-/// Each limit has its own key in an ask, in the same order; that there are as many is checked when compiling.
+/// Each limit has its own key in a request, in the same order; the number is checked at compile time.
 ///
 /// ```
 /// use throttlekit::{Ask, Limits, Rate};
@@ -22,14 +22,14 @@ use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
 pub struct Limits<const N: usize, C = SystemClock, H = SecretHash> {
     need: Need,
     keys: [Keys; N],
-    /// Of each limit.
+    /// Capacity of each limit.
     capacity: Capacity,
     clock: C,
     hash: H,
 }
 
 impl<const N: usize> Limits<N> {
-    /// Every limit must allow.
+    /// Creates limits that must all allow.
     pub fn all<L: TryInto<Limit>>(limits: [L; N]) -> Result<Self, LimitError>
     where
         LimitError: From<L::Error>,
@@ -37,7 +37,7 @@ impl<const N: usize> Limits<N> {
         Self::needing(Need::All, limits)
     }
 
-    /// At least one limit must allow; those that do are charged.
+    /// Creates limits of which at least one must allow; those that do are charged.
     pub fn any<L: TryInto<Limit>>(limits: [L; N]) -> Result<Self, LimitError>
     where
         LimitError: From<L::Error>,
@@ -58,13 +58,13 @@ impl<const N: usize> Limits<N> {
 }
 
 impl<const N: usize, C: Clock, H: KeyHash> Limits<N, C, H> {
-    /// The same limits with another clock, and nothing charged yet.
+    /// Returns the same limits with another clock, and nothing charged yet.
     pub fn clock<D: Clock>(self, clock: D) -> Limits<N, D, H> {
         Limits::with(self.need, self.keys.map(|keys| *keys.limit()), self.capacity, clock, self.hash)
     }
 
-    /// The same limits with this many bytes for the keys of all of them, in equal parts, and nothing charged yet.
-    /// Default: 128 MiB for each limit. See [`Builder::memory_budget`](crate::Builder::memory_budget).
+    /// Sets the bytes for the keys of all limits, in equal parts; nothing is charged yet. Default: 128 MiB for each
+    /// limit. See [`Builder::memory_budget`](crate::Builder::memory_budget).
     pub fn memory_budget(self, bytes: usize) -> Self {
         let capacity = Capacity { bytes, ..self.capacity }.each_of(N);
         Self::with(self.need, self.keys.map(|keys| *keys.limit()), capacity, self.clock, self.hash)
@@ -75,10 +75,10 @@ impl<const N: usize, C: Clock, H: KeyHash> Limits<N, C, H> {
         Self { need, keys: limits.map(|limit| Keys::new(limit, capacity, now)), capacity, clock, hash }
     }
 
-    /// Answers one ask over all limits, and charges all or none.
+    /// Checks one request over all limits, and charges all or none.
     ///
-    /// The keys are held, in the order of the limits, for as long as it takes to decide; an ask that needs one
-    /// of them meanwhile waits those few instructions.
+    /// The keys are held, in the order of the limits, while it decides; a request that needs one of them meanwhile
+    /// waits those few instructions.
     pub fn check(&self, asks: [Ask<'_>; N]) -> Verdict {
         let now = self.clock.now();
         let mut held: [HeldKey<'_>; N] =
@@ -92,7 +92,7 @@ impl<const N: usize, C: Clock, H: KeyHash> Limits<N, C, H> {
         verdict
     }
 
-    /// What each key has left on its limit, spending nothing.
+    /// Returns what each key has left on its limit, without spending.
     pub fn peek_each(&self, keys: [&[u8]; N]) -> [Decision; N] {
         let now = self.clock.now();
         std::array::from_fn(|i| self.keys[i].peek(self.hash.fingerprint(keys[i]), now))

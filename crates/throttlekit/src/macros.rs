@@ -1,4 +1,4 @@
-//! What several types would otherwise write out each for itself.
+//! Macros for code that several types share.
 
 /// Implements `Debug` for a type with parts that have none, or are too large to print: only the named values are shown.
 ///
@@ -32,7 +32,7 @@ macro_rules! clone_fields {
     };
 }
 
-/// Declares statistics that users read, and the counters that threads add to. `read` fills in what is counted; the fields
+/// Declares statistics that users read, and the counters that threads add to. `read` fills in the counters; the fields
 /// under `beside` have their defaults there.
 #[cfg(feature = "store")]
 macro_rules! counters {
@@ -66,27 +66,27 @@ macro_rules! counters {
     };
 }
 
-/// The words with which a permit ends, for a type that has `fn end(self, Ending, Option<Duration>)`.
+/// Methods that end a permit, for a type that has `fn end(self, Ending, Option<Duration>)`.
 macro_rules! endings {
     () => {
-        /// The work was done. How long it took tells how loaded the backend is.
+        /// Ends the work as a success. Its duration shows how loaded the backend is.
         #[inline]
         pub fn success(self) {
             self.end(throttlekit_core::concurrency::Ending::Success, None);
         }
 
-        /// The work was done, and took this long as far as the backend's load goes: the time to a first token, say.
+        /// Ends the work as a success with this latency as the measure of load: the time to a first token, for example.
         #[inline]
         pub fn success_after(self, latency: std::time::Duration) {
             self.end(throttlekit_core::concurrency::Ending::Success, Some(latency));
         }
 
-        /// The backend was too full for it: a timeout, a refusal, a crash.
+        /// Ends the work as dropped because the backend was overloaded: a timeout, a refusal, a crash.
         pub fn dropped(self) {
             self.end(throttlekit_core::concurrency::Ending::Dropped, None);
         }
 
-        /// It says nothing of the backend: another axis denied, or the caller went away.
+        /// Ends the work without a sample of the backend: another axis denied, or the caller disconnected.
         #[inline]
         pub fn ignored(self) {
             self.end(throttlekit_core::concurrency::Ending::Ignored, None);

@@ -1,14 +1,14 @@
-//! Prices that threads share.
+//! Prices shared by threads.
 
 use throttlekit_core::price::{Bid, Left, Prices, Refiner, Turn};
 
 use crate::sync::{Mutex, RwLock};
 use crate::{Clock, PreciseClock};
 
-/// Turns away asks that are worth less than what they would use, before a limit is asked.
+/// Denies requests whose value is below the price of what they would use, before a limit is checked.
 ///
-/// A `Pricer` only removes admits. It holds no budget and never says that an ask fits one; ask your limits after it,
-/// and only about what it lets through, so that what it turns away is charged nowhere.
+/// A `Pricer` only removes admissions. It holds no budget and never reports that a request fits one; check your limits
+/// after it, and only for requests that it clears, so that a request it denies is charged nowhere.
 ///
 /// ```
 /// use throttlekit::price::{Bid, Prices};
@@ -31,7 +31,7 @@ pub struct Pricer<C = PreciseClock> {
 enum Source<C> {
     Fixed(Prices),
     Refined {
-        /// Taken by whoever finds it free, never waited for.
+        /// Taken by a thread that finds it free, never waited for.
         refiner: Mutex<Refiner>,
         /// Written when the refiner adopts others.
         prices: RwLock<Prices>,
@@ -40,40 +40,40 @@ enum Source<C> {
 }
 
 impl Pricer {
-    /// Prices that stay as they are.
+    /// Creates a pricer with fixed prices.
     pub fn fixed(prices: Prices) -> Self {
         Self { source: Source::Fixed(prices) }
     }
 
-    /// Prices that follow what comes.
+    /// Creates a pricer whose prices follow the traffic.
     pub fn refined(refiner: Refiner) -> Self {
         Self::refined_with_clock(refiner, PreciseClock::new())
     }
 }
 
 impl<C: Clock> Pricer<C> {
-    /// Prices that follow what comes, by this clock.
+    /// Creates a pricer whose prices follow the traffic, by this clock.
     pub fn refined_with_clock(refiner: Refiner, clock: C) -> Self {
         let prices = RwLock::new(refiner.prices());
         Self { source: Source::Refined { refiner: Mutex::new(refiner), prices, clock } }
     }
 
-    /// Whether the bid is worth its price. Remembers it where prices follow what comes.
+    /// Returns whether the bid covers its price. Records it if prices follow the traffic.
     pub fn clears(&self, bid: &Bid) -> bool {
         self.clears_with(bid, || None)
     }
 
-    /// The same, for who can say what is left of the budgets: it is asked when prices are looked at again, which one
-    /// ask in each sample does. Prices are then changed with more care ([`Refiner`]).
+    /// The same, for callers that can report what is left of the budgets: `left` is called when prices are recomputed,
+    /// which one request in each sample does. Prices are then changed with more care ([`Refiner`]).
     ///
-    /// That ask pays for the look. No other waits for it: asks that come meanwhile are answered by the prices that
-    /// hold, and are not remembered.
+    /// That request pays for the recomputation. No other waits for it: requests that come meanwhile are decided by the
+    /// current prices, and are not recorded.
     pub fn clears_with(&self, bid: &Bid, left: impl FnOnce() -> Option<Left>) -> bool {
         self.observe(bid, left);
         self.prices().admits(bid)
     }
 
-    /// The prices that hold.
+    /// Returns the current prices.
     pub fn prices(&self) -> Prices {
         match &self.source {
             Source::Fixed(prices) => *prices,

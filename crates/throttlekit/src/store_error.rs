@@ -1,55 +1,55 @@
-//! Why a store did not decide.
+//! Errors of stores.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Nothing was decided, and why.
+/// Reason why nothing was decided.
 ///
-/// A denial is an answer and never comes this way. The first two are outages, for which the limiter's policy
-/// stands in. The third is not: a policy that lets pass in an outage would let everybody pass who sends enough. The others
-/// are for people to look at, and no policy hides them.
+/// A denial is a decision and never an error. The first two are outages, in which the limiter's fallback decides. The
+/// third is not: a policy that fails open would admit every client that sends enough. The others are for operators to
+/// look at, and no policy hides them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
     /// The engine cannot be reached, or refuses.
     Unavailable(Arc<str>),
-    /// No answer in time. The charge may or may not have been made.
+    /// No response in time. The charge may or may not have been made.
     Deadline(Duration),
-    /// The engine answers, and this process sends it more than it answers in time. The charge may or may not have been
-    /// made.
+    /// The engine responds, and this process sends it more than it can process in time. The charge may or may not have
+    /// been made.
     Overloaded,
-    /// The engine answers, and cannot be used as it is set up.
+    /// The engine responds, but is misconfigured.
     Misconfigured(Arc<str>),
-    /// Under one of our keys lies something that we did not write.
+    /// A key of ours holds data that we did not write.
     BadState(Arc<str>),
-    /// A later debit of the stream has been answered; the one with this number was not charged now. A straggler that
+    /// A later debit of the stream has been decided; the one with this number was not charged now. A straggler that
     /// nobody waits for, or a stream that does not number its debits upwards, one at a time.
     Stale(u64),
 }
 
 impl StoreError {
-    /// The engine cannot be used now, because of this.
+    /// Creates an error for an engine that cannot be used now, because of `cause`.
     pub fn unavailable(cause: impl fmt::Display) -> Self {
         Self::Unavailable(cause.to_string().into())
     }
 
-    /// The engine must be set up differently, because of this.
+    /// Creates an error for an engine that must be configured differently, because of `cause`.
     pub fn misconfigured(cause: impl fmt::Display) -> Self {
         Self::Misconfigured(cause.to_string().into())
     }
 
-    /// A key holds something foreign.
+    /// Creates an error for a key that holds foreign data.
     pub fn bad_state(cause: impl fmt::Display) -> Self {
         Self::BadState(cause.to_string().into())
     }
 
-    /// Whether the engine is away: [`OnOutage`](crate::OnOutage) answers for it.
+    /// Returns whether the engine is unavailable: [`OnOutage`](crate::OnOutage) decides instead.
     pub fn is_outage(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Deadline(_))
     }
 
-    /// Whether the same call may succeed later: in an outage, and in an overload.
+    /// Returns whether the same call may succeed later: in an outage, and in an overload.
     pub fn may_pass(&self) -> bool {
         self.is_outage() || *self == Self::Overloaded
     }

@@ -10,8 +10,8 @@ use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 pub use primitives::MutexGuard;
 pub(crate) use primitives::atomic::{AtomicU32, AtomicU64};
 
-/// A mutex that ignores poisoning. What lies behind one is consistent after a panic: rules finish what they begin, and a
-/// map changes in one step.
+/// A mutex that ignores poisoning. Its value is consistent after a panic: rules finish what they begin, and a map
+/// changes in one step.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(primitives::Mutex<T>);
 
@@ -53,12 +53,12 @@ impl<T> RwLock<T> {
         Self(std::sync::RwLock::new(value))
     }
 
-    /// Waits until nobody writes.
+    /// Waits until no thread writes.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody reads or writes.
+    /// Waits until no thread reads or writes.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,7 +67,7 @@ impl<T> RwLock<T> {
 #[cfg(feature = "store")]
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-/// A [`Word`](throttlekit_core::lease::Word) that threads share.
+/// A [`Word`](throttlekit_core::lease::Word) shared by threads.
 #[cfg(feature = "store")]
 pub(crate) struct SharedWord(AtomicU64);
 

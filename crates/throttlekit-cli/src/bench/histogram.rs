@@ -1,4 +1,4 @@
-//! How long requests took: buckets of one in 32, so a figure is told at most 3.2 % too high.
+//! A latency histogram with 32 buckets per doubling, so that a reported time is at most 3.2 % too high.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use throttlekit_server::telemetry::Scale;
 /// Up to 2⁴² ns, over an hour.
 const SCALE: Scale = Scale { low_bits: 8, high_bits: 42, sub_bits: 5 };
 
-/// Times, counted.
+/// A histogram of times.
 #[derive(Clone, Debug)]
 pub(super) struct Histogram {
     counts: Box<[u64]>,
@@ -50,12 +50,12 @@ impl Histogram {
         Duration::from_nanos((self.sum / u128::from(self.n.max(1))) as u64)
     }
 
-    /// What this part of them did not exceed.
+    /// Returns the time that this fraction of them did not exceed.
     pub(super) fn quantile(&self, part: f64) -> Duration {
         Duration::from_nanos(SCALE.quantile(&self.counts, self.n, part).min(self.max))
     }
 
-    /// How many there were up to each doubling, from the first that has some to the last.
+    /// Returns the number of times in each doubling, from the first to the last that is not empty.
     pub(super) fn doublings(&self) -> Vec<(Duration, u64)> {
         let (first, rest) = self.counts.split_at(1);
         let doublings = std::iter::once(first).chain(rest.chunks(SCALE.subs())).enumerate();

@@ -1,4 +1,4 @@
-//! The load: connections, and on each so many who ask again as soon as they are answered, or when it is their turn.
+//! The load: connections, each with workers that send the next request after a response, or on a schedule.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use super::histogram::Histogram;
 use super::{Args, Rpc};
 use crate::connect::AuthInterceptor;
 
-/// How long an answer may take.
+/// Time limit for a response.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// How long one whose request failed waits before the next.
+/// Pause of a worker after a failed request.
 const ERROR_WAIT: Duration = Duration::from_millis(10);
-/// How much of an error's message is shown.
+/// Maximum number of characters shown of an error message.
 const MESSAGE_CHARS_MAX: usize = 300;
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
 type Client = RateLimiterClient<InterceptedService<Channel, AuthInterceptor>>;
 
-/// What came of it.
+/// Results of a load test.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub(super) allowed: u64,
@@ -41,7 +41,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Requests that were answered.
+    /// Returns the number of requests that got a response.
     pub(super) fn answers(&self) -> u64 {
         self.times.n()
     }
@@ -72,11 +72,11 @@ impl Tally {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Failed {
     pub(super) count: u64,
-    /// The message of the first.
+    /// Message of the first error.
     pub(super) says: String,
 }
 
-/// When each asks: worker `n` of `of` takes every `of`-th place of a schedule of `rate` a second.
+/// Schedule of one worker: worker `n` of `of` takes every `of`-th slot of a schedule of `rate` requests per second.
 #[derive(Clone, Copy, Debug)]
 struct Schedule {
     rate: Option<u64>,
@@ -85,14 +85,15 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// When request `number` of this worker is due after the start. Nothing: as soon as the last is answered.
+    /// Returns the time after the start at which request `number` of this worker is due. `None`: right after the last
+    /// response.
     fn due(self, number: u64) -> Option<Duration> {
         let place = u128::from(number * self.of + self.n);
         self.rate.map(|rate| Duration::from_nanos((place * 1_000_000_000 / u128::from(rate)) as u64))
     }
 }
 
-/// What all workers share.
+/// State shared by all workers.
 struct Shared {
     args: Args,
     start: Instant,
@@ -155,7 +156,7 @@ async fn show(shared: &Shared, progress: &ProgressBar) {
     }
 }
 
-/// Asks until the time is over.
+/// Sends requests until the time is over.
 async fn work(shared: Arc<Shared>, mut client: Client, schedule: Schedule) -> Tally {
     let mut tally = Tally::default();
     let mut dice = schedule.n.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -170,7 +171,7 @@ async fn work(shared: Arc<Shared>, mut client: Client, schedule: Schedule) -> Ta
         }
         let sent = shared.start.elapsed();
         let answer = tokio::time::timeout(ANSWER_MAX, ask(&shared.args, &mut client, &mut dice)).await;
-        // From when it was due: a request that waited for its turn behind a slow answer waited all the same.
+        // Measured from when it was due: a request that was delayed by a slow response waited all the same.
         let took = shared.start.elapsed() - due.unwrap_or(sent);
         match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time"))) {
             Ok(Answer { allowed, denied, lease }) => {
@@ -182,7 +183,7 @@ async fn work(shared: Arc<Shared>, mut client: Client, schedule: Schedule) -> Ta
             }
             Err(status) => {
                 tally.fail(&status);
-                // A server that is away is not helped by a loop that spins.
+                // Avoids a busy loop while the server is unavailable.
                 sleep(ERROR_WAIT).await;
             }
         }
@@ -190,7 +191,7 @@ async fn work(shared: Arc<Shared>, mut client: Client, schedule: Schedule) -> Ta
     tally
 }
 
-/// How many keys of one answer were allowed, and what is to be released.
+/// Number of keys that a response allowed, and the lease to release.
 struct Answer {
     allowed: u64,
     denied: u64,
@@ -222,14 +223,14 @@ async fn ask(args: &Args, client: &mut Client, dice: &mut u64) -> Result<Answer,
     }
 }
 
-/// Gives back what an `admit` holds. What is not given back lapses.
+/// Releases the lease of an `admit`. A lease that is not released expires.
 async fn release(client: &mut Client, lease_id: String) {
     if !lease_id.is_empty() {
         let _ = client.release(ReleaseRequest { lease_id, ..Default::default() }).await;
     }
 }
 
-/// One of the keys, each as likely: xorshift, which is even enough for this.
+/// Picks a key at random, each equally likely: xorshift, which is uniform enough for this.
 fn key(args: &Args, dice: &mut u64) -> String {
     *dice ^= *dice << 13;
     *dice ^= *dice >> 7;

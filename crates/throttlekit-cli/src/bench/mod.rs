@@ -1,4 +1,4 @@
-//! `throttlekit bench`: loads a server and says how it did.
+//! `throttlekit bench`: runs a load test against a server and reports the results.
 
 mod histogram;
 mod load;
@@ -13,55 +13,55 @@ use throttlekit_server::policy::Span;
 
 use crate::connect::ConnectArgs;
 
-/// Load a server, and see how fast it answers
+/// Run a load test against a server and report its latency
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]
     connection: ConnectArgs,
-    /// Which policy is asked
+    /// Use this policy
     #[arg(long)]
     policy: String,
-    /// How many keys ask
+    /// Spread requests over this many keys
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     keys: u64,
-    /// How many units each asks for
+    /// Request this many units per key
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..))]
     cost: i64,
-    /// How many connections there are
+    /// Open this many connections
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_024))]
     connections: u32,
-    /// How many requests are under way on each
+    /// Keep this many requests in flight on each connection
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1_024))]
     in_flight: u32,
-    /// For how long
+    /// Run for this long
     #[arg(long, default_value = "10s")]
     duration: Span,
-    /// What is asked
+    /// Call this RPC
     #[arg(long, value_enum, default_value_t = Rpc::Check)]
     rpc: Rpc,
-    /// How many keys one `check-many` asks for
+    /// Check this many keys per `check-many`
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     batch: u32,
-    /// How many requests a second, on a schedule that does not wait for answers; as many as go, unless stated
+    /// Send this many requests per second, on a schedule that does not wait for responses; default: as many as possible
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     rate: Option<u64>,
-    /// Print figures as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What is asked.
+/// RPC that the load test calls.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum Rpc {
-    /// One key, charged.
+    /// Check and charge one key.
     Check,
-    /// Several keys, charged.
+    /// Check and charge several keys.
     CheckMany,
-    /// Work that is admitted, and released at once.
+    /// Admit work, and release it at once.
     Admit,
 }
 
-/// Loads a server for as long as was said, or until ctrl-c.
+/// Runs the load test for the given duration, or until ctrl-c.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let tally = runtime.block_on(async {

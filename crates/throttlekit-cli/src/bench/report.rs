@@ -1,4 +1,4 @@
-//! Figures of a load, for people and for programs.
+//! Results of a load test, for people and for programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,14 +10,14 @@ use super::load::{Failed, Tally};
 use super::{Args, Rpc};
 
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)];
-/// How long the longest bar is.
+/// Maximum length of a bar.
 const BAR_MAX: u64 = 40;
 
 pub(super) fn text(args: &Args, tally: &Tally) -> String {
     let mut out = String::new();
     let each_second = |count: u64| count as f64 / tally.elapsed.as_secs_f64().max(f64::EPSILON);
     let decisions = tally.allowed + tally.denied;
-    // A string takes whatever is written.
+    // Writing to a string cannot fail.
     let mut line = |text: String| {
         let _ = writeln!(out, "{text}");
     };

@@ -1,61 +1,61 @@
-//! What the dashboard knows: the last snapshot, and how counts moved between snapshots.
+//! State of the dashboard: the last snapshot, and the change of counts between snapshots.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use throttlekit::{Clock, Timestamp, WallClock};
 use throttlekit_proto::v1::{PolicySummary, Snapshot};
 
-/// How many points of a curve are kept.
+/// Maximum number of points of a curve.
 pub(super) const HISTORY: usize = 240;
 
-/// What can happen to it.
+/// Input of the dashboard.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Input {
-    /// The server answered.
+    /// The server responded.
     Seen(Box<Snapshot>),
-    /// It did not, and why.
+    /// The server did not respond, with the cause.
     Away(String),
-    /// Somebody pressed something.
+    /// A key was pressed.
     Press(Press),
-    /// The terminal has another size.
+    /// The size of the terminal changed.
     Resized,
 }
 
-/// What somebody pressed.
+/// Action of a key press.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Press {
     Quit,
-    /// Closes the help, or else ends.
+    /// Closes the help, or else exits.
     Back,
     Pause,
     Help,
-    /// Chooses the policy so many lines further.
+    /// Moves the selection by `n` lines.
     Move(isize),
 }
 
-/// How fast a policy decides, between the last two snapshots.
+/// Rate of decisions of a policy, between the last two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Pace {
-    /// Decisions a second that let pass.
+    /// Decisions per second that allowed.
     pub(super) allowed: f64,
-    /// And that did not.
+    /// Decisions per second that denied.
     pub(super) denied: f64,
 }
 
-/// Everything that is drawn.
+/// All state that is drawn.
 pub(super) struct Board {
     pub(super) target: String,
     pub(super) now: Snapshot,
-    /// Since when the server does not answer, and why.
+    /// Time since when the server does not respond, and the cause.
     pub(super) away: Option<(Timestamp, String)>,
-    /// Whether it ever answered.
+    /// True once the server has responded.
     pub(super) seen: bool,
     pub(super) paused: bool,
     pub(super) help: bool,
-    /// The line that is chosen: 0 for all policies.
+    /// The selected line: 0 for all policies.
     pub(super) line: usize,
     pub(super) paces: BTreeMap<String, Pace>,
-    /// Decisions a second, by policy; all of them under the empty name.
+    /// Decisions per second, by policy; the total under the empty name.
     curves: BTreeMap<String, VecDeque<u64>>,
     over: bool,
 }
@@ -80,7 +80,7 @@ impl Board {
         self.over
     }
 
-    /// What happens next.
+    /// Handles an input.
     pub(super) fn take(&mut self, input: Input) {
         match input {
             Input::Seen(snapshot) => {
@@ -118,12 +118,12 @@ impl Board {
         }
         self.now = snapshot;
         self.seen = true;
-        // Whoever was chosen stays so, on whatever line it stands now.
+        // The selected policy stays selected, on whatever line it is now.
         let place = |name: &String| self.now.policies.iter().position(|policy| policy.name == *name);
         self.line = chosen.as_ref().and_then(place).map_or(0, |place| place + 1);
     }
 
-    /// What came since the last snapshot. A server that began anew counts from zero: then all it has counted came.
+    /// Computes the rates since the last snapshot. A server that restarted counts from zero, so all its counts are new.
     fn measure(&mut self, next: &Snapshot, seconds: f64) {
         let before: BTreeMap<_, _> = self
             .now
@@ -148,12 +148,12 @@ impl Board {
         }
     }
 
-    /// The policy that is chosen; nothing for all.
+    /// Returns the selected policy; `None` for all.
     pub(super) fn chosen(&self) -> Option<&PolicySummary> {
         self.now.policies.get(self.line.checked_sub(1)?)
     }
 
-    /// How fast all policies decide together.
+    /// Returns the rate of decisions of all policies.
     pub(super) fn total(&self) -> Pace {
         self.paces.values().fold(Pace::default(), |sum, pace| Pace {
             allowed: sum.allowed + pace.allowed,
@@ -161,7 +161,7 @@ impl Board {
         })
     }
 
-    /// How fast what is chosen decides.
+    /// Returns the rate of decisions of the selection.
     pub(super) fn pace(&self) -> Pace {
         self.chosen().map_or_else(|| self.total(), |policy| self.pace_of(policy))
     }
@@ -170,7 +170,7 @@ impl Board {
         self.paces.get(&policy.name).copied().unwrap_or_default()
     }
 
-    /// Decisions a second of what is chosen, the last `width` points.
+    /// Returns the decisions per second of the selection, the last `width` points.
     pub(super) fn curve(&self, width: usize) -> Vec<u64> {
         let name = self.chosen().map_or("", |policy| &policy.name);
         let curve = self.curves.get(name);
@@ -178,7 +178,7 @@ impl Board {
         curve.into_iter().flatten().skip(skip).copied().collect()
     }
 
-    /// What is chosen: one policy, or all.
+    /// Returns the selection: one policy, or all.
     pub(super) fn of_chosen(&self) -> Vec<&PolicySummary> {
         self.chosen().map_or_else(|| self.now.policies.iter().collect(), |policy| vec![policy])
     }

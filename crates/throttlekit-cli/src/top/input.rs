@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::board::{Input, Press};
 
-/// Tells what is pressed, from a thread of its own, which ends with the process.
+/// Sends key presses from a thread of its own, which ends with the process.
 pub(super) fn listen(told: mpsc::Sender<Input>) {
     thread::spawn(move || {
         while let Ok(event) = event::read() {

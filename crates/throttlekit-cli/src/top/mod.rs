@@ -1,4 +1,4 @@
-//! `throttlekit top`: a dashboard in the terminal, over the monitor of a server.
+//! `throttlekit top`: a dashboard in the terminal, based on the monitor of a server.
 
 mod board;
 mod input;
@@ -25,29 +25,29 @@ use tokio::sync::mpsc;
 
 use crate::connect::ConnectArgs;
 
-/// Watch a server in the terminal
+/// Show a live dashboard of a server in the terminal
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]
     connection: ConnectArgs,
-    /// How often a second it is looked at
+    /// Poll the server this many times per second
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=20))]
     hz: u64,
-    /// Print what is to be seen once, as plain text, and end
+    /// Print one snapshot as text and exit
     #[arg(long)]
     once: bool,
-    /// Draw into a file, after a few seconds of watching, and end
+    /// Write the screen to an SVG file after watching for a few seconds, and exit
     #[arg(long, hide = true, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// How many seconds those are
+    /// Watch for this many seconds before writing the SVG file
     #[arg(long, hide = true, default_value_t = 15)]
     svg_after: u64,
 }
 
-/// The size of a picture.
+/// Size of an SVG screen, in columns and rows.
 const PICTURE: (u16, u16) = (128, 40);
 
-/// Runs until someone says `q`.
+/// Runs until `q` is pressed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// Draws whenever something changed, until someone says `q` or stops the process.
+/// Redraws after every change, until `q` is pressed or the process is stopped.
 async fn show(board: &mut Board, heard: &mut mpsc::Receiver<Input>) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -93,7 +93,7 @@ async fn show(board: &mut Board, heard: &mut mpsc::Receiver<Input>) -> Result<()
     .await
 }
 
-/// Takes the terminal for a while. It is given back as it was, also after an error or a panic.
+/// Takes over the terminal while `work` runs. Restores it, also after an error or a panic.
 async fn in_terminal(work: impl AsyncFnOnce(&mut DefaultTerminal) -> Result<()>) -> Result<()> {
     ensure!(io::stdout().is_terminal(), "this is no terminal: try --once");
     let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore());
@@ -103,7 +103,7 @@ async fn in_terminal(work: impl AsyncFnOnce(&mut DefaultTerminal) -> Result<()>)
     done
 }
 
-/// Watches for a while, and draws once.
+/// Watches for a while, and draws the screen once.
 async fn picture(
     board: &mut Board,
     heard: &mut mpsc::Receiver<Input>,

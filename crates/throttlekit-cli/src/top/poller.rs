@@ -13,19 +13,20 @@ use tonic::transport::Channel;
 use super::board::Input;
 use crate::connect::{AuthInterceptor, ConnectArgs};
 
-/// How long an answer may take.
+/// Time limit for a response.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
-/// The largest snapshot that is read.
+/// Maximum size of a snapshot, in bytes.
 const SNAPSHOT_BYTES_MAX: usize = 64 << 20;
 
 type Client = MonitorClient<InterceptedService<Channel, AuthInterceptor>>;
 
-/// One look.
+/// Fetches one snapshot.
 pub(super) async fn look_once(connection: &ConnectArgs) -> Result<Snapshot> {
     look(connection, &mut connect(connection).await?).await
 }
 
-/// Looks so often a second, until nobody listens. A server that is away is tried again at the same pace.
+/// Fetches a snapshot `hz` times per second, until nobody receives them. Retries at the same rate while the server is
+/// unavailable.
 pub(super) async fn watch(connection: ConnectArgs, hz: u64, told: mpsc::Sender<Input>) {
     let mut every = interval(Duration::from_millis(1_000 / hz));
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);

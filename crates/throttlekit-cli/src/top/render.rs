@@ -1,4 +1,4 @@
-//! The screen: a function of the board and nothing else.
+//! The screen, a pure function of the board.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -17,7 +17,7 @@ const DIM: Color = Color::DarkGray;
 const HOT: Color = Color::Yellow;
 const MARK: Color = Color::Cyan;
 
-/// Draws everything.
+/// Draws the screen.
 pub(super) fn draw(frame: &mut Frame<'_>, board: &Board) {
     let [head, upper, middle, lower, live, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -109,7 +109,7 @@ fn state_of_server(board: &Board) -> Paragraph<'static> {
     Paragraph::new(lines).block(Block::bordered().title(" Health ").border_style(DIM))
 }
 
-/// The store's last failure in one short line: the time of day, and why.
+/// Formats the store's last failure in one short line: the time of day and the cause.
 fn failure(told: &str) -> String {
     let Some((at, why)) = told.split_once(' ') else { return told.to_owned() };
     let time = at.split_once('T').map_or(at, |(_, time)| time.trim_end_matches('Z'));

@@ -1,17 +1,17 @@
-//! A screen as a picture, for pages.
+//! A screen as an SVG image, for documentation.
 
 use std::fmt::Write;
 
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Modifier};
 
-/// Of one character.
+/// Width of one character.
 const WIDE: f64 = 8.4;
 const HIGH: f64 = 17.0;
 const PAPER: &str = "#101418";
 const INK: &str = "#d5dbe1";
 
-/// The screen in SVG: runs of one style are one piece of text, stretched to its cells.
+/// Renders the screen as SVG: runs of one style are one piece of text, stretched to its cells.
 pub(super) fn svg(screen: &Buffer) -> String {
     let (columns, rows) = (screen.area.width, screen.area.height);
     let (width, height) = (f64::from(columns) * WIDE + 16.0, f64::from(rows) * HIGH + 16.0);
@@ -38,7 +38,7 @@ type Look = (&'static str, &'static str, bool);
 fn piece(out: &mut String, column: u16, row: u16, cells: u16, text: &str, (ink, paper, bold): Look) {
     let (x, y) = (f64::from(column) * WIDE + 8.0, f64::from(row) * HIGH + 8.0);
     let width = f64::from(cells) * WIDE;
-    // A string takes whatever is written.
+    // Writing to a string cannot fail.
     if paper != PAPER {
         let _ = writeln!(
             out,

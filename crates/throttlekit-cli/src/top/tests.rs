@@ -1,4 +1,4 @@
-//! The picture and what moves it, without a terminal.
+//! Tests of the screen and its inputs, without a terminal.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -11,7 +11,7 @@ use super::board::{Board, HISTORY, Input, Press};
 use super::pty::Pty;
 use super::{in_terminal, render, svg, text};
 
-/// At this time, with these totals of `api`; `chat` stands still.
+/// Creates a snapshot at this time with these totals of `api`; those of `chat` do not change.
 fn snapshot(at_ms: i64, allowed: i64, denied: i64) -> Snapshot {
     let api = PolicySummary {
         name: "api".into(),
@@ -94,7 +94,7 @@ fn line<'a>(screen: &'a [String], with: &str) -> &'a str {
 fn rates_are_what_came_between_two_snapshots_by_the_servers_clock() {
     let mut board = board();
     assert_eq!((board.total().allowed, board.total().denied), (1_200.0, 400.0));
-    // It began anew: what it has counted since is what came.
+    // The server restarted: everything it has counted since is new.
     board.take(seen(2_500, 30, 10));
     assert_eq!((board.total().allowed, board.total().denied), (30.0, 10.0));
     assert_eq!(board.curve(99), [1_600, 40]);

@@ -1,10 +1,10 @@
-//! Numbers and times as people read them, and a snapshot as plain text.
+//! Numbers and times for people, and a snapshot as plain text.
 
 use std::fmt::Write;
 
 use throttlekit_proto::v1::{PolicySummary, Snapshot};
 
-/// A count in at most six characters: `999`, `12.3k`, `4.56M`.
+/// Formats a count in at most six characters: `999`, `12.3k`, `4.56M`.
 pub(super) fn short(count: f64) -> String {
     let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     match units.into_iter().find(|(size, _)| count >= *size) {
@@ -18,7 +18,7 @@ pub(super) fn short(count: f64) -> String {
     }
 }
 
-/// A time that was measured in milliseconds: `7µs`, `1.24ms`, `3.0s`.
+/// Formats a time that was measured in milliseconds: `7µs`, `1.24ms`, `3.0s`.
 pub(super) fn time(ms: f64) -> String {
     match ms {
         _ if ms <= 0.0 => "–".into(),
@@ -30,7 +30,7 @@ pub(super) fn time(ms: f64) -> String {
     }
 }
 
-/// How long ago, in one unit: `4s`, `12m`, `3h`, `2d`.
+/// Formats an age in one unit: `4s`, `12m`, `3h`, `2d`.
 pub(super) fn ago(ms: i64) -> String {
     let seconds = ms.max(0) / 1_000;
     let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
@@ -38,32 +38,32 @@ pub(super) fn ago(ms: i64) -> String {
     unit.map_or_else(|| format!("{seconds}s"), |(size, unit)| format!("{}{unit}", seconds / size))
 }
 
-/// The time of day in UTC.
+/// Formats the time of day in UTC.
 pub(super) fn clock(ms: i64) -> String {
     let seconds = ms.rem_euclid(86_400_000) / 1_000;
     format!("{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
-/// The part of decisions that denied.
+/// Returns the fraction of decisions that denied.
 pub(super) fn denied_part(policy: &PolicySummary) -> f64 {
     let all = policy.allowed + policy.denied;
     if all == 0 { 0.0 } else { policy.denied as f64 / all as f64 }
 }
 
-/// Calls to the store for one decision.
+/// Returns the number of calls to the store per decision.
 pub(super) fn calls_each(policy: &PolicySummary) -> f64 {
     let all = policy.allowed + policy.denied;
     if all == 0 { 0.0 } else { policy.engine_calls as f64 / all as f64 }
 }
 
-/// Everything as plain text, for scripts: a line for each thing, its kind first.
+/// Formats a snapshot as plain text, for scripts: one line per item, its kind first.
 pub(super) fn plain(snapshot: &Snapshot) -> String {
     let mut out = String::new();
     let meta = snapshot.meta.clone().unwrap_or_default();
     let engine = snapshot.engine.clone().unwrap_or_default();
     let config = snapshot.config.clone().unwrap_or_default();
     let mut line = |text: String| {
-        // A string takes whatever is written.
+        // Writing to a string cannot fail.
         let _ = writeln!(out, "{text}");
     };
     line(format!("server node={:?} at={}", meta.node_id, meta.generated_at));

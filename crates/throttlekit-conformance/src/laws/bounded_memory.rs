@@ -1,4 +1,4 @@
-//! `bounded-memory`, the part the rules carry: what a store may forget, and what it must keep of what it drops.
+//! `bounded-memory`, the part of the rules: which states a store may drop, and what it must keep of them.
 
 use std::fmt::Debug;
 
@@ -8,9 +8,9 @@ use throttlekit_core::rate::{Limit, Rule};
 use super::{Bug, Check, Law, Seeded, ensure, limit, over_worlds};
 use crate::{Operation, Spec, World, world};
 
-/// From the later of their instants on, whatever either of two states denies their join denies, and no sooner
-/// or later is it idle than both are. Where a state is a number of units at an instant the join is also least:
-/// it denies nothing else.
+/// From the later of their instants on, the join of two states denies whatever either of them denies, and is idle
+/// exactly when both are. If a state is a number of units at an instant, the join is also minimal: it denies nothing
+/// else.
 pub(super) fn join() -> Law {
     let buggy =
         |bug: Bug| (bug.name(), over_worlds(World::roll, move |w| check_join(&Seeded::new(&w.spec, bug), w)));
@@ -24,7 +24,7 @@ pub(super) fn join() -> Law {
     }
 }
 
-/// A state is idle from `idle_at` on, answering as a fresh one, and not one nanosecond sooner.
+/// A state is idle from `idle_at` on, deciding as a fresh one, and not one nanosecond sooner.
 pub(super) fn forget() -> Law {
     let buggy = |bug: Bug| {
         (bug.name(), over_worlds(World::roll, move |w| check_forget(&Seeded::new(&w.spec, bug), w)))
@@ -65,7 +65,8 @@ fn check_join<R: Rule<State: Debug>>(rule: &R, world: &World) -> Check {
     Ok(())
 }
 
-/// A sliding window's join is a state of whole buckets: least where a bucket begins, when none is cut in two.
+/// Returns whether the join must be minimal. A sliding window's join consists of whole buckets: minimal where a bucket
+/// begins, when none is split.
 fn is_least(spec: &Spec, now: Timestamp) -> bool {
     let Spec::SlidingWindow { length, buckets, .. } = *spec else { return true };
     (u128::from(now.as_nanos()) * u128::from(buckets)).is_multiple_of(length.as_nanos())
@@ -92,7 +93,7 @@ fn check_forget<R: Rule<State: Debug>>(rule: &R, world: &World) -> Check {
     Ok(())
 }
 
-/// Joins by taking the cost of both: it denies enough, and too much.
+/// Joins by adding the cost of both: it denies enough, and too much.
 struct JoinAdds(Limit);
 
 impl Rule for JoinAdds {

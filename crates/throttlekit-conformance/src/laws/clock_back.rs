@@ -1,9 +1,9 @@
 //! `clock-back`: setting a clock back admits no more, and no state ever moves back.
 //!
-//! A key's time is the furthest instant at which it was charged. Per ask: what passes earlier would have passed
-//! at that time too, leaves the same state, and leaves no more. In total: for asks of one cost, a timeline with
-//! backward steps never gets ahead of the same timeline with each instant raised to the furthest so far.
-//! (With mixed costs totals cannot be compared: denying a small ask early may make room for a large one later.)
+//! A key's time is the latest instant at which it was charged. Per request: one that is allowed at an earlier instant
+//! would be allowed at that time too, leaves the same state, and leaves no more. In total: for requests of one cost, a
+//! trace with backward steps never gets ahead of the same trace with each instant raised to the latest so far. (With
+//! mixed costs totals cannot be compared: denying a small request early may leave capacity for a large one later.)
 
 use std::fmt::Debug;
 

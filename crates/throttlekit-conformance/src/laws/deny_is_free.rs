@@ -1,4 +1,4 @@
-//! `deny-is-free`: a denied ask leaves every state as it was, alone and among several limits.
+//! `deny-is-free`: a denied request leaves every state unchanged, alone and among several limits.
 
 use std::fmt::Debug;
 
@@ -46,13 +46,13 @@ fn check_one<R: Rule<State: PartialEq + Debug>>(rule: &R, world: &World) -> Chec
 
 type CheckMany = fn(Need, &mut [Charge<'_>], Timestamp) -> Verdict;
 
-/// Check one, charge it, check the next: what a denial of the second leaves behind.
+/// Checks one, charges it, checks the next: a denial by the second leaves a charge behind.
 fn in_turn(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
     let decisions: Vec<Decision> = charges.iter_mut().map(|c| c.limit.check(c.state, c.cost, now)).collect();
     need.judge(&decisions)
 }
 
-/// Charges whoever denied as well, once one allowed.
+/// Charges limits that denied as well, once one allowed.
 fn all_for_any(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
     let decisions: Vec<Decision> = charges.iter().map(|c| c.limit.decide(c.state, c.cost, now)).collect();
     let verdict = need.judge(&decisions);
@@ -62,12 +62,12 @@ fn all_for_any(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdic
     verdict
 }
 
-/// Blames the first limit, whichever decided.
+/// Names the first limit, whichever decided.
 fn names_the_first(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
     Verdict { binding: 0, ..need.check(charges, now) }
 }
 
-/// Tells the caller to wait for the first limit that opens, although all must.
+/// Returns the wait of the first limit that allows, although all must.
 fn shortest_wait(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
     let denied = |d: &Decision| if d.allowed { None } else { Some(d.retry_after) };
     let shortest = charges.iter().filter_map(|c| denied(&c.limit.decide(c.state, c.cost, now))).min();
@@ -109,7 +109,7 @@ fn check_at(
     check(need, &mut charges, now)
 }
 
-/// Each state is what it was, or what its own limit makes of it, as the verdict says.
+/// Checks that each state is unchanged, or charged by its own limit, according to the verdict.
 fn check_states(
     need: Need,
     limits: &[Limit],
@@ -139,8 +139,8 @@ fn check_states(
     Ok(())
 }
 
-/// The limit that a verdict names is one that decided it: the one to wait for, or the one with the least left
-/// (of all) or the most to spare (of any).
+/// Checks that the limit named by a verdict is one that decided it: the one to wait for, or the one with the least left
+/// (of all) or the most left (of any).
 fn check_binding(need: Need, named: &Decision, verdict: &Verdict) -> Check {
     let Decision { allowed, remaining, retry_after, .. } = verdict.decision;
     let decided = match need {

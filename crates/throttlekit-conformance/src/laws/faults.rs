@@ -1,4 +1,4 @@
-//! Rules with the faults that real limiters had: doubles, refilling twice, dropping remainders.
+//! Rules with the faults of real limiters: doubles, refilling twice, dropping remainders.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 use crate::Spec;
 use crate::text::nanos;
 
-/// GCRA as the first implementation has it: doubles, in milliseconds since the epoch (fault B10).
+/// GCRA as in the first implementation: doubles, in milliseconds since the epoch (fault B10).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FloatGcra {
     spacing_ms: f64,
@@ -16,7 +16,7 @@ pub(super) struct FloatGcra {
 }
 
 impl FloatGcra {
-    /// None for limits that are no plain GCRA or too fast for a wait in whole milliseconds to mean anything.
+    /// Creates the rule. `None` for limits that are not plain GCRA or too fast for a wait in whole milliseconds.
     pub(super) fn new(spec: &Spec) -> Option<Self> {
         let Spec::Gcra { units, period, burst } = *spec else { return None };
         Some(Self { spacing_ms: nanos(period) as f64 / 1e6 / units as f64, burst })
@@ -58,8 +58,8 @@ impl Rule for FloatGcra {
     }
 }
 
-/// A token bucket as the first implementation has it, in whole numbers: a clock that steps back refills nothing,
-/// but the earlier instant is remembered, and the way forward is refilled twice (fault B8).
+/// A token bucket as in the first implementation, in whole numbers: a clock that steps back refills nothing, but the
+/// earlier instant is stored, and the way forward is refilled twice (fault B8).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PhantomRefill {
     capacity: u64,
@@ -67,7 +67,7 @@ pub(super) struct PhantomRefill {
     period: u64,
 }
 
-/// Units missing, times the period, and since when.
+/// Missing units, times the period, and the instant of that level.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Level {
     missing: u128,
@@ -75,7 +75,7 @@ pub(super) struct Level {
 }
 
 impl PhantomRefill {
-    /// None for limits that are no token bucket.
+    /// Creates the rule. `None` for limits that are no token bucket.
     pub(super) fn new(spec: &Spec) -> Option<Self> {
         let Spec::TokenBucket { capacity, units, period } = *spec else { return None };
         Some(Self { capacity, units, period: nanos(period) })
@@ -125,8 +125,8 @@ impl Rule for PhantomRefill {
     }
 }
 
-/// The same limit with its pace cut to whole nanoseconds, as if the remainder did not matter: too fast when
-/// rounded down, too slow when rounded up. None where nothing is cut.
+/// Returns the same limit with its pace truncated to whole nanoseconds: too fast when rounded down, too slow when
+/// rounded up. `None` if nothing is truncated.
 pub(super) fn remainder_dropped(spec: &Spec, up: bool) -> Option<Limit> {
     let Spec::Gcra { units, period, burst } = *spec else { return None };
     let ns = nanos(period);

@@ -1,4 +1,4 @@
-//! `forecast-exact`: what `peek` and `forecast` say is what `check` then does, to the nanosecond.
+//! `forecast-exact`: `peek` and `forecast` predict what `check` then does, to the nanosecond.
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::rate::Rule;
@@ -56,7 +56,7 @@ fn check_forecast<R: Rule>(rule: &R, state: &R::State, cost: u64, now: Timestamp
         .map_err(|what| told(&format!("full {what}")))
 }
 
-/// Whether so many asks, at least one, pass one after the other.
+/// Returns whether this many requests, at least one, are allowed one after the other.
 fn allows<R: Rule>(rule: &R, state: &R::State, asks: u64, cost: u64, now: Timestamp) -> bool {
     let (mut state, earlier) = (state.clone(), (asks - 1).saturating_mul(cost));
     if !rule.decide(&state, earlier, now).allowed {
@@ -66,7 +66,7 @@ fn allows<R: Rule>(rule: &R, state: &R::State, asks: u64, cost: u64, now: Timest
     rule.decide(&state, cost, now).allowed
 }
 
-/// `at` is now if nothing is missing, else the first instant at which `there` holds.
+/// Checks that `at` is now if nothing is missing, else the first instant at which `there` holds.
 fn check_instant(
     now: Timestamp,
     at: Timestamp,

@@ -1,7 +1,7 @@
-//! An independent judge of the bound: it keeps every admission and counts, exactly, from the plain numbers.
+//! An independent oracle for the bound: it keeps every admission and counts, exactly, from the plain numbers.
 //!
-//! Nothing here is shared with the rules: no state to update, only sums over all intervals in 128-bit integers
-//! and a calendar that counts days one year at a time.
+//! Nothing here is shared with the rules: no state to update, only sums over all intervals in 128-bit integers and a
+//! calendar that counts days one year at a time.
 
 use throttlekit_core::rate::{Cadence, Weekday};
 use throttlekit_core::{Cost, Timestamp};
@@ -9,7 +9,7 @@ use throttlekit_core::{Cost, Timestamp};
 use crate::Spec;
 use crate::text::nanos;
 
-/// Every admission of one key.
+/// The oracle for one key: every admission.
 #[derive(Clone, Debug)]
 pub struct Judge {
     spec: Spec,
@@ -17,12 +17,12 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// A judge who has seen nothing.
+    /// Creates an oracle without admissions.
     pub fn new(spec: Spec) -> Self {
         Self { spec, admitted: Vec::new() }
     }
 
-    /// Whether the bound still holds after admitting `cost` at `now`, no earlier than any admission before.
+    /// Returns whether the bound still holds after admitting `cost` at `now`, no earlier than any admission before.
     pub fn permits(&self, cost: Cost, now: Timestamp) -> bool {
         match self.spec {
             Spec::Gcra { units, period, burst } => self.permits_bucket(
@@ -62,7 +62,7 @@ impl Judge {
         }
     }
 
-    /// Takes note of an admission.
+    /// Records an admission.
     pub fn admit(&mut self, cost: Cost, now: Timestamp) {
         self.admitted.push((now, cost));
     }
@@ -71,7 +71,7 @@ impl Judge {
         self.admitted.iter().filter(|(at, _)| counts(*at)).map(|(_, cost)| u128::from(*cost)).sum()
     }
 
-    /// admitted(Δ) ≤ burst + rate·Δ for every interval that ends now, times the period to stay whole.
+    /// Checks admitted(Δ) ≤ burst + rate·Δ for every interval that ends now, times the period to stay whole.
     fn permits_bucket(&self, bucket: Bucket, cost: Cost, now: Timestamp) -> bool {
         let mut units = u128::from(cost);
         let within = |units: u128, since: Timestamp| {
@@ -85,7 +85,7 @@ impl Judge {
             })
     }
 
-    /// The weighted sum: buckets count in full, the one `buckets` steps back by the part still inside.
+    /// Checks the weighted sum: buckets count in full, the one `buckets` steps back by the part still inside.
     fn permits_sliding(&self, limit: u128, length: u128, buckets: u128, cost: Cost, now: Timestamp) -> bool {
         let scaled = |at: Timestamp| u128::from(at.as_nanos()) * buckets;
         let (tick, elapsed) = (scaled(now) / length, scaled(now) % length);
@@ -110,7 +110,7 @@ struct Bucket {
 const DAY: i128 = 86_400_000_000_000;
 const MINUTE: i128 = 60_000_000_000;
 
-/// A number that is the same for two instants exactly if they lie in one window.
+/// Returns a number that is the same for two instants exactly if they lie in one window.
 fn window_of(cadence: Cadence, at: Timestamp) -> i128 {
     let at = i128::from(at.as_nanos());
     let local_day = |minutes: i32| (at + i128::from(minutes) * MINUTE).div_euclid(DAY);
@@ -136,7 +136,7 @@ fn days_after_monday(day: Weekday) -> i128 {
         .unwrap_or(0) as i128
 }
 
-/// Months since January 1970, counted year by year.
+/// Returns the months since January 1970, counted year by year.
 fn month_of(mut day: i128) -> i128 {
     let mut year = 1970;
     let is_leap = |year: i128| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);

@@ -1,7 +1,7 @@
-//! The laws of the rate axis, each as a check over random worlds, each with the bugs it must find.
+//! The invariants of the rate axis, each as a check over random scenarios, each with the bugs it must find.
 //!
-//! A law that cannot fail says nothing. So every law is a function of the rule under test: the same function
-//! judges the real rules and rules with a seeded bug, and both outcomes are tested.
+//! An invariant that cannot fail shows nothing. So every check is a function of the rule under test: the same function
+//! checks the real rules and rules with a seeded bug, and both outcomes are tested.
 
 mod algebra;
 mod bounded_memory;
@@ -28,9 +28,9 @@ use crate::{Spec, World};
 pub use judge::Judge;
 pub use seeded::{Bug, Seeded};
 
-/// A promise, how it is checked, and the bugs its check must find.
+/// An invariant, its check, and the bugs that the check must find.
 pub struct Law {
-    /// As in `docs/guarantees.md`: the law, and after a slash which part of it.
+    /// Name as in `docs/guarantees.md`: the guarantee, and after a slash its part.
     pub name: &'static str,
     /// The check on the real rules.
     pub holds: Trial,
@@ -41,12 +41,12 @@ pub struct Law {
 /// The check of one seeded case.
 pub type Trial = Box<dyn Fn(u64) -> Result<(), Violation> + Send + Sync>;
 
-/// A case that broke a law: what replays it, and what happened.
+/// A case that violates an invariant.
 #[derive(Clone, Debug)]
 pub struct Violation {
     /// Replays the case.
     pub seed: u64,
-    /// What was promised and what happened instead, with the shortest story found.
+    /// Expected and actual behavior, with the shortest counterexample found.
     pub story: String,
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for Violation {
 }
 
 impl Law {
-    /// Checks the cases of these seeds; the first violation ends it.
+    /// Checks the cases of these seeds; stops at the first violation.
     pub fn check(&self, seeds: Range<u64>) -> Result<(), Violation> {
         seeds.into_iter().try_for_each(&self.holds)
     }
@@ -71,14 +71,14 @@ impl Law {
         outcome
     }
 
-    /// How many cases it takes until the check finds the seeded bug, if `cases_max` are enough.
+    /// Returns the number of cases until the check finds the seeded bug, if `cases_max` are enough.
     pub fn find(&self, bug: &str, cases_max: u64) -> Option<u64> {
         let (_, trial) = self.seeded.iter().find(|(name, _)| *name == bug)?;
         (0..cases_max).find(|seed| trial(*seed).is_err()).map(|seed| seed + 1)
     }
 }
 
-/// Every law of the rate axis.
+/// Returns every invariant of the rate axis.
 pub fn all() -> Vec<Law> {
     vec![
         algebra::law(),
@@ -100,12 +100,12 @@ pub fn all() -> Vec<Law> {
     ]
 }
 
-/// The law of a name.
+/// Returns the invariant with this name.
 pub fn named(name: &str) -> Option<Law> {
     all().into_iter().find(|law| law.name == name)
 }
 
-/// A trial over the worlds that `roll` makes. A failing world is shortened before it is told.
+/// Creates a trial over the scenarios that `roll` generates. A failing scenario is shrunk before it is reported.
 fn over_worlds(
     roll: impl Fn(u64) -> World + Send + Sync + 'static,
     check: impl Fn(&World) -> Check + Send + Sync + 'static,
@@ -119,7 +119,7 @@ fn over_worlds(
     })
 }
 
-/// The limit of a world. Worlds are made of valid descriptions.
+/// Returns the limit of a scenario. Scenarios have valid descriptions.
 fn limit(spec: &Spec) -> Limit {
     spec.limit().expect("worlds hold valid limits")
 }

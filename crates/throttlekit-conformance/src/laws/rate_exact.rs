@@ -9,8 +9,7 @@ use super::faults::{FloatGcra, remainder_dropped};
 use super::{Bug, Check, Judge, Law, Seeded, Trial, ensure, limit, over_worlds};
 use crate::{Spec, World, world};
 
-/// Whatever a rule admits, the judge permits; with a clock that steps back, time is what it showed at the
-/// furthest admission.
+/// Whatever a rule admits, the oracle permits; with a clock that steps back, time is that of the latest admission.
 pub(super) fn bound() -> Law {
     Law {
         name: "rate-exact/bound",
@@ -26,7 +25,7 @@ pub(super) fn bound() -> Law {
     }
 }
 
-/// Whatever the judge permits, a rule admits, while the clock moves forward: the bound is reached, not only kept.
+/// Whatever the oracle permits, a rule admits, while the clock moves forward: the bound is reached, not only kept.
 pub(super) fn tight() -> Law {
     let forward: fn(u64) -> World = |seed| World::roll(seed).forward();
     Law {
@@ -70,7 +69,7 @@ fn dropped(world: &World, up: bool, check: fn(&throttlekit_core::rate::Limit, &W
     remainder_dropped(&world.spec, up).map_or(Ok(()), |rule| check(&rule, world))
 }
 
-/// A world whose sliding window gives the hint of version 1 instead of the exact wait.
+/// Generates a scenario whose sliding window returns the hint of version 1 instead of the exact wait.
 fn hinted(seed: u64) -> World {
     let mut world = World::roll(seed);
     if let Spec::SlidingWindow { exact, .. } = &mut world.spec {
@@ -95,7 +94,7 @@ fn check_bound<R: Rule>(rule: &R, world: &World) -> Check {
     Ok(())
 }
 
-/// When the work of a shaper starts: each no sooner than its predecessor's units take to leave.
+/// Start times of a shaper's work: each no sooner than its predecessor's units take to leave.
 struct Starts {
     spec: Spec,
     last: Option<(u64, Timestamp)>,

@@ -1,4 +1,4 @@
-//! Rules with a deliberate bug, to show that each law can fail.
+//! Rules with a seeded bug, which show that each invariant can fail.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::limit;
 use crate::Spec;
 
 crate::bugs! {
-    /// What is wrong with a [`Seeded`] rule.
+    /// The bug of a [`Seeded`] rule.
     pub enum Bug {
         ClockTrusted: "A clock that steps back starts from a fresh state.",
         ChargeOnDenial: "A denied request is charged.",
@@ -49,7 +49,7 @@ pub struct SeededState {
 const TICK: Duration = Duration::from_nanos(1);
 
 impl Seeded {
-    /// The limit described, with this bug.
+    /// Creates the limit with this bug.
     pub fn new(spec: &Spec, bug: Bug) -> Self {
         Self { rule: limit(spec), bug }
     }

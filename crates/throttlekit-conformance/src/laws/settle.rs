@@ -1,4 +1,5 @@
-//! `settle`: a corrected charge leaves what the true cost would have left, or, where time has passed, no less debt.
+//! `settle`: a corrected charge leaves the state that the actual cost would have left, or, after time has passed, no
+//! less debt.
 
 use throttlekit_core::rate::{Limit, Mark, Rule, Settle, State, Tat, UNITS_MAX};
 use throttlekit_core::{Cost, Decision, Timestamp};
@@ -8,8 +9,8 @@ use super::{Check, Law, Trial, ensure, limit, over_worlds};
 use crate::text::nanos;
 use crate::{Dice, Spec, World, world};
 
-/// Windows and logs: exactly the state of a timeline that was charged the true costs from the start, with what was
-/// used beyond an estimate charged when it became known.
+/// Windows and logs: exactly the state of a trace that was charged the actual costs from the start, with usage beyond
+/// an estimate charged when it became known.
 pub(super) fn replay() -> Law {
     Law {
         name: "settle/replay",
@@ -23,8 +24,8 @@ pub(super) fn replay() -> Law {
     }
 }
 
-/// Buckets: never less debt than that timeline leaves, however often and in whatever order charges are settled; and
-/// exactly that at the instant of the charge. A shaper hands back nothing.
+/// Buckets: never less debt than that trace leaves, however often and in whatever order charges are settled; and
+/// exactly that at the instant of the charge. A shaper refunds nothing.
 pub(super) fn refund() -> Law {
     Law {
         name: "settle/refund",
@@ -38,8 +39,8 @@ pub(super) fn refund() -> Law {
     }
 }
 
-/// What was used beyond the limit is owed: asks are denied until the instant that the denial names. No debt is longer
-/// than a hundred years, whatever was used.
+/// Usage beyond the limit is owed: requests are denied until the instant that the denial names. No debt is longer than
+/// a hundred years, whatever was used.
 pub(super) fn debt() -> Law {
     Law {
         name: "settle/debt",
@@ -68,7 +69,7 @@ fn buggy_forward(check: SettleCheck, bug: SettleBug) -> (&'static str, Trial) {
     (bug.name(), trial)
 }
 
-/// A charge and what became of it.
+/// A charge and its settlement.
 #[derive(Clone, Copy, Debug)]
 struct Charged {
     at: Timestamp,
@@ -77,7 +78,7 @@ struct Charged {
     settled: Option<Cost>,
 }
 
-/// What happened to one key, in order: costs charged at their instants, by number or for what was used beyond.
+/// The charges of one key, in order: by number, or for usage beyond an estimate.
 #[derive(Default)]
 struct Story {
     charged: Vec<Charged>,
@@ -98,7 +99,7 @@ impl Story {
         self.charged.push(Charged { at, mark, cost, settled: None });
     }
 
-    /// Settles one of the charges that are not yet, as the dice fall. Tells which, and what was used.
+    /// Settles a random open charge. Returns it with its actual cost.
     fn settle(
         &mut self,
         rule: &impl Settle<State = State>,
@@ -122,7 +123,7 @@ impl Story {
         Some(*charged)
     }
 
-    /// The state if every settled charge had been of its true cost.
+    /// Returns the state if every settled charge had been of its actual cost.
     fn replay(&self, rule: &Limit) -> State {
         let mut state = State::default();
         for event in &self.events {
@@ -131,7 +132,7 @@ impl Story {
                     let Charged { at, cost, settled, .. } = self.charged[index];
                     rule.charge(&mut state, cost.min(settled.unwrap_or(cost)), at);
                 }
-                // The debt of a bucket is capped, and the law of debts has that.
+                // The debt of a bucket is capped, which the invariant of debts checks.
                 (Event::Beyond(cost, at), Limit::Gcra(_)) => rule.owe(&mut state, cost, at),
                 (Event::Beyond(cost, at), _) => rule.charge(&mut state, cost, at),
             }
@@ -139,8 +140,8 @@ impl Story {
         state
     }
 
-    /// Whether all of some charge came back: then the key knows the instant at which it was charged, and a key that
-    /// never was does not.
+    /// Returns whether some charge was refunded in full: then the key has the instant at which it was charged, and a
+    /// key that was never charged does not.
     fn hands_back_all(&self) -> bool {
         self.charged.iter().any(|charged| charged.settled == Some(0))
     }
@@ -150,7 +151,7 @@ fn is_bucket(spec: &Spec) -> bool {
     matches!(spec, Spec::Gcra { .. } | Spec::TokenBucket { .. } | Spec::LeakyBucket { .. })
 }
 
-/// Costs that may be charged whatever stands in the state: one unit to all of them.
+/// Returns costs that may be charged in any state: from one unit to all of them.
 fn costs(world: &World) -> impl Iterator<Item = (Timestamp, Cost)> {
     let units = limit(&world.spec).units().min(UNITS_MAX / 100);
     world.asks().map(move |(now, cost)| (now, cost.clamp(1, units)))
@@ -182,8 +183,8 @@ fn check_replay<R: Settle<State = State>>(rule: &R, world: &World) -> Check {
     Ok(())
 }
 
-/// All of an answer but the reset: a log names the instant at which its oldest entry leaves, also if nothing is left
-/// of that entry.
+/// Returns all of a decision but the reset: a log reports the instant at which its oldest entry leaves, also if nothing
+/// is left of that entry.
 fn answer(decision: &Decision) -> (bool, Cost, throttlekit_core::Retry) {
     (decision.allowed, decision.remaining, decision.retry_after)
 }
@@ -219,7 +220,7 @@ fn check_refund<R: Settle<State = State>>(rule: &R, world: &World) -> Check {
     Ok(())
 }
 
-/// Settled at the instant of the charge, a bucket stands as if the true cost had been asked for.
+/// Checks that a bucket settled at the instant of the charge is as if the actual cost had been requested.
 fn check_at_once<R: Settle<State = State>>(
     rule: &R,
     before: &State,
@@ -266,7 +267,7 @@ fn check_debt<R: Settle<State = State>>(rule: &R, world: &World) -> Check {
     Ok(())
 }
 
-/// After using `beyond` where `left` were left, nothing passes until the wait that is told is over.
+/// Checks that after using `beyond` when `left` were left, nothing is allowed until the reported wait is over.
 fn check_denied<R: Rule<State = State>>(
     rule: &R,
     state: &State,

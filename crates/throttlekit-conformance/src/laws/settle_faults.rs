@@ -1,10 +1,10 @@
-//! Rules that settle wrongly.
+//! Rules with bugs in settling.
 
 use throttlekit_core::rate::{Limit, Mark, Rule, Settle, State, UNITS_MAX};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 crate::bugs! {
-    /// What is wrong with a [`Faulty`] rule.
+    /// The bug of a [`Faulty`] rule.
     pub(super) enum SettleBug {
         RefundByMarkOnly: "A refund counts whatever has passed since its charge.",
         RefundTwice: "A refund counts twice.",
@@ -17,7 +17,7 @@ crate::bugs! {
     }
 }
 
-/// A limit that decides and charges rightly, and settles wrongly.
+/// A limit that decides and charges correctly, and settles incorrectly.
 pub(super) struct Faulty {
     rule: Limit,
     bug: SettleBug,
@@ -28,7 +28,7 @@ impl Faulty {
         Self { rule, bug }
     }
 
-    /// Takes the units out of whatever is there, as if no time had passed since the charge.
+    /// Subtracts the units from the current state, as if no time had passed since the charge.
     fn refund_now(&self, state: &mut State, units: Cost, now: Timestamp) {
         let mut charged = state.clone();
         self.rule.charge(&mut charged, units, now);

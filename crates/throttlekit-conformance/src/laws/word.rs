@@ -1,5 +1,5 @@
-//! `same-everywhere/word`: a rule squeezed into one machine word answers as the rule in full, field by field, wherever the
-//! clock jumps.
+//! `same-everywhere/word`: a rule packed into one machine word decides as the full rule, field by field, for any step
+//! of the clock.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) fn law() -> Law {
 }
 
 crate::bugs! {
-    /// What is wrong with a rule on a word.
+    /// A bug of a rule on a word.
     enum Bug {
         CostDropped: "A request does not raise the word.",
         FloorIgnored: "Time does not refill the word.",
@@ -57,7 +57,7 @@ fn check(world: &World, bug: Option<Bug>) -> Check {
     }
 }
 
-/// The asks of a world whose clock was wrong at first: at the epoch, days or years ahead, or behind.
+/// Returns the requests of a scenario whose clock was wrong at first: at the epoch, days or years ahead, or behind.
 fn asks_of_a_wrong_clock(world: &World) -> Vec<(Timestamp, Cost)> {
     let mut dice = world.dice();
     let wrong = dice.below(4);
@@ -75,7 +75,7 @@ fn asks_of_a_wrong_clock(world: &World) -> Vec<(Timestamp, Cost)> {
 fn compare(limit: &Limit, rule: &impl WordRule, bug: Option<Bug>, world: &World) -> Check {
     let asks = asks_of_a_wrong_clock(world);
     let built = asks.first().map_or(Timestamp::EPOCH, |(now, _)| *now);
-    // A key of its own for each stretch of time: one that is charged in the future is ahead by either form.
+    // A key of its own for each stretch of time: one that is charged in the future is ahead in either form.
     let (mut state, mut word, mut before) = (State::default(), 0, Timestamp::EPOCH);
     for (now, cost) in asks.into_iter().take_while(|(now, _)| *now < WORDS_END) {
         let ordered = rule.floor(now.min(before)) <= rule.floor(now.max(before));
@@ -102,13 +102,13 @@ fn compare(limit: &Limit, rule: &impl WordRule, bug: Option<Bug>, world: &World)
     Ok(())
 }
 
-/// What an ask does to a word.
+/// The effect of a request on a word.
 struct Step {
     decision: Decision,
     next: u64,
 }
 
-/// One ask, as a store takes it: the next word first, then the answer.
+/// Makes one request as a store does: the next word first, then the decision.
 fn take(rule: &impl WordRule, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Step {
     match rule.next(word, floor, cost) {
         Some(next) => Step { decision: rule.allowed(next, floor, cost), next },

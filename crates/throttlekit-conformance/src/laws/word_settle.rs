@@ -1,4 +1,4 @@
-//! `settle/word`: a charge settled on a word leaves what the rule in full leaves, or, where that does not fit, no less.
+//! `settle/word`: a charge settled on a word leaves what the full rule leaves, or, if that does not fit, no less.
 
 use throttlekit_core::rate::word::{GcraWord, WORD_MAX, WORDS_END, WindowWord, WordRule};
 use throttlekit_core::rate::{Limit, Mark, Rule, Settle, State, UNITS_MAX};
@@ -29,7 +29,7 @@ pub(super) fn law() -> Law {
 }
 
 crate::bugs! {
-    /// What is wrong with settling on a word.
+    /// A bug in settling on a word.
     enum Bug {
         RefundOfAnyWindow: "A refund counts in whichever window it arrives.",
         RefundOfWhatRefilled: "A refund counts for what has been refilled since.",
@@ -59,14 +59,14 @@ fn check(world: &World, bug: Option<Bug>) -> Check {
     }
 }
 
-/// A rule in full and on words, over the same asks.
+/// A full rule and a rule on words, over the same requests.
 struct Both<R> {
     limit: Limit,
     state: State,
     rule: R,
     word: u64,
     bug: Option<Bug>,
-    /// Whether all that was ever owed fits the word. From then on the word may owe more, never less.
+    /// Set while everything ever owed fits the word. After that the word may owe more, never less.
     fits: bool,
     open: Vec<(Mark, Cost)>,
 }
@@ -92,7 +92,7 @@ impl<R: WordRule> Both<R> {
         Ok(())
     }
 
-    /// Asks both, and charges both if the word allows it.
+    /// Makes a request on both, and charges both if the word allows it.
     fn ask(&mut self, cost: Cost, now: Timestamp) -> Check {
         let decision = self.compare(cost, now)?;
         let (full, word) = (self.limit.mark(&self.state, now), self.rule.mark(self.word, now));
@@ -113,7 +113,7 @@ impl<R: WordRule> Both<R> {
         self.rule.next(self.word, floor, counted).unwrap_or(self.word)
     }
 
-    /// Settles one of the charges that are not yet, as the dice fall.
+    /// Settles a random open charge.
     fn settle(&mut self, dice: &mut Dice, now: Timestamp) -> Check {
         if self.open.is_empty() {
             return Ok(());
@@ -157,14 +157,14 @@ impl<R: WordRule> Both<R> {
         }
     }
 
-    /// What a bucket would hand back that is asked for no turns.
+    /// Computes the refund of a bucket that ignores turns.
     fn refund_of_a_shaper(&self, mark: Mark, back: Cost, now: Timestamp) -> u64 {
         let next = self.rule.refund(self.word, mark, back, now);
         let one = self.rule.owe(self.word, 1, now) - self.word.max(self.rule.floor(now));
         if next == self.word { self.word.saturating_sub(one) } else { next }
     }
 
-    /// What a count would hand back that knows no cap.
+    /// Computes the refund of a count that ignores the cap.
     fn refund_from_the_cap(&self, mark: Mark, back: Cost) -> u64 {
         let next = self.word.saturating_sub(back);
         if self.rule.mark(next, Timestamp::EPOCH) == mark { next } else { self.word }
@@ -174,7 +174,8 @@ impl<R: WordRule> Both<R> {
         matches!(self.limit, Limit::Window(_))
     }
 
-    /// Whether the state in full fits a word: ticks up to the end of words, or the bits that the windows up to it leave.
+    /// Updates whether the full state fits a word: ticks up to the end of words, or the bits that the windows up to it
+    /// leave.
     fn note(&mut self) {
         self.fits &= match &self.state {
             State::Count(count) => {
@@ -186,7 +187,7 @@ impl<R: WordRule> Both<R> {
         };
     }
 
-    /// What the word answers, which is what the rule in full does, or no more than that.
+    /// Returns the decision of the word, which must be that of the full rule, or no more than that.
     fn compare(&self, cost: Cost, now: Timestamp) -> Result<Decision, String> {
         let want = self.limit.decide(&self.state, cost, now);
         let got = self.rule.decide(self.word, cost, now);

@@ -1,4 +1,4 @@
-//! Random worlds of regions and tenants.
+//! Random scenarios of regions and tenants.
 
 use throttlekit_core::fair::{Weight, weighted_max_min};
 
@@ -11,22 +11,22 @@ pub struct FairWorld {
     pub seed: u64,
     /// The budget of a window.
     pub limit: u64,
-    /// In what each region fetches.
+    /// Batch size of each region.
     pub quantum: u64,
-    /// The most that one ask costs.
+    /// Maximum cost of one request.
     pub cost_max: u64,
-    /// Whether everyone is active from the beginning, or only from its first ask on.
+    /// Set if every tenant is active from the start, not only from its first request on.
     pub all_known: bool,
-    /// How many regions there are.
+    /// Number of regions.
     pub regions: usize,
-    /// The weight of each tenant in each region; zero where it never asks.
+    /// The weight of each tenant in each region; zero if it never makes a request there.
     pub weights: Vec<Vec<u64>>,
-    /// How much each tenant asks for in each region. Where tenants are backlogged that is more than there is.
+    /// The demand of each tenant in each region. For backlogged tenants that is more than the budget.
     pub demands: Vec<Vec<u64>>,
 }
 
 impl FairWorld {
-    /// A world in which everyone asks for more than there is.
+    /// Generates a scenario in which every tenant demands more than the budget.
     pub fn backlogged(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let all_known = dice.once_in(2);
@@ -41,7 +41,7 @@ impl FairWorld {
         Self { seed, limit, quantum, cost_max, all_known, regions, demands: demands.collect(), weights }
     }
 
-    /// The same, but that some tenants want less than they are due. Nothing is promised of what they leave.
+    /// The same, except that some tenants want less than their share. Nothing is guaranteed about what they leave.
     pub fn mixed(seed: u64) -> Self {
         let mut world = Self::backlogged(seed);
         let mut dice = Dice::new(!seed);
@@ -53,7 +53,7 @@ impl FairWorld {
         world
     }
 
-    /// What each tenant gets where one arbiter knows all demands at once.
+    /// Returns each tenant's share under one arbiter with all demands.
     pub fn ideal(&self) -> Vec<u64> {
         let sum = |of: &Vec<u64>| of.iter().fold(0_u64, |sum, &n| sum.saturating_add(n));
         let demands: Vec<u64> = self.demands.iter().map(sum).collect();
@@ -61,17 +61,17 @@ impl FairWorld {
         weighted_max_min(&demands, &weights, self.limit)
     }
 
-    /// In how many regions a tenant asks.
+    /// Returns the number of regions of a tenant.
     pub fn span(&self, tenant: usize) -> u64 {
         self.weights[tenant].iter().filter(|weight| **weight > 0).count() as u64
     }
 
-    /// The largest step in which units are handed on.
+    /// Returns the largest step in which units are granted.
     pub fn step(&self) -> u64 {
         self.quantum.max(self.cost_max)
     }
 
-    /// Each tenant with each region in which it asks.
+    /// Returns each tenant with each of its regions.
     pub(super) fn pairs(&self) -> Vec<(usize, usize)> {
         let all =
             (0..self.weights.len()).flat_map(|tenant| (0..self.regions).map(move |region| (tenant, region)));
@@ -79,7 +79,7 @@ impl FairWorld {
     }
 }
 
-/// A tenant that is in one region, or in several with a part of its weight in each.
+/// Generates a tenant that is in one region, or in several with a part of its weight in each.
 fn roll_tenant(dice: &mut Dice, regions: usize, weight_max: u64) -> Vec<u64> {
     let mut weights = vec![0; regions];
     let span = if dice.once_in(2) { 1 } else { dice.between(1, regions as u64) };

@@ -1,4 +1,4 @@
-//! What each tenant gets in the end, beside what one arbiter of all would have given it.
+//! The final share of each tenant, compared with that under one arbiter.
 
 use std::time::Duration;
 
@@ -10,27 +10,27 @@ use super::sim::{Faults, HOLD, RegionBug, Sim};
 use crate::laws::Violation;
 
 const WINDOW: Duration = Duration::from_secs(86_400 * 365);
-/// How often everyone asks in vain until it is believed that nothing is left: to hear what is due, to fetch it, to spend
-/// it, and once more.
+/// Number of denied rounds of all tenants until nothing is assumed to be left: to learn the share, to fetch it, to
+/// spend it, and once more.
 const IN_VAIN: u64 = 4;
 
-/// What one world came to.
+/// The outcome of one scenario.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Units of each tenant, in all regions.
     pub got: Vec<u64>,
-    /// What it should have.
+    /// Its ideal share.
     pub ideal: Vec<u64>,
-    /// How far it may be from that: what was spent before everyone had asked comes on top.
+    /// Maximum deviation from that; what was spent before every tenant had made a request comes on top.
     pub bound: Vec<u64>,
     /// The budget.
     pub limit: u64,
-    /// Units left over at the most: less than one ask of each tenant in each region.
+    /// Maximum number of units left over: less than one request of each tenant in each region.
     pub left_max: u64,
 }
 
 impl Outcome {
-    /// Plays the world until nobody gets any more.
+    /// Runs the scenario until no tenant is granted any more.
     pub fn of(world: &FairWorld, bug: Option<RegionBug>) -> Self {
         let limit = Limit::fixed_window(world.limit, WINDOW).expect("in range");
         let faults = Faults { delay_max: Duration::from_millis(1), ..Faults::default() };
@@ -59,13 +59,13 @@ impl Outcome {
         Self { got, ideal: world.ideal(), bound, limit: world.limit, left_max }
     }
 
-    /// The largest part of its bound by which a tenant differs from the ideal.
+    /// Returns the largest deviation of a tenant from the ideal, as a fraction of its bound.
     pub fn worst(&self) -> f64 {
         let each = self.got.iter().zip(&self.ideal).zip(&self.bound);
         each.map(|((got, ideal), bound)| got.abs_diff(*ideal) as f64 / *bound as f64).fold(0.0, f64::max)
     }
 
-    /// Units that are not where they would ideally be, of all.
+    /// Returns the fraction of units that are not where they would ideally be.
     pub fn misplaced(&self) -> f64 {
         let short: u64 =
             self.got.iter().zip(&self.ideal).map(|(got, ideal)| ideal.saturating_sub(*got)).sum();
@@ -73,7 +73,8 @@ impl Outcome {
     }
 }
 
-/// A tenant asks in a region, unless it waits there. Some replies are here before the next ask, some after.
+/// Makes a request of a tenant in a region, unless it waits there. Some replies arrive before the next request, some
+/// after.
 fn turn(sim: &mut Sim, world: &FairWorld, bug: Option<RegionBug>, tenant: usize, region: usize) {
     let left = world.demands[tenant][region] - sim.got[tenant][region];
     let cost = sim.dice.between(1, world.cost_max).min(left);
@@ -94,7 +95,7 @@ fn shuffle(sim: &mut Sim, pairs: &mut [(usize, usize)]) {
     }
 }
 
-/// Law `fair-regions`, fairness: in the world of this seed, where everyone is backlogged.
+/// Checks the guarantee `fair-regions`, fairness, in the scenario of this seed, where every tenant is backlogged.
 pub fn check_fairness(seed: u64, bug: Option<RegionBug>) -> Result<f64, Violation> {
     let world = FairWorld::backlogged(seed);
     let outcome = Outcome::of(&world, bug);

@@ -1,11 +1,11 @@
-//! `fair-regions`: one budget, several regions, and what each tenant gets of it.
+//! `fair-regions`: one budget, several regions, and the share of each tenant.
 //!
-//! * [`examine_pool`] plays timelines to a [`RegionPool`](throttlekit::store::RegionPool) and to the pure
+//! * [`examine_pool`] runs traces against a [`RegionPool`](throttlekit::store::RegionPool) and against the pure
 //!   [`Pool`](throttlekit_core::fair::pool::Pool), and compares every grant: a pool on an engine is the one in process.
-//! * [`check_safety`] lets regions fetch from a pool over a network that loses, delays and repeats messages, with clocks
-//!   that drift: no window admits more than the limit.
-//! * [`check_fairness`] lets everyone ask for more than there is, and compares what each tenant got with what one
-//!   arbiter of all would have given it.
+//! * [`check_safety`] lets regions fetch from a pool over a network that loses, delays and repeats messages, with
+//!   clocks that drift: no window admits more than the limit.
+//! * [`check_fairness`] lets every tenant demand more than the budget, and compares its share with that under one
+//!   arbiter.
 
 mod fair_world;
 mod fairness;
@@ -27,7 +27,8 @@ pub use seeded_pool::{PoolBug, SeededPool};
 pub use sim::{Promise, RegionBug};
 pub use tenants_storm::tenants_storm;
 
-/// How many worlds it takes until the check of the promise that it breaks finds this bug, if `worlds_max` are enough.
+/// Returns the number of scenarios until the check of the violated guarantee finds this bug, if `worlds_max` are
+/// enough.
 pub fn find_region_bug(bug: RegionBug, worlds_max: u64) -> Option<u64> {
     let found = |seed: &u64| match bug.breaks() {
         Promise::Safe => check_safety(*seed, Some(bug)).is_err(),

@@ -1,4 +1,4 @@
-//! Very many regions ask one pool at once.
+//! Stress test: very many regions use one pool at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,27 +11,27 @@ use tokio::task::JoinSet;
 
 const LIMIT: u64 = 1_000;
 const REGIONS: u64 = 8;
-/// Tasks that ask for each region.
+/// Tasks for each region.
 const TASKS: u64 = 4;
 const WANTS: u64 = 7;
 
-/// What was seen.
+/// The result of the stress test.
 #[derive(Clone, Debug)]
 pub struct PoolStorm {
     /// The budget.
     pub limit: u64,
-    /// What each region was granted in the end.
+    /// Units granted to each region in the end.
     pub granted: Vec<u64>,
 }
 
-/// Regions of equal weight ask by several tasks each until nobody is granted any more.
+/// Regions of equal weight request units by several tasks each until none is granted any more.
 ///
 /// The window is of a year, so that none ends in between.
 pub async fn pool_storm<P: RegionPool + Clone>(pool: P, policy: &str) -> PoolStorm {
     let year = Limit::fixed_window(LIMIT, Duration::from_secs(365 * 86_400)).expect("in range");
     let (form, key) = (SharedForm::of(&year).expect("can be kept"), Arc::new(KeySpace::pool("tk", policy)));
     let mut granted = vec![0; REGIONS as usize];
-    // All have asked before anyone takes more than it is due.
+    // All have made a request before any takes more than its share.
     for region in 0..REGIONS {
         take(&pool, &form, &key, region, 0).await;
     }

@@ -1,4 +1,4 @@
-//! Random asks of regions over time.
+//! Random requests of regions over time.
 
 use std::time::Duration;
 
@@ -9,23 +9,23 @@ use throttlekit_core::rate::{BUDGET_MAX, UNITS_MAX};
 use crate::Dice;
 
 const OPERATIONS_MAX: u64 = 60;
-/// Names that need care where they are written down.
+/// Names that need escaping.
 pub(super) const NAMES: [&str; 9] = ["us", "", "eu", "ap south", "a/b", "é", "%20", "#0", "{x}"];
 
-/// A pool and what happens to it.
+/// A pool and the operations on it.
 #[derive(Clone, Debug)]
 pub struct PoolWorld {
     /// Replays it.
     pub seed: u64,
-    /// The limits that share the pool's key: the second takes the place of the first in some worlds.
+    /// The limits that share the pool's key: the second replaces the first in some scenarios.
     pub limits: [Limit; 2],
-    /// When it begins.
+    /// Start time.
     pub start: Timestamp,
-    /// What happens, in order.
+    /// The operations, in order.
     pub operations: Vec<PoolOperation>,
 }
 
-/// What may happen.
+/// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolOperation {
     /// Time passes.
@@ -34,19 +34,19 @@ pub enum PoolOperation {
     StepBack(Duration),
     /// The limit is changed.
     Swap,
-    /// A region asks.
+    /// A region requests units.
     Ask {
-        /// Which.
+        /// The region.
         region: &'static str,
-        /// With which weight.
+        /// Its weight.
         weight: Weight,
-        /// For how much.
+        /// Number of units.
         wants: u64,
     },
 }
 
 impl PoolWorld {
-    /// The world of this seed.
+    /// Generates the scenario of this seed.
     pub fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let units = if dice.once_in(3) { dice.any_size(UNITS_MAX).max(1) } else { dice.between(1, 300) };
@@ -63,7 +63,7 @@ impl PoolWorld {
         Self { seed, limits: [limit, other], start, operations }
     }
 
-    /// The same with one operation less.
+    /// Returns the same with one operation less.
     pub(super) fn smaller(&self) -> impl Iterator<Item = Self> + '_ {
         (0..self.operations.len()).map(|i| {
             let mut world = self.clone();

@@ -1,4 +1,4 @@
-//! No more than the limit in a window, whatever the network, the clocks and the regions do.
+//! At most the limit in a window, whatever the network, the clocks and the regions do.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::laws::Violation;
 
 const STEPS: u64 = 400;
 
-/// Law `fair-regions`, safety: in the world of this seed, with faults. How much was admitted of what could have been.
+/// Checks the guarantee `fair-regions`, safety, in the scenario of this seed, with faults. Returns how much was
+/// admitted of what could have been.
 pub fn check_safety(seed: u64, bug: Option<RegionBug>) -> Result<(u64, u64), Violation> {
     let mut dice = Dice::new(seed);
     let units = dice.between(1, 60) * dice.pick(&[1, 5]);

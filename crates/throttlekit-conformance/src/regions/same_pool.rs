@@ -1,4 +1,4 @@
-//! A pool on an engine beside the pure rule, grant for grant.
+//! A pool on an engine compared with the pure rule, grant by grant.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -14,23 +14,23 @@ use crate::laws::Violation;
 use crate::played::{self, Played, Tally};
 use crate::stores::policy_name;
 
-/// What was compared.
+/// Counts of comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolReport {
-    /// Worlds played.
+    /// Scenarios run.
     pub timelines: u64,
     /// Grants compared.
     pub grants: u64,
-    /// Of them, those of fewer units than were wanted, but some.
+    /// Of them, those of fewer units than requested, but some.
     pub partial: u64,
-    /// Of them, those of none where some were wanted.
+    /// Of them, those of none although some were requested.
     pub refused: u64,
     /// Windows that followed another of the same pool.
     pub rolls: u64,
 }
 
 impl PoolReport {
-    /// Both together.
+    /// Adds both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             timelines: self.timelines + other.timelines,
@@ -42,10 +42,10 @@ impl PoolReport {
     }
 }
 
-/// Plays the worlds of these seeds to a pool. The first violation ends it.
+/// Runs the scenarios of these seeds against a pool. Stops at the first violation.
 ///
-/// `make` makes a pool that reads the clock given; all it makes may share one engine, since each world has a key of its
-/// own. What an engine forgets by its own time must last longer than a world takes.
+/// `make` creates a pool that reads the given clock; all that it creates may share one engine, since each scenario has
+/// a key of its own. State that an engine expires by its own time must last longer than a scenario takes.
 pub async fn examine_pool<P, M, F>(make: M, seeds: Range<u64>) -> Result<PoolReport, Violation>
 where
     P: RegionPool,
@@ -55,7 +55,7 @@ where
     played::examine::<PoolWorld, P, _, _>(make, seeds).await
 }
 
-/// How many worlds it takes until the examination finds a seeded bug, if `worlds_max` are enough.
+/// Returns the number of scenarios until the check finds a seeded bug, if `worlds_max` are enough.
 pub async fn find_pool_bug(bug: PoolBug, worlds_max: u64) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededPool::new(clock, bug)) };
     examine_pool(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
@@ -83,7 +83,7 @@ impl Tally for PoolReport {
     }
 }
 
-/// Plays one world; or what was told instead of what.
+/// Runs one scenario. Returns the first difference as an error.
 async fn play(pool: &impl RegionPool, clock: &ManualClock, world: &PoolWorld) -> Result<PoolReport, String> {
     let key = KeySpace::pool("tk", &policy_name(world.seed));
     let forms = world.limits.map(|limit| SharedForm::of(&limit).expect("stores can keep it"));

@@ -1,4 +1,4 @@
-//! Pools with a deliberate bug, to show that the examination can fail.
+//! Pools with a seeded bug, which show that the check can fail.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use throttlekit_core::fair::pool::{Grant, Level, Part, Pool, PoolAsk, PoolState,
 use throttlekit_core::rate::{Rule, State};
 
 crate::bugs! {
-    /// What is wrong with a [`SeededPool`].
+    /// The bug of a [`SeededPool`].
     pub enum PoolBug {
         FirstComeFirstServed: "Grants are first come, first served.",
         ShareInDoubles: "Shares are computed in doubles.",
@@ -37,7 +37,7 @@ pub struct SeededPool {
 }
 
 impl SeededPool {
-    /// An empty one.
+    /// Creates an empty one.
     pub fn new(clock: ManualClock, bug: PoolBug) -> Self {
         Self { clock, bug, states: Mutex::default() }
     }

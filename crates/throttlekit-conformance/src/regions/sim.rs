@@ -1,4 +1,4 @@
-//! Regions that fetch from a pool over a network: the core's own types, driven with dice.
+//! Simulation of regions that fetch from a pool over a network: the core's own types with random events.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use throttlekit_core::lease::{Epoch, Margin};
 use super::seeded_pool::PoolBug;
 use crate::Dice;
 
-/// How long a region believes what it heard.
+/// Time that a region uses a reply.
 pub(super) const HOLD: Duration = Duration::from_millis(5);
 
 crate::bugs! {
-    /// What is wrong in a simulation.
+    /// A bug in a simulation.
     pub enum RegionBug {
         FirstComeCounter: "The pool grants first come, first served.",
         SharesFromTheWholeLimit: "Shares are parts of the whole limit, whatever was granted.",
@@ -34,7 +34,7 @@ crate::bugs! {
 }
 
 impl RegionBug {
-    /// Returns the promise that it breaks.
+    /// Returns the guarantee that it violates.
     pub fn breaks(self) -> Promise {
         match self {
             Self::FirstComeCounter
@@ -64,25 +64,25 @@ impl RegionBug {
     }
 }
 
-/// What a bug breaks.
+/// The guarantee that a bug violates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// No more than the limit.
+    /// At most the limit.
     Safe,
-    /// To each its part.
+    /// To each tenant its share.
     Fair,
 }
 
-/// What may go wrong on the way, one time in so many; zero for never.
+/// Injected faults, each once in `n` times; zero for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
     pub(super) lost: u64,
     pub(super) twice: u64,
-    /// The longest a message takes.
+    /// Maximum delay of a message.
     pub(super) delay_max: Duration,
-    /// How many parts in a million clocks run fast or slow at the most.
+    /// Maximum clock drift, in parts per million.
     pub(super) drift_ppm: u64,
-    /// A pause between deciding and telling.
+    /// A pause between deciding and sending.
     pub(super) pause: u64,
 }
 
@@ -104,15 +104,15 @@ pub(super) struct Sim {
     pub(super) got: Vec<Vec<u64>>,
 }
 
-/// One region: production code, and what a bug adds to it.
+/// One region: production code, and the additions of a bug.
 pub(super) struct Region {
     branch: Branch,
     members: Vec<Option<Member>>,
-    /// Parts per million by which its clock runs fast, and where it began.
+    /// Parts per million by which its clock runs fast, and its start.
     drift: i64,
     offset: u64,
     waiting: Vec<Waiter>,
-    /// Units that only a bug makes.
+    /// Units that only a bug creates.
     phantom: u64,
 }
 
@@ -173,7 +173,7 @@ impl Sim {
         }
     }
 
-    /// Tenants become active in a region, and the pool hears what it weighs. Nothing is spent.
+    /// Activates tenants in a region, and reports its weight to the pool. Nothing is spent.
     pub(super) fn join(&mut self, region: usize, tenants: impl Iterator<Item = (usize, Weight)>) {
         for (tenant, weight) in tenants {
             self.regions[region].member(tenant, weight);
@@ -186,7 +186,7 @@ impl Sim {
         }
     }
 
-    /// A tenant asks in a region.
+    /// Makes a request of a tenant in a region.
     pub(super) fn ask(&mut self, tenant: usize, region: usize, weight: Weight, cost: u64) {
         let (bug, now) = (self.bug, self.now);
         let at = &mut self.regions[region];
@@ -217,7 +217,7 @@ impl Sim {
         }
     }
 
-    /// A region begins anew: it knows nothing, and replies that it waited for are still to come.
+    /// Restarts a region: its state is lost, and replies to it may still arrive.
     pub(super) fn restart(&mut self, region: usize) {
         let at = &mut self.regions[region];
         at.branch = Branch::new(self.plan);
@@ -242,13 +242,13 @@ impl Sim {
         Duration::from_nanos(self.dice.below(self.faults.delay_max.as_nanos() as u64 + 1))
     }
 
-    /// The next message arrives, and time with it. Nothing, if none is under way.
+    /// Delivers the next message and advances time. `None` if none is in transit.
     pub(super) fn deliver(&mut self) -> Option<()> {
         let next = (0..self.flights.len()).min_by_key(|&i| self.flights[i].arrives)?;
         let mut flight = self.flights.swap_remove(next);
         self.now = self.now.max(flight.arrives);
         if self.faults.lost > 0 && self.dice.once_in(self.faults.lost) {
-            // Whoever sent it gives up at last, perhaps before a copy of it comes back.
+            // The sender eventually times out, perhaps before a copy of it comes back.
             self.regions[flight.region].branch.handle_failure(flight.id);
             self.wake(flight.region);
             return Some(());
@@ -293,7 +293,7 @@ impl Sim {
         self.wake(region);
     }
 
-    /// Everyone who waits asks again.
+    /// Repeats the requests of all waiting tenants.
     fn wake(&mut self, region: usize) {
         let woken = std::mem::take(&mut self.regions[region].waiting);
         woken.iter().for_each(|waiter| self.regions[region].branch.stop_waiting(waiter.needs));
@@ -302,7 +302,7 @@ impl Sim {
         }
     }
 
-    /// Whether a tenant waits for a reply in a region.
+    /// Returns whether a tenant waits for a reply in a region.
     pub(super) fn waits(&self, tenant: usize, region: usize) -> bool {
         self.regions[region].waiting.iter().any(|waiter| waiter.tenant == tenant)
     }

@@ -1,4 +1,4 @@
-//! Tenants of several places ask until none is admitted any more.
+//! Stress test: tenants of several regions make requests until none is admitted any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use throttlekit::fair::Budget;
 use tokio::task::JoinSet;
 
 const TENANTS: usize = 4;
-/// Tasks that ask for each tenant in each place.
+/// Tasks for each tenant in each region.
 const TASKS: usize = 2;
-/// How often in a row a task is denied until it gives up, and how long it waits in between.
+/// Number of consecutive denials until a task stops, and the wait in between.
 const IN_VAIN_MAX: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// What each tenant got in all places together.
+/// Runs the stress test. Returns the units of each tenant in all regions together.
 pub async fn tenants_storm<B: Budget>(places: Vec<SharedFairLimiter<B>>) -> Vec<u64> {
     let mut running = JoinSet::new();
     for place in places.into_iter().map(Arc::new) {

@@ -1,8 +1,9 @@
-//! `fleet-rolls`: whoever keeps the rolls of fleets swaps them as the memory does, and loses no beat of a race.
+//! `fleet-rolls`: a store of membership records swaps them as the in-memory one does, and loses no heartbeat of a race.
 //!
-//! * [`examine_rolls`] plays timelines of loads and swaps to a [`RollStore`](throttlekit::store::RollStore) and to a plain
-//!   map, and compares every answer.
-//! * [`race`] lets nodes beat at once and replays what they were granted, in the order of its numbers, on the pure fold.
+//! * [`examine_rolls`] runs traces of loads and swaps against a [`RollStore`](throttlekit::store::RollStore) and
+//!   against a plain map, and compares every response.
+//! * [`race`] lets nodes send heartbeats at once and replays their grants, in the order of their numbers, on the pure
+//!   rebalance.
 
 mod race;
 mod same;

@@ -1,4 +1,4 @@
-//! Nodes that beat at once, and what they were granted, again in order.
+//! Nodes that send heartbeats at once, and a replay of their grants in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use super::seeded::{RollBug, SeededRolls};
 use crate::check::{Check, ensure};
 
 const CEILING: u32 = 100;
-/// Longer than any race takes, so that all rises are of the roll and none of time.
+/// Longer than any race takes, so that all increases come from the record and none from time.
 const LIVES: Duration = Duration::from_secs(600);
 
-/// What was seen.
+/// The result of a race.
 #[derive(Clone, Debug)]
 pub struct Race {
-    /// Beats that were answered with a grant.
+    /// Heartbeats that got a grant.
     pub granted: u64,
-    /// How often one beat came between the load and the swap of another.
+    /// Number of heartbeats that came between the load and the swap of another.
     pub lost: u64,
-    /// What is kept for all nodes in the end.
+    /// Total reserved for all nodes in the end.
     pub reserved: u64,
 }
 
@@ -31,8 +31,9 @@ fn fold() -> Fold {
     Fold { folded, split, initial: CEILING, most: CEILING, lives: LIVES, linger: Duration::ZERO }
 }
 
-/// Lets so many nodes beat so often, all at once, each as fast as it is answered, and judges what they were granted: no
-/// beat was lost, and the fold alone grants the same in the order in which the beats were swapped in.
+/// Lets `nodes` nodes send `beats` heartbeats each, all at once, each as fast as it gets responses, and checks their
+/// grants: no heartbeat was lost, and the rebalance alone grants the same in the order in which the heartbeats were
+/// swapped in.
 pub async fn race<R: RollStore>(store: R, key: &str, nodes: u32, beats: u64) -> Result<Race, String> {
     let (store, key) = (Arc::new(store), Arc::<str>::from(key));
     let mut running = JoinSet::new();
@@ -51,7 +52,7 @@ pub async fn race<R: RollStore>(store: R, key: &str, nodes: u32, beats: u64) -> 
     Ok(Race { granted: heard.len() as u64, lost, reserved: roll.reserved() })
 }
 
-/// Whether races find this bug, in so many attempts.
+/// Returns the number of races until one finds this bug, if `attempts` are enough.
 pub async fn find_in_race(bug: RollBug, attempts: u64) -> Option<u64> {
     for attempt in 1..=attempts {
         let store = SeededRolls::new(throttlekit::WallClock, bug);
@@ -86,7 +87,7 @@ async fn beats_of<R: RollStore>(
         };
         let heard = match beat(&*store, &key, &fold(), ROLL_KEPT_DEFAULT, &report).await {
             Ok(heard) => heard,
-            // Too many others at once. The next report makes up for it.
+            // Too many concurrent swaps. The next report makes up for it.
             Err(error) if error.is_outage() => continue,
             Err(error) => return Err(error.to_string()),
         };
@@ -100,7 +101,7 @@ async fn beats_of<R: RollStore>(
     Ok(told)
 }
 
-/// The grants again, by the fold alone.
+/// Replays the grants by the rebalance alone.
 fn replays(told: &[Told], kept: &Roll) -> Check {
     let mut roll = Roll::default();
     let mut last = Timestamp::EPOCH;

@@ -1,4 +1,4 @@
-//! A store of rolls beside a plain map, answer for answer.
+//! A store of membership records compared with a plain map, response by response.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -13,21 +13,21 @@ use crate::laws::Violation;
 use crate::played::{self, Played, Tally};
 use crate::stores::policy_name;
 
-/// What was compared.
+/// Counts of comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RollReport {
-    /// Worlds played.
+    /// Scenarios run.
     pub timelines: u64,
-    /// Answers compared.
+    /// Responses compared.
     pub answers: u64,
-    /// Swaps that were done.
+    /// Completed swaps.
     pub swapped: u64,
     /// Swaps that found another version.
     pub newer: u64,
 }
 
 impl RollReport {
-    /// Both together.
+    /// Adds both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             timelines: self.timelines + other.timelines,
@@ -38,10 +38,10 @@ impl RollReport {
     }
 }
 
-/// Plays the worlds of these seeds to a store. The first violation ends it.
+/// Runs the scenarios of these seeds against a store. Stops at the first violation.
 ///
-/// `make` makes a store that reads the clock given; all it makes may share one engine, since each world has keys of its
-/// own.
+/// `make` creates a store that reads the given clock; all that it creates may share one engine, since each scenario has
+/// keys of its own.
 pub async fn examine_rolls<R, M, F>(make: M, seeds: Range<u64>) -> Result<RollReport, Violation>
 where
     R: RollStore + Store,
@@ -51,7 +51,7 @@ where
     played::examine::<RollWorld, R, _, _>(make, seeds).await
 }
 
-/// How many worlds it takes until the examination finds a seeded bug, if `worlds_max` are enough.
+/// Returns the number of scenarios until the check finds a seeded bug, if `worlds_max` are enough.
 pub async fn find_roll_bug(bug: RollBug, worlds_max: u64) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededRolls::new(clock, bug)) };
     examine_rolls(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
@@ -79,7 +79,7 @@ impl Tally for RollReport {
     }
 }
 
-/// What should lie under each key, written again from what a swap promises.
+/// The expected value of each key, implemented independently from the specification of a swap.
 #[derive(Default)]
 struct Model(HashMap<String, (u64, Vec<u8>)>);
 
@@ -99,7 +99,7 @@ impl Model {
     }
 }
 
-/// Plays one world and leaves nothing; or what was told instead of what.
+/// Runs one scenario and cleans up. Returns the first difference as an error.
 async fn play<R: RollStore + Store>(
     store: &R,
     clock: &ManualClock,

@@ -1,4 +1,4 @@
-//! Stores of rolls with a deliberate bug, to show that the examination can fail.
+//! Stores of membership records with a seeded bug, which show that the check can fail.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use throttlekit::store::{
 use throttlekit::{Clock, ManualClock, Timestamp};
 
 crate::bugs! {
-    /// What is wrong with a [`SeededRolls`].
+    /// The bug of a [`SeededRolls`].
     pub enum RollBug {
         NoVersionCheck: "A swap does not check the version.",
         NoneSwapsAnything: "A swap from no version overwrites any record.",
@@ -27,7 +27,7 @@ crate::bugs! {
     }
 }
 
-/// A store in process with one bug. All but rolls is as it should be.
+/// A store in process with one bug. Everything except membership records is correct.
 pub struct SeededRolls<C = ManualClock> {
     clock: C,
     bug: RollBug,
@@ -42,7 +42,7 @@ struct Filed {
 }
 
 impl<C: Clock> SeededRolls<C> {
-    /// An empty one.
+    /// Creates an empty one.
     pub fn new(clock: C, bug: RollBug) -> Self {
         Self { clock, bug, rolls: Mutex::default(), rest: MemoryStore::new() }
     }
@@ -74,7 +74,7 @@ impl<C: Clock> SeededRolls<C> {
 impl<C: Clock + 'static> RollStore for SeededRolls<C> {
     async fn load(&self, key: &str) -> Result<Kept, StoreError> {
         let kept = self.look(&mut self.rolls.lock().unwrap_or_else(PoisonError::into_inner), key);
-        // As if an engine had answered: others come in between.
+        // As if an engine had responded: others come in between.
         tokio::task::yield_now().await;
         Ok(kept)
     }

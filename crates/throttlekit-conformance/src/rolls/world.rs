@@ -9,45 +9,45 @@ use crate::Dice;
 const OPERATIONS_MAX: u64 = 40;
 pub(super) const KEYS: usize = 3;
 
-/// Rolls of a few fleets and what happens to them.
+/// A few membership records and the operations on them.
 #[derive(Clone, Debug)]
 pub struct RollWorld {
     /// Replays it.
     pub seed: u64,
-    /// When it begins.
+    /// Start time.
     pub start: Timestamp,
-    /// What happens, in order.
+    /// The operations, in order.
     pub operations: Vec<RollOperation>,
 }
 
-/// What may happen.
+/// An operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RollOperation {
     /// Time passes.
     Advance(Duration),
     /// The clock is set back.
     StepBack(Duration),
-    /// Somebody looks, and remembers the version.
+    /// Loads a record, and stores the version.
     Load(usize),
-    /// Somebody swaps from a version that was seen so many looks ago.
+    /// Swaps from the version of an earlier load.
     Swap {
-        /// Which roll.
+        /// The record.
         key: usize,
-        /// How many looks ago.
+        /// Number of loads since that version.
         ago: usize,
-        /// The next roll: any bytes, as a store does not look.
+        /// The next value: any bytes, as a store does not parse it.
         bytes: Vec<u8>,
-        /// For how long it is kept.
+        /// Time that it is kept.
         keeps: Duration,
     },
-    /// Somebody swaps from a version that may never have been.
+    /// Swaps from a version that may never have existed.
     Guess(usize, u64),
-    /// The roll is lost.
+    /// The record is lost.
     Reset(usize),
 }
 
 impl RollWorld {
-    /// The world of this seed.
+    /// Generates the scenario of this seed.
     pub fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let count = dice.between(1, OPERATIONS_MAX);
@@ -56,7 +56,7 @@ impl RollWorld {
         Self { seed, start, operations }
     }
 
-    /// The same with one operation less.
+    /// Returns the same with one operation less.
     pub(super) fn smaller(&self) -> impl Iterator<Item = Self> + '_ {
         (0..self.operations.len()).map(|i| {
             let mut world = self.clone();
@@ -78,7 +78,7 @@ fn roll_operation(dice: &mut Dice) -> RollOperation {
         11 => RollOperation::Reset(key),
         _ => {
             let ago = if dice.once_in(3) { dice.below(4) as usize } else { 0 };
-            // What is kept no longer may be dropped, and is not before somebody needs the room. An engine counts by its own
+            // An expired record may be dropped, but is not before its memory is needed. An engine counts by its own
             // time, which is shorter than any of these.
             let keeps = Duration::from_secs(dice.pick(&[60, 3_600, 86_400]));
             RollOperation::Swap { key, ago, bytes: roll_bytes(dice), keeps }
@@ -86,7 +86,7 @@ fn roll_operation(dice: &mut Dice) -> RollOperation {
     }
 }
 
-/// Bytes that need care where they are written down: none, zeros, line ends, spaces, numbers, what is no text.
+/// Returns bytes that need escaping: none, zeros, line ends, spaces, numbers, invalid text.
 fn roll_bytes(dice: &mut Dice) -> Vec<u8> {
     let length = dice.pick(&[0, 1, 2, 7, 61, 300]);
     let mut bytes: Vec<u8> = (0..length).map(|_| dice.roll() as u8).collect();

@@ -1,4 +1,4 @@
-//! Slots that were taken while a store's clock was ahead.
+//! Slots that were acquired while a store's clock was ahead.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ const AHEAD: Duration = Duration::from_secs(86_400);
 const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const MOST: u32 = 2;
 
-/// Takes both slots of a key while the clock is a day ahead; one holder dies, the other goes on. Once the clock is right
-/// again, the dead one's slot comes back within its lease, and the other's never does: there are never more live holders
-/// than slots. Says what went wrong.
+/// Acquires both slots of a key while the clock is a day ahead; one holder dies, the other continues. Once the clock is
+/// correct again, the dead holder's slot is freed within its lease, and the other's never is: there are never more live
+/// holders than slots. Returns an error otherwise.
 pub async fn slots_after_a_clock_was_ahead(
     store: &impl SlotStore,
     clock: &ManualClock,

@@ -1,4 +1,4 @@
-//! Who holds which lease, written down in a plain list; and the same with a deliberate bug.
+//! The reference model of leases in a plain list; and the same with a seeded bug.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use throttlekit::store::{SlotStep, SlotStore, StoreError};
 use throttlekit::{Clock, ManualClock, Retry, Timestamp};
 
 crate::bugs! {
-    /// What is wrong with a [`Book`].
+    /// The bug of a [`Book`].
     pub enum SlotBug {
         BeatRevives: "A beat revives.",
         BeatByNameAlone: "A beat by the lease's name alone.",
@@ -35,14 +35,14 @@ crate::bugs! {
     }
 }
 
-/// The leases of one key in a plain list: what every store of slots must answer, said as simply as can be.
+/// The leases of one key in a plain list: the simplest model of what every store of slots must return.
 #[derive(Clone, Debug, Default)]
 pub struct Book {
     /// Lease, owner, end.
     leases: Vec<(u128, u128, Timestamp)>,
-    /// The longest life that was given since the list was last empty.
+    /// The longest lease duration granted since the list was last empty.
     longest: Duration,
-    /// For the bug that needs it: when anything last changed.
+    /// Time of the last change, for the bug that needs it.
     last: Timestamp,
     first_most: Option<u32>,
     bug: Option<SlotBug>,
@@ -53,8 +53,8 @@ impl Book {
         self.bug == Some(bug)
     }
 
-    /// The instant that holds, whether leases were over at it, and how many there were before they went. A call that
-    /// names a life names it.
+    /// Removes expired leases. Returns the effective time, whether any had expired, and how many there were before.
+    /// `lives` is the lease duration of the call, if it has one.
     fn clear(&mut self, now: Timestamp, lives: Option<Duration>) -> (Timestamp, bool, usize) {
         let now = if self.has(SlotBug::TimeStandsStill) { now.max(self.last) } else { now };
         let latest = match (self.bug, lives) {
@@ -76,7 +76,7 @@ impl Book {
         (now, before != self.leases.len(), before)
     }
 
-    /// Ends a call that changed something or not, and gave a life or not.
+    /// Ends a call, with whether it changed anything and the lease duration that it granted.
     fn close(&mut self, now: Timestamp, changed: bool, given: Option<Duration>) {
         self.longest = self.longest.max(given.unwrap_or_default());
         if changed {
@@ -192,7 +192,7 @@ pub struct SeededSlots {
 }
 
 impl SeededSlots {
-    /// An empty one.
+    /// Creates an empty one.
     pub fn new(clock: ManualClock, bug: SlotBug) -> Self {
         Self { clock, bug, books: Mutex::default() }
     }

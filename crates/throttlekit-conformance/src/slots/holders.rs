@@ -1,4 +1,4 @@
-//! Holders and a table of slots over a bad network: no more work at a time than there are slots.
+//! Holders and a table of slots over an unreliable network: at most as many work concurrently as there are slots.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,11 +13,11 @@ use crate::laws::Violation;
 
 const LIVES: Duration = Duration::from_secs(60);
 const EVENTS_MAX: u32 = 600;
-/// As far as the default margin reaches, both ways.
+/// Clock drift up to the default margin, in both directions.
 const DRIFT_PPM: u64 = 500;
 
 crate::bugs! {
-    /// What is wrong in a world.
+    /// A bug in a scenario.
     pub enum HolderBug {
         AnchoredAtReply: "The deadline counts from the reply.",
         BeatAnchoredAtReply: "The deadline of a beat counts from its reply.",
@@ -32,27 +32,27 @@ crate::bugs! {
     }
 }
 
-/// What came up in a world.
+/// Counts of events in a scenario.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Slots that were taken and worked in.
+    /// Slots that were acquired and used.
     pub worked: u64,
     /// Holders that stopped at their deadline.
     pub fenced: u64,
-    /// Holders that were told that they are lost.
+    /// Holders that were notified of a lost lease.
     pub lost: u64,
     /// Tables that were lost.
     pub restarts: u64,
-    /// Worlds in which all slots were worked in at a time.
+    /// Scenarios in which all slots were in use concurrently.
     pub full: u64,
 }
 
-/// How many worlds it takes until the check finds this bug, if `worlds_max` are enough.
+/// Returns the number of scenarios until the check finds this bug, if `worlds_max` are enough.
 pub fn find_holder_bug(bug: HolderBug, worlds_max: u64) -> Option<u64> {
     (0..worlds_max).find(|seed| check_holders(*seed, Some(bug)).is_err()).map(|seed| seed + 1)
 }
 
-/// Plays the world of a seed, perhaps with a bug: never do more holders work than there are slots.
+/// Runs the scenario of a seed, perhaps with a bug: there are never more working holders than slots.
 pub fn check_holders(seed: u64, bug: Option<HolderBug>) -> Result<Seen, Violation> {
     let mut world = Holders::roll(seed, bug);
     for _ in 0..EVENTS_MAX {
@@ -71,7 +71,7 @@ pub fn check_holders(seed: u64, bug: Option<HolderBug>) -> Result<Seen, Violatio
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A node wants a slot.
+    /// A node requests a slot.
     Ask {
         node: usize,
         again: bool,
@@ -88,7 +88,7 @@ enum Event {
         lives: Option<u64>,
         room_in: u64,
     },
-    /// A node looks whether to beat, or whether it is fenced.
+    /// A node checks whether to send a heartbeat, or whether it is fenced.
     Look {
         node: usize,
         lease: u128,
@@ -118,13 +118,13 @@ enum Event {
 #[derive(Clone, Copy, Debug)]
 struct Node {
     ppm: u64,
-    /// What its clock has missed, if it stops in pauses.
+    /// Time that its clock has missed, if it stops in pauses.
     missed: u64,
     paused_until: u64,
-    /// The lease that it last asked for.
+    /// The lease that it last requested.
     asked: u128,
     work: Option<(u128, Hold)>,
-    /// Until when it works though it has released.
+    /// Time until which it works although it has released.
     lingers_until: u64,
 }
 
@@ -144,7 +144,7 @@ struct Holders {
     seen: Seen,
 }
 
-/// What a clock shows that runs by so many parts in a million of a second, from half a million too few to as many more.
+/// Returns the time of a clock that runs fast by `ppm` − [`DRIFT_PPM`] parts per million.
 fn shown(ppm: u64, time: u64) -> Timestamp {
     let rate = u128::from(1_000_000 - DRIFT_PPM + ppm);
     Timestamp::from_nanos((1_000_000_000 + u128::from(time) * rate / 1_000_000) as u64)
@@ -199,7 +199,7 @@ impl Holders {
         self.events.push(Reverse((self.time + wait, self.sequence, event)));
     }
 
-    /// Carries a message, unless it is lost; mostly fast, sometimes for longer than a lease lives.
+    /// Sends a message, unless it is lost; mostly fast, sometimes for longer than a lease lasts.
     fn send(&mut self, event: Event) {
         if self.lossy && self.dice.once_in(4) {
             return;
@@ -271,7 +271,7 @@ impl Holders {
         }
         let (lease, sent) = (self.nodes[node].asked, self.clock(node).as_nanos());
         self.send(Event::Acquire { node, lease, sent });
-        // Whoever hears nothing asks again, under the same name.
+        // Without a response it requests again, under the same lease.
         let patience = 500_000_000 + self.dice.below(20_000_000_000);
         self.after(patience, Event::Ask { node, again: true });
     }
@@ -306,12 +306,12 @@ impl Holders {
                 self.after(work, Event::Done { node, lease });
                 self.after(0, Event::Look { node, lease });
             }
-            // Late, and of no use any more; or beside what it holds.
+            // Late, and of no effect; or in addition to the lease it holds.
             Some(_) if self.nodes[node].work.is_none_or(|(held, _)| held != lease) => {
                 self.send(Event::Release { node, lease });
             }
             None if expected => {
-                // Comes back about when there may be room.
+                // Requests again about when there may be capacity.
                 self.nodes[node].asked = 0;
                 let wait = room_in.saturating_sub(40_000_000) + self.dice.below(120_000_000);
                 self.after(wait, Event::Ask { node, again: false });
@@ -369,7 +369,7 @@ impl Holders {
         }
     }
 
-    /// Releases, sometimes twice, and wants another slot.
+    /// Releases, sometimes twice, and requests another slot.
     fn give_up(&mut self, node: usize, lease: u128) {
         self.send(Event::Release { node, lease });
         if self.dice.once_in(4) {
@@ -379,7 +379,7 @@ impl Holders {
         self.after(wait, Event::Ask { node, again: false });
     }
 
-    /// Stops a node for up to two lives.
+    /// Stops a node for up to two lease durations.
     fn pause(&mut self, node: usize) {
         let length = self.dice.below(2 * LIVES.as_nanos() as u64);
         self.nodes[node].paused_until = self.time + length;

@@ -1,11 +1,11 @@
-//! `slots`: no more are held than the ceiling, and nobody works in a slot that another holds.
+//! `slots`: at most the limit are held, and nobody works in a slot that another holds.
 //!
-//! * [`examine_slots`] plays timelines to a [`SlotStore`](throttlekit::store::SlotStore) and to a naive book of leases, and
-//!   compares every answer: slots on an engine are those in process.
-//! * [`check_holders`] lets holders acquire, beat and release over a network that loses and delays messages, with clocks
-//!   that drift, pauses, and tables that are lost: no more work at a time than there are slots.
-//! * [`slots_after_a_clock_was_ahead`] takes slots while a store's clock is a day ahead.
-//! * [`slot_storm`] lets many callers take and leave slots of one key at once.
+//! * [`examine_slots`] runs traces against a [`SlotStore`](throttlekit::store::SlotStore) and against a naive model of
+//!   leases, and compares every response: slots on an engine are those in process.
+//! * [`check_holders`] lets holders acquire, renew and release over a network that loses and delays messages, with
+//!   clocks that drift, pauses, and tables that are lost: at most as many work concurrently as there are slots.
+//! * [`slots_after_a_clock_was_ahead`] acquires slots while a store's clock is a day ahead.
+//! * [`slot_storm`] lets many callers acquire and release slots of one key at once.
 
 mod ahead;
 mod book;

@@ -1,4 +1,4 @@
-//! Slots on an engine beside the book, answer for answer.
+//! Slots on an engine compared with the reference model, response by response.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -14,29 +14,29 @@ use crate::laws::Violation;
 use crate::played::{self, Played, Tally};
 use crate::stores::policy_name;
 
-/// What was compared.
+/// Counts of comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotReport {
-    /// Worlds played.
+    /// Scenarios run.
     pub timelines: u64,
-    /// Answers compared.
+    /// Responses compared.
     pub answers: u64,
-    /// Of them, asks that were admitted.
+    /// Of them, admitted requests.
     pub admitted: u64,
-    /// Of them, asks that were denied.
+    /// Of them, denied requests.
     pub denied: u64,
-    /// Of them, beats for a lease that was held.
+    /// Of them, heartbeats for a held lease.
     pub held: u64,
-    /// Of them, beats for one that was not.
+    /// Of them, heartbeats for a lease that was not held.
     pub lost: u64,
-    /// Of them, releases of a lease that was held.
+    /// Of them, releases of a held lease.
     pub freed: u64,
-    /// Of them, releases of one that was not.
+    /// Of them, releases of a lease that was not held.
     pub refused: u64,
 }
 
 impl SlotReport {
-    /// Both together.
+    /// Adds both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             timelines: self.timelines + other.timelines,
@@ -50,16 +50,16 @@ impl SlotReport {
         }
     }
 
-    /// Whether every kind of answer came up.
+    /// Returns whether every kind of response occurred.
     pub fn saw_all(&self) -> bool {
         [self.admitted, self.denied, self.held, self.lost, self.freed, self.refused].iter().all(|&n| n > 0)
     }
 }
 
-/// Plays the worlds of these seeds to a store of slots. The first violation ends it.
+/// Runs the scenarios of these seeds against a store of slots. Stops at the first violation.
 ///
-/// `make` makes a store that reads the clock given; all it makes may share one engine, since each world has a key of its
-/// own. What an engine forgets by its own time must last longer than a world takes.
+/// `make` creates a store that reads the given clock; all that it creates may share one engine, since each scenario has
+/// a key of its own. State that an engine expires by its own time must last longer than a scenario takes.
 pub async fn examine_slots<S, M, F>(make: M, seeds: Range<u64>) -> Result<SlotReport, Violation>
 where
     S: SlotStore,
@@ -69,7 +69,7 @@ where
     played::examine::<SlotWorld, S, _, _>(make, seeds).await
 }
 
-/// How many worlds it takes until the examination finds a seeded bug, if `worlds_max` are enough.
+/// Returns the number of scenarios until the check finds a seeded bug, if `worlds_max` are enough.
 pub async fn find_slot_bug(bug: SlotBug, worlds_max: u64) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededSlots::new(clock, bug)) };
     examine_slots(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
@@ -97,7 +97,7 @@ impl Tally for SlotReport {
     }
 }
 
-/// Plays one world; or what was told instead of what.
+/// Runs one scenario. Returns the first difference as an error.
 async fn play(store: &impl SlotStore, clock: &ManualClock, world: &SlotWorld) -> Result<SlotReport, String> {
     let key = KeySpace::slots("tk", &policy_name(world.seed)).key(b"key", b"key");
     let (mut book, mut report) = (Book::default(), SlotReport { timelines: 1, ..SlotReport::default() });

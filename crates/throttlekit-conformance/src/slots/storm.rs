@@ -1,4 +1,4 @@
-//! Very many callers take and leave the slots of one key at once.
+//! Stress test: very many callers acquire and release the slots of one key at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -11,30 +11,30 @@ use crate::Dice;
 
 const MOST: u32 = 4;
 const TASKS: u64 = 16;
-/// Long enough that no lease is over before its task is done with it.
+/// Long enough that no lease expires before its task is done with it.
 const LIVES: Duration = Duration::from_secs(30);
 
-/// What was seen.
+/// The result of the stress test.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SlotStorm {
-    /// The ceiling.
+    /// The limit.
     pub most: u32,
-    /// Slots that were taken.
+    /// Acquired slots.
     pub taken: u64,
-    /// Asks that were denied.
+    /// Denied requests.
     pub denied: u64,
-    /// The most that were held at a time, by those who held them.
+    /// Maximum number held concurrently, counted by the holders.
     pub at_once: u32,
-    /// The most that the store said are held.
+    /// Maximum number held, reported by the store.
     pub counted: u32,
-    /// What the store says is held when all have left.
+    /// Number that the store reports as held when all are released.
     pub leaked: u32,
-    /// Answers that were not as they must be: a foreign release that freed, a beat that was lost, a release that was
-    /// refused, a retry that was denied.
+    /// Incorrect responses: a foreign release that freed a slot, a lost heartbeat, a rejected release, a denied retry.
     pub wrong: u64,
 }
 
-/// Tasks take slots, ask again, beat, try to release another's, and release their own twice, so many times each.
+/// Tasks acquire slots, repeat the request, send a heartbeat, try to release another's, and release their own twice,
+/// `rounds` times each.
 pub async fn slot_storm<S: SlotStore + Clone>(store: S, policy: &str, rounds: u64) -> SlotStorm {
     let key: Arc<str> = KeySpace::slots("tk", policy).key(b"storm", b"storm").into();
     let (seen, over) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));

@@ -7,63 +7,63 @@ use throttlekit::Timestamp;
 use crate::Dice;
 
 const OPERATIONS_MAX: u64 = 60;
-/// Few names, so that calls meet.
+/// Few leases, so that calls conflict.
 const LEASES: u64 = 5;
 const OWNERS: u64 = 2;
-/// Lives and waits are whole numbers of these, so that time stops at the ends of leases.
+/// Lease durations and waits are multiples of this, so that time stops at the ends of leases.
 const STEP: Duration = Duration::from_millis(10);
 
-/// The slots of a key and what happens to them.
+/// The slots of a key and the operations on them.
 #[derive(Clone, Debug)]
 pub struct SlotWorld {
     /// Replays it.
     pub seed: u64,
-    /// When it begins.
+    /// Start time.
     pub start: Timestamp,
-    /// What happens, in order.
+    /// The operations, in order.
     pub operations: Vec<SlotOperation>,
 }
 
-/// What may happen. A lease and an owner are numbers; a world makes names of them.
+/// An operation. A lease and an owner are numbers, from which a scenario makes ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlotOperation {
     /// Time passes.
     Advance(Duration),
     /// The clock is set back.
     StepBack(Duration),
-    /// Someone asks for a slot, perhaps again.
+    /// Requests a slot, perhaps repeatedly.
     Acquire {
-        /// Under which name.
+        /// The lease.
         lease: u128,
-        /// Who.
+        /// The owner.
         owner: u128,
-        /// Under which ceiling.
+        /// The limit.
         most: u32,
-        /// For how long.
+        /// Duration of the lease.
         lives: Duration,
     },
-    /// Someone beats for leases, its own or not, held or not.
+    /// Sends a heartbeat for leases, own or not, held or not.
     Beat {
-        /// Which.
+        /// The leases.
         leases: Vec<u128>,
-        /// Who.
+        /// The owner.
         owner: u128,
-        /// For how long.
+        /// New duration of the leases.
         lives: Duration,
     },
-    /// Someone releases leases, its own or not, held or not.
+    /// Releases leases, own or not, held or not.
     Release {
-        /// Which.
+        /// The leases.
         leases: Vec<u128>,
-        /// Who.
+        /// The owner.
         owner: u128,
     },
-    /// Someone looks how many are held.
+    /// Reads the number of held slots.
     Look,
 }
 
 impl SlotWorld {
-    /// The world of this seed.
+    /// Generates the scenario of this seed.
     pub fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let most = dice.between(1, 4) as u32;
@@ -74,7 +74,7 @@ impl SlotWorld {
         Self { seed, start, operations }
     }
 
-    /// The same with one operation less.
+    /// Returns the same with one operation less.
     pub(super) fn smaller(&self) -> impl Iterator<Item = Self> + '_ {
         (0..self.operations.len()).map(|i| {
             let mut world = self.clone();
@@ -92,7 +92,7 @@ fn roll_operation(dice: &mut Dice, most: u32, steps: u64) -> SlotOperation {
         5..=11 => SlotOperation::Acquire {
             lease: dice.below(LEASES).into(),
             owner,
-            // The ceiling changes now and then, also to nothing and to more than there may be.
+            // The limit changes now and then, also to zero and to more than the maximum.
             most: match dice.below(12) {
                 0 => dice.pick(&[0, 1, 2, u32::MAX]),
                 1 => most + 1,
@@ -114,7 +114,7 @@ fn roll_life(dice: &mut Dice, steps: u64) -> Duration {
     STEP * if dice.once_in(6) { dice.between(1, 2 * steps) } else { steps } as u32
 }
 
-/// To the end of a lease, just before or just after it, or longer than any lives.
+/// Returns a wait to the end of a lease, just before or just after it, or longer than any lease.
 fn roll_wait(dice: &mut Dice, steps: u64) -> Duration {
     let wait = STEP * dice.between(1, steps) as u32;
     let micro = Duration::from_micros(1);

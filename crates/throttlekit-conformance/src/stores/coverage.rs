@@ -1,4 +1,4 @@
-//! What a world has seen, so that a check which stopped looking is found out.
+//! Coverage of a scenario, which detects a check that has become vacuous.
 
 use std::collections::BTreeSet;
 

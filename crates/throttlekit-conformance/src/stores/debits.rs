@@ -1,4 +1,4 @@
-//! Debits by name in a world: the next of a stream, the same again, one that comes too late.
+//! Debits with an id in a scenario: the next of a stream, a repeated one, one that comes too late.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,7 +15,7 @@ use super::world::{StoreDebit, Turn};
 /// The last number of each stream of each key.
 pub(super) type Numbers = HashMap<(String, u8), u64>;
 
-/// A debit of the world with its key and its number.
+/// A debit of the scenario with its key and its number.
 struct Sent<'a> {
     debit: &'a StoreDebit,
     placed: Placed,
@@ -23,7 +23,7 @@ struct Sent<'a> {
 }
 
 impl Play<'_> {
-    /// Every answer is compared field by field, and every refusal word by word.
+    /// Compares every response field by field, and every error message verbatim.
     pub(super) async fn debit<S: Store>(&mut self, store: &Arc<S>, debits: &[StoreDebit]) -> Heard {
         let sent: Vec<Sent<'_>> = debits.iter().map(|debit| self.numbered(debit)).collect();
         let stream = self.stream_of();
@@ -81,7 +81,7 @@ impl Play<'_> {
         }
     }
 
-    /// Streams of this world alone: worlds share their engines.
+    /// Returns the streams of this scenario: scenarios share their engines.
     fn stream_of(&self) -> impl Fn(u8) -> u128 + Copy + use<> {
         let mut hash = DefaultHasher::new();
         self.policy.name.hash(&mut hash);

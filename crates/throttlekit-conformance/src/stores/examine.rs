@@ -1,4 +1,4 @@
-//! Many worlds at once, and the shortest story of one that fails.
+//! Many scenarios at once, and the shortest counterexample of one that fails.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -16,18 +16,18 @@ use super::seeded::{SeededStore, StoreBug};
 use super::world::StoreWorld;
 use crate::laws::Violation;
 
-/// Random worlds that a store's own test plays.
+/// Number of random scenarios in a store's own test.
 pub const STORE_WORLDS: u64 = 2_000;
-/// How many worlds are played at once, so that an engine is kept busy. Each has a clock of its own.
+/// Number of concurrent scenarios, so that an engine is kept busy. Each has a clock of its own.
 pub const LANES: u64 = 16;
-/// After so many worlds a lane makes its store anew: a store may bound how many different limits it keeps.
+/// Number of scenarios after which a task creates a new store: a store may bound how many different limits it keeps.
 const WORLDS_PER_STORE: u64 = 64;
 
-/// Plays the worlds of these seeds to a store: law `same-everywhere`. The first violation ends it.
+/// Runs the scenarios of these seeds against a store: guarantee `same-everywhere`. Stops at the first violation.
 ///
-/// `make` makes a store that reads the clock given; it is called more than once, and all it makes may share one
-/// engine, since each world keeps its keys under a name of its own. The clock stands still but for the worlds:
-/// what an engine forgets by its own time must last longer than a world takes.
+/// `make` creates a store that reads the given clock; it is called more than once, and all that it creates may share
+/// one engine, since each scenario keeps its keys under a name of its own. Only the scenarios advance the clock: state
+/// that an engine expires by its own time must last longer than a scenario takes.
 pub async fn examine_store<S, M, F>(make: M, seeds: Range<u64>) -> Result<StoreReport, Violation>
 where
     S: Store,
@@ -53,7 +53,7 @@ where
     first.map_or(Ok(report), Err)
 }
 
-/// How many worlds it takes until the examination finds a seeded bug, if `worlds_max` are enough.
+/// Returns the number of scenarios until the check finds a seeded bug, if `worlds_max` are enough.
 pub async fn find_store_bug(bug: StoreBug, worlds_max: u64) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededStore::new(clock, bug)) };
     examine_store(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
@@ -65,7 +65,7 @@ struct Shared<M> {
     end: u64,
 }
 
-/// Plays one world after the other, until none is left or one fails.
+/// Runs one scenario after the other, until none is left or one fails.
 async fn lane<S, M, F>(shared: Arc<Shared<M>>) -> Result<StoreReport, Violation>
 where
     S: Store,
@@ -120,8 +120,7 @@ impl<S: Store> Table<S> {
         Ok(StoreReport::of_world(notes))
     }
 
-    /// Makes the world smaller as long as it goes on failing, and tells the small one. A store that is away tells
-    /// nothing more.
+    /// Shrinks the scenario as long as it fails, and reports the smallest one. An unavailable store ends this.
     async fn story(&self, mut world: StoreWorld, mut fault: (usize, Fault)) -> String {
         while !matches!(&fault.1, Fault::Error(error) if error.is_outage()) {
             let Some(smaller) = self.fails_smaller(&world).await else { break };
@@ -149,7 +148,8 @@ fn tell(world: &StoreWorld, (index, fault): &(usize, Fault)) -> String {
     }
 }
 
-/// A policy that no other world, process or attempt has: worlds do not meet in an engine, and nothing is flushed.
+/// Returns a policy name that no other scenario, process or attempt has: scenarios do not conflict in an engine, and
+/// nothing is flushed.
 pub fn policy_name(seed: u64) -> String {
     static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
     let attempt = ATTEMPTS.fetch_add(1, Relaxed);

@@ -1,4 +1,4 @@
-//! One hot key, many tasks, several processes: exactly the limit passes.
+//! One hot key, many tasks, several processes: exactly the limit is admitted.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -7,21 +7,21 @@ use std::sync::Arc;
 use throttlekit::store::Store;
 use throttlekit::{Limit, Rate, SharedLimiter};
 
-/// Client processes at once.
+/// Concurrent client processes.
 pub const PROCESSES: usize = 3;
-/// Tasks in each, all asking for one key.
+/// Tasks in each, all with requests for one key.
 pub const TASKS: usize = 200;
 const ASKS_PER_TASK: usize = 3;
-/// Fewer than ask, more than any one process asks for alone.
+/// Fewer than all requests, more than those of one process.
 const LIMIT: u64 = 700;
 const VARIABLE: &str = "THROTTLEKIT_HOT_KEY_POLICY";
 
-/// What each rule of the storm admitted over all processes, beside its limit.
+/// Units admitted by each rule over all processes, and the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Storm {
     /// By GCRA, a window and a sliding log, in this order.
     pub admitted: [u64; 3],
-    /// What each should have.
+    /// Expected number for each.
     pub limit: u64,
 }
 
@@ -29,7 +29,7 @@ pub struct Storm {
 ///
 /// # Panics
 ///
-/// When a process fails.
+/// If a process fails.
 pub fn storm_in_processes(test: &str, policy: &str) -> Storm {
     let exe = env::current_exe().expect("a test knows its own program");
     let start = || {
@@ -52,16 +52,16 @@ pub fn storm_in_processes(test: &str, policy: &str) -> Storm {
     Storm { admitted, limit: LIMIT }
 }
 
-/// The policy of the storm that this process is part of, if it is.
+/// Returns the policy of the stress test that this process is part of, if it is.
 pub fn storm_policy() -> Option<String> {
     env::var(VARIABLE).ok()
 }
 
-/// This process's part of the storm.
+/// Runs this process's part of the stress test.
 ///
 /// # Panics
 ///
-/// When the store does not answer.
+/// If the store is unavailable.
 pub async fn storm<S: Store + Clone>(store: S, policy: &str) {
     let day = std::time::Duration::from_secs(86_400);
     let limits = [

@@ -1,5 +1,5 @@
-//! One key of one window, lent to many tasks that give back what they do not spend: never more than the limit is out,
-//! and no unit is lost.
+//! Stress test: one key of one window, leased to many tasks that return what they do not spend. Never more than the
+//! limit is leased, and no unit is lost.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -19,29 +19,29 @@ const ROUNDS: u64 = 25;
 /// Fewer than all of them want at once.
 const LIMIT: u64 = 500;
 const WANTS_MAX: u64 = 60;
-/// Long enough that no storm meets its end.
+/// Long enough that no stress test reaches its end.
 const WINDOW: Duration = Duration::from_secs(30 * 86_400);
 
-/// What came of a storm of loans.
+/// The result of the stress test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LendStorm {
     /// The limit of the window.
     pub limit: u64,
-    /// The most units that were out at once, loans and admissions.
+    /// Maximum number of units out at once, leases and admissions.
     pub most_out: u64,
-    /// Units out in the end, when no more were to be had.
+    /// Units out in the end, when no more were available.
     pub out: u64,
-    /// Units lent altogether, some of them many times.
+    /// Units leased in total, some of them many times.
     pub lent: u64,
-    /// Loans of less than was wanted.
+    /// Leases of less than requested.
     pub parts: u64,
 }
 
-/// Tasks lease, spend, and give back; some admit strictly. Every return arrives twice.
+/// Tasks lease, spend, and return units; some request strict decisions. Every return arrives twice.
 ///
 /// # Panics
 ///
-/// When the store does not answer.
+/// If the store is unavailable.
 pub async fn lend_storm<S: Store + Clone>(store: S, policy: &str) -> LendStorm {
     let limit = Limit::fixed_window(LIMIT, WINDOW).expect("a window");
     let form = SharedForm::of(&limit).expect("of whole microseconds");
@@ -64,7 +64,7 @@ struct Storm<S> {
     tally: Tally,
 }
 
-/// A unit is counted as out after the store has lent it, and no more before the store is told that it comes back. So the
+/// A unit is counted as out after the store has leased it, and no longer before its return is sent to the store. So the
 /// store has at any moment at least as many out as are counted here: more than the limit here is more than it there.
 #[derive(Default)]
 struct Tally {
@@ -106,7 +106,7 @@ impl<S: Store> Storm<S> {
         self.tally.goes_out(outcomes[0].verdict.decision.allowed.into());
     }
 
-    /// Twice at once, as a network may have it.
+    /// Returns units twice at once, as a network may deliver them.
     async fn give_back(self: &Arc<Self>, number: u64, lent: &Lent, units: u64) {
         let mut hash = DefaultHasher::new();
         self.key.hash(&mut hash);

@@ -1,4 +1,4 @@
-//! Loans and returns in a world, between the asks and settlements on the same keys.
+//! Leases and returns in a scenario, between the requests and settlements on the same keys.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use super::policy::{Placed, Policy};
 use super::seat::{Fault, Heard, same};
 use super::world::{StoreLease, Used};
 
-/// What is lent and what has come back.
+/// Leases and their returns.
 #[derive(Default)]
 pub(super) struct Lending {
-    /// Loans for a window, whose units may come back.
+    /// Leases for a window, whose units may be returned.
     loans: Vec<Owed>,
     backs: Vec<Back>,
 }
 
-/// Units somebody was lent.
+/// Leased units.
 #[derive(Clone)]
 struct Owed {
     limit: usize,
@@ -38,7 +38,7 @@ struct Back {
 }
 
 impl Play<'_> {
-    /// Every loan is compared field by field. After a refusal nothing may have changed, as after a denial.
+    /// Compares every lease field by field. After an error nothing may have changed, as after a denial.
     pub(super) async fn lease<S: Store>(&mut self, store: &Arc<S>, asks: &[StoreLease]) -> Heard {
         let placed: Vec<Placed> = asks.iter().map(|ask| self.policy.place_keys(&ask.keys)).collect();
         let (before, mut next) = (self.rules.clone(), self.rules.clone());
@@ -65,7 +65,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Takes note of a loan: what may come back later.
+    /// Records a lease whose units may be returned later.
     fn take_loan(&mut self, ask: &StoreLease, placed: &Placed, left: Cost, lent: &Result<Lent, StoreError>) {
         let Ok(Lent { loan, .. }) = lent else { return self.notes.see("a limit that does not lend") };
         let Want { wants, share, .. } = ask.want;
@@ -117,7 +117,7 @@ impl Play<'_> {
         self.hand_back(store, &[back]).await
     }
 
-    /// What it did to the states is seen in the answers that follow, and in the end.
+    /// Returns units. The effect on states shows in later responses, and in the end.
     async fn hand_back<S: Store>(&mut self, store: &Arc<S>, backs: &[Back]) -> Heard {
         let policy = &self.policy;
         let backs: Vec<_> = backs.iter().map(|back| back.given(policy)).collect();
@@ -135,7 +135,7 @@ impl Play<'_> {
         self.notes.see_if(*units > owed.lent.units, "give back more than was lent");
     }
 
-    /// A name that no other return has: worlds share their engines, and an engine may keep names for all keys.
+    /// Returns an id that no other return has: scenarios share their engines, and an engine may keep ids for all keys.
     fn return_id(&self, count: usize) -> ReturnId {
         let mut hash = DefaultHasher::new();
         self.policy.name.hash(&mut hash);
@@ -159,7 +159,7 @@ fn leases_of<'a>(policy: &'a Policy, asks: &[StoreLease], placed: &'a [Placed]) 
     asks.iter().zip(placed).map(lease).collect()
 }
 
-/// By the limit's kind.
+/// Returns the term for the limit's kind.
 fn term_of(limit: &Limit, carries: bool) -> Term {
     match limit {
         _ if carries => Term::Carry,
@@ -168,7 +168,7 @@ fn term_of(limit: &Limit, carries: bool) -> Term {
     }
 }
 
-/// Part by part, so that the first that differs is told by itself. A refusal is the same in every word.
+/// Compares part by part, so that the first difference is reported separately. Error messages must be identical.
 fn same_lent(want: &Result<Lent, StoreError>, got: &Result<Lent, StoreError>) -> Heard {
     match (want, got) {
         (Ok(want), Ok(got)) => {

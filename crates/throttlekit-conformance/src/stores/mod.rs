@@ -1,8 +1,7 @@
-//! `same-everywhere` for shared stores: one timeline gives one stream of answers and leaves one state, whoever
-//! keeps it.
+//! `same-everywhere` for shared stores: one trace gives one sequence of responses and leaves one state in every store.
 //!
-//! A [`StoreWorld`] is a policy of several limits and what happens to it. It is played to a
-//! [`Store`](throttlekit::store::Store) and to the pure rules over a plain map, [`CoreStates`]; every answer is
+//! A [`StoreWorld`] is a scenario: a policy of several limits and the operations on it. It is run against a
+//! [`Store`](throttlekit::store::Store) and against the pure rules over a plain map, [`CoreStates`]; every response is
 //! compared field by field, and at the end every state. A store's own test is ten lines:
 //!
 //! ```

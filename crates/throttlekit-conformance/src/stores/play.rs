@@ -1,4 +1,4 @@
-//! Plays a world to a store and to the rules, and compares as it goes.
+//! Runs a scenario against a store and the rules, and compares each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::seat::{Direct, Fault, Heard, Seat, Through, look};
 use super::world::{EARLIEST, EXACT_END, MICRO, StoreAsk, StoreOperation, StoreWorld, Used, reach};
 use crate::text::nanos;
 
-/// Plays `world` under a name of its own. On a difference, also says at which operation.
+/// Runs `world` under a name of its own. Returns the first difference with the index of its operation.
 pub(super) async fn play<S: Store>(
     world: &StoreWorld,
     name: String,
@@ -36,7 +36,7 @@ pub(super) async fn play<S: Store>(
     Ok(play.notes)
 }
 
-/// One world under way.
+/// A scenario in progress.
 pub(super) struct Play<'a> {
     pub(super) world: &'a StoreWorld,
     pub(super) policy: Policy,
@@ -45,21 +45,21 @@ pub(super) struct Play<'a> {
     pub(super) furthest: Timestamp,
     latest: Timestamp,
     pub(super) rules: CoreStates,
-    /// Every name that was asked for, by its home, with its limit.
+    /// Every key used so far, by its routing key, with its limit.
     places: BTreeMap<Option<u8>, BTreeMap<String, usize>>,
-    /// Of each admitted ask, until it is settled.
+    /// For each admitted request, until it is settled.
     receipts: Vec<Option<Vec<Charged>>>,
     pub(super) lending: Lending,
     pub(super) numbers: Numbers,
-    /// The last ask that was told to wait, and until when.
+    /// The last denied request with a wait, and the end of the wait.
     denied: Option<(StoreAsk, Timestamp)>,
     last: Vec<Decision>,
-    /// Names that owe more than their limit since a settlement.
+    /// Keys that owe more than their limit since a settlement.
     pub(super) in_debt: BTreeSet<String>,
     pub(super) notes: Notes,
 }
 
-/// What one limit took.
+/// The charge of one limit.
 pub(super) struct Charged {
     pub(super) limit: usize,
     pub(super) name: String,
@@ -155,8 +155,8 @@ impl<'a> Play<'a> {
         self.policy.flight(&charges).iter().map(|ask| rules.admit(ask, self.now)).collect()
     }
 
-    /// Goes on with these states, unless one of them lies so far ahead that a script's sums would not be exact;
-    /// then the operation is left out of the world.
+    /// Adopts these states, unless one of them lies so far ahead that a script's sums would not be exact; then the
+    /// operation is left out of the scenario.
     pub(super) fn adopt(&mut self, next: CoreStates) -> bool {
         let reach = self.world.specs.iter().map(reach).max().unwrap_or(0);
         let fits =
@@ -170,7 +170,7 @@ impl<'a> Play<'a> {
         fit
     }
 
-    /// Takes note of an answer: what can be settled later, what to wait for.
+    /// Records a response: what can be settled later, and what to wait for.
     fn take(&mut self, ask: &Placed, outcome: &Outcome) {
         self.note_outcome(ask, outcome);
         let Decision { allowed, retry_after, .. } = outcome.verdict.decision;
@@ -237,7 +237,7 @@ impl<'a> Play<'a> {
         seat.reset(&ask).await
     }
 
-    /// Asks again when a denial said to, or a microsecond to either side.
+    /// Repeats a request at the time that its denial reported, or a microsecond to either side.
     async fn retry<S: Store>(&mut self, seat: &mut impl Seat, store: &Arc<S>, off: i64) -> Heard {
         let Some((ask, at)) = self.denied.clone() else { return Ok(()) };
         let exact = self.move_to(micros_off(at, off));
@@ -254,7 +254,7 @@ impl<'a> Play<'a> {
         self.notes.see_if(exact && window && off == 0, "window edge");
     }
 
-    /// Moves the clock on, as far as it goes. False if it stays where it is or stops short.
+    /// Advances the clock as far as possible. Returns false if it does not move or stops short.
     fn move_to(&mut self, at: Timestamp) -> bool {
         let reached = at.min(self.latest);
         if reached <= self.now {
@@ -270,8 +270,8 @@ impl<'a> Play<'a> {
         self.clock.set(now);
     }
 
-    /// A store may forget a key from the instant it is idle, or not: what it knows of that key when the clock then
-    /// steps back is its own affair. So before a step back, both forget.
+    /// Steps the clock back. A store may or may not drop a key that is idle, so its state after a step back is not
+    /// specified. So before a step back, both drop idle keys.
     async fn step_back<S: Store>(&mut self, store: &Arc<S>, by: Duration) -> Heard {
         self.notes.see("step back");
         let idle: BTreeSet<String> = self.rules.idle_keys(self.furthest).into_iter().collect();
@@ -288,7 +288,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Compares the states of all keys that were ever asked for.
+    /// Compares the states of all keys used so far.
     pub(super) async fn look_at_all<S: Store>(&mut self, store: &Arc<S>) -> Heard {
         for names in self.places.values() {
             let charge = |(key, limit): (&'_ String, &usize)| (key.clone(), *limit);
@@ -321,7 +321,7 @@ fn settlements<'a>(policy: &'a Policy, charged: &'a [Charged], actual: &[Cost]) 
     charged.iter().map(settlement).collect()
 }
 
-/// The first whole microsecond from `at` on, and so many more.
+/// Returns the first whole microsecond from `at` on, plus `off` microseconds.
 fn micros_off(at: Timestamp, off: i64) -> Timestamp {
     let micros = at.as_nanos().div_ceil(MICRO).saturating_add_signed(off);
     Timestamp::from_nanos(micros.saturating_mul(MICRO))

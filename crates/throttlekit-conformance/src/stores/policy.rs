@@ -1,4 +1,4 @@
-//! The limits of one world under the names that a store sees.
+//! The limits of one scenario under the names that a store receives.
 
 use throttlekit::store::{Charge, Charges, KeySpace};
 use throttlekit_core::Cost;
@@ -8,15 +8,15 @@ use throttlekit_core::rate::shared::SharedForm;
 use super::StoreWorld;
 use super::world::StoreAsk;
 
-/// What a [`throttlekit::SharedLimiter`] puts before every key.
+/// The prefix that a [`throttlekit::SharedLimiter`] adds to every key.
 const PREFIX: &str = "tk";
-/// Keys as callers choose them: plain, full of marks that mean something to a store, and very long.
+/// Keys as callers choose them: plain, full of characters that are special to a store, and very long.
 pub(super) const KEYS: [&[u8]; super::world::KEYS as usize] =
     [b"alice", b"{b}:/%00\0\xff ", &[b'c'; 2 * throttlekit::store::KEY_PART_MAX]];
 pub(super) const LIMIT_NAMES: [&str; 16] =
     ["user", "b", "c/d", "{e}", "f:", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", ""];
 
-/// A world's limits in the form a store takes them.
+/// A scenario's limits in their script encoding.
 #[derive(Debug)]
 pub(super) struct Policy {
     pub(super) name: String,
@@ -26,13 +26,13 @@ pub(super) struct Policy {
     spaces: Vec<KeySpace>,
 }
 
-/// One ask with the names of its keys.
+/// One request with the names of its keys.
 #[derive(Clone, Debug)]
 pub(super) struct Placed {
     pub(super) keys: Vec<u8>,
     pub(super) names: Vec<String>,
     pub(super) costs: Vec<Cost>,
-    /// Which key the names live beside; none is the policy's own place.
+    /// The routing key of the names; `None` for that of the policy.
     pub(super) home: Option<u8>,
 }
 
@@ -57,7 +57,7 @@ impl Policy {
         Placed { names: names.collect(), keys, costs, home }
     }
 
-    /// One unit of each of these keys.
+    /// Returns a request of one unit for each of these keys.
     pub(super) fn place_keys(&self, keys: &[u8]) -> Placed {
         self.place(&keys.iter().map(|key| (*key, 1)).collect())
     }

@@ -1,4 +1,4 @@
-//! The reference: the pure rules over a plain map, asked as a store is.
+//! The reference: the pure rules over a plain map, with the interface of a store.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,14 +9,13 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::lease::ReturnId;
 use throttlekit_core::rate::{Limit, Need, Rule, Settle, State};
 
-/// What a store must remember, and what it must answer.
+/// The expected state and responses of a store.
 #[derive(Clone, Debug, Default)]
 pub struct CoreStates {
     pub(super) states: HashMap<String, (Limit, State)>,
-    /// Returns that have arrived. A reset forgets none: a copy that comes late must not count against what is lent
-    /// afresh.
+    /// Received returns. A reset keeps them: a late copy must not count against units that are leased afterwards.
     pub(super) returned: HashSet<ReturnId>,
-    /// The last debit of each stream of each key, which a reset does not forget either.
+    /// The last debit of each stream of each key, which a reset keeps as well.
     pub(super) debits: HashMap<StreamOf, Named>,
 }
 
@@ -32,7 +31,7 @@ pub(super) struct Named {
 }
 
 impl CoreStates {
-    /// Answers one ask, and charges it all or none.
+    /// Decides one request, and charges all or none.
     pub fn admit(&mut self, ask: &Charges<'_>, now: Timestamp) -> Outcome {
         let found: Vec<(&Charge<'_>, State)> =
             ask.charges.iter().map(|charge| (charge, self.state(charge.key))).collect();
@@ -47,25 +46,25 @@ impl CoreStates {
         Outcome { now, verdict, decisions, marks, guarantee: Guarantee::Exact }
     }
 
-    /// What is remembered for these charges.
+    /// Returns the states for these charges.
     pub fn peek(&self, charges: &[Charge<'_>], now: Timestamp) -> Sight {
         Sight { now, states: charges.iter().map(|charge| self.state(charge.key)).collect() }
     }
 
-    /// Replaces what a charge took by what was used.
+    /// Replaces the estimate of a charge by the actual cost.
     pub fn settle(&mut self, s: &Settlement<'_>, now: Timestamp) {
         let limit = s.form.limit();
         limit.settle(self.entry(s.key, limit), s.mark, s.charged, s.actual, now);
     }
 
-    /// Answers one ask for units, and charges what it lends.
+    /// Decides one lease request, and charges what it grants.
     pub fn lend(&mut self, ask: &LeaseAsk<'_>, now: Timestamp) -> Result<Lent, StoreError> {
         let authority = ask.authority()?;
         let loan = authority.lend(self.entry(ask.key, authority.limit()), ask.want, now);
         Ok(Lent { now, loan })
     }
 
-    /// Takes lent units back into their window, once for each name.
+    /// Returns leased units to their window, once for each id.
     pub fn take_back(&mut self, given: &GiveBack<'_>, now: Timestamp) -> Result<(), StoreError> {
         let authority = given.authority()?;
         if self.returned.insert(given.id) {
@@ -74,7 +73,7 @@ impl CoreStates {
         Ok(())
     }
 
-    /// Answers one debit, and charges it once.
+    /// Decides one debit, and charges it once.
     pub fn debit(&mut self, debit: &Debit<'_>, now: Timestamp) -> Result<Debited, StoreError> {
         self.debit_named((debit.charge.key.into(), debit.id.stream), debit, now)
     }
@@ -108,18 +107,18 @@ impl CoreStates {
         Ok(Debited { outcome, repeated: false })
     }
 
-    /// Forgets a key.
+    /// Resets a key.
     pub fn reset(&mut self, key: &str) {
         self.states.remove(key);
     }
 
-    /// The keys that a store may have forgotten by `now`.
+    /// Returns the keys that a store may have dropped by `now`.
     pub fn idle_keys(&self, now: Timestamp) -> Vec<String> {
         let idle = self.states.iter().filter(|(_, (limit, state))| limit.idle_at(state) <= now);
         idle.map(|(key, _)| key.clone()).collect()
     }
 
-    /// What is remembered of a key.
+    /// Returns the state of a key.
     pub fn state(&self, key: &str) -> State {
         self.states.get(key).map(|(_, state)| state.clone()).unwrap_or_default()
     }
@@ -131,7 +130,7 @@ impl CoreStates {
         }
     }
 
-    /// Sets one key back to what `earlier` knew of it.
+    /// Restores one key to its state in `earlier`.
     pub(super) fn restore(&mut self, earlier: &Self, key: &str) {
         self.states.remove(key);
         if let Some(known) = earlier.states.get(key) {
@@ -144,8 +143,8 @@ impl CoreStates {
     }
 }
 
-/// Whether two states are the same to whoever asks from `now` on, or at any instant before at which the later of
-/// them was charged. What has left a window may still be written down, or not.
+/// Returns whether two states are equivalent for all requests from `now` on, or at any instant before at which the
+/// later of them was charged. Entries that have left a window may or may not still be stored.
 pub fn same_state(limit: &Limit, one: &State, two: &State, now: Timestamp) -> bool {
     let is_idle = |state: &State| limit.idle_at(state) <= now;
     let charged = |state: &State| {

@@ -1,9 +1,9 @@
-//! How much was compared, and of what.
+//! Counts of comparisons, by feature.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What the worlds of a proof must contain, each in some of them.
+/// Features that must occur in some of the scenarios of a verification.
 pub const FEATURES: [&str; 66] = [
     "a flight of debits",
     "a flight of leases",
@@ -73,28 +73,28 @@ pub const FEATURES: [&str; 66] = [
     "window edge",
 ];
 
-/// How much was compared.
+/// Counts of comparisons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreReport {
-    /// Golden suites, timelines and worlds.
+    /// Golden suites, traces and scenarios.
     pub timelines: u64,
-    /// Answers in them, compared field by field.
+    /// Responses in them, compared field by field.
     pub answers: u64,
     /// States of keys, compared in full.
     pub states: u64,
-    /// In how many worlds each feature occurred.
+    /// Number of scenarios in which each feature occurred.
     pub features: BTreeMap<&'static str, u64>,
     /// Golden suites and vectors that no shared store can play, each with its reason.
     pub left_out: Vec<String>,
 }
 
 impl StoreReport {
-    /// Features that occurred in no world: what was not looked at.
+    /// Returns the features that occurred in no scenario and thus were not checked.
     pub fn unseen(&self) -> Vec<&'static str> {
         FEATURES.into_iter().filter(|feature| !self.features.contains_key(feature)).collect()
     }
 
-    /// Adds what another examination compared.
+    /// Adds the counts of another check.
     pub fn add(&mut self, other: Self) {
         self.timelines += other.timelines;
         self.answers += other.answers;
@@ -120,7 +120,7 @@ impl fmt::Display for StoreReport {
     }
 }
 
-/// What happened in one world.
+/// Events in one scenario.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notes {
     pub(super) answers: u64,

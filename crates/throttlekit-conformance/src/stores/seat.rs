@@ -1,5 +1,5 @@
-//! From where a store is examined: straight, where everything it says can be compared, or through a limiter, as
-//! users do.
+//! Access to the store under test: direct, where every response can be compared, or through a limiter, as in
+//! production.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::policy::{KEYS, LIMIT_NAMES, Placed, Policy};
 use super::reference::same_state;
 use crate::timeline::print_answer;
 
-/// Why a world was not played to its end.
+/// Reason why a scenario was not completed.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// An answer is not the one that the rules give.
+    /// A response differs from that of the rules.
     Differs { want: String, got: String },
-    /// No answer.
+    /// The store returned an error.
     Error(StoreError),
 }
 
@@ -36,7 +36,7 @@ pub(super) fn same<T: PartialEq + Debug>(want: &T, got: &T) -> Heard {
     Err(Fault::Differs { want: format!("{want:?}"), got: format!("{got:?}") })
 }
 
-/// Part by part, so that the first that differs is told by itself.
+/// Compares part by part, so that the first difference is reported separately.
 pub(super) fn same_outcome(want: &Outcome, got: &Outcome) -> Heard {
     let Outcome { now, verdict, decisions, marks, guarantee } = want;
     same(now, &got.now)?;
@@ -52,7 +52,7 @@ pub(super) fn same_outcome(want: &Outcome, got: &Outcome) -> Heard {
     same(guarantee, &got.guarantee)
 }
 
-/// Asks a store, and compares what it says with what the rules say.
+/// Calls a store, and compares its responses with those of the rules.
 pub(super) trait Seat {
     fn admit(
         &mut self,
@@ -71,7 +71,7 @@ pub(super) trait Seat {
         want: Forecast,
     ) -> impl Future<Output = Heard> + Send;
 
-    /// `receipt` counts the admitted asks from zero.
+    /// Settles a charge. `receipt` counts the admitted requests from zero.
     fn settle(
         &mut self,
         receipt: usize,
@@ -82,7 +82,7 @@ pub(super) trait Seat {
     fn reset(&mut self, ask: &Placed) -> impl Future<Output = Heard> + Send;
 }
 
-/// Straight.
+/// Direct access.
 pub(super) struct Direct<S>(pub(super) Arc<S>);
 
 impl<S: Store> Seat for Direct<S> {
@@ -113,7 +113,7 @@ impl<S: Store> Seat for Direct<S> {
     }
 }
 
-/// Looks at keys and compares their states in full, and what each has left.
+/// Reads keys and compares their states in full, and their remaining units.
 pub(super) async fn look(store: &impl Store, charges: &[Charge<'_>], want: &Sight) -> Heard {
     let got = store.peek(charges).await?;
     same(&want.now, &got.now)?;
@@ -129,10 +129,10 @@ pub(super) async fn look(store: &impl Store, charges: &[Charge<'_>], want: &Sigh
     Ok(())
 }
 
-/// Through a limiter.
+/// Access through a limiter.
 pub(super) struct Through<S, const N: usize> {
     limiter: SharedLimiter<Arc<S>, N>,
-    /// Of each admitted ask, until it is settled.
+    /// For each admitted request, until it is settled.
     receipts: Vec<Option<Receipt>>,
 }
 
@@ -185,7 +185,7 @@ impl<S: Store, const N: usize> Seat for Through<S, N> {
         same(&each.map(|(form, state)| form.limit().peek(state, want.now)).collect::<Vec<_>>(), &got.to_vec())
     }
 
-    /// A limiter of several limits has no forecast, so its store is asked.
+    /// A limiter of several limits has no forecast, so its store is called.
     async fn forecast(&mut self, policy: &Policy, ask: &Placed, limit: usize, want: Forecast) -> Heard {
         Direct(self.limiter.store().clone()).forecast(policy, ask, limit, want).await
     }

@@ -1,4 +1,4 @@
-//! Stores with a deliberate bug, to show that the examination can fail.
+//! Stores with a seeded bug, which show that the check can fail.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::seeded_lending::{lend, take_back};
 use super::world::MICRO;
 
 crate::bugs! {
-    /// What is wrong with a [`SeededStore`].
+    /// The bug of a [`SeededStore`].
     pub enum StoreBug {
         DenialChargesSome: "A denial charges the limits that would have allowed the request.",
         FlightReadsStale: "Every request of a batch is decided on the states before the batch.",
@@ -80,7 +80,7 @@ pub struct SeededStore {
 }
 
 impl SeededStore {
-    /// An empty store with this bug.
+    /// Creates an empty store with this bug.
     pub fn new(clock: ManualClock, bug: StoreBug) -> Self {
         Self { clock, bug, known: Mutex::default() }
     }
@@ -111,7 +111,7 @@ impl SeededStore {
         Ok(outcome)
     }
 
-    /// What a script that compares wrongly finds.
+    /// Returns the result of a script with a wrong comparison.
     fn misjudge(&self, known: &CoreStates, ask: &Charges<'_>) -> Option<bool> {
         let now = self.now();
         let before = Timestamp::from_nanos(now.as_nanos() - MICRO);
@@ -148,7 +148,7 @@ impl SeededStore {
         SharedForm::of(&limit).expect("thirty days are whole microseconds")
     }
 
-    /// What the store does to states before it decides.
+    /// Applies the bug to states before the decision.
     fn spoil_before(&self, known: &mut CoreStates, ask: &Charges<'_>) {
         let now = self.now();
         for charge in ask.charges {
@@ -164,7 +164,7 @@ impl SeededStore {
         }
     }
 
-    /// What the store does to states once it has decided.
+    /// Applies the bug to states after the decision.
     fn spoil_states(&self, known: &mut CoreStates, ask: &Charges<'_>, outcome: &Outcome) {
         let (now, admitted) = (self.now(), outcome.verdict.decision.allowed);
         for (charge, decision) in ask.charges.iter().zip(&outcome.decisions) {
@@ -290,7 +290,7 @@ impl Store for SeededStore {
     }
 }
 
-/// Writes a state that says nothing: a charge of one, handed back.
+/// Writes a state without effect: a charge of one, refunded.
 fn touch(known: &mut CoreStates, charge: &Charge<'_>, now: Timestamp) {
     let limit = charge.form.limit();
     let state = known.entry(charge.key, limit);

@@ -1,4 +1,4 @@
-//! The bugs of stores that meter wrongly: budgets that are crossed wrongly, and debits that count twice.
+//! The bugs of stores in metering: budgets that are exceeded incorrectly, and debits that count twice.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use throttlekit_core::rate::{Limit, Settle, State};
 use super::reference::CoreStates;
 use super::seeded::StoreBug;
 
-/// Answers a debit as a store with this bug does.
+/// Decides a debit as a store with this bug does.
 pub(super) fn debit(
     known: &mut CoreStates,
     bug: StoreBug,
@@ -54,13 +54,13 @@ fn window_is_over(known: &CoreStates, debit: &Debit<'_>, now: Timestamp) -> bool
         && last.is_some_and(|last| last.outcome.marks[0] != limit.mark(&State::Fresh, now))
 }
 
-/// The limit as a store with this bug has it.
+/// Returns the limit of a store with this bug.
 pub(super) fn form(bug: StoreBug, form: &SharedForm) -> Option<SharedForm> {
     let Limit::Window(rule) = form.limit() else { return None };
     if !rule.is_budget() {
         return None;
     }
-    // The share of one alone is the whole, uncrossed.
+    // The share of a single node is the whole, not exceeded.
     let limit = match bug {
         StoreBug::CrossingRefused => form.limit().share(NonZeroU32::MIN)?,
         _ => return None,
@@ -68,7 +68,7 @@ pub(super) fn form(bug: StoreBug, form: &SharedForm) -> Option<SharedForm> {
     SharedForm::of(&limit).ok()
 }
 
-/// Counts a charge that crossed the edge of its budget only up to there.
+/// Counts a charge that exceeds its budget only up to the limit.
 pub(super) fn stop_at_the_edge(known: &mut CoreStates, charge: &Charge<'_>) {
     let limit = charge.form.limit();
     if let (Limit::Window(rule), State::Count(count)) = (limit, known.entry(charge.key, limit))

@@ -1,4 +1,4 @@
-//! The bugs of stores that lend wrongly.
+//! The bugs of stores in leasing.
 
 use throttlekit::Timestamp;
 use throttlekit::store::{GiveBack, LeaseAsk, Lent, StoreError};
@@ -8,7 +8,7 @@ use throttlekit_core::rate::{Limit, Rule, Settle, State};
 use super::reference::CoreStates;
 use super::seeded::StoreBug;
 
-/// Answers a want as a store with this bug does.
+/// Decides a lease request as a store with this bug does.
 pub(super) fn lend(
     known: &mut CoreStates,
     bug: StoreBug,
@@ -46,7 +46,7 @@ pub(super) fn lend(
     Ok(Lent { now, loan })
 }
 
-/// Takes units back as a store with this bug does.
+/// Returns units as a store with this bug does.
 pub(super) fn take_back(
     known: &mut CoreStates,
     bug: StoreBug,

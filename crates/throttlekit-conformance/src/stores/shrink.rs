@@ -1,9 +1,9 @@
-//! Smaller worlds: a short story instead of a long one.
+//! Shrinking of scenarios to short counterexamples.
 
 use super::world::{StoreOperation, StoreWorld};
 
 impl StoreWorld {
-    /// Every world that is smaller by one operation, one ask of a flight, or one limit.
+    /// Returns every scenario that is smaller by one operation, one request of a batch, or one limit.
     pub fn smaller(&self) -> impl Iterator<Item = Self> {
         let operations = (0..self.operations.len()).rev();
         let limits = (0..self.specs.len()).rev().filter(|_| self.specs.len() > 1);
@@ -48,7 +48,7 @@ impl StoreWorld {
     }
 }
 
-/// What an operation is without one of the limits; false if it was about nothing else.
+/// Removes one of the limits from an operation; returns false if it was about nothing else.
 fn forget_limit(operation: &mut StoreOperation, gone: usize) -> bool {
     match operation {
         StoreOperation::Admit(asks) => asks.iter_mut().for_each(|ask| {
@@ -95,7 +95,7 @@ fn set(limit: &mut usize, place: usize) -> bool {
     true
 }
 
-/// The place of a limit once another is gone; nothing for the one itself.
+/// Returns the index of a limit after another is removed; `None` for the one itself.
 fn moved(limit: usize, gone: usize) -> Option<usize> {
     match limit.cmp(&gone) {
         std::cmp::Ordering::Less => Some(limit),

@@ -1,12 +1,13 @@
 //! The golden suites and our own vectors, played to a store through a limiter.
 //!
-//! A store counts whole microseconds of civil time, so what is played is moved to where a store lives:
+//! A store counts whole microseconds of civil time, so traces are adapted:
 //!
-//! * Timelines near the epoch begin days later, by whole windows: every grid lies as it did, and each reset is later
-//!   by as much. Calendar timelines begin in this century and stay.
-//! * Instants between two microseconds are cut to the one before, as a store does. From there on the answers on disk
-//!   are no longer the ones to give, and those of the rules at the same instants are.
-//! * As in worlds, both forget idle keys before a step back; from there on the rules answer as well.
+//! * Traces near the epoch begin days later, by whole windows: every grid lies as it did, and each reset is later by as
+//!   much. Calendar traces begin in this century and stay.
+//! * Instants between two microseconds are truncated to the one before, as a store does. From there on the stored
+//!   decisions no longer apply, and those of the rules at the same instants are used.
+//! * As in scenarios, both drop idle keys before a step back; from there on the decisions of the rules are used as
+//!   well.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +26,13 @@ use crate::text::nanos;
 use crate::timeline::print_answer;
 use crate::{Spec, Timeline, golden, vectors};
 
-/// Timelines that begin earlier are moved by this much at least.
+/// Minimum shift of traces that begin earlier.
 const AWAY_FROM_ZERO: u64 = 7 * EARLIEST.as_nanos();
 
-/// Plays the golden suites and our own vectors to a store: law `same-everywhere`. The first difference ends it.
+/// Runs the golden suites and our own vectors against a store: guarantee `same-everywhere`. Stops at the first
+/// difference.
 ///
-/// What no shared store can play is listed in the report with its reason, never dropped in silence.
+/// Those that no shared store can play are listed in the report with the reason, never dropped silently.
 pub async fn examine_vectors<S, M, F>(make: M) -> Result<StoreReport, String>
 where
     S: Store,
@@ -78,7 +80,7 @@ fn playable<'a, S: Store>(
     Table::new(name, &timeline.spec, store, clock)
 }
 
-/// A limiter over the store, and the rules beside it.
+/// A limiter over the store, and the rules next to it.
 struct Table<'a, S> {
     limiter: SharedLimiter<Arc<S>>,
     clock: &'a ManualClock,
@@ -127,7 +129,7 @@ impl<'a, S: Store> Table<'a, S> {
         Ok(())
     }
 
-    /// Asks the store and the rules, which must agree.
+    /// Makes a request to the store and the rules, which must agree.
     async fn ask(&mut self, key: &str, cost: Cost) -> Result<Decision, String> {
         let got = self.limiter.check(Ask::of(key).cost(cost)).await.map_err(|error| error.to_string())?;
         let name = self.space.key(key.as_bytes(), key.as_bytes());
@@ -140,7 +142,7 @@ impl<'a, S: Store> Table<'a, S> {
         Err(format!("{key} {cost} at {}\n  rules {want}\n  store {got}", self.now))
     }
 
-    /// Sets the clock to the microsecond of `at`. False if something was forgotten on the way.
+    /// Sets the clock to the microsecond of `at`. Returns false if a key was dropped on the way.
     async fn move_to(&mut self, at: Timestamp) -> Result<bool, String> {
         let now = Timestamp::from_nanos(at.as_nanos() - at.as_nanos() % MICRO);
         let idle = if now < self.now { self.rules.idle_keys(self.now) } else { Vec::new() };
@@ -154,7 +156,7 @@ impl<'a, S: Store> Table<'a, S> {
     }
 }
 
-/// Whole windows, days away from the epoch. A bucket has no grid: any whole days will do.
+/// Returns a shift of whole windows, days away from the epoch. A bucket has no grid: any whole days will do.
 fn shift_by(spec: &Spec) -> Duration {
     let window = match *spec {
         Spec::Window { cadence: Cadence::Every { length, .. }, .. }

@@ -1,4 +1,4 @@
-//! Random worlds for stores: a policy of several limits, a beginning, and what happens to a few keys.
+//! Random scenarios for stores: a policy of several limits, a start time, and operations on a few keys.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,27 +18,27 @@ const DAY: u64 = 86_400_000_000_000;
 const YEAR: u64 = 365 * DAY;
 const YEAR_2023: u64 = 1_700_000_000_000_000_000;
 const YEAR_2200: u64 = 7_258_118_400_000_000_000;
-/// No clock goes back behind this: an instant near zero is no instant of a store.
+/// Lower bound of clocks: an instant near zero is no valid time of a store.
 pub(super) const EARLIEST: Timestamp = Timestamp::from_nanos(DAY);
-/// In nanoseconds: from here on a double, and so a script, no longer tells microseconds apart.
+/// In nanoseconds: from here on a double, and so a script, cannot distinguish microseconds.
 pub(super) const EXACT_END: u64 = (1 << 53) * MICRO;
 const OPERATIONS_MAX: u64 = 32;
-/// Different keys under each limit.
+/// Number of different keys under each limit.
 pub(super) const KEYS: u8 = 3;
 
-/// What each limit is asked at: who, and for how much.
+/// A request: for each limit the key and the cost.
 pub type StoreAsk = Vec<(u8, Cost)>;
 
-/// What a node asks to be lent.
+/// A lease request of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreLease {
     /// One key of each limit.
     pub keys: Vec<u8>,
-    /// On this limit, which may be one that does not lend.
+    /// The limit, which may be one that cannot be leased.
     pub limit: usize,
-    /// Whether what is lent lives until it is spent; else as is usual for the limit's kind.
+    /// Set if leased units are kept until spent; else as usual for the limit's kind.
     pub carries: bool,
-    /// How much.
+    /// Number of units.
     pub want: Want,
 }
 
@@ -47,80 +47,80 @@ pub struct StoreLease {
 pub struct StoreDebit {
     /// One key of each limit.
     pub keys: Vec<u8>,
-    /// On this limit, which may be one that takes no debits.
+    /// The limit, which may be one that supports no debits.
     pub limit: usize,
-    /// Of this stream.
+    /// The stream.
     pub stream: u8,
-    /// Which of its debits.
+    /// Position in its stream.
     pub turn: Turn,
-    /// How many tokens. Where a debit comes again with other tokens, what it said first counts.
+    /// Number of tokens. If a debit is repeated with another number, the first counts.
     pub cost: Cost,
-    /// How long it is remembered.
+    /// Time that it is remembered.
     pub remember: Duration,
 }
 
-/// Where in its stream a debit stands.
+/// Position of a debit in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// So many after the last.
+    /// This many after the last.
     Next(u64),
-    /// The last again, as where the answer was lost.
+    /// The last again, as when the response was lost.
     Again,
-    /// So many before the last, as where the network was slow.
+    /// This many before the last, as when the network was slow.
     Older(u64),
 }
 
-/// One thing that happens to a store.
+/// One operation on a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreOperation {
-    /// Asks in one flight.
+    /// Requests in one batch.
     Admit(Vec<StoreAsk>),
-    /// Somebody looks at one key of each limit.
+    /// Reads one key of each limit.
     Peek(Vec<u8>),
-    /// Somebody plans ahead.
+    /// Computes a forecast.
     Forecast {
         /// One key of each limit.
         keys: Vec<u8>,
-        /// On this limit.
+        /// The limit.
         limit: usize,
-        /// For asks of this cost.
+        /// Cost of the requests.
         cost: Cost,
     },
-    /// The true cost of an admitted ask becomes known; each is settled once at the most.
+    /// Settles an admitted request with its actual cost; each is settled at most once.
     Settle {
-        /// Which of those that are not settled yet, counted round.
+        /// Index among those not settled yet, modulo their number.
         receipt: usize,
-        /// What each limit finds to have been used.
+        /// Actual usage for each limit.
         used: Vec<Used>,
     },
-    /// Nodes are lent units, in one flight.
+    /// Leases units to nodes, in one batch.
     Lease(Vec<StoreLease>),
-    /// Units that were lent for a window come back.
+    /// Returns units that were leased for a window.
     GiveBack {
-        /// Of which loan, counted round.
+        /// Index of the lease, modulo their number.
         loan: usize,
-        /// How many of its units; more than it had would be the node's error.
+        /// Number of its units; more than it had would be the node's error.
         units: Used,
-        /// Whether the same arrives twice in one flight.
+        /// Set if the same return arrives twice in one batch.
         twice: bool,
     },
-    /// A return that has arrived arrives again; which one, counted round.
+    /// Repeats a return that has arrived, by its index modulo their number.
     GiveBackAgain(usize),
-    /// Debits by name, in one flight.
+    /// Debits with an id, in one batch.
     Debit(Vec<StoreDebit>),
-    /// One key of each limit is forgotten.
+    /// Resets one key of each limit.
     Reset(Vec<u8>),
-    /// Time goes by.
+    /// Time passes.
     Wait(Duration),
-    /// The last ask that was told to wait is asked again when it was told to, and so many microseconds later.
+    /// Repeats the last denied request with a wait at the end of the wait, plus this many microseconds.
     Retry(i64),
-    /// Until the last answer of this limit says that all is free, and so many microseconds.
+    /// Waits until the reset in the last decision of this limit, plus this many microseconds.
     WaitForReset(usize, i64),
     /// The clock is set back.
     StepBack(Duration),
 }
 
-/// What was used of a charge.
+/// Actual usage of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Used {
@@ -133,7 +133,7 @@ pub enum Used {
 }
 
 impl Used {
-    /// In units, of a charge of `cost`.
+    /// Returns the usage in units, of a charge of `cost`.
     pub fn of(self, cost: Cost) -> Cost {
         match self {
             Self::Nothing => 0,
@@ -146,29 +146,29 @@ impl Used {
     }
 }
 
-/// A policy and what happens to it.
+/// A policy and the operations on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreWorld {
-    /// Replays this world.
+    /// Replays this scenario.
     pub seed: u64,
-    /// Which of the limits an ask must clear.
+    /// The limits that a request must pass: all or any.
     pub need: Need,
-    /// The limits, all with a shared form.
+    /// The limits, all with a script encoding.
     pub specs: Vec<Spec>,
-    /// The limit whose key says where all keys of an ask live; none keeps the policy in one place.
+    /// The limit whose key is the routing key of a request; `None` for one routing key for the policy.
     pub home: Option<usize>,
-    /// What the clock shows at first.
+    /// Start time of the clock.
     pub start: Timestamp,
-    /// Whether everything is looked at after each denial.
+    /// Set if everything is read after each denial.
     pub looks: bool,
-    /// Whether it is played through a limiter, as users do; else straight to the store, which tells more.
+    /// Set if it is run through a limiter, as in production; else directly against the store, which shows more.
     pub through_limiter: bool,
-    /// What happens, in order.
+    /// The operations, in order.
     pub operations: Vec<StoreOperation>,
 }
 
 impl StoreWorld {
-    /// The world of a seed.
+    /// Generates the scenario of a seed.
     pub fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let about =
@@ -189,19 +189,19 @@ impl StoreWorld {
         Self { seed, need, specs, home, start, looks, through_limiter, operations }
     }
 
-    /// The last instant of this world's clock: its sums stay exact in a double.
+    /// Returns the last instant of this scenario's clock: its sums stay exact in a double.
     pub fn latest(&self) -> Timestamp {
         latest(&self.specs)
     }
 }
 
-/// The last instant at which whatever a script adds up for these limits stays exact.
+/// Returns the last instant at which a script's sums for these limits stay exact.
 pub(super) fn latest(specs: &[Spec]) -> Timestamp {
     let end = specs.iter().map(|spec| EXACT_END - 2 * reach(spec)).min();
     Timestamp::from_nanos(micros(end.unwrap_or(YEAR_2200).min(YEAR_2200)))
 }
 
-/// How far ahead of now one ask may look: all units and one more, at most a hundred years.
+/// Returns how far ahead of now one request may reach: all units and one more, at most a hundred years.
 pub fn reach(spec: &Spec) -> u64 {
     let period = spec.limit().map_or(0, |limit| nanos(limit.period()));
     period + rhythm(spec).0
@@ -216,7 +216,7 @@ fn roll_specs(dice: &mut Dice) -> Vec<Spec> {
     (0..count).map(|_| roll_shareable(dice)).collect()
 }
 
-/// What every other thing in a world is about.
+/// The subject of every other operation in a scenario.
 #[derive(Clone, Copy, PartialEq)]
 enum About {
     Asks,
@@ -224,7 +224,8 @@ enum About {
     Debits,
 }
 
-/// A limit of some kind, as a window from which units are lent and to which they come back; and perhaps another.
+/// Generates a limit of some kind, such as a window from which units are leased and to which they are returned; and
+/// perhaps another.
 fn roll_specs_with(dice: &mut Dice, is_it: impl Fn(&Spec) -> bool) -> Vec<Spec> {
     let mut specs: Vec<Spec> = (0..dice.between(1, 2)).map(|_| roll_shareable(dice)).collect();
     while !is_it(&specs[0]) {
@@ -233,7 +234,7 @@ fn roll_specs_with(dice: &mut Dice, is_it: impl Fn(&Spec) -> bool) -> Vec<Spec> 
     specs
 }
 
-/// Rolls a limit that every shared store can keep.
+/// Generates a limit that every shared store supports.
 pub fn roll_shareable(dice: &mut Dice) -> Spec {
     loop {
         let spec = in_micros(roll_spec(dice), dice);
@@ -243,7 +244,7 @@ pub fn roll_shareable(dice: &mut Dice) -> Spec {
     }
 }
 
-/// The same with windows of whole microseconds, at least one a bucket. Rates stay as awkward as they are.
+/// Returns the same with windows of whole microseconds, at least one a bucket. Rates stay as awkward as they are.
 fn in_micros(spec: Spec, dice: &mut Dice) -> Spec {
     let up = |length: Duration| Duration::from_nanos(nanos(length).div_ceil(MICRO) * MICRO);
     match spec {
@@ -264,7 +265,8 @@ fn in_micros(spec: Spec, dice: &mut Dice) -> Spec {
     }
 }
 
-/// Days after the epoch, about now, or anywhere until 2200; often a microsecond around the edge of a window.
+/// Generates a start: days after the epoch, about now, or anywhere until 2200; often a microsecond around the edge of a
+/// window.
 fn roll_start(dice: &mut Dice, specs: &[Spec]) -> Timestamp {
     let (soon, now) = (3 * DAY + dice.any_size(30 * DAY), YEAR_2023 + dice.any_size(3 * YEAR));
     let any = dice.between(3 * DAY, YEAR_2200);
@@ -277,8 +279,8 @@ fn roll_start(dice: &mut Dice, specs: &[Spec]) -> Timestamp {
     Timestamp::from_nanos(start).min(last)
 }
 
-/// In a world about loans, every other thing is: a return takes a loan before it, and a copy of it a return. So with
-/// debits, and the same again.
+/// Generates an operation. In a scenario about leases, every other one is: a return follows a lease, and a copy of it a
+/// return. The same applies to debits and their repetitions.
 fn roll_operation(dice: &mut Dice, specs: &[Spec], about: About) -> StoreOperation {
     match about {
         About::Loans if dice.once_in(2) => return roll_lending(dice, specs),
@@ -354,7 +356,7 @@ fn roll_debit(dice: &mut Dice, specs: &[Spec]) -> StoreDebit {
     }
 }
 
-/// Some asks at once, half of the time all by the same keys; now and then none.
+/// Generates a batch of requests, half of the time all by the same keys; now and then empty.
 fn roll_flight(dice: &mut Dice, specs: &[Spec]) -> StoreOperation {
     let count = if dice.once_in(16) { 0 } else { dice.between(2, 6) };
     let mut asks: Vec<StoreAsk> = (0..count).map(|_| roll_ask(dice, specs)).collect();
@@ -371,13 +373,13 @@ fn roll_keys(dice: &mut Dice, specs: &[Spec]) -> Vec<u8> {
     specs.iter().map(|_| roll_key(dice)).collect()
 }
 
-/// One key is asked for more than the others, so that something happens to it.
+/// Generates a key. One key is used more than the others, so that it reaches its limits.
 fn roll_key(dice: &mut Dice) -> u8 {
     dice.pick(&[0, 0, 0, 1, KEYS - 1])
 }
 
-/// Everything at one unit, or one limit at an odd cost, or each at its own: with many limits a denial by one
-/// must not be all that ever happens.
+/// Generates a request: everything at one unit, or one limit at an odd cost, or each at its own. With many limits a
+/// denial by one must not be all that ever happens.
 fn roll_ask(dice: &mut Dice, specs: &[Spec]) -> StoreAsk {
     let odd = dice.below(specs.len() as u64) as usize;
     let mode = dice.below(3);
@@ -390,7 +392,7 @@ fn roll_ask(dice: &mut Dice, specs: &[Spec]) -> StoreAsk {
     costs.into_iter().map(|cost| (roll_key(dice), cost)).collect()
 }
 
-/// Rolls a cost, mostly near the edges of the limit.
+/// Generates a cost, mostly near the edges of the limit.
 pub fn roll_store_cost(dice: &mut Dice, spec: &Spec) -> Cost {
     let limit = spec.limit().map_or(1, |limit| limit.units());
     let near = limit.saturating_sub(dice.below(3));
@@ -402,7 +404,7 @@ pub fn roll_store_cost(dice: &mut Dice, spec: &Spec) -> Cost {
     }
 }
 
-/// Rolls what was used of a charge.
+/// Generates the actual usage of a charge.
 pub fn roll_used(dice: &mut Dice, spec: &Spec) -> Used {
     use Used::*;
     let limit = spec.limit().map_or(1, |limit| limit.units());
@@ -423,7 +425,7 @@ pub(super) fn lends(spec: &Spec) -> bool {
     matches!(spec, Spec::Window { .. } | Spec::Budget { .. } | Spec::Gcra { .. } | Spec::TokenBucket { .. })
 }
 
-/// Mostly what a node might want; now and then what none would.
+/// Generates a lease request: mostly realistic; now and then not.
 pub fn roll_want(dice: &mut Dice, spec: &Spec) -> Want {
     let limit = spec.limit().map_or(1, |limit| limit.units());
     let (part, any) = (dice.between(1, limit), dice.any_size(u64::MAX));
@@ -433,7 +435,7 @@ pub fn roll_want(dice: &mut Dice, spec: &Spec) -> Want {
     Want { wants, least, share }
 }
 
-/// A wait to the microsecond around an edge.
+/// Generates a wait to the microsecond around an edge.
 pub fn roll_wait_micros(dice: &mut Dice, spec: &Spec) -> Duration {
     let wait = nanos(roll_wait(dice, spec)).div_ceil(MICRO) + dice.below(3);
     Duration::from_micros(wait.saturating_sub(1))

@@ -1,9 +1,9 @@
-//! One more while nothing queues, a part less when something does.
+//! Additive increase while nothing queues, multiplicative decrease when something does.
 
 use super::round::Seen;
 use super::windowed_min::WindowedMin;
 
-/// How many rounds the no-load latency is the minimum of.
+/// Number of rounds over which the no-load latency is the minimum.
 const ROUNDS: usize = 8;
 
 /// The additive rule: needs nothing but a threshold, and is slow to grow.
@@ -23,7 +23,7 @@ impl Aimd {
         self.no_load.clear();
     }
 
-    /// Where to go from this limit. Twice the standard error above the tolerance is a queue; noise is not.
+    /// Returns the next limit. Twice the standard error above the tolerance is a queue; noise is not.
     pub(super) fn next(&mut self, limit: f64, seen: Seen) -> f64 {
         if let Some(latency) = seen.latency {
             self.no_load.push(latency * (1.0 + seen.error));

@@ -1,8 +1,8 @@
-//! Within which bounds a ceiling is inferred, and by which rule.
+//! The bounds within which a ceiling is inferred, and the rule.
 
 use core::time::Duration;
 
-/// Within which bounds a ceiling is inferred, and by which rule: from 4 to 512 by the gradient, unless said otherwise.
+/// Bounds and rule by which a concurrency ceiling is inferred. Default: from 4 to 512 by the gradient.
 ///
 /// ```
 /// use throttlekit_core::concurrency::Ceiling;
@@ -20,18 +20,18 @@ pub struct Ceiling {
     pub(super) recalibrate_every: Option<Duration>,
 }
 
-/// How the ceiling moves.
+/// Rule by which the ceiling moves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rule {
     Gradient,
     Aimd { backoff: f64 },
 }
 
-/// How much above the no-load latency is not yet a queue.
+/// Increase above the no-load latency that is not yet a queue.
 const TOLERANCE: f64 = 0.1;
 
 impl Ceiling {
-    /// A ceiling between these two, which starts at the least.
+    /// Creates a ceiling between these bounds, which starts at the least.
     pub fn between(least: u32, most: u32) -> Self {
         let least = least.max(1);
         Self {
@@ -44,36 +44,36 @@ impl Ceiling {
         }
     }
 
-    /// Where inference begins.
+    /// Returns the initial ceiling.
     pub fn initial(&self) -> u32 {
         self.initial
     }
 
-    /// What it never exceeds.
+    /// Returns the maximum ceiling.
     pub fn most(&self) -> u32 {
         self.most
     }
 
-    /// Where it starts, if that lies between the bounds; else the nearer bound.
+    /// Sets the initial ceiling, clamped to the bounds.
     pub fn starting_at(self, initial: u32) -> Self {
         Self { initial: initial.clamp(self.least, self.most), ..self }
     }
 
-    /// Adds one a round while nothing queues, and multiplies by `backoff`, from 0.5 to 0.99, when something does.
+    /// Adds one per round while nothing queues, and multiplies by `backoff`, from 0.5 to 0.99, when something does.
     pub fn aimd(self, backoff: f64) -> Self {
         let backoff = if backoff.is_finite() { backoff.clamp(0.5, 0.99) } else { 0.9 };
         Self { rule: Rule::Aimd { backoff }, ..self }
     }
 
-    /// How far latency may rise above the no-load latency before that counts as a queue: 0.1 is a tenth. From 0.02
-    /// to 10; the ceiling settles about so far above the best.
+    /// Sets how far latency may rise above the no-load latency before that counts as a queue: 0.1 is a tenth. From 0.02
+    /// to 10; the ceiling settles about this far above the best.
     pub fn tolerance(self, tolerance: f64) -> Self {
         let tolerance = if tolerance.is_finite() { tolerance.clamp(0.02, 10.0) } else { TOLERANCE };
         Self { tolerance, ..self }
     }
 
-    /// Forgets the no-load latency this often. The gradient then measures it anew in its next dip, a tenth below the
-    /// best for a round, so throughput hardly shows it. Not needed where latency changes by steps: those are seen.
+    /// Resets the no-load latency at this interval. The gradient then remeasures it in its next dip, a tenth below the
+    /// best for a round, so throughput hardly changes. Not needed where latency changes by steps: they are detected.
     pub fn recalibrate_every(self, period: Duration) -> Self {
         Self { recalibrate_every: Some(period), ..self }
     }

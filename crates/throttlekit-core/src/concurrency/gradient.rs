@@ -5,23 +5,23 @@ use super::round::{Seen, Wish};
 /// A dip goes down to this part of the best, so that nothing queues for a round and the no-load latency shows.
 const DIP: f64 = 0.91;
 const DIP_MOST: f64 = 0.75;
-/// A dip that surely shows the throughput is still the same goes further down by this, so often.
+/// Factor by which a dip that surely shows unchanged throughput goes further down, and how often.
 const DEEPER: f64 = 0.8;
 const DEEPER_MAX: u32 = 4;
-/// One move divides by no more than this: latency may have risen for another reason.
+/// Largest cut of one move: latency may have risen for another reason.
 const CUT_MAX: f64 = 0.5;
 /// Rounds above the best between two dips.
 const HOLDS: u32 = 4;
-/// A move that is smaller, in logarithms, is not worth the calls that must pass after it.
+/// A move that is smaller, in logarithms, is not made: it would cost the calls that must pass after it.
 const STAY: f64 = 0.04;
-/// How it grows while nothing queues, round after round: when that is sure, when it seems so, and at the start.
+/// Growth factors while nothing queues, round after round: when that is sure, when it seems so, and at the start.
 const SURE: [f64; 3] = [1.15, 1.5, 1.25];
 const SEEMS: [f64; 3] = [1.06, 1.2, 1.5];
 const START: f64 = 1.5;
-/// Which part of the headroom must be seen as a queue to be one.
+/// Fraction of the headroom that must appear as a queue to count as one.
 const QUEUE: f64 = 0.6;
-/// In noise that hides a queue of the headroom's size, dips tell by what they cost: over so many of them, how much
-/// of what they can is all and how much is none, how it grows if it was all, and what is thought before the first.
+/// In noise that hides a queue of the headroom's size, dips are judged by their cost: averaged over this many, which
+/// fraction of the possible cost is all and which is none, the growth factor if it was all, and the initial value.
 const LOST_DIPS: f64 = 3.0;
 const LOST_ALL: f64 = 0.9;
 const LOST_NONE: f64 = 0.2;
@@ -30,13 +30,13 @@ const LOST_FIRST: f64 = 0.5;
 /// Fewer drops than this are no sign of load: every backend fails now and then.
 const DROPS_TOLERATED: f64 = 0.05;
 
-/// Holds the ceiling a little above the best, where throughput is all there is, and dips a little below it every few
+/// Holds the ceiling a little above the best, where throughput is at its maximum, and dips a little below it every few
 /// rounds, where latency is the no-load latency. Their product is the best ceiling, by Little's law.
 ///
 /// In a fixed point with the no-load latency alone, a ceiling that is always above the best takes the queue for
-/// load-free and runs away; the dips are why this one does not. Both are averaged over as many rounds as their
-/// noise demands, in logarithms, so that noise pushes neither up nor down. What strays further than noise can is a
-/// step, and is put to the test before it is believed: never down twice without having seen that it helped.
+/// load-free and runs away; the dips prevent this. Both are averaged over as many rounds as their noise demands, in
+/// logarithms, so that noise pushes neither up nor down. A deviation beyond noise is a step, and is tested before it is
+/// accepted: never down twice without having seen that it helped.
 #[derive(Clone, Debug)]
 pub(super) struct Gradient {
     headroom: f64,
@@ -44,14 +44,14 @@ pub(super) struct Gradient {
     /// Rounds held since the last dip, and rounds grown in a row.
     held: u32,
     grown: usize,
-    /// From which level and latency it grew last.
+    /// The level and latency from which it grew last.
     grew: Option<(f64, f64)>,
     starting: bool,
-    /// Of the ceiling over the latency.
+    /// Mean of the ceiling over the latency.
     throughput: Mean,
     alone: Mean,
     noise: Noise,
-    /// Which part of the throughput that a dip could cost it did cost, over the last dips: all of it if nothing
+    /// Fraction of the possible throughput cost of a dip that it did cost, over the last dips: all of it if nothing
     /// queued before either.
     lost: f64,
 }
@@ -61,11 +61,11 @@ pub(super) struct Gradient {
 enum Phase {
     #[default]
     Hold,
-    /// A little below the best, as a routine, from this level.
+    /// A little below the best, at regular intervals, from this level.
     Dip { from: f64, deeper: u32 },
-    /// Half the way down since latency rose at this level.
+    /// Halfway down after latency rose at this level.
     Doubt { from: f64 },
-    /// Down to what may be the new best, from where latency was this, and before that from `back`.
+    /// Down to a candidate for the new best, from where latency was this, and before that from `back`.
     Cut { back: f64, from: f64, latency: f64 },
 }
 
@@ -94,28 +94,28 @@ impl Gradient {
         }
     }
 
-    /// Goes on from a limit that was led to where it is.
+    /// Resumes from a limit that another rule has set.
     pub(super) fn resumed(headroom: f64) -> Self {
         Self { starting: false, ..Self::new(headroom) }
     }
 
-    /// Whether the limit is still on its way up for the first time.
+    /// Checks whether the limit is still rising for the first time.
     pub(super) fn is_starting(&self) -> bool {
         self.starting
     }
 
-    /// How long work takes without a queue, in nanoseconds, as far as that is known.
+    /// Returns the latency without a queue, in nanoseconds, if known.
     pub(super) fn alone(&self) -> Option<f64> {
         (self.alone.rounds > 0.0).then(|| libm::exp(self.alone.at))
     }
 
-    /// Forgets how long work takes without a queue, and dips next to see.
+    /// Resets the latency without a queue, and dips next to measure it.
     pub(super) fn recalibrate(&mut self) {
         self.held = HOLDS;
         self.alone.rounds = self.alone.rounds.min(1.0);
     }
 
-    /// Where to go from this limit.
+    /// Returns the next limit.
     pub(super) fn next(&mut self, limit: f64, seen: Seen) -> f64 {
         let phase = core::mem::take(&mut self.phase);
         let Some(latency) = seen.latency else { return limit * CUT_MAX };
@@ -147,7 +147,7 @@ impl Gradient {
         }
     }
 
-    /// What to look for next: roughly for which reason latency rose, or whether it does.
+    /// Returns what to look for next: roughly why latency rose, or whether it does.
     pub(super) fn wish(&self) -> Wish {
         let brief = matches!(self.phase, Phase::Doubt { .. } | Phase::Cut { .. });
         let known = !self.starting && !brief && self.grew.is_none() && self.alone.rounds > 0.0;
@@ -156,7 +156,7 @@ impl Gradient {
         Wish { brief, usual }
     }
 
-    /// Drops say that there is too much, and nothing of how long work takes.
+    /// Reduces the limit after drops. They indicate overload, and nothing about latency.
     fn back_off(&mut self, level: f64, dropped: f64) -> f64 {
         self.throughput.rounds = 0.0;
         self.starting = false;
@@ -185,7 +185,7 @@ impl Gradient {
             return limit;
         }
         self.throughput.take(look.throughput, look.error, strays);
-        // Faster than ever is no room for more, but maybe the beginning of faster work.
+        // Faster than ever is no capacity for more, but maybe the beginning of faster work.
         if look.latency < self.alone.at - STEP_MIN - 1.5 * look.error {
             return limit;
         }
@@ -201,18 +201,18 @@ impl Gradient {
         }
         let to = self.above_best();
         if let Some((level, _)) = grew {
-            // What it grew from was seen a round ago, and not to be too much.
+            // The level it grew from was measured a round ago, and was not too much.
             return to.max(level).min(limit);
         }
         if to < 0.8 * limit {
-            // Less than the noise shows cannot be verified, and so is taken in small steps.
+            // A move smaller than the noise cannot be verified, and so is taken in small steps.
             let shows = libm::log(limit / to) > PROVES * look.error;
             return if shows { self.cut_to_best(look, limit) } else { DIP * limit };
         }
         if libm::log(to / limit).abs() < STAY { limit } else { to }
     }
 
-    /// By how much to grow, if nothing queues although the ceiling should be above the best.
+    /// Returns the growth factor, if nothing queues although the ceiling should be above the best.
     fn pace(&mut self, look: Look) -> Option<f64> {
         let queue = look.latency - self.alone.at;
         let doubt = look.error * libm::sqrt(1.0 + 1.0 / self.alone.rounds);
@@ -242,7 +242,7 @@ impl Gradient {
         Some(pace)
     }
 
-    /// What a dip showed: the no-load latency, if nothing has changed.
+    /// Evaluates a dip: it shows the no-load latency, if nothing has changed.
     fn dipped(&mut self, look: Look, from: f64, deeper: u32) -> f64 {
         let strays = self.alone.strays(look.latency, look.error);
         if look.throughput > self.throughput.at && self.throughput.strays(look.throughput, look.error) {
@@ -280,7 +280,7 @@ impl Gradient {
         to.clamp(from * CUT_MAX, from * DIP)
     }
 
-    /// Throughput fell. Goes half of the way down that would undo it: a queue shrinks by as much, a moment passes.
+    /// Handles lower throughput. Goes halfway down to what would undo it: a queue shrinks as much, a transient passes.
     fn doubt(&mut self, look: Look, usual: f64, lately: f64) -> f64 {
         self.phase = Phase::Doubt { from: look.level };
         self.starting = false;
@@ -291,8 +291,8 @@ impl Gradient {
         look.level * half.clamp(CUT_MAX, DIP)
     }
 
-    /// If latency is what it was without a queue, that was but a moment. Else there is a queue, or work is slower: goes
-    /// where there would be no queue, to see.
+    /// If latency is what it was without a queue, that was transient. Else there is a queue, or work is slower: goes to
+    /// where there would be no queue, to test.
     fn doubted(&mut self, look: Look, from: f64) -> f64 {
         let went = libm::log(from / look.level);
         if look.latency - self.alone.at < (2.0 * look.error).max(went / 2.0) {
@@ -332,7 +332,7 @@ impl Gradient {
         libm::exp(self.throughput.at + self.alone.at)
     }
 
-    /// The more doubt there is, the higher: too much in flight costs some latency, too little is work not done.
+    /// The more uncertainty there is, the higher: too much in flight costs some latency, too little is work not done.
     fn above_best(&self) -> f64 {
         let doubt = libm::sqrt(self.noise.variance / self.alone.rounds.max(1.0));
         (1.0 + self.headroom + doubt.min(self.headroom / 2.0)) * self.best()
@@ -352,20 +352,20 @@ impl Gradient {
 const ERROR_MIN: f64 = 0.01;
 /// A mean over more rounds than this is older than it is exact.
 const ROUNDS_MOST: f64 = 16.0;
-/// How many times the error a move must be for its effect to show in one round, and to prove that work itself has
+/// Multiples of the error that a move must be for its effect to show in one round, and to show that work itself has
 /// become slower: where calls share a backend, long ones from before a move end well after it.
 const SHOWS: f64 = 4.0;
 const PROVES: f64 = 6.0;
-/// What differs by less is no step, however exact the means are.
+/// A smaller difference is no step, however exact the means are.
 const STEP_MIN: f64 = 0.03;
 
-/// How much rounds differ from each other: more than calls do within one where all calls of a while are slow.
+/// Variation between rounds: more than calls vary within one where all calls of a period are slow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Noise {
     variance: f64,
 }
 
-/// How much of the newest round enters it, and how many times the error one round may at most say.
+/// Gain of the newest round, and the largest multiple of the error that one round may contribute.
 const NOISE_GAIN: f64 = 0.15;
 const NOISE_MOST: f64 = 3.0;
 
@@ -374,7 +374,7 @@ impl Noise {
         error.max(libm::sqrt(self.variance))
     }
 
-    /// A step must not make the next rounds blind.
+    /// Limits the effect of a step, so that the next rounds stay sensitive.
     fn take(&mut self, off: f64, error: f64) {
         let off = off.abs().min(NOISE_MOST * error);
         self.variance += (off * off - self.variance) * NOISE_GAIN;
@@ -404,7 +404,7 @@ impl Mean {
         if strays { self.set(value) } else { self.add(value, error) }
     }
 
-    /// Whether a value lies further away than three standard errors of the difference.
+    /// Checks whether a value lies further away than three standard errors of the difference.
     fn strays(&self, value: f64, error: f64) -> bool {
         let noise = 3.0 * error * libm::sqrt(1.0 + 1.0 / self.rounds.max(1.0));
         self.rounds > 0.0 && (value - self.at).abs() > STEP_MIN + noise

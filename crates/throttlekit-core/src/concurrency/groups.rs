@@ -1,4 +1,4 @@
-//! Latencies in groups: what the fastest of a few calls took, and what they took on average.
+//! Latencies in groups: the fastest of a few calls, and their mean.
 
 /// Calls in a group. The fastest of eight is near the first tenth of all latencies, whatever their tail.
 pub(super) const GROUP: u32 = 8;
@@ -10,7 +10,7 @@ const SPAN: u32 = 32;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Filling {
     calls: u32,
-    /// At which ending it began.
+    /// Number of the ending at which it began.
     from: u32,
     fastest: f64,
     sum: f64,

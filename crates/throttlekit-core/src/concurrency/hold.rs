@@ -1,20 +1,20 @@
-//! One held slot, seen by whoever holds it.
+//! One held slot, seen by its holder.
 
 use core::time::Duration;
 
 use crate::Timestamp;
 use crate::lease::Margin;
 
-/// Beats in the time for which work may run without one: two may be lost before it has to stop.
+/// Heartbeats in the time for which work may run without one: two may be lost before it has to stop.
 const BEATS: u32 = 3;
-/// By how much beats are scattered, in parts of the time between them: a fifth early to a fifth late.
+/// Jitter of heartbeats, as a divisor of their interval: a fifth early to a fifth late.
 const SCATTER: u32 = 5;
 
-/// When whoever holds a slot has to stop, by its own clock, and when it beats.
+/// Stop deadline of a slot holder, by its own clock, and its heartbeat schedule.
 ///
-/// The store counts a lease from when it handled the ask; the holder from when it *sent* it, less what the clocks may
-/// drift. So the holder stops before the store can give the slot to another, whatever the network did. Once its deadline
-/// has passed it is fenced for ever: an answer that comes later cannot revive it.
+/// The store counts a lease from when it handled the request; the holder from when it *sent* it, less what the clocks
+/// may drift. So the holder stops before the store can give the slot to another, whatever the network did. Once its
+/// deadline has passed it is fenced forever: a later response cannot revive it.
 ///
 /// ```text
 /// Held => Held    a beat was answered, before the deadline: the deadline moves to that of the beat
@@ -23,7 +23,7 @@ const SCATTER: u32 = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
     margin: Margin,
-    /// For how long work may run without a beat.
+    /// Time for which work may run without a heartbeat.
     works: Duration,
     deadline: Timestamp,
     beats_at: Timestamp,
@@ -31,9 +31,9 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// A slot that was asked for at `sent`, lives for `lives` after the store's answer, and was answered just now.
+    /// Creates the hold of a slot requested at `sent` and granted just now, for `lives` after the store's response.
     ///
-    /// Fenced from the start where the answer took longer than the slot lives. `scatter` is drawn by the caller, any
+    /// Fenced from the start where the response took longer than the slot lives. `scatter` is drawn by the caller, any
     /// number; see [`poll_beat`](Self::poll_beat).
     pub fn begin(margin: Margin, sent: Timestamp, lives: Duration, scatter: u32, now: Timestamp) -> Self {
         let deadline = margin.deadline(sent, lives);
@@ -42,24 +42,25 @@ impl Hold {
         Self { margin, works, deadline, beats_at, fenced: now >= deadline }
     }
 
-    /// Until when work may run.
+    /// Returns the instant until which work may run.
     pub fn deadline(&self) -> Timestamp {
         self.deadline
     }
 
-    /// Whether work has to stop. Once it has, it always has.
+    /// Checks whether work has to stop. Once it has, it always has.
     pub fn is_fenced(&mut self, now: Timestamp) -> bool {
         self.fenced |= now >= self.deadline;
         self.fenced
     }
 
-    /// When it wants to beat next, or never again.
+    /// Returns when the next heartbeat is due, or `None` if never again.
     pub fn next_beat(&self) -> Option<Timestamp> {
         (!self.fenced).then_some(self.beats_at)
     }
 
-    /// Whether a beat is to be sent now. The next is due a third of the time later for which work may run without one, a
-    /// fifth of that more or less, by `scatter`: whoever draws it at random does not beat in step with others. It does not wait for the answer.
+    /// Checks whether to send a heartbeat now. The next is due after a third of the time for which work may run without
+    /// one, ± a fifth of that, by `scatter`: a random value avoids synchronized heartbeats. It does not wait for the
+    /// response.
     pub fn poll_beat(&mut self, scatter: u32, now: Timestamp) -> bool {
         let due = !self.is_fenced(now) && now >= self.beats_at;
         if due {
@@ -68,7 +69,7 @@ impl Hold {
         due
     }
 
-    /// The beat that was sent at `sent` was answered just now: the slot lives for so long, or is lost.
+    /// Handles the response to the heartbeat sent at `sent`: the slot lives for `lives`, or is lost.
     pub fn handle_beat(&mut self, sent: Timestamp, lives: Option<Duration>, now: Timestamp) {
         if self.is_fenced(now) {
             return;
@@ -82,13 +83,13 @@ impl Hold {
         }
     }
 
-    /// Stops here, whatever the store says.
+    /// Fences the holder, regardless of the store.
     pub fn fence(&mut self) {
         self.fenced = true;
     }
 }
 
-/// A third of a time, a fifth of that more or less.
+/// Returns a third of a time, plus or minus a fifth of that.
 fn scattered(works: Duration, scatter: u32) -> Duration {
     let third = works / BEATS;
     let fifth = third / SCATTER;

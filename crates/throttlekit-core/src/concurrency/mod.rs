@@ -1,8 +1,8 @@
-//! How many at a time: ceilings that follow latency, slots held under a lease, one ceiling for a fleet.
+//! Concurrency: ceilings that follow latency, slots held under a lease, one ceiling shared by many nodes.
 //!
-//! * [`Estimator`] infers a ceiling from how long work takes, [`Ceiling`] says within which bounds and by which rule.
-//! * [`fleet`] shares one ceiling among nodes that let work in by themselves.
-//! * [`SlotTable`] has who holds the slots of one key until when, [`Hold`] is one of them seen by whoever holds it.
+//! * [`Estimator`] infers a ceiling from latency, [`Ceiling`] sets its bounds and its rule.
+//! * [`fleet`] shares one ceiling among nodes that admit work without remote calls.
+//! * [`SlotTable`] tracks the holders of one key's slots and their expiry, [`Hold`] is the holder's side of one slot.
 
 mod aimd;
 mod ceiling;
@@ -24,13 +24,13 @@ pub use hold::Hold;
 pub use slots::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotSight, SlotStep, SlotTable};
 pub use windowed_min::WindowedMin;
 
-/// How work ended that held a slot.
+/// Outcome of work that held a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ending {
-    /// It was done: how long it took says how loaded the backend is.
+    /// It was done: its latency shows how loaded the backend is.
     Success,
-    /// The backend was too full for it: a timeout, a refusal, a crash. Says nothing of how long work takes.
+    /// The backend was overloaded: a timeout, a rejection, a crash. Carries no information about latency.
     Dropped,
-    /// It says nothing of the backend: another axis denied, or the caller went away.
+    /// It carries no information about the backend: another axis denied, or the caller went away.
     Ignored,
 }

@@ -1,13 +1,13 @@
-//! Tells calls that met a raised ceiling from those that were let in before it rose.
+//! Distinguishes calls that met a raised ceiling from those that were admitted before it rose.
 
-/// Calls in a row that met the old ceiling before the new one is no longer expected, beside twice what may be in flight:
-/// where a node's share fell meanwhile, no call meets it.
+/// Calls in a row that met the old ceiling before the new one is no longer expected, in addition to twice what may be
+/// in flight: where a node's share fell meanwhile, no call meets it.
 const PATIENCE: u32 = 64;
 
 /// The limit that a call must have met to have started since the ceiling rose.
 ///
-/// As many completions as were in flight pass by after each move. Where latencies vary the long calls are not among them:
-/// they end later, and that they met the old ceiling in full says nothing of the new one.
+/// As many completions as were in flight are skipped after each move. Where latencies vary the long calls are not among
+/// them: they end later, and that they met the old ceiling in full carries no information about the new one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Raised {
     least: f64,
@@ -16,7 +16,7 @@ pub(super) struct Raised {
 }
 
 impl Raised {
-    /// The ceiling was multiplied by `times`; the last call was allowed this many, and met so many.
+    /// The ceiling was multiplied by `times`; the last call was admitted under `allowed` and met `in_flight`.
     pub(super) fn moved(times: f64, allowed: u32, in_flight: u32) -> Self {
         let may_be = f64::from(in_flight) * times;
         let patience = PATIENCE.saturating_add((2.0 * may_be) as u32);

@@ -1,41 +1,41 @@
-//! One look at the backend: the mean latency of calls that all met the same ceiling.
+//! One measurement of the backend: the mean latency of calls that all met the same ceiling.
 
 use super::Sample;
 use super::raised::Raised;
 use crate::time::nanos;
 
-/// Fewer calls than this say nothing of how latencies vary.
+/// Smallest number of calls that shows how latencies vary.
 const BATCH_MIN: u32 = 8;
-/// More calls than this, or half of what is in flight, are never waited for: what is left of the noise is averaged
-/// over rounds.
+/// Largest number of calls, or half of what is in flight, that is waited for: the remaining noise is averaged over
+/// rounds.
 const BATCH_ENOUGH: u32 = 40;
-/// How exact a mean should be: its standard error as a part of it.
+/// Target precision of a mean: its standard error as a fraction of it.
 const ERROR_AIM: f64 = 0.03;
-/// How much of the newest batch enters the running idea of how latencies vary.
+/// Gain of the newest batch in the running estimate of how latencies vary.
 const SPREAD_GAIN: f64 = 0.25;
-/// Of how many calls the latency of now is the mean, more or less: of so many, or of this part of those in flight.
+/// Approximate number of calls in the recent mean latency: this many, or this fraction of those in flight.
 const LATELY_MIN: f64 = 8.0;
 const LATELY_PART: f64 = 1.0 / 3.0;
-/// A call says at most this many times the latency of now: one that hangs is no step.
+/// Largest multiple of the recent latency that a call counts for: one that hangs is no step.
 const LATELY_MOST: f64 = 3.0;
-/// By how much, in logarithms, the latency of now lies off the mean of a batch that something happened in, beyond
-/// three times its error; and above what is usual to end the batch at once.
+/// Distance, in logarithms, of the recent latency from the mean of a batch during which something changed, beyond three
+/// times its error; and above the usual latency to end the batch at once.
 const APART: f64 = 0.08;
 const ALARM: f64 = 0.3;
-/// What that idea begins with, and its least: no backend is as steady as it looks for a moment.
+/// Initial value of that estimate, and its minimum: no backend is as steady as it looks for a moment.
 const SPREAD_FIRST: f64 = 0.1;
 const SPREAD_MIN: f64 = 0.000_5;
 
 /// Gathers completions after a change of the ceiling.
 ///
-/// What was let in before the change met the old ceiling, so as many completions as were in flight pass by first; to
-/// act on them would be to act on the same news again and again. Then a batch is averaged, the longer the more
-/// latencies vary: one sample far below the mean must not become the no-load latency.
+/// Work that was admitted before the change met the old ceiling, so as many completions as were in flight are skipped
+/// first; acting on them would be acting on the same information again and again. Then a batch is averaged, the longer
+/// the more latencies vary: one sample far below the mean must not become the no-load latency.
 #[derive(Clone, Debug)]
 pub(super) struct Round {
-    /// Completions to let pass.
+    /// Completions to skip.
     passing: u32,
-    /// In flight on this node when the call was let in that was done last.
+    /// Calls in flight on this node when the last completed call was admitted.
     in_flight: u32,
     /// The limit under which that call was admitted.
     allowed: u32,
@@ -43,43 +43,43 @@ pub(super) struct Round {
     /// The squared deviation of latencies as a part of their squared mean, over the last batches.
     spread: f64,
     lately: f64,
-    /// Who asks for less is content with a part of those in flight.
+    /// A short round only needs a fraction of those in flight.
     brief: bool,
-    /// The latency that is usual, in nanoseconds, and how far rounds stray from it.
+    /// The usual latency, in nanoseconds, and how far rounds deviate from it.
     usual: Option<(f64, f64)>,
     batch: Batch,
 }
 
-/// What to look for in the next round.
+/// Focus of the next round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wish {
     /// A coarse look is enough.
     pub(super) brief: bool,
-    /// The latency that is usual, in nanoseconds, and how far rounds stray from it in logarithms: much more ends the
-    /// round at once.
+    /// The usual latency, in nanoseconds, and how far rounds deviate from it in logarithms: a much larger deviation
+    /// ends the round at once.
     pub(super) usual: Option<(f64, f64)>,
 }
 
-/// What a round has seen.
+/// Result of a round.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// The mean latency in nanoseconds, if any call was done.
     pub(super) latency: Option<f64>,
     /// The standard error of that as a part of it.
     pub(super) error: f64,
-    /// The latency of the last few calls, for who must know what came of a step in the middle of the batch.
+    /// The latency of the last few calls, to see the effect of a step in the middle of the batch.
     pub(super) lately: f64,
-    /// Whether something happened in the middle of the batch, so that its mean is neither of before nor of after.
+    /// `true` if something changed in the middle of the batch, so that its mean is neither that before nor that after.
     pub(super) mixed: bool,
-    /// Whether it was cut short since latency is far above what is usual.
+    /// `true` if it was cut short since latency is far above the usual.
     pub(super) alarm: bool,
-    /// Which part of what was allowed was in flight, at most.
+    /// Largest fraction of the limit that was in flight.
     pub(super) used: f64,
-    /// Which part of the calls was dropped.
+    /// Fraction of the calls that was dropped.
     pub(super) dropped: f64,
-    /// How many that was.
+    /// Number of dropped calls.
     pub(super) drops: u32,
-    /// Whether all calls met less than half of what was allowed.
+    /// `true` if all calls met less than half of the limit.
     pub(super) under_used: bool,
 }
 
@@ -98,18 +98,18 @@ impl Round {
         }
     }
 
-    /// Begins anew after the ceiling was multiplied by `times`. What met the same ceiling need not pass.
+    /// Restarts after the ceiling was multiplied by `times`. Calls that met the same ceiling need not be skipped.
     pub(super) fn restart(&mut self, times: f64, wish: Wish) {
         self.passing = if times == 1.0 { 0 } else { (f64::from(self.in_flight) * times.max(1.0)) as u32 };
         self.raised = Raised::moved(times, self.allowed, self.in_flight);
-        // Only calls that are done say how many are in flight. Where none is any more, no more are than may be.
+        // Only completed calls report how many are in flight. Without any, no more are than may be.
         self.in_flight = (f64::from(self.in_flight) * times.min(1.0)) as u32;
         self.brief = wish.brief;
         self.usual = wish.usual;
         self.batch = Batch::default();
     }
 
-    /// A call was done. What the round has seen, if this ends it.
+    /// Records a successful call. Returns the result of the round, if this ends it.
     pub(super) fn success(&mut self, sample: Sample) -> Option<Seen> {
         self.in_flight = sample.in_flight;
         self.allowed = sample.allowed;
@@ -138,7 +138,7 @@ impl Round {
         LATELY_MIN.max(f64::from(self.in_flight) * LATELY_PART)
     }
 
-    /// By how much the latency of now may stray by chance.
+    /// Returns the random deviation of the recent latency.
     fn lately_error(&self) -> f64 {
         libm::sqrt(self.spread / (2.0 * self.lately_of()))
     }
@@ -150,7 +150,7 @@ impl Round {
         })
     }
 
-    /// A call was dropped. What the round has seen, if this ends it.
+    /// Records a dropped call. Returns the result of the round, if this ends it.
     pub(super) fn dropped(&mut self) -> Option<Seen> {
         if self.passing == 0 {
             self.batch.dropped += 1;
@@ -170,7 +170,7 @@ impl Round {
         if calls < BATCH_MIN.max(part) {
             return None;
         }
-        // One batch across a step varies without bound, and must not make the next ones blind.
+        // One batch across a step varies without bound, and must not desensitize the next ones.
         let varies = self.batch.spread().clamp(SPREAD_MIN, 2.0 * self.spread);
         let spread = self.spread.max(varies);
         let wanted = spread / (ERROR_AIM * ERROR_AIM);
@@ -211,8 +211,8 @@ impl Batch {
         self.done += 1;
         self.latency += latency;
         self.squares += latency * latency;
-        // The most, not the mean: where work ends in waves, whoever is let in first meets an empty backend, and is soon
-        // one of many.
+        // The maximum, not the mean: where work ends in waves, the first call admitted meets an empty backend, and is
+        // soon one of many.
         self.used = self.used.max(f64::from(sample.in_flight) / f64::from(sample.allowed.max(1)));
     }
 

@@ -1,8 +1,8 @@
-//! Tells whether latencies vary by the call more than by the load.
+//! Detects whether latencies vary by the call more than by the load.
 
-/// By so many calls, few of them must show more: a long call or two among a few dozen are outliers.
+/// Raises the threshold by `DOUBT_CALLS / calls`: a long call or two among a few dozen are outliers.
 const DOUBT_CALLS: f64 = 24.0;
-/// Latencies are averaged over this many calls at most: a kind of call that is one in a hundred shows in it twenty times.
+/// Largest number of calls averaged: a kind of call that is one in a hundred shows in it twenty times.
 const CALLS_MAX: f64 = 2_048.0;
 /// The mean is of fewer, since it moves with the load.
 const MEAN_CALLS_MAX: f64 = 256.0;
@@ -13,7 +13,7 @@ const CALLS_MIN: f64 = 32.0;
 const VARY_ABOVE: f64 = 0.4;
 const STEADY_BELOW: f64 = 0.15;
 const _: () = assert!(STEADY_BELOW < VARY_ABOVE);
-/// For so many calls in a row it must have been below: the long calls of a rare kind end long after the short ones.
+/// Number of consecutive calls for which it must have been below: long calls of a rare kind end long after short ones.
 const STEADY_CALLS: u32 = 4_096;
 
 /// The squared coefficient of variation of latencies, from the differences of successive calls.
@@ -32,8 +32,8 @@ pub(super) struct Variation {
 }
 
 impl Variation {
-    /// Takes a latency in. Returns whether latencies vary, beside what calls take `alone` if that is known: a wait that all
-    /// have in common makes them no more alike.
+    /// Records a latency. Returns whether latencies vary, relative to the latency `alone` if that is known: a wait that
+    /// all have in common makes them no more alike.
     pub(super) fn add(&mut self, latency: f64, alone: Option<f64>) -> bool {
         if self.calls == 0.0 {
             self.last = latency;

@@ -3,7 +3,7 @@
 /// The minimum of the last `N` values, in fixed memory and a constant number of steps per value on average.
 ///
 /// Keeps the values that can still become the minimum: each is larger than the one before it and came later. A new
-/// value strikes off all that are no smaller, as it outlives them.
+/// value removes all that are no smaller, as it outlives them.
 ///
 /// ```
 /// use throttlekit_core::concurrency::WindowedMin;
@@ -18,7 +18,7 @@
 /// ```
 #[derive(Clone, Debug)]
 pub struct WindowedMin<const N: usize> {
-    /// When each came, by number, and what it is; from the smallest and oldest on.
+    /// Sequence number and value of each; from the smallest and oldest on.
     ring: [(u64, f64); N],
     head: usize,
     len: usize,
@@ -39,7 +39,7 @@ impl<const N: usize> WindowedMin<N> {
         (self.len > 0).then(|| self.ring[self.head].1)
     }
 
-    /// Takes a value in, and forgets the one that came `N` before.
+    /// Adds a value, and forgets the one that came `N` before.
     pub fn push(&mut self, value: f64) {
         if self.len > 0 && self.ring[self.head].0 + N as u64 <= self.pushed {
             self.head = (self.head + 1) % N;

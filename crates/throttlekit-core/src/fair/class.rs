@@ -1,26 +1,26 @@
-//! The members of one weight, by what they have used.
+//! The members of one weight, by their use.
 
 use alloc::collections::BTreeMap;
 
 use super::Weight;
 
-/// All members of one weight. They have one guarantee, so what is reserved for them together follows from how many
-/// stand below it and what those have used.
+/// All members of one weight. They have one guarantee, so what is reserved for them together follows from how many are
+/// below it and what those have used.
 ///
 /// Members are counted by their use, not listed: when the guarantee moves, the cost is the number of different uses
-/// that it passes, also where thousands of members stand at each. And only members whose use is near the guarantee or
-/// beyond it are *filed* so: those with a use of `file_from` and more, and perhaps some below. Most asks are by members
-/// who have used little, and move two sums and nothing else.
+/// that it passes, also where thousands of members are at each. And only members whose use is near the guarantee or
+/// beyond it are *filed* so: those with a use of `file_from` and more, and perhaps some below. Most requests are by
+/// members that have used little, and change two sums and nothing else.
 #[derive(Clone, Debug)]
 pub(super) struct Class {
     pub(super) weight: Weight,
-    /// The guarantee that `below` and `below_used` go by. It may be out of date; `stamp` tells.
+    /// The guarantee of `below` and `below_used`. It may be out of date; see `stamp`.
     pub(super) guarantee: u64,
     pub(super) stamp: u64,
     pub(super) members: u32,
-    /// From which use on members are filed; never above the guarantee.
+    /// Use from which members are filed; never above the guarantee.
     pub(super) file_from: u64,
-    /// How many of those who are filed stand at each use.
+    /// Number of filed members at each use.
     at: BTreeMap<u64, u32>,
     /// Of the members whose use is less than the guarantee: how many, and what they have used.
     below: u64,
@@ -33,7 +33,7 @@ impl Class {
         Self { weight, guarantee: file_from, stamp: 0, members: 0, file_from, at, below: 0, below_used: 0 }
     }
 
-    /// What is reserved for the members together, by the guarantee it holds.
+    /// Returns what is reserved for the members together, by the guarantee it holds.
     pub(super) fn reserve(&self) -> u64 {
         self.below * self.guarantee - self.below_used
     }
@@ -75,7 +75,7 @@ impl Class {
         }
     }
 
-    /// Moves the guarantee, past those who stand between.
+    /// Moves the guarantee, past the members in between.
     pub(super) fn set_guarantee(&mut self, guarantee: u64) {
         debug_assert!(self.file_from <= guarantee.min(self.guarantee), "whoever stands between is filed");
         let falls = guarantee < self.guarantee;

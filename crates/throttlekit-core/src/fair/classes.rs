@@ -7,12 +7,12 @@ use super::class::Class;
 use super::roster::Place;
 use super::{Weight, guarantee};
 
-/// By how much a guarantee must have risen before its members are filed from a higher use on. By much, so that a limit
-/// that swings does not bring on a walk each time.
+/// Factor by which a guarantee must have risen before its members are filed from a higher use on. Large, so that an
+/// oscillating limit does not cause a walk each time.
 const REFILE_RISE: u64 = 4;
 
-/// The classes of a roster. Each holds the guarantee that was true when someone last asked for it; a change of the limit
-/// or of the weights only makes all of them out of date.
+/// The classes of a roster. Each holds the guarantee that was true when it was last read; a change of the limit or of
+/// the weights only marks all of them as out of date.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Classes {
     limit: u64,
@@ -22,11 +22,11 @@ pub(super) struct Classes {
     free: Vec<u32>,
     /// Rises whenever some guarantee may have changed. A class whose stamp is older is out of date.
     stamp: u64,
-    /// How many classes are up to date.
+    /// Number of classes that are up to date.
     current: usize,
-    /// What is reserved for everyone, by the guarantee that each class holds.
+    /// Total reserve, by the guarantee that each class holds.
     reserve: u64,
-    /// The limit and the weights by which it was last settled from which use on members are filed.
+    /// The limit and the sum of weights from which the filing thresholds were last computed.
     filed_by: (u64, u64),
 }
 
@@ -65,7 +65,7 @@ impl Classes {
         self.all[class as usize].weight
     }
 
-    /// Puts whoever has the place into the class of this weight.
+    /// Adds the member in this slot to the class of this weight.
     pub(super) fn add(&mut self, place: &mut Place, weight: Weight) -> u32 {
         place.class = self.class_of(weight);
         place.filed = place.used >= self.all[place.class as usize].file_from;
@@ -75,7 +75,7 @@ impl Classes {
         place.class
     }
 
-    /// Takes whoever has the place out of its class.
+    /// Removes the member in this slot from its class.
     pub(super) fn remove(&mut self, place: &Place) {
         self.change(place.class, |class| class.remove(place.used, place.filed));
         let Class { weight, members, .. } = self.all[place.class as usize];
@@ -87,7 +87,7 @@ impl Classes {
         self.outdate();
     }
 
-    /// Changes what whoever has the place has used.
+    /// Changes the use of the member in this slot.
     #[inline]
     pub(super) fn shift(&mut self, place: &mut Place, used: u64) {
         let before = *place;
@@ -99,7 +99,7 @@ impl Classes {
         });
     }
 
-    /// What each of a class is promised now.
+    /// Returns the current guarantee of each member of a class.
     #[inline]
     pub(super) fn guarantee(&mut self, class: u32, places: &mut [Place]) -> u64 {
         if self.all[class as usize].stamp != self.stamp {
@@ -108,7 +108,7 @@ impl Classes {
         self.all[class as usize].guarantee
     }
 
-    /// What is reserved for everyone now.
+    /// Returns the current total reserve.
     #[inline]
     pub(super) fn reserve(&mut self, places: &mut [Place]) -> u64 {
         if self.current < self.all.len() {
@@ -168,13 +168,13 @@ impl Classes {
         });
         self.current += 1;
         if promised / REFILE_RISE > from {
-            // Who is filed at a lower use stays so.
+            // Members filed at a lower use stay so.
             self.filed_by = (self.limit, self.weights);
             self.all[class as usize].file_from = file_from(weight, self.filed_by);
         }
     }
 
-    /// Files members at lower uses too, as guarantees have fallen: the one walk over everyone.
+    /// Files members at lower uses too, as guarantees have fallen: the one walk over all members.
     fn file_from_lower(&mut self, places: &mut [Place]) {
         self.filed_by = (self.limit, self.weights);
         for class in &mut self.all {
@@ -190,8 +190,8 @@ impl Classes {
     }
 }
 
-/// From which use on members of a weight are filed: seven eighths of what a limit and a sum of weights promise them. The
-/// sum may be of a time before anyone weighed so much.
+/// Returns the use from which members of a weight are filed: seven eighths of their guarantee under a limit and a sum
+/// of weights. The sum may be of a time before any member had this weight.
 fn file_from(weight: Weight, (limit, weights): (u64, u64)) -> u64 {
     let promised = u128::from(guarantee(weight, weights, limit));
     (promised * 7 / 8) as u64

@@ -1,15 +1,16 @@
 //! The current window, also where the clock does not move forward.
 //!
 //! A wall clock may read ahead once, by a day, and be right again. So a window that the clock leaves is remembered with
-//! what was used in it: whenever the clock is back there, it goes on from that. No window is ever used twice. Nobody
-//! waits for an instant that the clock has read by mistake, unless it has done so in nine windows not reached yet.
+//! what was used in it: whenever the clock is back there, it continues from that. No window is ever used twice. No
+//! request waits for an instant that the clock has read by mistake, unless it has done so in nine windows not reached
+//! yet.
 
 use core::time::Duration;
 
 use crate::Timestamp;
 use crate::rate::{Cadence, Grid, LimitError};
 
-/// How many windows are remembered that the clock has left. Of more, the earliest is forgotten and counts as used up.
+/// Number of remembered windows that the clock has left. Of more, the earliest is forgotten and counts as used up.
 const LEFT_MAX: usize = 8;
 
 /// The window that a budget is in.
@@ -21,11 +22,11 @@ pub(super) struct CurrentWindow {
     left: Left,
 }
 
-/// What was used of a window before it begins, or begins again.
+/// Units used of a window before it begins, or begins again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UsedBefore {
     Units(u64),
-    /// Nobody remembers how much.
+    /// The amount was forgotten; counts as everything.
     All,
 }
 
@@ -35,8 +36,8 @@ impl CurrentWindow {
         Ok(Self { grid: Grid::of(cadence)?, window: 0, now: Timestamp::EPOCH, left })
     }
 
-    /// Moves to `now`, where `used` units have been used in the window so far. If another window is entered, says what
-    /// was used of it.
+    /// Moves to `now`, where `used` units have been used in the window so far. If another window is entered, returns
+    /// what was used of it.
     ///
     /// A step back into the window just before stays where it is: clocks are set back by moments around the
     /// end of a window, and that is no reason to begin again.
@@ -58,7 +59,7 @@ impl CurrentWindow {
         before
     }
 
-    /// How long a window is; a calendar month counts as 31 days.
+    /// Returns the length of a window; a calendar month counts as 31 days.
     pub(super) fn period(&self) -> Duration {
         self.grid.nominal_length()
     }
@@ -67,12 +68,12 @@ impl CurrentWindow {
         self.now
     }
 
-    /// When the window ends and everything is free again.
+    /// Returns when the window ends and everything is free again.
     pub(super) fn end(&self) -> Timestamp {
         self.grid.end(self.window)
     }
 
-    /// How long until then.
+    /// Returns the time until then.
     pub(super) fn wait(&self) -> Duration {
         self.end().since(self.now)
     }
@@ -87,7 +88,7 @@ struct Left {
 }
 
 impl Left {
-    /// What was used of a window. It is taken out: whoever enters it keeps count.
+    /// Returns what was used of a window and removes it: the caller that enters it keeps count.
     fn take(&mut self, window: u64) -> UsedBefore {
         let kept = self.windows.iter_mut().find(|(index, used)| *index == window && *used > 0);
         match kept {

@@ -8,20 +8,20 @@ use super::{GiveBack, Member, Roster, Weight};
 use crate::rate::{Cadence, LimitError, checked_units};
 use crate::{Cost, Decision, Retry, Timestamp};
 
-/// `limit` units in each window, shared by weight among those who ask in it.
+/// `limit` units in each window, shared by weight among the tenants that send requests in it.
 ///
-/// A tenant is active from its first ask in a window on, also if that is denied: it then has a guarantee
-/// `g = ⌊w·L/W⌋` that no other may take. Joining is no charge; it only says who shares. What an ask meets, in order:
+/// A tenant is active from its first request in a window on, also if that is denied: it then has a guarantee `g =
+/// ⌊w·L/W⌋` that no other may take. Joining is no charge; it only adds a member. Each request is decided in order:
 ///
 /// 1. It costs more than is left of the window: denied.
 /// 2. It stays within the guarantee: admitted.
-/// 3. The tenant has not passed its guarantee and the cost is no more than what nobody's guarantee reserves: admitted.
+/// 3. The tenant has not passed its guarantee and the cost is no more than what no guarantee reserves: admitted.
 /// 4. Else denied.
 ///
-/// A denial changes nothing but that the tenant is active. A tenant that comes late finds what the others have left.
+/// A denial changes nothing except that the tenant is active. A late tenant gets what the others have left.
 ///
-/// Handles live as long as their window: after [`advance`](Self::advance) said that a new one has begun, everyone
-/// joins again.
+/// Handles are valid for their window: after [`advance`](Self::advance) has returned that a new one has begun, every
+/// tenant joins again.
 ///
 /// ```
 /// use core::time::Duration;
@@ -56,10 +56,10 @@ impl Escrow {
         Self { quiet: Some(Quiet::new(by)), ..self }
     }
 
-    /// Moves to `now`. True if a new window has begun: then nobody has joined it yet, and older handles are void.
+    /// Moves to `now`. True if a new window has begun: then no tenant has joined it yet, and older handles are invalid.
     ///
     /// A clock that steps back into the window before stays in its window. One that steps back further is in the window
-    /// that it shows, of which then as much is left as was when it was left last; whoever asks shares that anew.
+    /// that it shows, with as much left as when it was left last; the tenants that send requests share that again.
     pub fn advance(&mut self, now: Timestamp) -> bool {
         let before = self.turn.advance(now, self.roster.used());
         let begins = before.is_some();
@@ -80,9 +80,9 @@ impl Escrow {
         member
     }
 
-    /// Makes a tenant active in the place of whoever has used least, if there is anyone; that one's use is now the
-    /// newcomer's. So the sum of all use stays what it is, and whoever lost its place and comes back finds at least
-    /// as much use as it left: nobody gets a fresh budget.
+    /// Makes a tenant active in the slot of the member with the least use, if there is one; that use is now the new
+    /// member's. So the sum of all use stays the same, and a replaced tenant that comes back finds at least as much use
+    /// as it left: no tenant gets a fresh budget.
     pub fn take_place(&mut self, weight: Weight) -> Option<Member> {
         let member = self.roster.least_used()?;
         self.asks(member, weight);
@@ -94,8 +94,8 @@ impl Escrow {
         self.roster.leave(member);
     }
 
-    /// Answers an ask, and charges it if allowed. The weight is the tenant's from this ask on; what it has used stays.
-    /// An ask of nothing changes nothing: it tells the most that would pass.
+    /// Decides a request, and charges it if allowed. The weight is the tenant's from this request on; what it has used
+    /// stays. A cost of zero changes nothing: it reports the most that would pass.
     pub fn check(&mut self, member: Member, weight: Weight, cost: Cost) -> Decision {
         if cost == 0 {
             return self.standing(member);
@@ -110,8 +110,8 @@ impl Escrow {
         self.allowed(guarantee.max(used), guarantee.saturating_sub(used).min(self.roster.left()))
     }
 
-    /// Hands units back that a tenant was charged in this window and did not use. A tenant that is quiet goes on to give
-    /// back what covered them.
+    /// Refunds units that a tenant was charged in this window and did not use. A quiet tenant continues to give back
+    /// what covered them.
     pub fn refund(&mut self, member: Member, units: Cost) {
         self.roster.refund(member, units);
         if let Some(quiet) = &mut self.quiet {
@@ -119,19 +119,19 @@ impl Escrow {
         }
     }
 
-    /// Takes units that a tenant has used and did not ask for, also beyond its guarantee and beyond what is left. To have
-    /// used something shows that the tenant is there, as an ask does.
+    /// Charges units that a tenant has used and did not request, also beyond its guarantee and beyond what is left. Use
+    /// shows that the tenant is active, as a request does.
     pub fn owe(&mut self, member: Member, weight: Weight, units: Cost) {
         self.asks(member, weight);
         self.roster.spend(member, units);
     }
 
-    /// When the window ends and everything is free again.
+    /// Returns when the window ends and everything is free again.
     pub fn ends_at(&self) -> Timestamp {
         self.turn.end()
     }
 
-    /// What an ask of nothing would say to a tenant that is not active and would [join](Self::join).
+    /// Returns the decision on a cost of zero for a tenant that is not active and would [join](Self::join).
     pub fn peek_newcomer(&mut self, weight: Weight) -> Decision {
         let member = self.roster.join(self.counted(weight));
         let standing = self.standing(member);
@@ -139,7 +139,7 @@ impl Escrow {
         standing
     }
 
-    /// The same to one that would [take a place](Self::take_place), if there is anyone.
+    /// The same for one that would [take a slot](Self::take_place), if there is any.
     pub fn peek_place(&mut self, weight: Weight) -> Option<Decision> {
         let member = self.roster.least_used()?;
         let own = self.roster.weight(member)?;
@@ -149,7 +149,7 @@ impl Escrow {
         Some(standing)
     }
 
-    /// The most a tenant could take in one ask, and up to what use that would bring it.
+    /// The most a tenant could take in one request, and the use that would result.
     fn standing(&mut self, member: Member) -> Decision {
         let (guarantee, used) = (self.roster.guarantee(member), self.roster.used_by(member));
         let most = self.roster.admissible(member);
@@ -171,23 +171,23 @@ impl Escrow {
         self.roster.limit()
     }
 
-    /// How long a window is; a calendar month counts as 31 days.
+    /// Returns the length of a window; a calendar month counts as 31 days.
     pub fn period(&self) -> Duration {
         self.turn.period()
     }
 
-    /// What has been admitted in this window.
+    /// Returns the units admitted in this window.
     pub fn used(&self) -> u64 {
         self.roster.used()
     }
 
-    /// Who shares the window. Where tenants give back, weights are multiples in it.
+    /// Returns the members of the window. Where tenants give back, weights are multiples in it.
     pub fn roster(&self) -> &Roster {
         &self.roster
     }
 
-    /// The same, to label members and to read what is computed when it is asked for. Whoever joins or leaves does so
-    /// by the escrow.
+    /// The same, mutable, to label members and to read values that are computed on demand. Join and leave through the
+    /// escrow.
     pub fn roster_mut(&mut self) -> &mut Roster {
         &mut self.roster
     }

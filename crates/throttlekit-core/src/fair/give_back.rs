@@ -1,4 +1,4 @@
-//! What tenants that have gone quiet leave to the others.
+//! Reserves that quiet tenants give back to the others.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
@@ -10,47 +10,47 @@ use super::{Member, Roster, WEIGHT_MAX, Weight};
 use crate::Timestamp;
 use crate::time::nanos;
 
-/// In how many parts a quiet tenant gives its weight back.
+/// Number of parts in which a quiet tenant gives its weight back.
 const PARTS: u32 = 8;
-/// How many tenants one check looks at. Whoever is late is looked at by the next checks.
+/// Number of tenants one check examines. Later ones are examined by the next checks.
 const LOOKS_MAX: usize = 16;
-/// By how much weights are multiplied, so that a weight of one can shrink. What all have in common changes no guarantee.
+/// Factor by which weights are multiplied, so that a weight of one can shrink. A common factor changes no guarantee.
 const SCALE: u64 = 64;
 const _: () =
     assert!(SCALE.is_multiple_of(PARTS as u64) && WEIGHT_MAX.saturating_mul(SCALE) <= ROSTER_WEIGHT_MAX);
 
-/// When a tenant counts as quiet, and how fast it gives back what is reserved for it.
+/// Time after which a tenant counts as quiet, and how fast it gives back what is reserved for it.
 ///
-/// From its last ask on: until `quiet_after` nothing happens; then with each eighth of `over` its weight shrinks by an
-/// eighth, down to a sixty-fourth, but never below what covers its use beside the weights that the others have at that
-/// moment. So what it has not used goes to the others, to each by its weight. When it asks again it has its weight back
-/// at once; from then on the use of others may be covered no more.
+/// From its last request on: until `quiet_after` nothing happens; then with each eighth of `over` its weight shrinks by
+/// an eighth, down to a sixty-fourth, but never below what covers its use beside the weights that the others have at
+/// that moment. So what it has not used goes to the others, to each by its weight. On its next request it has its
+/// weight back at once; from then on the use of others may no longer be covered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GiveBack {
-    /// How long a tenant may be silent and keep its whole reserve.
+    /// Time for which a tenant may be silent and keep its whole reserve.
     pub quiet_after: Duration,
-    /// How long it takes from then on until next to nothing is reserved for it.
+    /// Time from then on until next to nothing is reserved for it.
     pub over: Duration,
 }
 
 impl GiveBack {
-    /// When a tenant that last asked at `asked_at` gives its part number `part` back.
+    /// Returns when a tenant with its last request at `asked_at` gives its part number `part` back.
     fn due(&self, asked_at: Timestamp, part: u32) -> Timestamp {
         let over = u128::from(nanos(self.over)) * u128::from(part);
         let wait = over.div_ceil(u128::from(PARTS)) as u64;
         asked_at + self.quiet_after + Duration::from_nanos(wait)
     }
 
-    /// How many parts a tenant that last asked at `asked_at` has given back by `now`.
+    /// Returns how many parts a tenant with its last request at `asked_at` has given back by `now`.
     fn parts(&self, asked_at: Timestamp, now: Timestamp) -> u32 {
         (1..=PARTS).take_while(|&part| self.due(asked_at, part) <= now).count() as u32
     }
 }
 
-/// Who has been quiet for how long.
+/// Quiet tenants and the duration of their silence.
 ///
-/// There is one queue with one entry per member. Its instant may lie before the one at which the member is due, as an
-/// ask does not look for it, and never after it.
+/// There is one queue with one entry per member. Its instant may lie before the one at which the member is due, as a
+/// request does not search for it, and never after it.
 #[derive(Clone, Debug)]
 pub(super) struct Quiet {
     by: GiveBack,
@@ -63,7 +63,7 @@ pub(super) struct Quiet {
 struct Pulse {
     asked_at: Timestamp,
     weight: Weight,
-    /// How many parts it has given back since.
+    /// Number of parts it has given back since.
     given: u32,
     queued: bool,
 }
@@ -85,7 +85,7 @@ impl Quiet {
         weight.times(SCALE)
     }
 
-    /// A member asks: it has its weight.
+    /// Records a member's request: it has its weight.
     pub(super) fn asks(&mut self, roster: &mut Roster, member: Member, weight: Weight, now: Timestamp) {
         self.latest = self.latest.max(now);
         roster.set_weight(member, Self::whole(weight));
@@ -98,7 +98,7 @@ impl Quiet {
         }
     }
 
-    /// A member has been handed use back: what covered that is no more needed.
+    /// Records a refund to a member: the weight that covered it is no longer needed.
     pub(super) fn refunded(&mut self, roster: &mut Roster, member: Member) {
         let Pulse { weight, given, .. } = *self.pulse(member);
         if given > 0 {
@@ -106,7 +106,7 @@ impl Quiet {
         }
     }
 
-    /// Lets those give back whose time has come by `now`, in the order in which it came.
+    /// Takes back the parts that are due by `now`, in the order in which they became due.
     pub(super) fn collect(&mut self, roster: &mut Roster, now: Timestamp) {
         self.latest = self.latest.max(now);
         for _ in 0..LOOKS_MAX {
@@ -119,7 +119,7 @@ impl Quiet {
         }
     }
 
-    /// Looks at a member that stood in the queue at `at`.
+    /// Examines a member that was queued at `at`.
     fn look_at(&mut self, roster: &mut Roster, member: Member, at: Timestamp) {
         let (by, now) = (self.by, self.latest);
         let pulse = self.pulse(member);
@@ -143,7 +143,7 @@ impl Quiet {
     }
 }
 
-/// Leaves a member what it keeps after so many parts: no more than it has, and enough to cover what it has used.
+/// Leaves a member its weight after `given` parts: no more than it has, and enough to cover what it has used.
 fn shrink(roster: &mut Roster, member: Member, weight: Weight, given: u32) {
     let keeps = (SCALE / u64::from(PARTS) * u64::from(PARTS - given)).max(1);
     let has = roster.weight(member).map_or(0, Weight::get) / weight.get();
@@ -151,8 +151,8 @@ fn shrink(roster: &mut Roster, member: Member, weight: Weight, given: u32) {
     roster.set_weight(member, weight.times(keeps.max(covers).min(has).max(1)));
 }
 
-/// How many times `weight` promises a member what it has used: the least `p` with `⌊p·w·L/(W′ + p·w)⌋ ≥ used`, `W′` the
-/// weights of the others. Without end if it has used more than could be promised.
+/// Returns how many times `weight` guarantees a member what it has used: the least `p` with `⌊p·w·L/(W′ + p·w)⌋ ≥
+/// used`, `W′` the weights of the others. Unbounded if it has used more than could be guaranteed.
 fn cover(roster: &Roster, member: Member, weight: Weight, has: u64) -> u64 {
     let used = u128::from(roster.used_by(member));
     let others = u128::from(roster.weights() - weight.get() * has);

@@ -1,4 +1,4 @@
-//! The member that has used least, which a newcomer replaces where there is no other place.
+//! The member that has used least, which a new member replaces where there is no free slot.
 
 use alloc::collections::BinaryHeap;
 use alloc::collections::binary_heap::PeekMut;
@@ -7,17 +7,17 @@ use core::cmp::Reverse;
 
 use super::roster::Place;
 
-/// How many entries there may be for each place, and beside; one more, and they are forgotten.
+/// Number of entries per slot, plus a constant; beyond that they are dropped.
 const ENTRIES_PER_PLACE: usize = 2;
 const ENTRIES_BESIDE: usize = 64;
-/// Entries that lie behind are mended one by one up to one for so many places, and some beside.
+/// Stale entries are fixed one by one, up to one for each `n` slots plus a constant.
 const PLACES_PER_STEP: usize = 32;
 
 /// Finds the member with the least use.
 ///
-/// Built when it is first asked for. From then on each member has an entry at its use or below: use that grows is not
-/// noted, as an entry that lies behind is raised when it comes up; who joins where another has left has another entry, and
-/// so has who is handed something back.
+/// Built on first use. From then on each member has an entry at its use or below: growing use is not recorded, as a
+/// stale entry is raised when it comes up; a member that joins in a freed slot gets another entry, and so does one that
+/// is refunded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Least {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
@@ -25,18 +25,18 @@ pub(super) struct Least {
 }
 
 impl Least {
-    /// Everyone has left.
+    /// Resets: all members have left.
     pub(super) fn forget(&mut self) {
         self.heap.clear();
         self.is_built = false;
     }
 
-    /// A member has joined, in one of so many places. It has used nothing.
+    /// Records a member that has joined, in one of `places` slots. It has used nothing.
     pub(super) fn join(&mut self, member: u32, places: usize) {
         self.lower(member, 0, places);
     }
 
-    /// The use of a member, in one of so many places, has fallen to this: it needs an entry that lies there.
+    /// Records that the use of a member, in one of `places` slots, has fallen to `used`: it needs an entry there.
     pub(super) fn lower(&mut self, member: u32, used: u64, places: usize) {
         if self.heap.len() >= ENTRIES_PER_PLACE * places + ENTRIES_BESIDE {
             self.forget();
@@ -48,7 +48,7 @@ impl Least {
 
     /// The member with the least use, the first of equals.
     ///
-    /// Where everyone has spent since the last time, one walk over all places is cheaper than raising all entries.
+    /// Where all members have spent since the last time, one walk over all slots is cheaper than raising all entries.
     pub(super) fn find(&mut self, places: &[Place]) -> Option<u32> {
         let mut steps = if self.is_built { places.len() / PLACES_PER_STEP + ENTRIES_BESIDE } else { 0 };
         while steps > 0 {
@@ -56,7 +56,7 @@ impl Least {
             let Reverse((entry, member)) = *top;
             let place = &places[member as usize];
             if !place.is_taken() || entry > place.used {
-                // Of one that has left, or has a lower entry.
+                // Of a member that has left, or has a lower entry.
                 PeekMut::pop(top);
             } else if entry < place.used {
                 top.0.0 = place.used;

@@ -5,8 +5,8 @@ use core::cmp::Reverse;
 
 use super::Weight;
 
-/// Divides `limit` units among members by weighted max-min: nobody gets more than its demand, and nobody can get more
-/// without taking from someone who has less for its weight.
+/// Divides `limit` units among members by weighted max-min: no member gets more than its demand, and none can get more
+/// without taking from one that has less for its weight.
 ///
 /// Exact: the water level is a fraction `L/W` of whole numbers and is never rounded itself. Each member that is not
 /// satisfied gets the floor of its part; the fewer than *n* units that remain go one each to those whose part was cut
@@ -92,7 +92,7 @@ mod tests {
             prop_assert_eq!(shares.iter().sum::<u64>(), limit.min(demands.iter().sum()));
             for i in 0..shares.len() {
                 prop_assert!(shares[i] <= demands[i]);
-                // Whoever lacks something has, but for one unit, no less for its weight than anyone has.
+                // A member that lacks something has, except for one unit, no less for its weight than any other.
                 for j in 0..shares.len() {
                     let lacks = shares[i] < demands[i];
                     prop_assert!(!lacks || shares[j] == 0 || (shares[j] - 1) * of[i] <= (shares[i] + 1) * of[j]);

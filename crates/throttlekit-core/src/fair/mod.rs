@@ -1,11 +1,11 @@
 //! Fairness: one budget, many tenants, each by its weight.
 //!
-//! A [`Roster`] is who shares a budget and what each has used of it. It knows, without walking over its members each time,
-//! what fairness is made of: each member's guarantee `⌊w·L/W⌋`, what is left, and what is reserved for the others.
-//! [`Escrow`] and [`FairShare`] give it windows and answer with a [`Decision`](crate::Decision);
-//! [`weighted_max_min`] divides once among demands that are known.
+//! A [`Roster`] holds the members that share a budget and what each has used of it. It computes, without walking over
+//! its members each time, each member's guarantee `⌊w·L/W⌋`, what is left, and what is reserved for the others.
+//! [`Escrow`] and [`FairShare`] add windows and return a [`Decision`](crate::Decision); [`weighted_max_min`] divides
+//! once among demands that are known.
 //!
-//! Members are handles here. Whoever holds names (tenants, teams, regions) maps them to handles.
+//! Members are handles here. The caller maps names (tenants, teams, regions) to handles.
 
 pub mod branch;
 mod class;

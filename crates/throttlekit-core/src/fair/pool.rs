@@ -1,18 +1,18 @@
 //! One budget, several regions: each is granted parts of it, and none can take what another is due.
 //!
-//! Regions ask for more as they need it. What is granted stays granted while the window lasts. What is not is due to
+//! Regions request more as they need it. What is granted stays granted while the window lasts. What is not is due to
 //! regions by weight: to those that hold less than their share of it. A region is granted up to its share at any time,
 //! and beyond it only units that rounding leaves over. So a busy region cannot take what a slower one is due, and a
-//! region that never asks in a window is due nothing in it.
+//! region that sends no request in a window is due nothing in it.
 //!
-//! The share of a region: let `left` be the limit and `weight` the sum of all weights. Whoever holds more than
+//! The share of a region: let `left` be the limit and `weight` the sum of all weights. A region that holds more than
 //! `⌊weight_r · left / weight⌋` has had its share: take its grant from `left` and its weight from `weight`, until there
-//! is nobody of this kind. What then stands is the [`Level`], and a share is `⌊weight_r · left / weight⌋`. That is
-//! weighted max-min fairness where grants cannot be taken back. Nothing is stranded when someone came early and took
-//! more than it would have been due: the others share the rest.
+//! is no such region. The result is the [`Level`], and a share is `⌊weight_r · left / weight⌋`. That is weighted
+//! max-min fairness where grants cannot be revoked. Nothing is stranded when an early region took more than it would
+//! have been due: the others share the rest.
 //!
-//! A grant belongs to one window and says how *long* it lives, as a loan does ([`crate::lease`]); it is spent before
-//! that is over on the region's own clock, and never comes back.
+//! A grant belongs to one window and carries how *long* it lives, as a loan does ([`crate::lease`]); it is spent before
+//! that is over on the region's own clock, and is never returned.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -26,12 +26,12 @@ use crate::lease::Epoch;
 use crate::rate::{Limit, LimitError, Rule, State};
 use crate::{Cost, Timestamp};
 
-/// How many regions may ask in one window. One more is refused, and nobody is granted anything anew.
+/// Largest number of regions in one window. One more is rejected, and no new grants are made.
 ///
 /// With weights of at most 2⁴⁰ their sum is at most 2⁴⁸, so that a script can divide by it exactly.
 pub const REGIONS_MAX: usize = 256;
 
-/// One budget per window for all regions. Pure: what it knows is in the state.
+/// One budget per window for all regions. Pure: all it remembers is in the state.
 ///
 /// ```
 /// use throttlekit_core::fair::{Weight, pool::{Pool, PoolAsk, PoolState}};
@@ -57,21 +57,21 @@ pub struct Pool {
     limit: Limit,
 }
 
-/// What a region asks for.
+/// Request of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PoolAsk<'a> {
     /// Its name.
     pub region: &'a str,
     /// The sum of the weights of its active tenants, from now on.
     pub weight: Weight,
-    /// As many units as this, beside those that it has been granted.
+    /// Number of units wanted, in addition to those granted before.
     pub wants: Cost,
 }
 
-/// What is known of the regions that have asked in this window.
+/// State of the regions that have sent requests in this window.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PoolState {
-    /// When the window ends.
+    /// End of the window.
     pub ends: Timestamp,
     /// Each region's weight and what it was granted.
     pub regions: BTreeMap<Box<str>, Part>,
@@ -80,26 +80,26 @@ pub struct PoolState {
 /// One region's part of the budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
-    /// As it last said.
+    /// Weight in its last request.
     pub weight: Weight,
     /// Units granted in this window.
     pub granted: Cost,
 }
 
-/// The answer to a region.
+/// The response to a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
-    /// Units it may spend beside those that it was granted before: as many as it wants, or fewer.
+    /// Units it may spend in addition to those granted before: as many as it wants, or fewer.
     pub granted: Cost,
-    /// Units it could have had beside these, had it wanted them.
+    /// Units it could have had in addition to these, had it wanted them.
     pub more: Cost,
     /// The window they belong to.
     pub epoch: Epoch,
-    /// How long they live from the pool's instant on.
+    /// Lifetime, counted from the pool's instant.
     pub lives: Duration,
 }
 
-/// The window is full of regions.
+/// Error: the window has the maximum number of regions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TooManyRegions;
 
@@ -114,20 +114,20 @@ impl fmt::Display for TooManyRegions {
 
 impl core::error::Error for TooManyRegions {}
 
-/// What one region sees of a pool: all that its answer depends on.
+/// View of a pool for one region: all that its response depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sight {
-    /// When the window ends.
+    /// End of the window.
     pub ends: Timestamp,
-    /// What the region was granted so far.
+    /// Units granted to the region so far.
     pub held: Cost,
-    /// What it is due.
+    /// Units it is due.
     pub share: Cost,
-    /// What all others hold or are due, whichever is more.
+    /// Units that all others hold or are due, whichever is more.
     pub others: Cost,
 }
 
-/// How far the budget reaches: `left` units for each `weight` of those who have not had their share.
+/// Water level of the budget: `left` units for each `weight` of the regions that have not had their share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
     left: Cost,
@@ -149,7 +149,7 @@ impl Pool {
         &self.limit
     }
 
-    /// Answers an ask at `now`, and notes what it grants.
+    /// Decides a request at `now`, and records what it grants.
     pub fn grant(
         &self,
         state: &mut PoolState,
@@ -170,7 +170,7 @@ impl Pool {
         Ok(grant)
     }
 
-    /// The answer to a region that sees this and wants so much.
+    /// Computes the response to a region with this view that wants `wants` units.
     pub fn word(&self, sight: &Sight, wants: Cost, now: Timestamp) -> Grant {
         let Sight { ends, held, share, others } = *sight;
         // Beyond its share once, by what rounding leaves over. Otherwise one region would take all of that.
@@ -180,7 +180,7 @@ impl Pool {
         Grant { granted, more: room - granted, epoch: Epoch(ends.as_nanos()), lives: ends.since(now) }
     }
 
-    /// A window lasts until the end it began with, however the clock goes; then all regions begin anew.
+    /// Ends a window at its initial end, however the clock moves; then all regions start over.
     fn roll(&self, state: &mut PoolState, now: Timestamp) {
         if now >= state.ends {
             let ends = self.limit.decide(&State::Fresh, 0, now).reset_at;
@@ -206,7 +206,7 @@ impl Level {
     /// The level of a budget among these.
     pub fn of<'a>(budget: Cost, parts: impl Iterator<Item = &'a Part>) -> Self {
         let mut parts: Vec<&Part> = parts.collect();
-        // Whoever holds most for its weight first: where one has not had its share, nobody after it has.
+        // The region that holds most for its weight first: where one has not had its share, none after it has.
         parts.sort_unstable_by(|a, b| by_weight(b, a));
         let weight = parts.iter().map(|part| part.weight.get()).sum();
         let mut level = Self { left: budget, weight };
@@ -220,15 +220,15 @@ impl Level {
         level
     }
 
-    /// What a region of this weight is due: less than it holds, if it has had its share.
+    /// Returns what a region of this weight is due: less than it holds, if it has had its share.
     pub fn share(&self, weight: Weight) -> Cost {
         let due = u128::from(weight.get()) * u128::from(self.left);
-        // No weight is left only where a smaller limit took the place of the one that was granted from.
+        // No weight is left only where a smaller limit replaced the one that was granted from.
         due.checked_div(u128::from(self.weight)).map_or(0, |share| share as Cost)
     }
 }
 
-/// Who holds less for its weight.
+/// Compares what two regions hold for their weight.
 fn by_weight(a: &Part, b: &Part) -> Ordering {
     let held = |part: &Part, other: &Part| u128::from(part.granted) * u128::from(other.weight.get());
     held(a, b).cmp(&held(b, a))
@@ -282,8 +282,8 @@ mod tests {
         assert_eq!([world.granted("us", 1, 1_000), world.granted("eu", 3, 1_000)], [25, 75]);
     }
 
-    /// If the others' shares were still counted from all 90 units, 60 would be kept from each: two times 30 that they are
-    /// due, and 30 granted to nobody.
+    /// If the others' shares were still counted from all 90 units, 60 would be kept from each: two times 30 that they
+    /// are due, and 30 granted to no region.
     #[test]
     fn who_came_early_keeps_what_it_took_and_the_others_share_the_rest() {
         let mut world = World::of(90);

@@ -1,4 +1,4 @@
-//! Who shares a budget, and what each has used of it.
+//! The members that share a budget, and their use of it.
 
 use alloc::vec::Vec;
 
@@ -10,11 +10,11 @@ use super::weight::ROSTER_WEIGHT_MAX;
 use crate::Cost;
 use crate::rate::UNITS_MAX;
 
-/// The most members one roster holds. It keeps sums of weights within 64 bits.
+/// Largest number of members in one roster. It keeps sums of weights within 64 bits.
 pub const MEMBERS_MAX: usize = 1 << 23;
 const _: () = assert!(ROSTER_WEIGHT_MAX.checked_mul(MEMBERS_MAX as u64).is_some());
 
-/// A handle of one member of one [`Roster`]. It is good until the member leaves or the roster is cleared.
+/// A handle of one member of one [`Roster`]. It is valid until the member leaves or the roster is cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Member(pub(super) u32);
 
@@ -27,7 +27,7 @@ impl Member {
 
 /// The members of one budget: their weights, what each has used, and a limit that may change.
 ///
-/// It answers exactly, floors included, what fairness asks:
+/// It computes exactly, floors included:
 ///
 /// * a member's guarantee `g = ⌊w·L/W⌋`, L the limit, less what was used of it before anyone joined, and W the weights
 ///   of all members;
@@ -35,9 +35,9 @@ impl Member {
 /// * what is reserved for the others, `Σ_{j≠i} max(0, gⱼ − usedⱼ)`.
 ///
 /// For that it does not walk over the members. Members of one weight have one guarantee and are kept together; a change
-/// of the limit or of the members moves a class's guarantee only when that is asked for. So a check costs the same for
-/// a hundred members as for a hundred thousand, but for caches; the first [`borrowable`](Self::borrowable) after a
-/// change looks once at each *different* weight. Only when guarantees have fallen by an eighth since the last time, one
+/// of the limit or of the members moves a class's guarantee only when it is read. So a check costs the same for a
+/// hundred members as for a hundred thousand, except for caches; the first [`borrowable`](Self::borrowable) after a
+/// change reads each *different* weight once. Only when guarantees have fallen by an eighth since the last time, one
 /// plain walk through memory files more members; while members join, that is a constant for each on average.
 ///
 /// ```
@@ -56,7 +56,7 @@ impl Member {
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
     limit: u64,
-    /// What was used before anyone joined. Members share the rest of the limit.
+    /// Units used before any member joined. Members share the rest of the limit.
     before: u64,
     used: u128,
     members: Vec<Place>,
@@ -72,12 +72,12 @@ pub(super) struct Place {
     pub(super) label: u64,
     /// Its class, or [`NONE`](Self::NONE).
     pub(super) class: u32,
-    /// Whether its class has it filed at its use.
+    /// `true` if its class has it filed at its use.
     pub(super) filed: bool,
 }
 
 impl Place {
-    /// The class of a place that nobody has.
+    /// The class of an unused slot.
     const NONE: u32 = u32::MAX;
 
     pub(super) fn is_taken(&self) -> bool {
@@ -93,11 +93,11 @@ impl Roster {
         Self { limit, classes: Classes::new(limit), ..Self::default() }
     }
 
-    /// Adds a member that has used nothing. Everyone else's guarantee falls.
+    /// Adds a member that has used nothing. The guarantees of all others fall.
     ///
     /// # Panics
     ///
-    /// Beyond [`MEMBERS_MAX`] members. Whoever maps names to members bounds them, and below that.
+    /// Beyond [`MEMBERS_MAX`] members. The caller that maps names to members must bound them below that.
     pub fn join(&mut self, weight: Weight) -> Member {
         assert!(self.len() < MEMBERS_MAX, "bound the members below {MEMBERS_MAX}");
         let place = Place { used: 0, label: 0, class: Place::NONE, filed: false };
@@ -113,19 +113,19 @@ impl Roster {
         Member(index)
     }
 
-    /// Removes a member and hands back what it had used. The handle is free for another.
+    /// Removes a member and returns what it had used. The handle is free for another.
     pub fn leave(&mut self, member: Member) -> u64 {
         self.dismiss(member.0);
         self.free.push(member.0);
         self.members[member.index()].used
     }
 
-    /// Removes everyone and all use: a new window. Handles die; the limit stays.
+    /// Removes all members and all use: a new window. Handles become invalid; the limit stays.
     pub fn clear(&mut self) {
         self.begin(UsedBefore::Units(0));
     }
 
-    /// The same for a window of which something was used before: whoever joins shares what is left of it.
+    /// The same for a window of which something was used before: new members share what is left of it.
     pub(super) fn begin(&mut self, before: UsedBefore) {
         self.before = match before {
             UsedBefore::Units(used) => used.min(UNITS_MAX),
@@ -162,8 +162,8 @@ impl Roster {
         self.classes.shift(place, used);
     }
 
-    /// Hands units back that a member spent and did not use: everything is then as if it had not spent them. Never more
-    /// than it has used; and a use that has come to [`UNITS_MAX`] stays, since nobody knows how much it is.
+    /// Refunds units that a member spent and did not use: the state is then as if it had not spent them. Never more
+    /// than it has used; and a use that has reached [`UNITS_MAX`] stays, since the excess is unknown.
     pub fn refund(&mut self, member: Member, units: Cost) {
         let places = self.members.len();
         let place = &mut self.members[member.index()];
@@ -175,12 +175,12 @@ impl Roster {
         }
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.members.len() - self.free.len()
     }
 
-    /// Whether there is nobody.
+    /// Checks whether there are no members.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -190,7 +190,7 @@ impl Roster {
         self.limit
     }
 
-    /// What members share of the limit.
+    /// Returns the part of the limit that members share.
     pub(super) fn shared(&self) -> u64 {
         self.classes.limit()
     }
@@ -200,48 +200,48 @@ impl Roster {
         self.classes.weights()
     }
 
-    /// What all members have used together, and what was used before they joined.
+    /// Returns the use of all members, plus what was used before they joined.
     pub fn used(&self) -> u64 {
         u64::try_from(self.used + u128::from(self.before)).unwrap_or(u64::MAX)
     }
 
-    /// What nobody has used yet.
+    /// Returns the unused units.
     pub fn left(&self) -> u64 {
         self.limit().saturating_sub(self.used())
     }
 
-    /// What a member has used.
+    /// Returns what a member has used.
     #[inline]
     pub fn used_by(&self, member: Member) -> u64 {
         self.members[member.index()].used
     }
 
-    /// What its holder knows a member by; zero until it is [set](Self::set_label). Kept here so that finding a member by
-    /// name touches no other memory.
+    /// Returns the caller's label of a member; zero until it is [set](Self::set_label). Kept here so that finding a
+    /// member by name touches no other memory.
     #[inline]
     pub fn label(&self, member: Member) -> u64 {
         self.members[member.index()].label
     }
 
-    /// Labels a member. It means nothing here.
+    /// Labels a member. The roster does not interpret it.
     pub fn set_label(&mut self, member: Member, label: u64) {
         self.members[member.index()].label = label;
     }
 
-    /// A member's weight; none if the handle is nobody's.
+    /// A member's weight; `None` if the handle is unused.
     #[inline]
     pub fn weight(&self, member: Member) -> Option<Weight> {
         let place = &self.members[member.index()];
         place.is_taken().then(|| self.classes.weight(place.class))
     }
 
-    /// What a member is promised: `⌊w·L/W⌋`.
+    /// Returns the guarantee of a member: `⌊w·L/W⌋`.
     #[inline]
     pub fn guarantee(&mut self, member: Member) -> u64 {
         self.classes.guarantee(self.members[member.index()].class, &mut self.members)
     }
 
-    /// What is reserved for everyone else: the sum of what each has not used of its guarantee.
+    /// Returns what is reserved for all others: the sum of what each has not used of its guarantee.
     pub fn reserved_for_others(&mut self, member: Member) -> u64 {
         let own = self.guarantee(member).saturating_sub(self.used_by(member));
         self.classes.reserve(&mut self.members) - own
@@ -253,12 +253,12 @@ impl Roster {
         self.left().saturating_sub(self.reserved_for_others(member))
     }
 
-    /// The rule of weighted fair escrow, spending nothing.
+    /// Checks the rule of weighted fair escrow, spending nothing.
     ///
-    /// * What is not left is denied.
-    /// * Within the guarantee an ask is admitted.
-    /// * Beyond it only a member that has not passed its guarantee yet, and only if nothing is taken that is
-    ///   reserved for others. So nobody passes its guarantee by more than one ask.
+    /// * A cost above what is left is denied.
+    /// * Within the guarantee a request is admitted.
+    /// * Beyond it only a member that has not passed its guarantee yet, and only if nothing is taken that is reserved
+    ///   for others. So no member passes its guarantee by more than one request.
     #[inline]
     pub fn admits(&mut self, member: Member, cost: Cost) -> bool {
         if cost > self.left() {
@@ -282,8 +282,8 @@ impl Roster {
 
     /// The member that has used least, the first of equals.
     ///
-    /// Whoever must give a newcomer the place of another takes this one and leaves its use where it is: then nobody who
-    /// lost a place comes back to less use than it had.
+    /// To give a new member the slot of another, take this one and keep its use: then no replaced member comes back to
+    /// less use than it had.
     pub fn least_used(&mut self) -> Option<Member> {
         self.least.find(&self.members).map(Member)
     }

@@ -1,4 +1,4 @@
-//! Fair shares as plain caps: nobody may use more than its part.
+//! Fair shares as plain caps: no tenant may use more than its part.
 
 use core::time::Duration;
 
@@ -7,11 +7,11 @@ use super::{Member, Roster, Weight};
 use crate::rate::{Cadence, LimitError, checked_units};
 use crate::{Cost, Decision, Retry, Timestamp};
 
-/// `limit` units in each window, and for each tenant a cap of `max(1, ⌊w·limit/W⌋)`, W the weights of those who have
-/// asked in the window. With equal weights that is `⌊limit/active⌋`.
+/// `limit` units in each window, and for each tenant a cap of `max(1, ⌊w·limit/W⌋)`, W the weights of those that have
+/// sent requests in the window. With equal weights that is `⌊limit/active⌋`.
 ///
-/// Simpler than [`Escrow`](super::Escrow), and less: what rounding leaves is nobody's, nothing is reserved, and what
-/// absent tenants leave goes to whoever came first, while caps were higher. The whole never passes the limit.
+/// Simpler than [`Escrow`](super::Escrow), and weaker: what rounding leaves is lost, nothing is reserved, and what
+/// absent tenants leave goes to the first tenants, while caps were higher. The total never passes the limit.
 #[derive(Clone, Debug)]
 pub struct FairShare {
     turn: CurrentWindow,
@@ -24,17 +24,17 @@ impl FairShare {
         Ok(Self { turn: CurrentWindow::new(cadence)?, roster: Roster::new(checked_units(limit)?) })
     }
 
-    /// Moves to `now`. True if a new window has begun: then nobody has joined it yet, and older handles are void.
+    /// Moves to `now`. True if a new window has begun: then no tenant has joined it yet, and older handles are invalid.
     ///
     /// A clock that steps back into the window before stays in its window. One that steps back further is in the window
-    /// that it shows, of which then as much is left as was when it was left last; whoever asks shares that anew.
+    /// that it shows, with as much left as when it was left last; the tenants that send requests share that again.
     pub fn advance(&mut self, now: Timestamp) -> bool {
         let Some(before) = self.turn.advance(now, self.roster.used()) else { return false };
         self.roster.begin(before);
         true
     }
 
-    /// Answers an ask, and charges it if allowed. An ask of nothing changes nothing.
+    /// Decides a request, and charges it if allowed. A cost of zero changes nothing.
     pub fn check(&mut self, member: Member, weight: Weight, cost: Cost) -> Decision {
         if cost > 0 {
             self.roster.set_weight(member, weight);
@@ -54,29 +54,29 @@ impl FairShare {
         Decision { allowed, limit: cap, remaining, reset_at: self.turn.end(), retry_after }
     }
 
-    /// Takes units that a tenant has used and did not ask for, also beyond its cap and beyond what is left. What was
-    /// charged and not used is [refunded](Roster::refund) on the roster.
+    /// Charges units that a tenant has used and did not request, also beyond its cap and beyond what is left. Units
+    /// that were charged and not used are [refunded](Roster::refund) on the roster.
     pub fn owe(&mut self, member: Member, weight: Weight, units: Cost) {
         self.roster.set_weight(member, weight);
         self.roster.spend(member, units);
     }
 
-    /// When the window ends and everything is free again.
+    /// Returns when the window ends and everything is free again.
     pub fn ends_at(&self) -> Timestamp {
         self.turn.end()
     }
 
-    /// How long a window is; a calendar month counts as 31 days.
+    /// Returns the length of a window; a calendar month counts as 31 days.
     pub fn period(&self) -> Duration {
         self.turn.period()
     }
 
-    /// Who shares the window.
+    /// Returns the members of the window.
     pub fn roster(&self) -> &Roster {
         &self.roster
     }
 
-    /// The same, to join, to leave, or to give the place of whoever has [used least](Roster::least_used) to a newcomer.
+    /// The same, mutable, to join, to leave, or to replace the [least used](Roster::least_used) member.
     pub fn roster_mut(&mut self) -> &mut Roster {
         &mut self.roster
     }

@@ -1,4 +1,4 @@
-//! The roster beside a twin that walks over everyone, and what the docs say of the escrow.
+//! The roster compared with a naive one that walks over all members, and the documented behavior of the escrow.
 
 extern crate std;
 
@@ -66,7 +66,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// Does the same to both, and says whom it was about.
+/// Applies the change to both, and returns the member it was about.
 fn apply(change: Change, roster: &mut Roster, naive: &mut Naive) -> Option<usize> {
     let count = naive.members.len();
     let pick = |who: usize| (count > 0).then(|| who % count.max(1));
@@ -135,7 +135,7 @@ proptest! {
     ) {
         let (mut roster, mut naive) = (Roster::new(limit), Naive { limit, members: Vec::new() });
         for (turn, &change) in changes.iter().enumerate() {
-            // Not everyone is looked at after each change, so that classes fall behind by more than one.
+            // Not every member is read after each change, so that classes become out of date by more than one.
             if let Some(who) = apply(change, &mut roster, &mut naive) {
                 compare(&mut roster, &naive, who);
             }
@@ -151,7 +151,7 @@ proptest! {
     }
 }
 
-/// Where members are many, only some are filed, and walks file more: sums must be those of all.
+/// With many members, only some are filed, and walks file more: sums must be those of all.
 #[test]
 fn a_roster_of_thousands_knows_the_same() {
     let mut state = 1_u64;
@@ -403,7 +403,7 @@ fn a_quiet_tenant_that_asks_again_has_its_weight_at_once() {
     assert!(!escrow.check(quiet, ONE, 1).allowed && !escrow.check(asks, ONE, 1).allowed);
 }
 
-/// The price of giving back: who returns is as one that comes late, also to tenants that never were quiet.
+/// The price of giving back: a returning tenant is like a late one, also to tenants that never were quiet.
 #[test]
 fn who_left_its_guarantee_unused_may_find_less_of_it_when_a_quiet_tenant_returns() {
     for (mut escrow, most_of_quiet, left_to_asking) in [(minute(100), 34, 33), (giving(100), 40, 30)] {
@@ -419,7 +419,7 @@ fn who_left_its_guarantee_unused_may_find_less_of_it_when_a_quiet_tenant_returns
     }
 }
 
-/// The same where one that asks has used what was given back: the window has 41 left, and both are promised 33.
+/// The same where an active tenant has used what was given back: the window has 41 left, and both are guaranteed 33.
 #[test]
 fn what_one_used_of_a_quiet_reserve_may_be_lacking_to_another() {
     let mut escrow = giving(100);

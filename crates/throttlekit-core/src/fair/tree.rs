@@ -8,29 +8,29 @@ use super::{Member, Roster, WEIGHT_MAX, Weight};
 use crate::rate::{Cadence, LimitError, checked_units};
 use crate::{Cost, Decision, Retry, Timestamp};
 
-/// How many levels a [`Tree`] may have below its root.
+/// Largest number of levels of a [`Tree`] below its root.
 pub const DEPTH_MAX: usize = 16;
 
 /// One budget a window, shared by weights that are nested.
 ///
-/// Every group is a [`Roster`] of what stands below it, and its limit is the group's own guarantee among its siblings.
-/// An ask walks from the root to its leaf and must be admitted at each level by the rule of [`Roster::admits`]:
+/// Every group is a [`Roster`] of its children, and its limit is the group's own guarantee among its siblings. A
+/// request walks from the root to its leaf and must be admitted at each level by the rule of [`Roster::admits`]:
 ///
 /// * within a group's guarantee, the level below divides that guarantee;
-/// * beyond it, by one ask and if nothing is taken from the group's siblings, the level below divides what the group
-///   has used with that ask, and admits it only if nothing is reserved there for anyone else. So a group passes its
-///   guarantee only when everyone in it has had theirs.
+/// * beyond it, by one request and if nothing is taken from the group's siblings, the level below divides what the
+///   group has used with that request, and admits it only if nothing is reserved there for any other. So a group passes
+///   its guarantee only when all in it have had theirs.
 ///
-/// Only who has asked in this window counts, at every level. What an absent team leaves goes to the other teams of its
-/// org first, and to other orgs only when the org is absent as a whole.
+/// Only those that have sent requests in this window count, at every level. What an absent team leaves goes to the
+/// other teams of its org first, and to other orgs only when the org is absent as a whole.
 ///
-/// A group's weight is its own, or the sum of the weights of those below it that have asked. With sums all the way
-/// the tree divides as a flat [`Escrow`](super::Escrow) over the leaves would, but for what whole units leave over:
-/// with everyone backlogged and asks of at most `q`, a leaf at depth `d` is never more than `d·q` above its part
-/// `w·L/W`, and always less than `d + q` below it (law `fair-tree`).
+/// A group's weight is its own, or the sum of the weights of those below it that have sent requests. With sums all the
+/// way the tree divides as a flat [`Escrow`](super::Escrow) over the leaves would, except for what whole units leave
+/// over: with all leaves backlogged and requests of at most `q`, a leaf at depth `d` is never more than `d·q` above its
+/// part `w·L/W`, and always less than `d + q` below it (guarantee `fair-tree`).
 ///
-/// Handles live as long as their window: after [`advance`](Self::advance) said that a new one has begun, groups and
-/// leaves join again.
+/// Handles are valid for their window: after [`advance`](Self::advance) has returned that a new one has begun, groups
+/// and leaves join again.
 ///
 /// ```
 /// use core::time::Duration;
@@ -67,7 +67,7 @@ pub struct Tree {
 pub struct Group(u32);
 
 impl Group {
-    /// Where everything hangs.
+    /// The root group.
     pub const ROOT: Self = Self(0);
 
     /// A small number, different for each group.
@@ -76,29 +76,29 @@ impl Group {
     }
 }
 
-/// A handle of one leaf of one [`Tree`]: someone who asks.
+/// A handle of one leaf of one [`Tree`]: a tenant that sends requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Leaf {
     group: u32,
     member: Member,
 }
 
-/// The answer to one ask.
+/// The decision on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeDecision {
-    /// Whether, and when again. `remaining` is what the leaf may still take within everyone's guarantees on the way to
-    /// it, `limit` is that with what it has used.
+    /// The decision. `remaining` is what the leaf may still take within all guarantees on the path to it, `limit` is
+    /// that plus what it has used.
     pub decision: Decision,
-    /// At which level an ask was held up: 0 among the children of the root, 1 among theirs, and so on.
+    /// Level that denied a request: 0 among the children of the root, 1 among theirs, and so on.
     pub bound_at: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
 struct Node {
-    /// Its place in its parent's roster; the root has none.
+    /// Its slot in its parent's roster; the root has none.
     place: Option<Leaf>,
     depth: usize,
-    /// Whether its weight is the sum of those below.
+    /// `true` if its weight is the sum of those below.
     sums: bool,
     roster: Roster,
 }
@@ -111,10 +111,10 @@ impl Tree {
         Ok(Self { limit, turn: CurrentWindow::new(cadence)?, groups: vec![root] })
     }
 
-    /// Moves to `now`. True if a new window has begun: then nobody has joined it yet, and older handles are void.
+    /// Moves to `now`. True if a new window has begun: then no tenant has joined it yet, and older handles are invalid.
     ///
     /// A clock that steps back into the window before stays in its window. One that steps back further is in the window
-    /// that it shows, of which then as much is left as was when it was left last; whoever asks shares that anew.
+    /// that it shows, with as much left as when it was left last; the tenants that send requests share that again.
     pub fn advance(&mut self, now: Timestamp) -> bool {
         let Some(before) = self.turn.advance(now, self.used()) else { return false };
         self.groups.truncate(1);
@@ -122,8 +122,8 @@ impl Tree {
         true
     }
 
-    /// Makes a group active, with a weight of its own or with the sum of the weights of those below it that are
-    /// active. Nothing if there would be more than [`DEPTH_MAX`] levels.
+    /// Makes a group active, with its own weight or with the sum of the weights of those below it that are active.
+    /// `None` if there would be more than [`DEPTH_MAX`] levels.
     pub fn join_group(&mut self, parent: Group, weight: Option<Weight>) -> Option<Group> {
         let depth = self.groups[parent.index()].depth + 1;
         if depth >= DEPTH_MAX {
@@ -143,7 +143,7 @@ impl Tree {
         Leaf { group: parent.0, member }
     }
 
-    /// Answers an ask, and charges it at every level if allowed. An ask of nothing changes nothing: it tells what is
+    /// Decides a request, and charges it at every level if allowed. A cost of zero changes nothing: it reports what is
     /// left.
     pub fn check(&mut self, leaf: Leaf, cost: Cost) -> TreeDecision {
         let (mut path, mut levels) = ([leaf; DEPTH_MAX], 1);
@@ -161,28 +161,28 @@ impl Tree {
         TreeDecision { decision: self.worded(path, cost, bound_at.is_none()), bound_at }
     }
 
-    /// What has been admitted in this window.
+    /// Returns the units admitted in this window.
     pub fn used(&self) -> u64 {
         self.groups[0].roster.used()
     }
 
-    /// What a leaf has used.
+    /// Returns what a leaf has used.
     pub fn used_by(&self, leaf: Leaf) -> u64 {
         self.groups[leaf.group as usize].roster.used_by(leaf.member)
     }
 
-    /// Who shares the budget of a group, and by which weights.
+    /// Returns the members of a group and their weights.
     pub fn roster(&self, group: Group) -> &Roster {
         &self.groups[group.index()].roster
     }
 
-    /// The level that denies an ask of `cost`, if any does.
+    /// Returns the level that denies a request of `cost`, if any does.
     fn bound(&mut self, path: &[Leaf], cost: Cost) -> Option<usize> {
         let (mut limit, mut beyond) = (self.limit, false);
         for (level, place) in path.iter().rev().enumerate() {
             let roster = &mut self.groups[place.group as usize].roster;
             roster.set_limit(limit);
-            // What lies beyond a group's guarantee is for whoever brings it there, once nobody in it lacks anything.
+            // Use beyond a group's guarantee is for the request that crosses it, once no member of it lacks anything.
             if !roster.admits(place.member, cost) || (beyond && cost > roster.borrowable(place.member)) {
                 return Some(level);
             }

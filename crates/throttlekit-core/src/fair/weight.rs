@@ -1,19 +1,19 @@
-//! What a tenant is promised, relative to the others.
+//! The guarantee of a tenant, relative to the others.
 
 use core::fmt;
 use core::num::NonZeroU64;
 
-/// The greatest weight: room for sums of the weights of very many, as the inner nodes of a tree have.
+/// The greatest weight: leaves capacity for sums of very many weights, as the inner nodes of a tree have.
 pub const WEIGHT_MAX: u64 = 1 << 34;
 /// The greatest weight that counts in a roster, where weights may be multiples.
 pub(super) const ROSTER_WEIGHT_MAX: u64 = 1 << 40;
 
-/// How much of a budget a member is promised, relative to the weights of the others.
+/// Weight of a member's guarantee in a budget, relative to the weights of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(NonZeroU64);
 
 impl Weight {
-    /// The weight of everyone where all are equal.
+    /// The weight of every member where all are equal.
     pub const ONE: Self = Self(NonZeroU64::MIN);
     /// The greatest.
     pub const MAX: Self = Self(NonZeroU64::new(WEIGHT_MAX).expect("not zero"));
@@ -56,8 +56,8 @@ impl fmt::Display for WeightError {
 
 impl core::error::Error for WeightError {}
 
-/// What one of several is promised of a limit: `⌊weight·limit/weights⌋`, where `weights` is the sum of all, its own
-/// included. Multiplied first: dividing first loses units, since 6/11 is no number that a machine has.
+/// Returns a member's guarantee in a limit: `⌊weight·limit/weights⌋`, where `weights` is the sum of all, its own
+/// included. Multiplied first: dividing first loses units, since 6/11 has no exact machine representation.
 ///
 /// ```
 /// use throttlekit_core::fair::{Weight, guarantee};

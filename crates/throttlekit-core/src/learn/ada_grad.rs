@@ -6,9 +6,8 @@ const EPSILON: f64 = 1e-8;
 /// Projected AdaGrad in one dimension, over an interval.
 ///
 /// After the gradients g₁ … g_t the step is `step_scale · g_t / √E`, with the energy E = ε + Σ gᵢ². So no step is
-/// longer than `step_scale`: a step in the logarithm with a scale of 1 is at most one e-fold, by itself and without
-/// a cap that would spoil the bound. Against the best fixed point u of the interval, for convex losses,
-///
+/// longer than `step_scale`: a step in the logarithm with a scale of 1 is at most one e-fold, without a cap that would
+/// invalidate the bound. Against the best fixed point u of the interval, for convex losses,
 /// > regret ≤ (D²/2η + η) · √E,
 ///
 /// where η is the scale of the steps and D the farthest that any point played was from u, at most the length of the
@@ -33,7 +32,7 @@ pub struct AdaGrad {
 }
 
 impl AdaGrad {
-    /// A learner over the interval from `low` to `high`, both finite, that begins at `start`, moved into it.
+    /// Creates a learner over the interval from `low` to `high`, both finite, that begins at `start`, clamped to it.
     pub fn new(low: f64, high: f64, start: f64, step_scale: f64) -> Self {
         let high = high.max(low);
         Self { low, high, at: start.max(low).min(high), step_scale, energy: EPSILON }
@@ -44,7 +43,7 @@ impl AdaGrad {
         self.at
     }
 
-    /// E: how much the gradients since the last restart, and what it was told then, weigh.
+    /// E: the weight of the gradients since the last restart, plus the energy passed to that restart.
     pub fn energy(&self) -> f64 {
         self.energy
     }
@@ -60,8 +59,8 @@ impl AdaGrad {
         self.at = next.clamp(self.low, self.high);
     }
 
-    /// Begins anew at `start`, as if gradients of this `energy` had been seen: the larger, the more careful the
-    /// first steps. What was learned before is forgotten.
+    /// Restarts at `start`, as if gradients of this `energy` had been seen: the larger, the more careful the first
+    /// steps. What was learned before is forgotten.
     pub fn restart(&mut self, start: f64, energy: f64) {
         let fresh = Self::new(self.low, self.high, start, self.step_scale);
         *self = Self { energy: EPSILON + energy.clamp(0.0, f64::MAX / 2.0), ..fresh };

@@ -38,13 +38,13 @@ impl Descent {
         self.at
     }
 
-    /// How many gradients it has followed.
+    /// Returns the number of gradients it has followed.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Moves against the gradient of the loss at [`at`](Self::at). One that is no number is ignored, one that is too
-    /// steep counts as the steepest.
+    /// Moves against the gradient of the loss at [`at`](Self::at). NaN is ignored; a gradient that is too steep counts
+    /// as the steepest.
     pub fn step(&mut self, gradient: f64) {
         if gradient.is_nan() {
             return;

@@ -2,9 +2,9 @@
 
 /// Weighs `N` experts by their losses so far: the weight of each is proportional to exp(−η · its total loss).
 ///
-/// Losses are kept as differences from the best expert's, so weights neither overflow nor all vanish. Where the
-/// loss is convex in what the experts say, following the weighted mean of their advice costs no more than the
-/// weighted mean of their losses.
+/// Losses are kept as differences from the best expert's, so weights neither overflow nor all vanish. Where the loss is
+/// convex in the advice of the experts, following the weighted mean of their advice costs no more than the weighted
+/// mean of their losses.
 ///
 /// ```
 /// use throttlekit_core::learn::Hedge;
@@ -22,7 +22,7 @@ pub struct Hedge<const N: usize> {
     pace: Pace,
 }
 
-/// How fast the weights follow the losses.
+/// Rate at which the weights follow the losses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Pace {
     Fixed(f64),
@@ -33,8 +33,8 @@ enum Pace {
 }
 
 impl<const N: usize> Hedge<N> {
-    /// With a fixed rate, for losses from 0 to 1; others are moved there. Over T rounds the weighted losses exceed
-    /// the best expert's by at most ln N / η + η·T/8.
+    /// With a fixed rate, for losses from 0 to 1; others are clamped. Over T rounds the weighted losses exceed the best
+    /// expert's by at most ln N / η + η·T/8.
     pub fn new(eta: f64) -> Self {
         Self { behind: [0.0; N], pace: Pace::Fixed(if eta > 0.0 { eta.min(f64::MAX) } else { 0.0 }) }
     }
@@ -46,7 +46,7 @@ impl<const N: usize> Hedge<N> {
         Self { behind: [0.0; N], pace: Pace::Anytime { gap: 0.0 } }
     }
 
-    /// How far to trust each expert; together they are 1.
+    /// Returns the trust in each expert; the sum is 1.
     pub fn weights(&self) -> [f64; N] {
         let eta = self.eta();
         let raw = self.behind.map(|behind| trust(behind, eta));
@@ -54,8 +54,8 @@ impl<const N: usize> Hedge<N> {
         raw.map(|weight| weight / total)
     }
 
-    /// Takes in what following each expert would have cost this round. A round with a loss that is no finite number
-    /// is ignored.
+    /// Records what following each expert would have cost this round. A round with a loss that is not finite is
+    /// ignored.
     pub fn observe(&mut self, losses: &[f64; N]) {
         if !losses.iter().all(|loss| loss.is_finite()) {
             return;
@@ -99,7 +99,7 @@ fn above_least<const N: usize>(losses: [f64; N]) -> [f64; N] {
     losses.map(|loss| loss - least)
 }
 
-/// What the mixture of the experts has cost in all: −ln(mean of exp(−η·loss)) / η, from the least up.
+/// Returns the total cost of the mixture of the experts: −ln(mean of exp(−η·loss)) / η, from the least up.
 fn mix<const N: usize>(losses: &[f64; N], eta: f64) -> f64 {
     let least = least(losses);
     let mean = losses.iter().map(|loss| trust(loss - least, eta)).sum::<f64>() / N as f64;
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Against losses that fall on whoever is trusted more, and on scales that jump about.
+    /// Against losses that hit the expert that is trusted more, and on scales that vary.
     #[test]
     fn the_anytime_pace_stays_within_its_bound() {
         for scale_step in [1u32, 3, 17] {

@@ -1,15 +1,15 @@
-//! Learners: small online algorithms that choose a number, see what it cost, and choose again.
+//! Learners: small online algorithms that choose a number, observe its cost, and choose again.
 //!
-//! They are written once and used wherever something has to be sized: a lease, a reservation. Here and only here
-//! the core computes in floats, because a learner decides nothing. It says how much to ask for; what may pass is
-//! counted in integers by a rule, and holds whatever a learner says (law `learn`).
+//! They are written once and used wherever something has to be sized: a lease, a reservation. Here and only here the
+//! core computes in floats, because a learner decides nothing. It chooses how much to request; admission is counted in
+//! integers by a rule, and holds for any output of a learner (guarantee `learn`).
 //!
 //! * [`AdaGrad`] follows the gradient of a convex loss over an interval, whatever the scale of the gradients.
 //! * [`Descent`] does the same where it is known how steep a loss can be.
 //! * [`Hedge`] weighs experts by what following each of them would have cost.
-//! * [`Reservation`] is made of the last two: how many tokens to set aside for a stream of unknown length.
+//! * [`Reservation`] combines the last two: the number of tokens to reserve for a stream of unknown length.
 //!
-//! Each is a few words of plain state, and never fails: an input that is not a finite number is ignored.
+//! Each is a few machine words of plain state, and never fails: an input that is not a finite number is ignored.
 
 mod ada_grad;
 mod descent;

@@ -1,29 +1,29 @@
-//! How many tokens to set aside for a stream whose length is not known.
+//! The number of tokens to reserve for a stream whose length is not known.
 //!
-//! What is set aside and not used keeps others out; what is used beyond it may find nothing left. For a stream of x
-//! tokens and a reservation of r that is the newsvendor's trade, the pinball loss:
+//! Tokens that are reserved and not used block others; use beyond the reservation may find nothing left. For a stream
+//! of x tokens and a reservation of r that is the newsvendor's trade, the pinball loss:
 //!
 //! > cost(r) = h·max(0, r − x) + p·max(0, x − r)
 //!
-//! with h the cost of a token held idle and p that of one beyond the reservation. Over any streams the best fixed r
-//! is the τ-quantile of their lengths, τ = p/(h + p): with p four times h, so much that four streams in five fit.
+//! with h the cost of a token held idle and p that of one beyond the reservation. Over any streams the best fixed r is
+//! the τ-quantile of their lengths, τ = p/(h + p): with p four times h, large enough that four streams in five fit.
 //!
-//! A reservation is only a wish. The store sets aside what there is, so none, however wrong, lets more pass.
+//! A reservation is only a hint. The store reserves what is available, so none, however wrong, admits more.
 
 use core::fmt;
 
 use super::{Descent, Hedge};
 
-/// What a [`Reservation`] weighs, and between which bounds it stays.
+/// Costs that a [`Reservation`] weighs, and the bounds of its result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReservationOptions {
-    /// What a token costs that is set aside and not used, from 10⁻⁹ to 10⁹; 1 unless said otherwise.
+    /// Cost of a token that is reserved and not used, from 10⁻⁹ to 10⁹. Default: 1.
     pub hold_cost: f64,
-    /// What a token costs that is used beyond the reservation, from 10⁻⁹ to 10⁹; 4 unless said otherwise.
+    /// Cost of a token that is used beyond the reservation, from 10⁻⁹ to 10⁹. Default: 4.
     pub overrun_cost: f64,
     /// No reservation is smaller.
     pub min: u64,
-    /// No reservation is larger; at least the smallest. 4,096 unless said otherwise.
+    /// No reservation is larger; at least the smallest. Default: 4,096.
     pub max: u64,
 }
 
@@ -33,7 +33,7 @@ impl Default for ReservationOptions {
     }
 }
 
-/// Options that no reservation can be learned by.
+/// Invalid reservation options.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ReservationError {
     /// A cost is not between 10⁻⁹ and 10⁹.
@@ -77,7 +77,7 @@ impl ReservationOptions {
         (self.max - self.min) as f64
     }
 
-    /// G: how steep the loss is at the most.
+    /// G: the steepest slope of the loss.
     pub fn steepest(&self) -> f64 {
         self.hold_cost.max(self.overrun_cost)
     }
@@ -91,7 +91,7 @@ impl ReservationOptions {
         if min > max { Err(ReservationError::Bounds { min, max }) } else { Ok(()) }
     }
 
-    /// How the loss changes with the reservation. Flat where it fits exactly.
+    /// Returns the derivative of the loss with respect to the reservation. Flat where it fits exactly.
     fn gradient(&self, reserved: f64, actual: u64) -> f64 {
         match reserved.partial_cmp(&(actual as f64)) {
             Some(core::cmp::Ordering::Greater) => self.hold_cost,
@@ -101,7 +101,7 @@ impl ReservationOptions {
     }
 }
 
-/// Learns how much to reserve from how long streams turn out to be, and listens to hints as far as they have been right.
+/// Learns how much to reserve from the lengths of past streams, and uses hints as far as they have been right.
 ///
 /// Without hints it is [`Descent`] on the pinball loss, and never more than the longest stream it has seen. Against
 /// the best fixed reservation in hindsight, over any T streams of any lengths,
@@ -115,10 +115,10 @@ impl ReservationOptions {
 /// Both are about [`aim`](Self::aim), before it is rounded to the nearest whole number,
 /// halves up, which adds at most G/2 a stream.
 ///
-/// With hints, a [`Hedge`] weighs two experts by what each would have cost: one takes the hint at its word, one is
-/// the learner, which does not hear it. What is reserved is their weighted mean, which by convexity costs no more than
-/// the weighted mean of their costs. So hints that are right bring it to what one pays who knows, which is
-/// nothing, after a first loss of at most (2 + 16/3·ln 2)·D·G in all; hints that are wrong leave it near the learner.
+/// With hints, a [`Hedge`] weighs two experts by what each would have cost: one follows the hint exactly, one is the
+/// learner, which does not see it. The reservation is their weighted mean, which by convexity costs no more than the
+/// weighted mean of their costs. So hints that are right bring it to the cost of perfect knowledge, which is zero,
+/// after a first loss of at most (2 + 16/3·ln 2)·D·G in all; hints that are wrong leave it near the learner.
 ///
 /// ```
 /// use throttlekit_core::learn::{Reservation, ReservationOptions};
@@ -146,14 +146,14 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// A learner that knows nothing yet: it begins in the middle, and trusts both experts alike.
+    /// Creates a learner without observations: it begins in the middle, and trusts both experts equally.
     pub fn new(options: ReservationOptions) -> Result<Self, ReservationError> {
         options.check()?;
         let point = Descent::new(options.min as f64, options.max as f64, options.steepest());
         Ok(Self { options, point, experts: Hedge::anytime(), longest: 0 })
     }
 
-    /// How many tokens to set aside for a stream that is expected to be as long as the hint, if there is one.
+    /// Returns the number of tokens to reserve for a stream, given an optional hint of its length.
     pub fn reserve(&self, hint: Option<u64>) -> u64 {
         let aim = libm::floor(self.aim(hint) + 0.5);
         (aim as u64).clamp(self.options.min, self.options.max)
@@ -166,7 +166,7 @@ impl Reservation {
         trust * self.follow(hint) + rest * self.robust()
     }
 
-    /// Takes in the length of a stream, and the hint it came with.
+    /// Records the length of a stream, and its hint.
     pub fn observe(&mut self, hint: Option<u64>, actual: u64) {
         if let Some(hint) = hint {
             let aims = [self.follow(hint), self.robust()];
@@ -176,28 +176,28 @@ impl Reservation {
         self.longest = self.longest.max(actual);
     }
 
-    /// How far hints are trusted, from 0 to 1.
+    /// Returns the trust in hints, from 0 to 1.
     pub fn trust(&self) -> f64 {
         self.experts.weights()[0]
     }
 
-    /// How many streams it has seen.
+    /// Returns the number of observed streams.
     pub fn observed(&self) -> u64 {
         self.point.steps()
     }
 
-    /// What it weighs, and between which bounds it stays.
+    /// Returns the costs it weighs and the bounds of its result.
     pub fn options(&self) -> &ReservationOptions {
         &self.options
     }
 
-    /// The reservation of the learner, which does not hear hints.
+    /// The reservation of the learner, which does not see hints.
     fn robust(&self) -> f64 {
         let longest = if self.observed() == 0 { self.options.max } else { self.longest };
         self.point.at().min(self.follow(longest))
     }
 
-    /// The reservation of one who takes the hint at its word.
+    /// The reservation of the expert that follows the hint exactly.
     fn follow(&self, hint: u64) -> f64 {
         hint.clamp(self.options.min, self.options.max) as f64
     }

@@ -1,4 +1,4 @@
-//! The side that keeps the limit.
+//! The authority: the side that keeps the limit.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -7,18 +7,18 @@ use super::Want;
 use crate::rate::{Limit, LimitError, Mark, Rule, Settle, State};
 use crate::{Cost, Decision, Timestamp};
 
-/// How long lent units live.
+/// Lifetime of lent units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Term {
-    /// Until the window ends from which they were taken. Law `lease-coupled`: at most the limit per window.
+    /// Until the window from which they were taken ends. Guarantee `lease-coupled`: at most the limit per window.
     Window,
-    /// This long: for limits that refill at a pace. Law `lease-rolling`.
+    /// For this duration: for limits that refill at a pace. Guarantee `lease-rolling`.
     Rolling(Duration),
-    /// Until they are spent, in whichever window that is. Law `lease-carry`.
+    /// Until they are spent, in any window. Guarantee `lease-carry`.
     Carry,
 }
 
-/// One limit that lends parts of itself. Pure: what it knows of a key is in the state.
+/// A limit that lends parts of itself. Pure: all it remembers of a key is in the state.
 ///
 /// ```
 /// use throttlekit_core::lease::{Authority, Term, Want};
@@ -43,29 +43,29 @@ pub struct Authority {
     term: Term,
 }
 
-/// From which window units were lent. Limits without windows have one epoch.
+/// The window from which units were lent. Limits without windows have one epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
 impl Epoch {
-    /// Of units that belong to no window of their limit, as where the limit was changed. They never go back.
+    /// Epoch of units of no window of their limit, e.g. after the limit was changed. They are never returned.
     pub const NONE: Self = Self(u64::MAX);
 }
 
-/// What an authority answers.
+/// Response of an authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Loan {
-    /// Units lent: none, if fewer than the least were left.
+    /// Units lent: zero, if fewer than the least were left.
     pub granted: Cost,
     /// The window they belong to.
     pub epoch: Epoch,
-    /// How long they live from the authority's instant on; nothing if for ever.
+    /// Lifetime counted from the authority's instant; `None` if they never expire.
     pub lives: Option<Duration>,
-    /// What the limit says after that: what is left, or when the least may be had.
+    /// Decision of the limit after that: what is left, or when the least is available.
     pub decision: Decision,
 }
 
-/// Names one return, so that it counts once however often it arrives.
+/// ID of a return, so that it counts once no matter how often it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReturnId(pub u128);
 
@@ -74,12 +74,12 @@ pub struct ReturnId(pub u128);
 pub struct Return {
     /// The window they were taken from.
     pub epoch: Epoch,
-    /// How many.
+    /// Number of units.
     pub units: Cost,
 }
 
 impl Authority {
-    /// Lends from `limit` for `term`. Windows lend for a window or for ever, smooth rates for a time or for ever.
+    /// Lends from `limit` for `term`. Windows lend for a window or forever, smooth rates for a time or forever.
     pub fn new(limit: Limit, term: Term) -> Result<Self, LimitError> {
         let fits = match (&limit, term) {
             (Limit::Window(_), Term::Window | Term::Carry) => true,
@@ -94,13 +94,13 @@ impl Authority {
         &self.limit
     }
 
-    /// How long what it lends lives.
+    /// Returns the lifetime of the units it lends.
     pub fn term(&self) -> Term {
         self.term
     }
 
-    /// How many units beyond the limit may pass in a window or interval, because of lending: no more than `nodes` hold
-    /// at `held_max` each, and where units live for a time no more than come back in it, however many nodes there are.
+    /// Returns how many units beyond the limit lending may admit in a window or interval: no more than `nodes` hold at
+    /// `held_max` each, and where units live for a time no more than refill in it, for any number of nodes.
     pub fn beyond(&self, nodes: u64, held_max: Cost) -> Cost {
         let held = nodes.saturating_mul(held_max);
         match (self.term, &self.limit) {
@@ -110,7 +110,7 @@ impl Authority {
         }
     }
 
-    /// What a want would be answered at `now`, lending nothing.
+    /// Returns the response to `want` at `now`, lending nothing.
     pub fn look(&self, state: &State, want: Want, now: Timestamp) -> Loan {
         let left = self.limit.decide(state, 0, now);
         let least = want.least.max(1);
@@ -126,13 +126,13 @@ impl Authority {
         Loan { granted, epoch, lives, decision }
     }
 
-    /// What is lent where fewer than the least are left.
+    /// Returns the units to lend where fewer than the least are left.
     fn beyond_the_edge(&self, left: Cost, least: Cost) -> Cost {
         let crosses = matches!(&self.limit, Limit::Window(rule) if rule.is_budget());
         if crosses && left > 0 && least <= self.limit.cost_max() { least } else { 0 }
     }
 
-    /// Answers a want at `now`, and charges what it lends.
+    /// Responds to `want` at `now`, and charges what it lends.
     pub fn lend(&self, state: &mut State, want: Want, now: Timestamp) -> Loan {
         let loan = self.look(state, want, now);
         self.limit.charge(state, loan.granted, now);
@@ -141,7 +141,7 @@ impl Authority {
 
     /// Takes units back into the window they came from, while it lasts.
     ///
-    /// Only under [`Term::Window`]. What a smooth rate lent lapses instead: given back, it could be lent a second
+    /// Only under [`Term::Window`]. Units lent by a smooth rate lapse instead: if returned, they could be lent a second
     /// time within the hold time of the first.
     pub fn take_back(&self, state: &mut State, back: Return, now: Timestamp) {
         if self.term == Term::Window {
@@ -157,12 +157,12 @@ impl Authority {
     }
 }
 
-/// What an authority remembers of one key: the limit's state, and which returns it has counted.
+/// State that an authority keeps for one key: the limit's state, and the returns it has counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Account {
     /// The limit's state.
     pub state: State,
-    /// Returns counted in the key's window. Those of other windows count for nothing anyway.
+    /// Returns counted in the key's window. Those of other windows have no effect.
     counted: (Epoch, Vec<ReturnId>),
 }
 
@@ -172,10 +172,10 @@ impl Account {
         authority.lend(&mut self.state, want, now)
     }
 
-    /// [`Authority::take_back`], once for each name.
+    /// [`Authority::take_back`], once for each ID.
     pub fn take_back(&mut self, authority: &Authority, id: ReturnId, back: Return, now: Timestamp) {
-        // The window that was last charged, whatever the clock shows. A straggler of an earlier one must not make
-        // us forget which returns of this one have been counted.
+        // The window that was last charged, whatever the clock shows. A late return of an earlier window must not clear
+        // the record of counted returns of this one.
         if back.epoch != authority.epoch(&self.state, Timestamp::EPOCH) {
             return;
         }

@@ -1,30 +1,30 @@
-//! How many units would be good to fetch.
+//! The number of units to fetch at once.
 
 use core::time::Duration;
 
 use super::{PredictiveSizer, Sizer, SizerOptions};
 use crate::{Cost, Timestamp};
 
-/// How large a batch is fetched at once. Whatever it is, the bound holds; it trades calls to the store against units
-/// that lie idle.
+/// Size of the batch that is fetched at once. The bound holds for any size; it trades calls to the store against idle
+/// units.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Batch {
-    /// Always this many.
+    /// Always `n` units.
     Fixed(Cost),
     /// Learned for each key from what it spends, window by window.
     Learned(Sizer),
-    /// Learned as well, and sized by a forecast of what the key will spend, as far as forecasts have been right. Who
-    /// drives the lease passes them to [`Sizing::expect`]; without one, the demand of the last period is expected again.
+    /// Learned as well, and sized by a forecast of what the key will spend, as far as forecasts have been right. The
+    /// lease driver passes them to [`Sizing::expect`]; without one, the demand of the last period is expected again.
     Predictive(PredictiveSizer),
 }
 
 impl Batch {
-    /// Learned, by a learner that expects nothing of a key until it has seen it spend.
+    /// Creates a learned batch whose learner expects nothing of a key until it has seen it spend.
     pub fn learned() -> Self {
         Self::Learned(Sizer::new(untaught()).unwrap_or_default())
     }
 
-    /// Predictive, by a learner that trusts forecasts and what it has seen alike.
+    /// Creates a predictive batch whose learner trusts forecasts and observations equally.
     pub fn predictive() -> Self {
         Self::Predictive(PredictiveSizer::new(untaught()).unwrap_or_default())
     }
@@ -34,13 +34,13 @@ fn untaught() -> SizerOptions {
     SizerOptions { batch_start: 1, ..SizerOptions::default() }
 }
 
-/// Within a period a batch is at least one part in so many of what the key has spent in it, so that a key which is
-/// suddenly hot need not wait for the learner.
+/// Within a period a batch is at least `1/GROWTH` of what the key has spent in it, so that a key which is suddenly hot
+/// need not wait for the learner.
 const GROWTH: Cost = 8;
-/// A batch below this saves nothing.
+/// The smallest batch that saves a call.
 const BATCH_WORTH_IT: Cost = 2;
 
-/// What one key on one node spends, and what follows for its batches.
+/// Spending of one key on one node, and the batch size that follows from it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizing {
     untaught: Batch,
@@ -48,12 +48,12 @@ pub struct Sizing {
     period: Duration,
     ends: Timestamp,
     served: Cost,
-    /// What was expected of this period, and whether by a forecast.
+    /// Units expected in this period, and whether a forecast predicted them.
     expected: (Cost, bool),
 }
 
 impl Sizing {
-    /// Of a key that has spent nothing yet. Demand is counted by periods of this length.
+    /// Creates the sizing of a key that has spent nothing yet. Demand is counted by periods of this length.
     pub fn new(batch: Batch, period: Duration) -> Self {
         Self {
             untaught: batch.clone(),
@@ -79,18 +79,18 @@ impl Sizing {
         }
     }
 
-    /// Units were spent.
+    /// Records spent units.
     pub fn served(&mut self, units: Cost, now: Timestamp) {
         self.roll(now);
         self.served = self.served.saturating_add(units);
     }
 
-    /// Whether a batch would save a call.
+    /// Checks whether a batch would save a call.
     pub fn is_worth_it(&mut self, now: Timestamp) -> bool {
         self.batch(now) >= BATCH_WORTH_IT
     }
 
-    /// How many would be good to fetch now.
+    /// Returns the number of units to fetch now.
     pub fn batch(&mut self, now: Timestamp) -> Cost {
         self.roll(now);
         match &self.batch {
@@ -100,7 +100,7 @@ impl Sizing {
         }
     }
 
-    /// A period that is over tells the learner what it saw; one more, that nothing came in it.
+    /// Reports a finished period's demand to the learner, and one period of zero demand if any were skipped.
     fn roll(&mut self, now: Timestamp) {
         if now < self.ends {
             return;

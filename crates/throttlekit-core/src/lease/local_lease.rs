@@ -5,19 +5,19 @@ use core::hash::{Hash, Hasher};
 
 use crate::{Cost, Timestamp};
 
-/// The most units a purse holds.
+/// Largest number of units a local lease holds.
 pub const UNITS_HELD_MAX: Cost = BIAS - 1;
 
-/// Bits for units and for milliseconds; the 22 above are the filling's tag.
+/// Bits for units and for milliseconds; the 22 above are the tag of the fill.
 const BITS: u32 = 42;
 const LOW: u64 = (1 << BITS) - 1;
 /// Empty is this, so that threads racing for the last unit may subtract below it without touching the tag.
 const BIAS: u64 = 1 << (BITS - 1);
-/// The deadline of units that never die.
+/// The deadline of units that never expire.
 const NEVER: u64 = LOW;
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
-/// A word of memory: shared between threads where it matters, plain in models.
+/// A machine word: shared between threads in production, plain in models.
 pub trait Word {
     /// A word of this value.
     fn new(value: u64) -> Self;
@@ -25,45 +25,45 @@ pub trait Word {
     fn load(&self) -> u64;
     /// Sets it.
     fn store(&self, value: u64);
-    /// Sets it, and gives what was there.
+    /// Sets it, and returns the previous value.
     fn swap(&self, value: u64) -> u64;
-    /// Subtracts in one step, and gives what was there before.
+    /// Subtracts in one step, and returns the previous value.
     fn take(&self, value: u64) -> u64;
-    /// Sets it to `new` if it still is `current`; otherwise gives what it is.
+    /// Sets it to `new` if it still is `current`; otherwise returns its value.
     fn replace(&self, current: u64, new: u64) -> Result<(), u64>;
 }
 
-/// Units to spend until a deadline, in two words.
+/// Units to spend until a deadline, in two machine words.
 ///
-/// Both words carry the tag of the filling they belong to. A spender reads the deadline, takes units, and only if
-/// both belong together reads the clock and compares. Whoever fills the purse changes the tag, so units are never
-/// spent under a deadline later than their own: were a tag to come round again while a thread sleeps between its
-/// steps, the deadline that thread has read is the older one.
+/// Both words carry the tag of the fill they belong to. A spender reads the deadline, takes units, and only if both
+/// belong together reads the clock and compares. Each fill changes the tag, so units are never spent under a deadline
+/// later than their own: were a tag to repeat while a thread sleeps between its steps, the deadline that thread has
+/// read is the older one.
 ///
 /// Spending never blocks. Filling and emptying is for one thread at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Purse<W> {
     /// Tag, and units above [`BIAS`].
     units: W,
-    /// Tag, and the millisecond from which on the units are dead.
+    /// Tag, and the millisecond at which the units expire.
     until: W,
 }
 
-/// What became of an attempt to spend.
+/// Result of an attempt to spend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spend {
-    /// Spent, and as many are left.
+    /// Spent, and `left` units remain.
     Spent {
-        /// Units left in the purse.
+        /// Units left in the local lease.
         left: Cost,
     },
     /// There are not enough units.
     Short,
-    /// The units had died when the clock was read.
+    /// The units had expired when the clock was read.
     Lapsed,
 }
 
-/// Units drawn by one thread, with their deadline. Safe to spend without another look at the purse.
+/// Units drawn by one thread, with their deadline. Safe to spend without reading the local lease again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Draw {
     units: Cost,
@@ -90,19 +90,19 @@ impl Draw {
 }
 
 impl<W: Word> Purse<W> {
-    /// An empty purse.
+    /// Creates an empty local lease.
     pub fn new() -> Self {
         Self { units: W::new(BIAS), until: W::new(0) }
     }
 
-    /// Takes `cost` out, then reads the clock, then decides. Units taken out after their deadline are gone.
+    /// Takes `cost` out, then reads the clock, then decides. Units taken out after their deadline are lost.
     #[inline(always)]
     pub fn spend(&self, cost: Cost, now: impl FnOnce() -> Timestamp) -> Spend {
         self.spend_if(|| true, cost, now)
     }
 
-    /// The same for a purse that may pass to another key, which empties it: whether it is still the caller's is asked
-    /// after the deadline is read. If it passes on later, the units no longer belong with that deadline.
+    /// The same for a local lease that may pass to another key, which empties it: ownership is checked after the
+    /// deadline is read. If it passes on later, the units no longer belong with that deadline.
     #[inline(always)]
     pub fn spend_if(
         &self,
@@ -137,10 +137,10 @@ impl<W: Word> Purse<W> {
         }
     }
 
-    /// Puts back what is left of a draw, if the purse still holds the filling it came from. Otherwise it lapses.
+    /// Puts back what is left of a draw, if the local lease still holds the same fill. Otherwise it lapses.
     pub fn put_back(&self, draw: Draw) {
         let mut word = self.units.load();
-        // Fillings die later and later, so that tag and deadline together name one of them.
+        // Fills expire later and later, so that tag and deadline together identify one of them.
         while self.until.load() == draw.until && same_filling(word, draw.until) {
             let fits = draw.units.min(UNITS_HELD_MAX - held(word));
             match self.units.replace(word, word.max(word & !LOW | BIAS) + fits) {
@@ -150,13 +150,13 @@ impl<W: Word> Purse<W> {
         }
     }
 
-    /// Puts units back that were spent and not used, into the filling that the purse holds. They die with it; in a purse
-    /// that was emptied they lapse. For whoever fills and empties it, and knows that they are of the same window.
+    /// Puts back units that were spent and not used, into the current fill. They expire with it; in an emptied local
+    /// lease they lapse. Only for the thread that fills and empties it, and only with units of the same window.
     pub fn refund(&self, units: Cost) {
         self.put_back(Draw { units, until: self.until.load() });
     }
 
-    /// The units word before `cost` was taken out of it, if it had as many and belongs with `until`.
+    /// Returns the units word before `cost` was taken out of it, if it had as many and belongs with `until`.
     #[inline(always)]
     fn take(&self, cost: Cost, until: u64) -> Option<u64> {
         let fits = |word: u64| held(word) >= cost && same_filling(word, until);
@@ -165,7 +165,7 @@ impl<W: Word> Purse<W> {
             return None;
         }
         if cost == 1 {
-            // One step that cannot fail. Another filling's unit, taken by mistake in a race, is lost.
+            // One step that cannot fail. Another fill's unit, taken by mistake in a race, is lost.
             return Some(self.units.take(1)).filter(|&before| fits(before));
         }
         while let Err(found) = self.units.replace(word, word - cost) {
@@ -177,18 +177,18 @@ impl<W: Word> Purse<W> {
         Some(word)
     }
 
-    /// Fills the purse with units that die at `until`. What is left of earlier ones lapses, or with `keep` is
+    /// Fills the local lease with units that expire at `until`. What is left of earlier ones lapses, or with `keep` is
     /// spent under the new deadline.
     pub fn fill(&self, units: Cost, until: Timestamp, keep: bool) {
         let tag = (self.units.load() >> BITS).wrapping_add(1) << BITS;
         let left = held(self.units.swap(tag | BIAS));
         let kept = if keep { left } else { 0 };
         self.until.store(tag | millis(until));
-        // Whoever tried in between found nothing, so what it took off does not count.
+        // A spender in between found nothing, so what it subtracted does not count.
         self.units.store(tag | (BIAS + units.saturating_add(kept).min(UNITS_HELD_MAX)));
     }
 
-    /// Takes everything out that is still alive.
+    /// Takes out everything that has not expired.
     pub fn empty(&self, now: Timestamp) -> Cost {
         let tag = (self.units.load() >> BITS).wrapping_add(1) << BITS;
         let left = held(self.units.swap(tag | BIAS));
@@ -200,12 +200,12 @@ impl<W: Word> Purse<W> {
         if dead(self.until.load() & LOW, now) { 0 } else { self.units() }
     }
 
-    /// Units in the purse, dead or alive.
+    /// Units in the local lease, expired or not.
     pub fn units(&self) -> Cost {
         held(self.units.load())
     }
 
-    /// When the units die; [`Timestamp::MAX`] if never.
+    /// Returns when the units expire; [`Timestamp::MAX`] if never.
     pub fn until(&self) -> Timestamp {
         match self.until.load() & LOW {
             NEVER => Timestamp::MAX,
@@ -228,7 +228,7 @@ fn held(word: u64) -> Cost {
     (word & LOW).saturating_sub(BIAS)
 }
 
-/// Rounded down, so that nothing lives longer. Beyond the year 2109 is never.
+/// Rounded down, so that nothing lives longer. After the year 2109 means never.
 fn millis(until: Timestamp) -> u64 {
     (until.as_nanos() / NANOS_PER_MILLI).min(NEVER)
 }
@@ -238,7 +238,7 @@ fn dead(until_millis: u64, now: Timestamp) -> bool {
     until_millis != NEVER && now.as_nanos() >= until_millis * NANOS_PER_MILLI
 }
 
-/// A word that one thread uses.
+/// A machine word used by one thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlainWord(Cell<u64>);
 

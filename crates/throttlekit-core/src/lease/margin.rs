@@ -1,4 +1,4 @@
-//! When lent units die, by the clock of whoever holds them.
+//! Expiry of lent units, by the clock of their holder.
 
 use core::time::Duration;
 
@@ -7,19 +7,19 @@ use crate::time::nanos;
 
 const MILLION: u128 = 1_000_000;
 
-/// What the holder's clock and the authority's may be wrong by.
+/// Error bounds of the holder's clock and the authority's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Margin {
-    /// How fast the holder's clock may drift, in parts per million.
+    /// Maximum drift of the holder's clock, in parts per million.
     pub holder_ppm: u32,
-    /// How fast the authority's clock may drift, in parts per million.
+    /// Maximum drift of the authority's clock, in parts per million.
     pub authority_ppm: u32,
-    /// How far the holder's clock may run behind at any one reading, and what times are rounded by.
+    /// Maximum lag of the holder's clock at any one reading, plus the rounding of times.
     pub slack: Duration,
 }
 
 impl Default for Margin {
-    /// 500 parts per million each, the most by which time services slew a clock, and a millisecond.
+    /// Default: 500 parts per million each, the most by which time services slew a clock, and a millisecond.
     fn default() -> Self {
         Self { holder_ppm: 500, authority_ppm: 500, slack: Duration::from_millis(1) }
     }
@@ -29,12 +29,12 @@ impl Margin {
     /// Clocks that agree exactly: for models, where time is counted and not measured.
     pub const NONE: Self = Self { holder_ppm: 0, authority_ppm: 0, slack: Duration::ZERO };
 
-    /// A margin for a holder's clock that may read behind by as much.
+    /// Returns a margin for a holder's clock that may lag by `behind_max`.
     pub fn behind(self, behind_max: Duration) -> Self {
         Self { slack: self.slack.saturating_add(behind_max), ..self }
     }
 
-    /// When units die that were asked for at `sent` and live for `lives` by the authority's clock.
+    /// Returns when units expire that were requested at `sent` and live for `lives` by the authority's clock.
     ///
     /// They were lent at `sent` or later. While the authority's clock counts `lives`, at least `lives / (1 + ρa)`
     /// passes, of which the holder's clock shows at least `(1 − ρh)` of each second.

@@ -1,44 +1,44 @@
-//! What is requested of an authority.
+//! A request to an authority.
 
 use crate::Cost;
 use crate::rate::shared::SharedForm;
 
-/// A learned reservation is at most one part in this many of the limit: so many streams hold one at the same time.
+/// A learned reservation is at most `1/LEARNED_PART` of the limit, so that this many streams can hold one at a time.
 const LEARNED_PART: u64 = 4;
-/// The same of a reservation that is a guess.
+/// The same bound for a guessed reservation.
 const GUESSED_PART: u64 = 32;
-/// A reservation that is learned or guessed is denied only while less than one part in this many of the limit is left.
+/// A learned or guessed reservation is denied only while less than `1/LEAST_PART` of the limit is left.
 const LEAST_PART: u64 = 20;
 
-/// What a holder asks for.
+/// Units that a holder requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Want {
-    /// As many units as this.
+    /// Number of units wanted.
     pub wants: Cost,
-    /// Fewer than this help nobody: then none are lent, but by a token budget of which any are left. That lends this
-    /// many in full, which may cross its edge: whoever keeps the budget may, and nobody else.
+    /// Smallest useful number of units: if fewer are left none are lent, except by a token budget with any left. That
+    /// lends this many in full, which may cross its edge: only the owner of the budget may do that.
     pub least: Cost,
-    /// At most one part in so many of what is left, so that the last units go round; but `least` in any case.
+    /// Divisor: at most `1/share` of what is left is lent, so that the last units are shared; but `least` in any case.
     pub share: u64,
 }
 
 impl Want {
-    /// All of these units or none.
+    /// Requests all of these units or none.
     pub fn whole(units: Cost) -> Self {
         let units = units.max(1);
         Self { wants: units, least: units, share: 1 }
     }
 
-    /// A reservation of up to `wish` units, learned from how much the same key used before.
+    /// A reservation of up to `wish` units, learned from the earlier use of the same key.
     ///
-    /// However wrong the wish is, at most a quarter of the limit is reserved, and the reservation is denied only while
-    /// less than a twentieth of the limit is left. So a wish that is too large leaves at most a twentieth unused.
+    /// For any wish, at most a quarter of the limit is reserved, and the reservation is denied only while less than a
+    /// twentieth of the limit is left. So a wish that is too large leaves at most a twentieth unused.
     pub fn learned(wish: Cost, limit: Cost) -> Self {
         Self::part(wish, limit, LEARNED_PART)
     }
 
-    /// A reservation of up to `wish` units where nothing is known of the key: at most one part in 32 of the
-    /// limit is reserved, all or none.
+    /// A reservation of up to `wish` units where nothing is known of the key: at most 1/32 of the limit is reserved,
+    /// all or none.
     pub fn guessed(wish: Cost, limit: Cost) -> Self {
         Self::part(wish, limit, GUESSED_PART)
     }
@@ -50,7 +50,7 @@ impl Want {
 }
 
 impl SharedForm {
-    /// Clamps a want to numbers that a script carries exactly. It is answered as the want itself.
+    /// Clamps a want to numbers that a script carries exactly. The response is the same as for the want itself.
     pub fn clamped(&self, want: Want) -> Want {
         let (units, cost_max) = (self.limit().units(), self.limit().cost_max());
         let least = want.least.clamp(1, cost_max + 1);

@@ -10,15 +10,15 @@ use super::Shape;
 pub trait Slot<T> {
     /// A slot that holds this.
     fn new(value: T) -> Self;
-    /// What it holds.
+    /// Returns its value.
     fn get(&self) -> T;
-    /// Makes it hold this.
+    /// Sets its value.
     fn set(&self, value: T);
-    /// Adds one in one step, and stops at the end.
+    /// Adds one in one step, saturating.
     fn add_one(&self);
 }
 
-/// What counts are kept in: cells of one thread, or words that threads share.
+/// Storage of counts: cells of one thread, or machine words that threads share.
 pub trait Memory: fmt::Debug {
     /// A counter.
     type Count: Slot<u32> + fmt::Debug;
@@ -60,19 +60,19 @@ plain_slot!(u64);
 #[derive(Clone, Copy, Debug)]
 pub struct Places<const ROWS: usize>(pub(super) [u32; ROWS]);
 
-/// Work at the counters of a key.
+/// An operation on the counters of a key.
 pub trait AtPlaces {
-    /// What comes of it.
+    /// Result of the operation.
     type Answer;
-    /// Does it.
+    /// Runs the operation.
     fn at<const ROWS: usize>(self, places: Places<ROWS>) -> Self::Answer;
 }
 
-/// A Count-Min sketch with conservative update: a key's count is the least of its counters, and only counters below
-/// the new count are raised.
+/// A Count-Min sketch with conservative update: a key's count is the least of its counters, and only counters below the
+/// new count are raised.
 ///
-/// Every counter of a key is at least what was counted for it, so its count is never too low. Whoever raises must be
-/// alone; readers may be many, and see a count that held at some time while they looked.
+/// Every counter of a key is at least what was counted for it, so its count is never too low. Only one writer may raise
+/// at a time; there may be many readers, which see a count that held at some time during the read.
 #[derive(Debug)]
 pub struct CountMin<M: Memory = Plain> {
     shape: Shape,
@@ -80,7 +80,7 @@ pub struct CountMin<M: Memory = Plain> {
 }
 
 impl<M: Memory> CountMin<M> {
-    /// Nothing counted yet.
+    /// Creates an empty sketch.
     pub fn new(shape: Shape) -> Self {
         Self { shape, counters: (0..shape.cells()).map(|_| M::Count::new(0)).collect() }
     }
@@ -90,15 +90,15 @@ impl<M: Memory> CountMin<M> {
         self.shape
     }
 
-    /// The count at these places: at least what was counted for the key.
+    /// Returns the count in these counters: at least what was counted for the key.
     #[inline(always)]
     pub fn estimate<const ROWS: usize>(&self, places: Places<ROWS>) -> u32 {
         places.0.map(|at| self.counters[at as usize].get()).into_iter().fold(u32::MAX, u32::min)
     }
 
-    /// Makes the count at these places at least `count`.
+    /// Raises the count in these counters to at least `count`.
     ///
-    /// Writes whether or not it must: that costs less than a branch nobody can predict.
+    /// Writes unconditionally: that costs less than an unpredictable branch.
     #[inline(always)]
     pub fn raise<const ROWS: usize>(&self, places: Places<ROWS>, count: u32) {
         for at in places.0 {
@@ -113,7 +113,7 @@ impl<M: Memory> CountMin<M> {
         self.shape.at_places(hash, Estimate(self))
     }
 
-    /// Makes the count of the key with this hash at least `count`.
+    /// Raises the count of the key with this hash to at least `count`.
     #[inline]
     pub fn raise_of(&self, hash: u64, count: u32) {
         self.shape.at_places(hash, Raise(self, count));

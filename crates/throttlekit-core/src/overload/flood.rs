@@ -1,4 +1,4 @@
-//! A limit for floods: the busiest keys counted one by one, all others in a sketch.
+//! A limit for floods: the busiest keys counted individually, all others in a sketch.
 
 use alloc::vec::Vec;
 
@@ -8,10 +8,10 @@ use crate::{Cost, Decision, Timestamp};
 
 /// [`SketchWindow`](super::SketchWindow) with a table for the busiest keys.
 ///
-/// In a sketch a busy key fills a counter in every row, and whoever shares those with busy keys is denied early. Here a
-/// key that is admitted twice as much as the least busy one in its bucket of the table takes its place. It brings along what
-/// the sketch says of it, and is counted by itself from then on. The other's count goes back into the sketch, which is
-/// raised to it. So no key is ever counted too low, wherever it is counted, and memory is fixed.
+/// In a sketch a busy key fills a counter in every row, and keys that share those with busy keys are denied early. Here
+/// a key that is admitted twice as much as the least busy one in its bucket of the table replaces it. It keeps its
+/// estimate from the sketch, and is counted individually from then on. The other's count goes back into the sketch,
+/// which is raised to it. So no key is ever counted too low, wherever it is counted, and memory is fixed.
 ///
 /// ```text
 /// // Sketched => Hot        (admitted twice as much as the least of the eight; its estimate comes along)
@@ -24,15 +24,15 @@ pub struct FloodWindow<M: Memory = Plain> {
     tail: CountMin<M>,
 }
 
-/// By how much a key must be busier than the one whose place it takes. Were it only a little, keys that are as busy as
-/// each other would change places at every ask.
+/// Factor by which a key must be busier than the one it replaces. With a small factor, equally busy keys would replace
+/// each other on every request.
 const BUSIER: u32 = 2;
 
 impl<M: Memory> FloodWindow<M> {
-    /// The most keys that are counted one by one.
+    /// Largest number of keys that are counted individually.
     pub const HOT_MAX: usize = 1 << 16;
 
-    /// A limit with nothing counted yet: room for at least `hot_keys` in the table, a sketch of this shape for the rest.
+    /// Creates a limit with nothing counted yet: a table for at least `hot_keys`, a sketch of this shape for the rest.
     pub fn new(limit: SketchLimit, shape: Shape, hot_keys: usize) -> Result<Self, SketchError> {
         if !(1..=Self::HOT_MAX).contains(&hot_keys) {
             return Err(SketchError::Hot(hot_keys));
@@ -50,7 +50,7 @@ impl<M: Memory> FloodWindow<M> {
         self.hot.slots() * HotTable::<M>::BYTES_PER_KEY + self.tail.shape().bytes()
     }
 
-    /// Whether an ask would be denied now; says what is counted for the key. Others may admit meanwhile.
+    /// Returns the key's count if a request would be denied now. Others may admit meanwhile.
     #[inline]
     pub fn denies(&self, hash: u64, cost: Cost) -> Option<u32> {
         let name = HotTable::<M>::name(hash);
@@ -60,7 +60,7 @@ impl<M: Memory> FloodWindow<M> {
             return None;
         }
         if let Some(at) = slot {
-            // The slot may have changed hands while it was read: its count was another's then.
+            // The slot may have changed owners while it was read: its count was another key's then.
             if !self.hot.is(at, name) {
                 return None;
             }
@@ -69,7 +69,7 @@ impl<M: Memory> FloodWindow<M> {
         Some(used)
     }
 
-    /// The answer to an ask, which is not charged.
+    /// Returns the decision on a request, without charging it.
     pub fn decide(&self, hash: u64, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
         let name = HotTable::<M>::name(hash);
         let used = self.used(name, self.hot.find(name));
@@ -79,7 +79,7 @@ impl<M: Memory> FloodWindow<M> {
         }
     }
 
-    /// Answers an ask, and charges it if allowed. One caller at a time.
+    /// Decides a request, and charges it if allowed. One caller at a time.
     #[inline]
     pub fn admit(&self, hash: u64, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
         let name = HotTable::<M>::name(hash);
@@ -118,7 +118,7 @@ impl<M: Memory> FloodWindow<M> {
         self.hot.hand_over(coldest, name, next);
     }
 
-    /// Begins a window: nobody has been admitted in it. One caller at a time.
+    /// Begins a window: nothing has been admitted in it. One caller at a time.
     pub fn begin(&self) {
         self.tail.clear();
         self.hot.clear();
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn busy_keys_do_not_weigh_on_others() {
-        // Sixteen rows of one column: in the sketch alone, everyone would share one count.
+        // Sixteen rows of one column: in the sketch alone, all keys would share one count.
         let (keys, ends_at) = flood(100, 1, 8);
         for _ in 0..100 {
             for busy in 1..=4 {

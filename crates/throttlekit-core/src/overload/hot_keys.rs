@@ -1,13 +1,13 @@
-//! The busiest keys, counted one by one.
+//! The busiest keys, counted individually.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{Memory, Slot};
 
-/// Keys that may take each other's place. Their names fill one cache line.
+/// Keys that may replace each other. Their names fill one cache line.
 const WAYS: usize = 8;
-/// The name of a slot that nobody has had yet.
+/// The name of a slot that was never used.
 const NOBODY: u64 = 0;
 
 /// One of the busiest keys, in this window.
@@ -15,14 +15,14 @@ const NOBODY: u64 = 0;
 pub struct Hot {
     /// The key's hash.
     pub hash: u64,
-    /// Units it was admitted at the most: those counted one by one, and what the sketch held of it before.
+    /// Largest number of units it was admitted: those counted individually, and its earlier estimate from the sketch.
     pub admitted: u32,
-    /// How many of its asks were denied while it was counted one by one; stops at 2³²−1. With threads, one that is denied
-    /// while the slot changes hands may count for the next key.
+    /// Number of its requests that were denied while it was counted individually; saturates at 2³²−1. With threads, a
+    /// denial while the slot changes owners may count for the next key.
     pub denied: u32,
 }
 
-/// A table of fixed size with room for eight keys in each of its buckets.
+/// A table of fixed size with eight keys in each of its buckets.
 #[derive(Debug)]
 pub(super) struct HotTable<M: Memory> {
     names: Box<[M::Word]>,
@@ -31,7 +31,7 @@ pub(super) struct HotTable<M: Memory> {
 
 #[derive(Debug)]
 struct Tally<M: Memory> {
-    /// Units admitted in this window, with what came along from the sketch.
+    /// Units admitted in this window, with the estimate from the sketch.
     used: M::Count,
     denied: M::Count,
 }
@@ -43,7 +43,7 @@ impl<M: Memory> HotTable<M> {
     /// Bytes that a key takes.
     pub(super) const BYTES_PER_KEY: usize = size_of::<M::Word>() + size_of::<Tally<M>>();
 
-    /// Room for at least so many keys.
+    /// Creates a table for at least `keys` keys.
     pub(super) fn new(keys: usize) -> Self {
         let slots = keys.next_multiple_of(WAYS);
         let tally = |_| Tally { used: M::Count::new(0), denied: M::Count::new(0) };
@@ -57,7 +57,7 @@ impl<M: Memory> HotTable<M> {
         self.names.len()
     }
 
-    /// The name by which a key is kept; two of 2⁶⁴ hashes share one.
+    /// The name under which a key is stored; two of 2⁶⁴ hashes share one.
     #[inline(always)]
     pub(super) fn name(hash: u64) -> u64 {
         hash.max(NOBODY + 1)
@@ -71,9 +71,9 @@ impl<M: Memory> HotTable<M> {
         first..first + WAYS
     }
 
-    /// Where this key is counted, if it is counted here.
+    /// Returns the slot in which this key is counted, if it is counted here.
     ///
-    /// Looks at all eight: where it is found nobody can predict.
+    /// Reads all eight: the position is not predictable.
     #[inline(always)]
     pub(super) fn find(&self, name: u64) -> Option<SlotAt> {
         let bucket = self.bucket(name);
@@ -83,7 +83,7 @@ impl<M: Memory> HotTable<M> {
         (found < WAYS).then_some(first + found)
     }
 
-    /// Whether the slot is still that key's.
+    /// Checks whether the slot still belongs to that key.
     #[inline(always)]
     pub(super) fn is(&self, at: SlotAt, name: u64) -> bool {
         self.names[at].get() == name
@@ -117,8 +117,8 @@ impl<M: Memory> HotTable<M> {
 
     /// Gives a slot to a key, with what it used.
     ///
-    /// The name changes first. Who reads meanwhile in the name of the old key and sees the new count sees the new name
-    /// too; who reads in the name of the new one may see the old count, which is less, so whatever it denies is denied.
+    /// The name changes first. A reader that looks up the old key and sees the new count sees the new name too; a
+    /// reader that looks up the new one may see the old count, which is less, so whatever it denies is denied.
     pub(super) fn hand_over(&self, at: SlotAt, name: u64, used: u32) {
         debug_assert!(used > self.used(at), "only a busier key takes a slot");
         self.names[at].set(name);
@@ -127,7 +127,7 @@ impl<M: Memory> HotTable<M> {
         tally.denied.set(0);
     }
 
-    /// Nobody has used anything. Names stay: who was busy is likely to be.
+    /// Resets all use. Names stay: keys that were busy are likely to be busy again.
     pub(super) fn clear(&self) {
         for tally in &self.tallies {
             tally.used.set(0);

@@ -1,4 +1,4 @@
-//! The numbers of a limit that is counted in a sketch.
+//! The parameters of a limit that is counted in a sketch.
 
 use core::fmt;
 use core::time::Duration;
@@ -7,14 +7,14 @@ use super::ShapeError;
 use crate::time::nanos;
 use crate::{Cost, Decision, Retry, Timestamp};
 
-/// So many units for each key in each window. Windows are aligned to the epoch.
+/// `n` units for each key in each window. Windows are aligned to the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SketchLimit {
     units: u32,
     length: u64,
 }
 
-/// Why a limit cannot be counted in a sketch.
+/// Reason why a limit cannot be counted in a sketch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SketchError {
@@ -24,14 +24,14 @@ pub enum SketchError {
     Length(Duration),
     /// The sketch cannot have that size.
     Shape(ShapeError),
-    /// More than [`FloodWindow::HOT_MAX`](super::FloodWindow::HOT_MAX) keys counted one by one, or none.
+    /// More than [`FloodWindow::HOT_MAX`](super::FloodWindow::HOT_MAX) keys counted individually, or none.
     Hot(usize),
 }
 
 impl SketchLimit {
     /// The longest window: a year.
     pub const LENGTH_MAX: Duration = Duration::from_secs(366 * 86_400);
-    /// The last instant that has a window of its own, in the year 2262. Later the last window goes on: closed, not open.
+    /// The last instant with its own window, in the year 2262. Later the last window continues: it fails closed.
     pub const INSTANT_MAX: Timestamp = Timestamp::from_nanos((1 << 63) - 1);
 
     /// `units` in each window of `length`.
@@ -49,24 +49,24 @@ impl SketchLimit {
         self.units
     }
 
-    /// How long a window is.
+    /// Returns the length of a window.
     pub fn length(&self) -> Duration {
         Duration::from_nanos(self.length)
     }
 
-    /// When the window that `now` lies in ends; at most [`INSTANT_MAX`](Self::INSTANT_MAX).
+    /// Returns the end of the window that `now` lies in; at most [`INSTANT_MAX`](Self::INSTANT_MAX).
     pub fn ends_at(&self, now: Timestamp) -> Timestamp {
         let begun = now.as_nanos() - now.as_nanos() % self.length;
         Timestamp::from_nanos(begun.saturating_add(self.length)).min(Self::INSTANT_MAX)
     }
 
-    /// Whether a window that ends then is over: never, after [`INSTANT_MAX`](Self::INSTANT_MAX).
+    /// Checks whether a window that ends at `ends_at` is over: never, after [`INSTANT_MAX`](Self::INSTANT_MAX).
     #[inline(always)]
     pub fn is_over(ends_at: Timestamp, now: Timestamp) -> bool {
         now >= ends_at && ends_at < Self::INSTANT_MAX
     }
 
-    /// The count after an ask of `cost` by a key with this count, if that is within the limit.
+    /// Returns the count after a request of `cost` by a key with this count, if that is within the limit.
     #[inline(always)]
     pub fn next(&self, used: u32, cost: Cost) -> Option<u32> {
         // A count never exceeds the limit, but a saturated or handed-down one may stand at it.
@@ -74,7 +74,7 @@ impl SketchLimit {
         if cost <= u64::from(left) { Some(used + cost as u32) } else { None }
     }
 
-    /// The answer that leaves a key at this count, in the window that ends then.
+    /// The decision that leaves a key at this count, in the window that ends at `ends_at`.
     #[inline(always)]
     pub fn allowed(&self, used: u32, ends_at: Timestamp) -> Decision {
         Decision {
@@ -86,7 +86,7 @@ impl SketchLimit {
         }
     }
 
-    /// The answer to an ask for which this count leaves no room.
+    /// The decision on a request for which this count leaves too few units.
     #[cold]
     pub fn denied(&self, used: u32, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
         let never = cost > u64::from(self.units);

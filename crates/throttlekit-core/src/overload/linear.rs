@@ -1,4 +1,4 @@
-//! A sketch that can be added to others: what a whole fleet saw.
+//! A sketch that can be added to others, to count across many nodes.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -8,12 +8,12 @@ use super::Shape;
 
 /// A Count-Min sketch with plain update: every counter of a key grows by what is counted.
 ///
-/// It is linear. The sum of two sketches is the sketch of both streams, counter for counter, so nodes can send theirs
-/// around and each can tell what the fleet saw of a key. Counts are never too low, and too high by more than ε of the
-/// [`total`](Self::total) with probability δ at the most. Counters stop at their end.
+/// It is linear. The sum of two sketches is the sketch of both streams, counter for counter, so nodes can exchange
+/// sketches and each can estimate a key's total over all nodes. Counts are never too low, and too high by more than ε
+/// of the [`total`](Self::total) with probability at most δ. Counters saturate.
 ///
-/// Sketches can be added only if they have the same shape and count by the same hash. `print` stands for the hash: a
-/// number made from its secret that does not give it away.
+/// Sketches can be added only if they have the same shape and count by the same hash. `print` identifies the hash: a
+/// number derived from its secret that does not reveal it.
 ///
 /// ```
 /// use throttlekit_core::overload::{LinearSketch, Shape};
@@ -34,20 +34,20 @@ pub struct LinearSketch {
     pub(super) counters: Box<[u32]>,
 }
 
-/// How a merge went.
+/// Result of a merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Merged {
     /// The sketch is now that of both streams, counter for counter.
     Exact,
-    /// So many counters came to their end, or the total did: what they count is at least that.
+    /// Some counters saturated, or the total did: the true counts are at least that.
     Saturated {
-        /// Counters that are at their end, 2³²−1, in this merge or before.
+        /// Counters that are saturated at 2³²−1, in this merge or before.
         counters: usize,
     },
 }
 
-/// Why two sketches cannot be added.
+/// Reason why two sketches cannot be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MergeError {
@@ -58,7 +58,7 @@ pub enum MergeError {
 }
 
 impl LinearSketch {
-    /// Nothing counted yet.
+    /// Creates an empty sketch.
     pub fn new(shape: Shape, print: u64) -> Self {
         Self { shape, print, total: 0, counters: vec![0; shape.cells()].into() }
     }
@@ -82,7 +82,7 @@ impl LinearSketch {
         self.total = self.total.saturating_add(units);
     }
 
-    /// What was counted for the key with this hash, or more.
+    /// Returns an upper bound of what was counted for the key with this hash.
     pub fn estimate(&self, hash: u64) -> u32 {
         self.shape.each_place(hash).fold(u32::MAX, |least, at| least.min(self.counters[at]))
     }
@@ -98,7 +98,7 @@ impl LinearSketch {
         }
         let mut full = 0;
         for (mine, more) in self.counters.iter_mut().zip(&other.counters) {
-            // One that is at its end may have been counted beyond it before.
+            // One that is saturated may have been counted beyond its maximum before.
             *mine = mine.saturating_add(*more);
             full += usize::from(*mine == u32::MAX);
         }

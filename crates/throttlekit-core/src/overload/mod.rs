@@ -3,11 +3,11 @@
 //! * [`Throttle`] sheds a growing part of the calls to a backend that accepts fewer of them.
 //! * [`CountMin`] counts any number of keys in fixed memory and never counts too little; a [`Shape`] is its size.
 //! * [`SketchWindow`] is a limit whose counts lie in a sketch.
-//! * [`FloodWindow`] is the same with the busiest keys counted one by one, so that they do not weigh on the others.
-//! * [`LinearSketch`] counts what came, refused or not, and can be added to those of other nodes.
-//! * [`SpaceSaving`] tells who comes most often, with counts that are too high by no more than it says.
+//! * [`FloodWindow`] is the same with the busiest keys counted individually, so that they do not affect the others.
+//! * [`LinearSketch`] counts all requests, admitted or denied, and can be added to those of other nodes.
+//! * [`SpaceSaving`] finds the most frequent keys, with a reported error bound for each count.
 //!
-//! Keys come in as 64-bit hashes, made with a secret by whoever holds these; dice and the time come in as well.
+//! Keys are 64-bit hashes, computed with a secret by the caller; random numbers and the time are passed in as well.
 
 mod count_min;
 mod flood;

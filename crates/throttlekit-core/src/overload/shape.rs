@@ -1,4 +1,4 @@
-//! How large a sketch is, and which of its counters belong to a key.
+//! The size of a sketch, and the counters that belong to a key.
 
 use core::fmt;
 
@@ -6,17 +6,17 @@ use super::count_min::{AtPlaces, Places};
 
 /// Rows and columns of a sketch.
 ///
-/// With `width ≥ e/ε` and `depth ≥ ln(1/δ)` a key is counted too high by more than ε·N with probability δ at the
-/// most, where N is the sum of all counts. It is never counted too low.
+/// With `width ≥ e/ε` and `depth ≥ ln(1/δ)` a key is counted too high by more than ε·N with probability at most δ,
+/// where N is the sum of all counts. It is never counted too low.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     width: u32,
     depth: u32,
-    /// How many rows take their column from one 64-bit number.
+    /// Number of rows that take their column from one 64-bit number.
     rows_per_lane: u32,
 }
 
-/// Why a sketch cannot have that size.
+/// Reason why a sketch cannot have that size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ShapeError {
@@ -28,7 +28,7 @@ pub enum ShapeError {
     Cells(u64),
 }
 
-/// Bits of a lane that no row may use up: a column is then at most 2⁻¹⁶ more likely than another.
+/// Bits of a 64-bit block that no row may use up: a column is then at most 2⁻¹⁶ more likely than another.
 const LANE_BITS_SPARE: u32 = 16;
 
 impl Shape {
@@ -37,7 +37,7 @@ impl Shape {
     /// The most counters: 16 MiB of them.
     pub const CELLS_MAX: u64 = 1 << 22;
 
-    /// The smallest shape that errs by more than `epsilon` of all units with probability `delta` at the most.
+    /// The smallest shape that errs by more than `epsilon` of all units with probability at most `delta`.
     ///
     /// ```
     /// use throttlekit_core::overload::Shape;
@@ -60,7 +60,7 @@ impl Shape {
         Self::new(width as u32, depth as u32)
     }
 
-    /// So many columns in each of so many rows.
+    /// Creates a shape of `width` columns and `depth` rows.
     pub fn new(width: u32, depth: u32) -> Result<Self, ShapeError> {
         if width == 0 || depth == 0 || depth as usize > Self::DEPTH_MAX {
             return Err(ShapeError::Rows(width, depth));
@@ -93,7 +93,7 @@ impl Shape {
         self.cells() * size_of::<u32>()
     }
 
-    /// The counters of the key with this hash, one in each row, for work that wants to know their number when compiling.
+    /// Runs `work` on the counters of the key with this hash, one in each row. Their number is known at compile time.
     ///
     /// Kept in registers, counters are found, read and written in half the time that a loop over memory takes.
     #[inline(always)]
@@ -123,11 +123,11 @@ impl Shape {
     }
 }
 
-/// Reads columns off a hash.
+/// Derives columns from a hash.
 ///
-/// Each row takes a column off the top of a lane and leaves the fraction for the next row, as one reads digits in base
-/// `width`. So the columns of one lane are as independent as the bits of the hash, whatever the width. When a lane
-/// is short of bits the next begins, mixed anew from the whole hash.
+/// Each row takes a column off the top of a 64-bit block and leaves the fraction for the next row, as one reads digits
+/// in base `width`. So the columns of one block are as independent as the bits of the hash, whatever the width. When a
+/// block is short of bits the next begins, mixed again from the whole hash.
 struct Columns {
     shape: Shape,
     hash: u64,

@@ -3,13 +3,13 @@
 use super::{AtPlaces, CountMin, Memory, Places, Plain, Shape, SketchLimit};
 use crate::{Cost, Decision, Timestamp};
 
-/// At most so many units for each key in each window, over any number of keys, in the memory of one sketch.
+/// At most `n` units for each key in each window, over any number of keys, in the memory of one sketch.
 ///
-/// Only what is admitted is counted, and no key is counted too low: whoever is allowed has been admitted no more than
-/// the limit, always. The error is on the other side: a key that shares all its counters with others may be denied
-/// early, by more than ε of the units admitted in the window with probability δ at the most (law `sketch`).
+/// Only what is admitted is counted, and no key is counted too low: a key is never admitted more than the limit. The
+/// error is on the other side: a key that shares all its counters with others may be denied early, by more than ε of
+/// the units admitted in the window with probability at most δ (guarantee `sketch`).
 ///
-/// Which window it is, the caller keeps: the instant at which it ends, which only grows.
+/// The caller keeps track of the window: the instant at which it ends, which only grows.
 ///
 /// ```
 /// use core::time::Duration;
@@ -46,7 +46,7 @@ impl<M: Memory> SketchWindow<M> {
         self.counts.shape()
     }
 
-    /// What is counted for the key, if that denies an ask. Others may admit meanwhile: a denial stays right within the
+    /// Returns the key's count, if that denies a request. Others may admit meanwhile: a denial stays right within the
     /// window, as counts only grow.
     #[inline(always)]
     pub fn denies<const ROWS: usize>(&self, places: Places<ROWS>, cost: Cost) -> Option<u32> {
@@ -54,7 +54,7 @@ impl<M: Memory> SketchWindow<M> {
         if self.limit.next(used, cost).is_none() { Some(used) } else { None }
     }
 
-    /// The answer to an ask by the key with this hash, which is not charged.
+    /// Returns the decision on a request by the key with this hash, without charging it.
     pub fn decide(&self, hash: u64, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
         let used = self.counts.estimate_of(hash);
         match self.limit.next(used, cost) {
@@ -63,7 +63,7 @@ impl<M: Memory> SketchWindow<M> {
         }
     }
 
-    /// Answers an ask, and charges it if allowed. One caller at a time.
+    /// Decides a request, and charges it if allowed. One caller at a time.
     #[inline(always)]
     pub fn admit<const ROWS: usize>(
         &self,
@@ -87,7 +87,7 @@ impl<M: Memory> SketchWindow<M> {
         self.shape().at_places(hash, Admit { keys: self, cost, ends_at, now })
     }
 
-    /// Begins a window: nobody has been admitted in it. One caller at a time.
+    /// Begins a window: nothing has been admitted in it. One caller at a time.
     pub fn begin(&self) {
         self.counts.clear();
     }

@@ -11,8 +11,8 @@
 //! …   8  FNV-1a of all bytes before
 //! ```
 //!
-//! Numbers are little-endian. The check at the end finds accidents, not forgers: who can write a node's bytes can make
-//! it see whatever they like.
+//! Numbers are little-endian. The checksum detects accidental damage, not forgery: an attacker who can write a node's
+//! bytes controls its sketch.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -24,29 +24,29 @@ const VERSION: u32 = 1;
 const HEAD: usize = 32;
 const CHECK: usize = 8;
 
-/// Why bytes are not a sketch.
+/// Reason why bytes are not a valid sketch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SnapshotError {
     /// They do not begin as a sketch does.
     NotASketch,
-    /// They are of a version that this build does not know.
+    /// Their version is not supported by this build.
     Version(u32),
-    /// They say a size that no sketch has.
+    /// Their size is invalid for a sketch.
     Shape(ShapeError),
-    /// They are shorter or longer than the size they say needs.
+    /// They are shorter or longer than their declared size requires.
     Length {
-        /// Bytes that there are.
+        /// Actual length in bytes.
         found: usize,
-        /// Bytes that there should be.
+        /// Expected length in bytes.
         expected: usize,
     },
-    /// They were damaged on the way.
+    /// The checksum does not match.
     Damaged,
 }
 
 impl LinearSketch {
-    /// The sketch as bytes, of a length that its shape alone determines.
+    /// Encodes the sketch as bytes, of a length that its shape alone determines.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(length(self.shape));
         bytes.extend(MAGIC);
@@ -60,7 +60,7 @@ impl LinearSketch {
         bytes
     }
 
-    /// The sketch that these bytes say. Takes no more memory than there are bytes, whatever they say.
+    /// Decodes a sketch. Allocates no more memory than there are bytes, whatever they contain.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, SnapshotError> {
         let mut head = Reader(bytes);
         let [magic, version, width, depth] = [head.u32(), head.u32(), head.u32(), head.u32()];

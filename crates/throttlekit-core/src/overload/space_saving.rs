@@ -1,24 +1,24 @@
-//! Who comes most often, of any number of keys, in fixed memory.
+//! The most frequent of any number of keys, in fixed memory.
 
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The busiest of any number of keys, each with a count and by how much it may be too high: Space-Saving.
+/// The busiest of any number of keys, each with a count and its maximum error: Space-Saving.
 ///
-/// Of `k` places each holds a key. A key without one takes that of the key that came least often, and its count with it.
-/// After `n` keys, whatever they were:
+/// Each of `k` slots holds a key. A key without one replaces the least frequent key, and inherits its count. After `n`
+/// counted keys, whatever they were:
 ///
-/// * the key of a place came at most [`Heavy::count`] times, and at least [`Heavy::at_least`]: count − error;
+/// * the key of a slot came at most [`Heavy::count`] times, and at least [`Heavy::at_least`]: count − error;
 /// * no error is above `n / k`, rounded down;
-/// * whoever came more than `n / k` times has a place.
+/// * every key that came more than `n / k` times has a slot.
 ///
-/// A key is told from others by its bytes, if they are no more than [`KEY_BYTES`](Self::KEY_BYTES). Of a longer one those
-/// first bytes are kept, and it is told from others by them, its length and its hash: two that share all of it count as one,
-/// and the bounds are theirs together.
+/// A key is identified by its bytes, if they are no more than [`KEY_BYTES`](Self::KEY_BYTES). Of a longer one those
+/// first bytes are kept, and it is identified by them, its length and its hash: two that share all of it count as one,
+/// and the bounds apply to their sum.
 ///
-/// To count is a few steps however many places there are: the places lie in the order of their counts, a count grows by one,
-/// and so a place moves only to the front of those it was level with.
+/// Counting takes a constant number of steps for any number of slots: the slots are sorted by count, a count grows by
+/// one, and so a slot moves only to the front of those with an equal count.
 ///
 /// ```
 /// use throttlekit_core::overload::SpaceSaving;
@@ -33,40 +33,40 @@ use alloc::vec::Vec;
 #[derive(Clone, Debug)]
 pub struct SpaceSaving {
     places: Vec<Place>,
-    /// Places from the greatest count to the least.
+    /// Slots from the greatest count to the least.
     order: Vec<At>,
-    /// Runs of places with one count: where in the order each begins.
+    /// Runs of slots with one count: the index in the order at which each begins.
     run_starts: Vec<At>,
     runs_free: Vec<At>,
-    /// The first place of each chain of places whose hashes agree below.
+    /// The first slot of each hash chain.
     chains: Box<[At]>,
     places_max: usize,
     total: u64,
 }
 
-/// One of the keys that have a place.
+/// One of the keys that have a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heavy<'a> {
     /// The key, or the first [`SpaceSaving::KEY_BYTES`] of it.
     pub key: &'a [u8],
-    /// How many bytes the key has.
+    /// Length of the key in bytes.
     pub key_len: usize,
-    /// It came no more often than this.
+    /// Upper bound of its frequency.
     pub count: u64,
-    /// By how much that may be too high.
+    /// Maximum error of the count.
     pub error: u64,
 }
 
 impl Heavy<'_> {
-    /// It came no less often than this.
+    /// Returns the lower bound of its frequency.
     pub fn at_least(&self) -> u64 {
         self.count - self.error
     }
 }
 
-/// Where something lies. Places are few enough.
+/// A slot index. There are few enough slots.
 type At = u32;
-/// No place: the end of a chain.
+/// No slot: the end of a chain.
 const NONE: At = At::MAX;
 const _: () = assert!(SpaceSaving::PLACES_MAX < NONE as usize);
 
@@ -83,12 +83,12 @@ struct Place {
 }
 
 impl SpaceSaving {
-    /// How many bytes of a key are kept.
+    /// Number of bytes of a key that are kept.
     pub const KEY_BYTES: usize = 64;
-    /// The most places there can be.
+    /// Largest number of slots.
     pub const PLACES_MAX: usize = 1 << 16;
 
-    /// So many places: one at least, [`PLACES_MAX`](Self::PLACES_MAX) at most. All memory is taken here.
+    /// Creates `places` slots: at least one, at most [`PLACES_MAX`](Self::PLACES_MAX). All memory is allocated here.
     pub fn new(places: usize) -> Self {
         let places = places.clamp(1, Self::PLACES_MAX);
         Self {
@@ -102,8 +102,8 @@ impl SpaceSaving {
         }
     }
 
-    /// A key came once more. The same key has to have the same hash each time; where strangers choose keys, the hash should
-    /// have a secret, since keys whose hashes agree are looked for one after the other.
+    /// Counts a key once more. The same key must have the same hash each time; where untrusted clients choose keys, the
+    /// hash should have a secret, since keys with colliding hashes are searched one after the other.
     pub fn count(&mut self, hash: u64, key: &[u8]) {
         self.total += 1;
         let at = match self.find(hash, key) {
@@ -114,22 +114,22 @@ impl SpaceSaving {
         self.advance(at);
     }
 
-    /// How often keys came, all together.
+    /// Returns the total count of all keys.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many places there are, taken or not.
+    /// Returns the number of slots, used or not.
     pub fn places(&self) -> usize {
         self.places_max
     }
 
-    /// No error is above this, and whoever came more often has a place.
+    /// Returns the bound of all errors. Every key that came more often has a slot.
     pub fn error_max(&self) -> u64 {
         self.total / self.places_max as u64
     }
 
-    /// Who has a place, the greatest count first.
+    /// Iterates over the keys that have a slot, the greatest count first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Heavy<'_>> {
         self.order.iter().map(|at| self.places[*at as usize].heavy())
     }
@@ -152,11 +152,11 @@ impl SpaceSaving {
         (at != NONE).then_some(at)
     }
 
-    /// A place for a key that never had one, with nothing counted, at the end of the order.
+    /// Adds a slot for a new key, with nothing counted, at the end of the order.
     fn append(&mut self, hash: u64, key: &[u8]) -> At {
         let at = self.places.len() as At;
         let last = self.order.last().map(|last| &self.places[*last as usize]);
-        // Counts below one are this place's alone, so it has a run to itself.
+        // Counts below one are this slot's alone, so it has its own run.
         debug_assert!(last.is_none_or(|last| last.count > 0));
         let run = self.open_run(at);
         self.places.push(Place::of(hash, key, at, run));
@@ -165,7 +165,7 @@ impl SpaceSaving {
         at
     }
 
-    /// The place of whoever came least often, with what was counted there: that is how wrong the newcomer's count may be.
+    /// Reuses the slot of the least frequent key, with its count: that is the maximum error of the new key's count.
     fn replace_least(&mut self, hash: u64, key: &[u8]) -> At {
         let at = self.order[self.order.len() - 1];
         self.unlink(at);
@@ -176,7 +176,7 @@ impl SpaceSaving {
         at
     }
 
-    /// Counts one more at this place: it goes to the front of its run, and from there to the run before or one of its own.
+    /// Counts one more in this slot: it goes to the front of its run, and from there to the run before or a new one.
     fn advance(&mut self, at: At) {
         let Place { run, position, count, .. } = self.places[at as usize];
         let front = self.run_starts[run as usize];
@@ -319,7 +319,7 @@ mod tests {
     fn whoever_came_more_than_the_nth_part_has_a_place_and_at_the_nth_part_may_have_none() {
         let more = of(2, "abcaa");
         assert_eq!((more.error_max(), seen(&more)[0]), (2, ("a", 3, 0)));
-        // Both came twice of five times; the last key took the place of one of them.
+        // Both came twice of five times; the last key replaced one of them.
         let level = of(2, "aabbc");
         assert_eq!(level.error_max(), 2);
         assert_eq!(seen(&level).iter().filter(|(key, ..)| *key != "c").count(), 1);

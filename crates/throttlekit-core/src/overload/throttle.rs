@@ -8,7 +8,7 @@ use crate::time::nanos;
 
 /// Sheds calls to a backend that accepts fewer than are sent.
 ///
-/// Over a rolling window it knows how many calls were wanted (`requests`, shed ones among them) and how many the
+/// Over a rolling window it counts how many calls were wanted (`requests`, shed ones among them) and how many the
 /// backend accepted. A call is shed with probability
 ///
 /// > max(0, (requests − K·accepts) / (requests + 1)) · (1 − priority)
@@ -17,7 +17,7 @@ use crate::time::nanos;
 /// much is wanted. K above 1 sends more than is accepted, which is how a backend that recovers is noticed.
 ///
 /// The window is the current one and as much of the previous as it has not covered yet. Everything is counted in
-/// integers; the probability is compared with `dice` that the caller rolls.
+/// integers; the probability is compared with the random number `dice` from the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Throttle {
     k_thousandths: u32,
@@ -34,11 +34,11 @@ struct Tally {
     accepts: u64,
 }
 
-/// How much a call matters: the part of the shedding that it is spared, in thousandths.
+/// Importance of a call: the part of the shedding that it is exempt from, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Priority(u32);
 
-/// Why a throttle cannot be made.
+/// Reason why a throttle configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ThrottleError {
@@ -60,7 +60,7 @@ impl Priority {
     /// Never shed.
     pub const CRITICAL: Self = Self(THOUSAND);
 
-    /// So many thousandths of the shedding are spared; 1000 and more is [`CRITICAL`](Self::CRITICAL).
+    /// Exempts a call from `spared` thousandths of the shedding; 1000 and more is [`CRITICAL`](Self::CRITICAL).
     pub const fn thousandths(spared: u32) -> Self {
         Self(if spared < THOUSAND { spared } else { THOUSAND })
     }
@@ -70,7 +70,7 @@ impl Throttle {
     /// The longest window.
     pub const WINDOW_MAX: Duration = Duration::from_secs(86_400);
 
-    /// A throttle that lets through up to K times what is accepted, over a window of this length.
+    /// Creates a throttle that sends up to K times what is accepted, over a window of this length.
     pub fn new(k_thousandths: u32, window: Duration) -> Result<Self, ThrottleError> {
         if !(THOUSAND..=THOUSAND * THOUSAND).contains(&k_thousandths) {
             return Err(ThrottleError::K(k_thousandths));
@@ -82,7 +82,7 @@ impl Throttle {
         Ok(Self { k_thousandths, length: nanos(window), latest: Timestamp::EPOCH, current, previous })
     }
 
-    /// Whether a call may be sent, given dice that show every `u32` as often. Counts it as wanted either way.
+    /// Checks whether a call may be sent, given a uniformly random `u32`. Counts it as wanted either way.
     pub fn admit(&mut self, priority: Priority, dice: u32, now: Timestamp) -> bool {
         self.move_to(now);
         let (shed, of) = self.shed(priority);
@@ -96,7 +96,7 @@ impl Throttle {
         self.current.accepts = (self.current.accepts + 1).min(COUNT_MAX);
     }
 
-    /// How many of a million calls of this priority would be shed now.
+    /// Returns how many of a million calls of this priority would be shed now.
     pub fn shed_per_million(&self, priority: Priority, now: Timestamp) -> u32 {
         let mut here = self.clone();
         here.move_to(now);
@@ -158,7 +158,7 @@ mod tests {
         NOON + Duration::from_secs(seconds)
     }
 
-    /// A throttle that was asked and accepted so often, at noon.
+    /// A throttle with these counts, at noon.
     fn after(requests: u64, accepts: u64) -> Throttle {
         let mut throttle = Throttle::new(2_000, WINDOW).unwrap();
         (0..requests).for_each(|_| _ = throttle.admit(Priority::ORDINARY, u32::MAX, NOON));
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(throttle.shed_per_million(Priority::thousandths(500), NOON), 495_000);
         assert_eq!(throttle.shed_per_million(Priority::CRITICAL, NOON), 0);
         assert!(throttle.clone().admit(Priority::CRITICAL, 0, NOON));
-        // 39 of 79 calls beyond what is welcome, of 80: 0.4875.
+        // 39 of 79 calls beyond what is accepted, of 80: 0.4875.
         assert_eq!(after(79, 20).shed_per_million(Priority::ORDINARY, NOON), 487_500);
         assert!(
             after(79, 20).admit(Priority::ORDINARY, HALF, NOON)

@@ -1,20 +1,20 @@
-//! What shows that a solution is optimal, without trusting how it was found.
+//! Proof that a solution is optimal, independent of how it was found.
 
 use super::{Budgets, Kind, Prices, Solution};
 
-/// How far a solution is from meeting the Karush–Kuhn–Tucker conditions: zero for an exact one.
+/// Distance of a solution from meeting the Karush–Kuhn–Tucker conditions: zero for an exact one.
 ///
-/// Anyone can compute it from the problem and the solution; all four below a tolerance prove that no other solution
-/// is better by more than about that part. Parts are of a budget or of the objective; or of a millionth of what all
-/// asks together would use or be worth, where that is more, since beside nothing all rounding is large.
+/// Anyone can compute it from the problem and the solution; all four below a tolerance prove that no other solution is
+/// better by more than about that fraction. Fractions are of a budget or of the objective; or of a millionth of the
+/// total use or value of all requests, where that is more, since next to zero all rounding is large.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Certificate {
     /// By how much of a budget the fractions overspend it, or a fraction leaves 0 to 1.
     pub primal_excess: f64,
     /// By how much a price is negative.
     pub dual_excess: f64,
-    /// The worth of what should not be there, as a part of the objective: budget left over at a price, and admitted
-    /// parts of kinds below their price or missing parts of kinds above it.
+    /// Value of complementary-slackness violations, as a fraction of the objective: budget left over at a price, and
+    /// admitted parts of kinds below their price or missing parts of kinds above it.
     pub slackness: f64,
     /// The dual objective less the primal one, as a part of it.
     pub gap: f64,

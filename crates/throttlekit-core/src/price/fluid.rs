@@ -1,4 +1,4 @@
-//! The fluid relaxation of admission: asks are a liquid of which any part may be admitted.
+//! The fluid relaxation of admission: any fraction of a request may be admitted.
 
 use alloc::vec::Vec;
 
@@ -7,23 +7,23 @@ use super::simplex::{Program, TOLERANCE};
 use super::tie_break::most_selective;
 use super::{Budgets, KINDS_MAX, Kind, PriceError, Prices, number};
 
-/// The best that can be made of a workload, and the prices that tell how.
+/// The optimal admission of a workload, and the prices that achieve it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Solution {
-    /// What one more unit of each budget would be worth.
+    /// Value of one more unit of each budget.
     pub duals: Prices,
-    /// How much of each kind to admit, from 0 to 1.
+    /// Fraction of each kind to admit, from 0 to 1.
     pub fractions: Vec<f64>,
     /// The total value admitted.
     pub objective: f64,
 }
 
-/// Solves max Σ w·v·x over 0 ≤ x ≤ 1 with Σ w·x ≤ R, Σ w·c·x ≤ C and Σ w·h·x ≤ K: how much of each kind of ask to
+/// Solves max Σ w·v·x over 0 ≤ x ≤ 1 with Σ w·x ≤ R, Σ w·c·x ≤ C and Σ w·h·x ≤ K: how much of each kind of request to
 /// admit, and at which prices.
 ///
 /// The duals minimise R·p_R + C·p_C + K·p_K + Σ w·max(0, v − p_R − p_C·c − p_K·h) over p ≥ 0. Where several do, a
-/// corner of that set is taken: the most selective, which turns away the most kinds that have a weight; then the
-/// largest p_K, p_C, p_R. A kind worth exactly its price clears it. Without a budget of hold, p_K is 0.
+/// corner of that set is taken: the most selective, which denies the most kinds that have a weight; then the largest
+/// p_K, p_C, p_R. A kind whose value is exactly its price clears it. Without a budget of hold, p_K is 0.
 ///
 /// The cost is that of a simplex method with three rows: fewer passes over the kinds than there are kinds, as a rule.
 /// Only where budgets come out to the last unit with whole kinds are there corners to compare, C(67, 3) of them at
@@ -118,9 +118,9 @@ impl Scale {
     }
 }
 
-/// Lowers prices by what rounding may have added, so that kinds worth exactly their price clear it.
+/// Lowers prices by what rounding may have added, so that kinds whose value is exactly their price clear it.
 ///
-/// Of the axes that have a price, that is lowered of which the kind uses most: this changes others least.
+/// Of the axes that have a price, the one that the kind uses most is lowered: this changes others least.
 fn clear_the_margin(kinds: &[Kind], scale: &Scale, prices: Prices) -> Prices {
     const TRIES: u32 = 8;
     let mut prices = [prices.rate, prices.cost, prices.hold];

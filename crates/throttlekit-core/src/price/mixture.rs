@@ -1,4 +1,4 @@
-//! What has been seen, as few kinds.
+//! Summary of the observed requests as few kinds.
 
 use alloc::vec::Vec;
 
@@ -9,10 +9,10 @@ const COARSE: u32 = 48;
 /// All of a number but its sign, which is always the same. From here on everything is one kind.
 const ALL: u32 = 63;
 
-/// The asks, each of weight 1, as at most [`KINDS_MAX`] kinds.
+/// Groups the requests, each of weight 1, into at most [`KINDS_MAX`] kinds.
 ///
-/// Equal asks are one kind. If that is not enough, asks are alike when the leading bits of their numbers are, in
-/// coarser and coarser steps; a kind is then the mean of its asks. One pass sorts what the last one left.
+/// Equal requests are one kind. If that is not enough, requests are alike when the leading bits of their numbers are,
+/// in coarser and coarser steps; a kind is then the mean of its requests. One pass sorts what the last one left.
 pub(super) fn mixture(asks: impl Iterator<Item = Kind>) -> Vec<Kind> {
     let mut kinds: Vec<Kind> = asks.collect();
     merge(&mut kinds, 0);
@@ -40,7 +40,7 @@ fn merge(kinds: &mut Vec<Kind>, dropped: u32) {
 
 fn mean(a: &Kind, b: &Kind) -> Kind {
     let weight = a.weight + b.weight;
-    // Exact where both are the same, which keeps equal asks equal.
+    // Exact where both are the same, which keeps equal requests equal.
     let between = |a: f64, b_: f64| a + (b_ - a) * (b.weight / weight);
     Kind {
         weight,

@@ -1,17 +1,17 @@
-//! Prices for scarce budgets: which asks to turn away while there is still room.
+//! Prices for scarce budgets: which requests to deny while there is still capacity.
 //!
-//! Limits admit whoever comes first. Where a budget runs short and asks differ in what they are worth for what they
-//! use, the first to come may use up what a better one would have needed. A bid price turns away what is worth less
-//! than what it uses:
+//! Limits admit first come, first served. Where a budget runs short and requests differ in value per unit of use, early
+//! requests may use up what a better one would have needed. A bid price denies requests whose value is below the price
+//! of what they use:
 //!
 //! > admit only if value ≥ p_R + p_C·cost + p_K·hold.
 //!
 //! * [`solve_fluid_lp`] finds the [`Prices`] for a workload that is known; a [`Certificate`] shows that they are
 //!   optimal.
-//! * [`Refiner`] begins with the prices of a workload that is only believed, watches what comes, and prices again.
+//! * [`Refiner`] begins with the prices of an assumed workload, observes the requests, and prices again.
 //!
-//! Prices only remove admits. The limits are asked as before, after the prices, and count in integers; so no price
-//! whatever, right or wrong, lets anything over a limit (law `bid-price`). This is why floats may compute here.
+//! Prices only remove admits. The limits are checked as before, after the prices, and count in integers; so no price,
+//! right or wrong, admits anything over a limit (guarantee `bid-price`). This is why floats may compute here.
 
 mod certificate;
 mod fluid;
@@ -30,17 +30,17 @@ use core::fmt;
 
 use crate::Cost;
 
-/// The most kinds of asks in one workload.
+/// Largest number of kinds of requests in one workload.
 pub const KINDS_MAX: usize = 64;
 
-/// What an ask offers, and what it would use. Both are what the caller says.
+/// Value and resource use of a request. Both are as declared by the caller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bid {
-    /// What admitting it is worth, in any unit.
+    /// Value of admitting it, in any unit.
     pub value: f64,
     /// Units of the cost axis.
     pub cost: Cost,
-    /// For how many seconds it would hold a slot, if that is known.
+    /// Seconds for which it would hold a slot, if known.
     pub hold: Option<f64>,
 }
 
@@ -50,7 +50,7 @@ impl Bid {
         Self { value, cost, hold: None }
     }
 
-    /// The same bid, holding a slot for so many seconds.
+    /// The same bid, holding a slot for `seconds`.
     pub fn hold(self, seconds: f64) -> Self {
         Self { hold: Some(seconds), ..self }
     }
@@ -61,7 +61,7 @@ impl Bid {
     }
 }
 
-/// What one ask, one unit of cost and one second of a slot are worth.
+/// Prices of one request, one unit of cost and one second of a slot.
 ///
 /// ```
 /// use throttlekit_core::price::{Bid, Prices};
@@ -72,7 +72,7 @@ impl Bid {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prices {
-    /// Of one ask: p_R.
+    /// Of one request: p_R.
     pub rate: f64,
     /// Of a unit of cost: p_C.
     pub cost: f64,
@@ -81,7 +81,7 @@ pub struct Prices {
 }
 
 impl Prices {
-    /// Prices that turn nobody away.
+    /// Prices that deny nothing.
     pub const FREE: Self = Self { rate: 0.0, cost: 0.0, hold: 0.0 };
 
     /// These prices, if each is a finite number that is not negative.
@@ -92,10 +92,10 @@ impl Prices {
         Ok(Self { rate, cost, hold })
     }
 
-    /// Whether the bid is worth what it uses. Never changes what a limit says.
+    /// Checks whether the value of the bid covers the price of what it uses. Never changes the decision of a limit.
     ///
-    /// A hold that is unknown, negative or not a finite number adds nothing to the price: it neither turns an ask
-    /// away nor buys it in. A value that is not a number is turned away.
+    /// A hold that is unknown, negative or not a finite number adds nothing to the price: it neither denies a request
+    /// nor admits it. A value that is not a number is denied.
     pub fn admits(&self, bid: &Bid) -> bool {
         bid.value >= self.of(bid)
     }
@@ -104,18 +104,18 @@ impl Prices {
         Self { rate: self.rate * factor, cost: self.cost * factor, hold: self.hold * factor }
     }
 
-    /// What a bid must be worth.
+    /// Returns the least value at which a bid is admitted.
     pub fn of(&self, bid: &Bid) -> f64 {
         self.rate + self.cost * bid.cost as f64 + self.hold * bid.priced_hold()
     }
 }
 
-/// Asks of one kind, in a workload.
+/// Requests of one kind, in a workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Kind {
-    /// How many of them come while the budgets last.
+    /// Number of them that arrive while the budgets last.
     pub weight: f64,
-    /// What admitting one is worth.
+    /// Value of admitting one.
     pub value: f64,
     /// Units of the cost axis that one uses.
     pub cost: f64,
@@ -123,18 +123,18 @@ pub struct Kind {
     pub hold: f64,
 }
 
-/// What there is to spend on a workload.
+/// Budgets for a workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budgets {
-    /// Asks.
+    /// Requests.
     pub rate: f64,
     /// Units of cost.
     pub cost: f64,
-    /// Slot-seconds: L slots over T seconds are L·T. `None` where nobody holds a slot.
+    /// Slot-seconds: L slots over T seconds are L·T. `None` where no request holds a slot.
     pub hold: Option<f64>,
 }
 
-/// Why there are no prices.
+/// Reason why there are no prices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum PriceError {
@@ -175,7 +175,7 @@ impl fmt::Display for PriceError {
 
 impl core::error::Error for PriceError {}
 
-/// Refuses what is not a finite number from zero up.
+/// Rejects anything but a finite number from zero up.
 fn number(what: &'static str, n: f64) -> Result<(), PriceError> {
     if n.is_finite() && n >= 0.0 { Ok(()) } else { Err(PriceError::NotANumber(what, n)) }
 }

@@ -1,4 +1,4 @@
-//! Prices that follow what comes.
+//! Prices that follow the observed requests.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -8,69 +8,69 @@ use super::replay::{Seen, Stage};
 use super::{Bid, Budgets, Kind, PriceError, Prices, number, solve_fluid_lp};
 use crate::Timestamp;
 
-/// The most asks after which prices are looked at again.
+/// Largest number of requests after which prices are reviewed.
 pub const SAMPLE_MAX: usize = 1_024;
-/// So many samples are remembered: prices are judged by the last of them together.
+/// Number of samples remembered: prices are judged by all of them together.
 const SAMPLES_KEPT: usize = 8;
-/// A replay is repeated up to so many asks, to see what the budgets do in the end.
+/// A replay is repeated up to this many requests, to see how the budgets end.
 const REPLAY_MAX: usize = 4_096;
-/// How much longer to wait where it costs nothing. Two: one until the next look, and one against chance.
+/// Samples to delay a change where that costs nothing. Two: one until the next review, and one against chance.
 const WAIT_SAMPLES: usize = 2;
 /// A price cannot admit a part of a kind. So beside the prices at which a kind just passes, those at which it just
 /// does not are tried.
 const ABOVE: f64 = 1.0 + 1e-6;
 
-/// How a [`Refiner`] looks at what comes.
+/// Options of a [`Refiner`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefinerOptions {
-    /// After how many asks prices are looked at again, and from how many on.
+    /// Number of requests between price reviews, and before the first.
     pub sample: usize,
-    /// How many slots there are; needed exactly where there is a budget of slot-seconds.
+    /// Number of slots; required exactly where there is a budget of slot-seconds.
     pub slots: Option<u32>,
 }
 
 impl Default for RefinerOptions {
-    /// Every 100 asks, without slots.
+    /// Every 100 requests, without slots.
     fn default() -> Self {
         Self { sample: 100, slots: None }
     }
 }
 
-/// What is left of the budgets, and how many more asks are expected to come for it.
+/// Remaining budgets, and the number of requests still expected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Left {
-    /// Asks expected until the budgets are renewed, this one included.
+    /// Requests expected until the budgets are renewed, this one included.
     pub asks: f64,
-    /// Asks that may still pass.
+    /// Requests that may still pass.
     pub rate: f64,
     /// Units of cost that are left.
     pub cost: f64,
 }
 
-/// What came of looking at the prices again.
+/// Result of a price review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Nothing else would have earned more.
+    /// No other prices would have earned more.
     Keep,
     /// Other prices would have.
     Adopt,
 }
 
-/// Prices that begin with a workload that is believed, and are looked at again after every sample of asks.
+/// Prices that begin with an assumed workload, and are reviewed after every sample of requests.
 ///
 /// It remembers the last eight samples. When due, it solves the fluid problem of what it remembers, and replays that,
-/// one ask after the other and again until the budgets end, with several prices: those that hold, the new ones, the
-/// new ones a hair higher, those of the beginning, and none. Others are adopted only if they earn strictly more. So
-/// a belief that is right is not lost to noise, and one that is wrong, or has gone stale, is left behind.
+/// one request after the other and again until the budgets end, with several prices: the current ones, the new ones,
+/// the new ones slightly higher, the initial ones, and none. Others are adopted only if they earn strictly more. So an
+/// assumption that is right is not lost to noise, and one that is wrong, or has gone stale, is dropped.
 ///
-/// Told what is left of the budgets and how many asks are to come, it also waits with a change for as long as waiting
-/// costs nothing. This is what keeps it from spending a budget on a run of one kind: tell it if you can.
+/// Given what is left of the budgets and how many requests are to come, it also delays a change for as long as that
+/// costs nothing. This keeps it from spending a budget on a run of one kind: pass it if you can.
 ///
-/// The promise is about the asks that were seen, not about those that come. Prices only turn away: whatever the
-/// refiner believes, limits hold.
+/// The guarantee covers the requests that were seen, not those to come. Prices only deny: whatever the refiner assumes,
+/// limits hold.
 ///
-/// Looking at the prices is one [`solve_fluid_lp`] over at most 64 kinds and at most seven replays of 4,096 asks, or
-/// of eight samples if that is more. It is never part of [`observe`](Self::observe), which is a few instructions.
+/// A review is one [`solve_fluid_lp`] over at most 64 kinds and at most seven replays of 4,096 requests, or of eight
+/// samples if that is more. It is never part of [`observe`](Self::observe), which is a few instructions.
 ///
 /// ```
 /// use throttlekit_core::price::{Bid, Budgets, Kind, Refiner, RefinerOptions};
@@ -96,18 +96,18 @@ pub enum Turn {
 #[derive(Clone, Debug)]
 pub struct Refiner {
     options: RefinerOptions,
-    /// What the budgets were believed to be for.
+    /// Budgets and number of requests initially assumed.
     whole: Left,
     prior: Prices,
     prices: Prices,
     seen: VecDeque<Seen>,
     begun: Option<Timestamp>,
-    /// Asks since the prices were last looked at.
+    /// Requests since the last price review.
     fresh: usize,
 }
 
 impl Refiner {
-    /// Begins with the prices of this workload. Its weights say how many asks the budgets are for.
+    /// Begins with the prices of this workload. Its weights are the number of requests the budgets are for.
     pub fn new(kinds: &[Kind], budgets: &Budgets, options: RefinerOptions) -> Result<Self, PriceError> {
         if !(1..=SAMPLE_MAX).contains(&options.sample) {
             return Err(PriceError::Sample(options.sample));
@@ -123,20 +123,20 @@ impl Refiner {
         Ok(Self { options, whole, prior, prices: prior, seen, begun: None, fresh: 0 })
     }
 
-    /// The prices that hold.
+    /// Returns the current prices.
     pub fn prices(&self) -> Prices {
         self.prices
     }
 
-    /// Takes in an ask, admitted or not, before it is priced. True when it is time to [`reprice`](Self::reprice).
+    /// Records a request, admitted or not, before it is priced. True when it is time to [`reprice`](Self::reprice).
     ///
-    /// An ask whose value is negative or not a finite number is turned away at any price and is not remembered.
+    /// A request whose value is negative or not a finite number is denied at any price and is not remembered.
     pub fn observe(&mut self, bid: &Bid, now: Timestamp) -> bool {
         if !(bid.value.is_finite() && bid.value >= 0.0) {
             return false;
         }
         let begun = *self.begun.get_or_insert(now);
-        // A clock that steps back is taken to stand still.
+        // A clock that steps back is treated as stopped.
         let last = self.seen.back().map_or(0.0, |seen| seen.at);
         let at = now.since(begun).as_secs_f64().max(last);
         if self.seen.len() == self.options.sample * SAMPLES_KEPT {
@@ -147,10 +147,10 @@ impl Refiner {
         self.fresh == self.options.sample
     }
 
-    /// Looks at the prices again, and adopts others if they would have earned strictly more on what was seen.
+    /// Reviews the prices, and adopts others if they would have earned strictly more on the observed requests.
     ///
-    /// Who knows what is left of the budgets, and how many asks are still to come, says so; else the whole budgets
-    /// and the weights of the beginning are assumed. What is left is not believed if it is no number.
+    /// Pass what is left of the budgets and how many requests are still to come, if known; otherwise the whole budgets
+    /// and the initial weights are assumed. `left` is ignored unless its numbers are finite and not negative.
     pub fn reprice(&mut self, left: Option<Left>) -> Turn {
         self.fresh = 0;
         let left = left.filter(Left::is_sane);
@@ -170,7 +170,7 @@ impl Refiner {
         Turn::Adopt
     }
 
-    /// The prices that earn most; those that hold, unless others earn strictly more.
+    /// Returns the prices that earn most; the current ones, unless others earn strictly more.
     fn best(&self, seen: &[Seen], left: &Left, stage: &Stage) -> Prices {
         let earned = |prices: Prices| stage.earned(seen, |_| prices);
         let solved = self.solved(seen, left);
@@ -185,8 +185,8 @@ impl Refiner {
         best.0
     }
 
-    /// Whether as much would be earned by changing only two samples later. A budget that is spent does not come
-    /// back, and what was seen may have been a run of one kind; so what costs nothing to put off is put off.
+    /// Checks whether a change two samples later would earn as much. A spent budget does not come back, and the sample
+    /// may have been a run of one kind; so a change that can be delayed at no cost is delayed.
     fn can_wait(&self, seen: &[Seen], left: &Left, stage: &Stage, next: Prices) -> bool {
         let stretch = ((stage.rounds * seen.len()) as f64 / left.asks).max(1.0);
         let wait = (WAIT_SAMPLES * self.options.sample) as f64 * stretch;
@@ -194,7 +194,7 @@ impl Refiner {
         late >= stage.earned(seen, |_| next)
     }
 
-    /// What was seen, again and again until the end of the budgets is in sight, with the part of them that is due.
+    /// Returns the replay of the observed requests, repeated until the budgets end, with the part of them that is due.
     fn stage(&self, seen: &[Seen], left: &Left) -> Stage {
         let rounds = (left.asks.min(REPLAY_MAX as f64) as usize / seen.len()).max(1);
         let part = (rounds * seen.len()) as f64 / left.asks;
@@ -207,7 +207,7 @@ impl Refiner {
         }
     }
 
-    /// The prices of what was seen, if there are any.
+    /// The prices of the observed requests, if there are any.
     fn solved(&self, seen: &[Seen], left: &Left) -> Option<Prices> {
         let kind = |seen: &Seen| Kind { weight: 1.0, value: seen.value, cost: seen.cost, hold: seen.hold };
         let kinds: Vec<Kind> = mixture(seen.iter().map(kind));
@@ -224,7 +224,7 @@ impl Left {
     }
 }
 
-/// How long asks like these take to come: the time between the first and the last, and one gap more.
+/// Returns the time these requests take to arrive: from the first to the last, and one gap more.
 fn length(seen: &[Seen]) -> f64 {
     let gaps = seen.len().saturating_sub(1).max(1) as f64;
     let time = seen.last().map_or(0.0, |last| last.at) - seen.first().map_or(0.0, |first| first.at);

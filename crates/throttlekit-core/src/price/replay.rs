@@ -1,11 +1,11 @@
-//! What prices would have earned on what was seen.
+//! Value that prices would have earned on the observed requests.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
 use super::Prices;
 
-/// An ask that was seen.
+/// A request that was observed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Seen {
     /// Seconds since some beginning.
@@ -16,12 +16,12 @@ pub(super) struct Seen {
     pub(super) hold: f64,
 }
 
-/// What asks are replayed against: budgets that run out, and slots that come back.
+/// Resources that requests are replayed against: budgets that run out, and slots that are released.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stage {
-    /// How often the asks come again, one round after the other.
+    /// Number of times the requests are repeated, one round after the other.
     pub(super) rounds: usize,
-    /// How long a round takes, in seconds.
+    /// Length of a round, in seconds.
     pub(super) round_length: f64,
     pub(super) rate: f64,
     pub(super) cost: f64,
@@ -29,8 +29,8 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// The value that prices let in: each ask that clears them and fits what is left, as it comes. The prices may
-    /// change from one ask to the next.
+    /// Returns the value that prices admit: each request that clears them and fits what is left, in order. The prices
+    /// may change from one request to the next.
     pub(super) fn earned(&self, asks: &[Seen], prices: impl Fn(usize) -> Prices) -> f64 {
         let (mut rate, mut cost, mut earned) = (self.rate, self.cost, 0.0);
         // When each taken slot is free again.

@@ -5,17 +5,17 @@ use alloc::vec::Vec;
 
 use super::linear::{self, AXES, Axes, dot};
 
-/// What is closer to zero than this, beside the numbers it came from, is zero.
+/// Threshold below which a number, relative to those it came from, counts as zero.
 pub(super) const TOLERANCE: f64 = 1e-9;
-/// What rounding leaves of a zero, beside a total of about 1.
+/// Rounding error of a zero, relative to a total of about 1.
 pub(super) const ROUNDING: f64 = 1e-13;
 /// A gain this small beside the value and the prices it is the difference of is rounding.
 const GAIN_MIN: f64 = 1e-12;
 /// A step along which an unknown changes less than this per unit does not move it.
 const MOVE_MIN: f64 = 1e-11;
-/// From so many pivots per unknown on, the order of pivots is one that cannot go in circles.
+/// From this many pivots per unknown on, the order of pivots is one that cannot cycle.
 const QUICK_PIVOTS: usize = 4;
-/// So many pivots per unknown are given up on. Random problems take one at most.
+/// Number of pivots per unknown after which the method gives up. Random problems take one at most.
 const PIVOTS_MAX: usize = 64;
 
 /// Maximise Σ value·y over 0 ≤ y ≤ bound with Σ use·y ≤ budget on each axis.
@@ -29,12 +29,12 @@ pub(super) struct Program {
     pub(super) budgets: Axes,
 }
 
-/// Where the method stopped: an optimum, as no pivot gains anything.
+/// The point at which the method stopped: an optimum, as no pivot gains anything.
 #[derive(Clone, Debug)]
 pub(super) struct Optimum {
-    /// How much of each unknown.
+    /// Amount of each unknown.
     pub(super) amounts: Vec<f64>,
-    /// What a unit of each budget is worth.
+    /// Value of a unit of each budget.
     pub(super) duals: Axes,
     /// The unknowns that are strictly between their bounds; any optimal dual prices them at their value. One at or
     /// past the number of unknowns is the slack of an axis, whose dual is zero.
@@ -49,10 +49,10 @@ struct Basis<'a> {
 }
 
 impl Program {
-    /// The optimum, or `None` where rounding keeps the method from an end.
+    /// The optimum, or `None` where rounding keeps the method from terminating.
     ///
-    /// A pivot costs one pass over the unknowns. Everything is computed afresh from the basis in each, so errors do
-    /// not add up.
+    /// A pivot costs one pass over the unknowns. Everything is recomputed from the basis in each, so errors do not add
+    /// up.
     pub(super) fn maximise(&self) -> Option<Optimum> {
         let n = self.values.len();
         let mut basis = Basis { program: self, members: [n, n + 1, n + 2], full: vec![false; n] };
@@ -67,7 +67,7 @@ impl Program {
         None
     }
 
-    /// What the unknown uses of each axis.
+    /// Returns the unknown's use of each axis.
     pub(super) fn column(&self, unknown: usize) -> Axes {
         let slack = |axis| if axis == unknown - self.uses.len() { 1.0 } else { 0.0 };
         self.uses.get(unknown).copied().unwrap_or_else(|| core::array::from_fn(slack))
@@ -83,12 +83,12 @@ impl Program {
 }
 
 impl Basis<'_> {
-    /// The prices at which every member is worth what it uses.
+    /// The prices at which every member's value is exactly the price of what it uses.
     fn duals(&self) -> Option<Axes> {
         linear::solve(self.columns(), self.members.map(|member| self.program.value(member)))
     }
 
-    /// How much of each member makes the budgets come out.
+    /// Returns the amount of each member that uses the budgets exactly.
     fn amounts(&self) -> Option<Axes> {
         let mut rest = self.program.budgets;
         for (unknown, _) in self.full.iter().enumerate().filter(|(_, full)| **full) {
@@ -188,7 +188,7 @@ impl Basis<'_> {
     }
 }
 
-/// What rounding left beside the highest dual is zero; else the kinds worth nothing would seem to be turned away.
+/// Zeroes duals that are rounding error next to the highest; else kinds of value zero would seem denied.
 pub(super) fn without_rounding(duals: Axes) -> Axes {
     let highest = highest(&duals);
     duals.map(|dual| if dual.abs() <= ROUNDING * highest { 0.0 } else { dual })

@@ -6,8 +6,8 @@ use core::cmp::Ordering;
 use super::linear::{self, AXES, Axes, dot};
 use super::simplex::{Optimum, Program, ROUNDING, TOLERANCE, highest, without_rounding};
 
-/// Of all corners among the optimal duals, the most selective: it turns away the most kinds; then the one with the
-/// largest price of hold, of cost, of rate.
+/// Of all corners among the optimal duals, the most selective: it denies the most kinds; then the one with the largest
+/// price of hold, of cost, of rate.
 ///
 /// Every optimal dual prices the `tight` unknowns at their value. Three of them leave one dual and nothing to choose,
 /// which is the common case and costs nothing. With fewer, the corners of what is left are those where some more
@@ -37,7 +37,7 @@ struct Corner {
 }
 
 impl Corner {
-    /// The corner, if it is worth at most this. Most are not, which shows after a few kinds.
+    /// The corner, if its dual objective is at most this. Most exceed it, which shows after a few kinds.
     fn within(program: &Program, duals: Axes, most: f64) -> Option<Self> {
         let mut worth = dot(&program.budgets, &duals);
         let mut turned_away = 0;
@@ -83,7 +83,7 @@ fn each_choice(from: &[usize], count: usize, chosen: &mut Vec<usize>, call: &mut
     }
 }
 
-/// What everything together would be worth.
+/// Returns the total value of all unknowns.
 fn total(program: &Program) -> f64 {
     program.values.iter().zip(&program.bounds).map(|(value, bound)| value * bound).sum()
 }

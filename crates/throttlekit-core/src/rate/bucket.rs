@@ -1,15 +1,15 @@
-//! A bucket as a store keeps it, and how a limit reads one that was last charged at another pace.
+//! A bucket as stores persist it, and how a limit reads one that was last charged at another pace.
 //!
-//! When a bucket is full again says nothing of what was used unless one knows the pace at which it fills. So a store
-//! keeps that pace beside the instant. A limit of the same pace reads the instant as it is. A limit of another pace
-//! counts the units that were used and have not come back, and no others.
+//! The instant at which a bucket is full again determines its use only together with the pace at which it fills. So a
+//! store keeps that pace beside the instant. A limit of the same pace reads the instant as it is. A limit of another
+//! pace counts the units that were used and have not come back, and no others.
 
 use super::gcra::{Gcra, Tat};
 use super::shared::{DEBT_MAX_MICROS, NANOS};
 use super::{Mark, Rule, UNITS_MAX};
 use crate::{Cost, Decision, Retry, Timestamp};
 
-/// How fast a bucket fills: a unit takes `unit` ticks to come back, and `base` ticks are a microsecond.
+/// Fill rate of a bucket: a unit takes `unit` ticks to come back, and `base` ticks are a microsecond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SharedPace {
     /// Ticks of a unit.
@@ -18,21 +18,21 @@ pub struct SharedPace {
     pub base: u64,
 }
 
-/// A bucket as a store keeps it. Instants are in microseconds.
+/// A bucket as stores persist it. Instants are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bucket {
     /// The whole microseconds of the instant when it is full again.
     pub full: u64,
     /// The ticks beyond them.
     pub rest: u64,
-    /// When it was last written, and not after it is full.
+    /// Instant of the last write, and not after it is full.
     pub since: u64,
     /// The pace at which it was last written.
     pub pace: SharedPace,
 }
 
 impl SharedPace {
-    /// How long the units that take `ticks` to come back at this pace take at another: whole microseconds, rounded up.
+    /// Converts the refill time of units, `ticks` at this pace, to another pace: whole microseconds, rounded up.
     ///
     /// Scripts compute the same in doubles, so there are at most [`UNITS_MAX`] units and a hundred years.
     pub(super) fn time_at(self, ticks: u128, other: Self) -> u64 {
@@ -48,7 +48,7 @@ impl SharedPace {
 }
 
 impl Bucket {
-    /// How long what is used of it at `at` takes to come back at `pace`.
+    /// Returns how long the units in use at `at` take to come back at `pace`.
     fn debt(&self, at: u64, pace: SharedPace) -> u64 {
         if at > self.full {
             return 0;
@@ -57,7 +57,7 @@ impl Bucket {
         self.pace.time_at(ticks, pace)
     }
 
-    /// When it is full again at `pace`, as it stands at `now`.
+    /// Returns when it is full again at `pace`, seen from `now`.
     ///
     /// What was used comes back at the faster of both paces until the first charge at the new one. The change itself
     /// leaves no trace, since a denial writes nothing: so a faster pace counts from the last charge on, and a slower
@@ -69,7 +69,7 @@ impl Bucket {
         by_old.min(by_new.max(at))
     }
 
-    /// The first instant at which at most `room` microseconds of `pace` are used of it, while it fills at its own pace.
+    /// The first instant at which at most `room` microseconds of `pace` are in use, while it fills at its own pace.
     fn leaves(&self, room: u64, pace: SharedPace) -> Timestamp {
         let (own, other) = (u128::from(self.pace.unit), u128::from(pace.unit.max(1)));
         let room = u128::from(room) * u128::from(pace.base);
@@ -80,7 +80,7 @@ impl Bucket {
         Timestamp::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// When it is full again at its own pace.
+    /// Returns when it is full again at its own pace.
     pub(super) fn idle_at(&self) -> Timestamp {
         Timestamp::from_micros(self.full.saturating_add(u64::from(self.rest > 0)))
     }
@@ -128,7 +128,7 @@ impl Gcra {
         Decision { reset_at, retry_after, ..decision }
     }
 
-    /// When a denied cost passes while the bucket fills at its own pace.
+    /// Returns when a denied cost passes while the bucket fills at its own pace.
     fn passes_at(&self, bucket: &Bucket, cost: Cost) -> Timestamp {
         let room = self.depth.saturating_sub(self.ticks_of(cost)) / u128::from(self.ticks_per_micro());
         let leaves = bucket.leaves(u64::try_from(room).unwrap_or(u64::MAX), self.shared_pace());
@@ -136,8 +136,8 @@ impl Gcra {
         if leaves < Timestamp::from_micros(bucket.since) { Timestamp::MAX } else { leaves }
     }
 
-    /// [`refund`](super::Settle::refund) to a bucket of another pace, or nothing where nothing is handed back. What has
-    /// come back at the faster of both paces since the charge is not handed back a second time.
+    /// [`refund`](super::Settle::refund) to a bucket of another pace, or `None` where nothing is refunded. Units that
+    /// have come back at the faster of both paces since the charge are not refunded a second time.
     pub(super) fn refund_carried(
         &self,
         bucket: &Bucket,

@@ -1,4 +1,4 @@
-//! Where windows begin and end: even grids and calendar months.
+//! Window boundaries: even grids and calendar months.
 
 use core::time::Duration;
 
@@ -10,14 +10,14 @@ const MINUTE: i64 = 60 * 1_000_000_000;
 /// UTC+14:00, the furthest any clock on Earth is set.
 const OFFSET_MAX_MINUTES: u32 = 14 * 60;
 
-/// When a counted window begins and ends. Windows are half-open: the end belongs to the next one.
+/// Schedule by which a counted window begins and ends. Windows are half-open: the end belongs to the next one.
 ///
 /// Offsets are fixed; where clocks change twice a year, pick the offset that the contract names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cadence {
     /// Every `length`, with one window beginning at `anchor`. An anchor at the epoch gives aligned windows.
     Every {
-        /// How long each window is.
+        /// Length of each window.
         length: Duration,
         /// The beginning of one window; all others follow from it, before and after.
         anchor: Timestamp,
@@ -61,7 +61,7 @@ pub enum Weekday {
     Sunday,
 }
 
-/// A cadence made ready for arithmetic: numbered windows with their bounds.
+/// A cadence compiled for arithmetic: numbered windows with their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Grid {
     /// Window `i` begins at `i·length − lead`.
@@ -118,7 +118,7 @@ impl Grid {
         }
     }
 
-    /// When window `index` ends and the next begins.
+    /// Returns when window `index` ends and the next begins.
     pub(crate) fn end(&self, index: u64) -> Timestamp {
         let nanos = match *self {
             Self::Even { length, lead } => (i128::from(index) + 1) * i128::from(length) - i128::from(lead),

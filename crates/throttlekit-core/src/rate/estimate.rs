@@ -1,19 +1,19 @@
-//! Estimates of what keys owe that a bounded store has no room for: per key, and never below the truth.
+//! Estimates of the debts of keys for which a bounded store has no capacity: per key, and never below the truth.
 //!
 //! A Count-Min sketch over debts. A key has one cell in each of [`ROWS`] rows, which it shares with others. Each of
-//! them is raised to the key's debt, and the key's estimate is the least that all of them say. Others only raise cells,
+//! them is raised to the key's debt, and the key's estimate is the minimum over its cells. Others only raise cells,
 //! so the estimate is never less than what the key owes; it is more only where every cell of the key is shared with
 //! keys that owe more. The store raises cells to *estimate plus charge* and not by the charge (conservative update).
 //!
-//! A debt is a number of units and their place in time: a bucket's is the instant at which it is full again, for the
-//! other rules it is units in a generation. Generations are numbered from the epoch, a later one takes the place of
-//! those that are over, so nothing has to be swept.
+//! A debt is a number of units and their position in time: a bucket's is the instant at which it is full again, for the
+//! other rules it is units in a generation. Generations are numbered from the epoch, a later one replaces those that
+//! are over, so nothing has to be swept.
 
 use super::{Count, Limit, Log, Ring, Rule, State, Tat, UNITS_MAX};
 use crate::Timestamp;
 
-/// Cells of one key. With three, fewer are denied early than with two or four when each of many keys asks once, and hardly
-/// more when each asks for all of its limit.
+/// Cells of one key. With three, fewer are denied early than with two or four when each of many keys sends one request,
+/// and hardly more when each requests all of its limit.
 pub const ROWS: usize = 3;
 
 /// Numbers of generations fit a cell until the year 2109.
@@ -24,7 +24,7 @@ const KEPT_MAX: usize = 3;
 /// Bits of each of their counts, at least.
 const COUNT_BITS_MIN: u32 = 8;
 
-/// How debts under one limit are kept in cells of 64 bits. Zero is a cell in which nobody owes anything.
+/// Encoding of debts under one limit in cells of 64 bits. Zero is a cell without debt.
 #[derive(Clone, Copy, Debug)]
 pub struct Estimates {
     limit: Limit,
@@ -33,22 +33,22 @@ pub struct Estimates {
 
 #[derive(Clone, Copy, Debug)]
 enum Cells {
-    /// When a bucket is full again, in nanoseconds since the epoch.
+    /// Instant when a bucket is full again, in nanoseconds since the epoch.
     Instant,
     Generations(Generations),
 }
 
 /// Units by generation: the number of the newest above, then the counts of some, the newest first.
 ///
-/// A window is one generation. A sliding rule remembers three at most where each is half its length, and two where each is
-/// all of it, which leaves more bits for counts.
+/// A window is one generation. A sliding rule remembers three at most where each is half its length, and two where each
+/// is all of it, which leaves more bits for counts.
 #[derive(Clone, Copy, Debug)]
 struct Generations {
     /// Positions (windows, buckets or nanoseconds) in each.
     positions: u64,
     kept: u32,
     bits: u32,
-    /// Units in one count, rounded up: all but the greatest count say at most the limit.
+    /// Units in one count, rounded up: all but the greatest count mean at most the limit.
     quantum: u64,
 }
 
@@ -70,7 +70,7 @@ impl Estimates {
         Self { limit: *limit, cells }
     }
 
-    /// The cell when a key with this state is counted in it at `now`. Never says less than before of what is not over.
+    /// Returns the cell after a key with this state is counted in it at `now`. Never lowers a debt that is not over.
     pub fn raise(&self, cell: u64, state: &State, now: Timestamp) -> u64 {
         match self.cells {
             Cells::Instant => cell.max(self.full_again(state, now).as_nanos()),
@@ -85,8 +85,8 @@ impl Estimates {
         }
     }
 
-    /// The state of a key that has these cells, if it may owe something at `now`: at least what it owes. None was raised
-    /// after `latest`, which is not before `now`.
+    /// Returns the state of a key that has these cells, if it may have debt at `now`: at least its debt. None was
+    /// raised after `latest`, which is not before `now`.
     pub fn state(&self, cells: [u64; ROWS], now: Timestamp, latest: Timestamp) -> Option<State> {
         match (self.cells, &self.limit) {
             (Cells::Instant, Limit::Gcra(rule)) => {
@@ -98,7 +98,7 @@ impl Estimates {
         }
     }
 
-    /// When a bucket is full again. One of another pace counts by its units, as it stands at `now`.
+    /// Returns when a bucket is full again. One of another pace counts by its units, as it stands at `now`.
     fn full_again(&self, state: &State, now: Timestamp) -> Timestamp {
         match (&self.limit, state) {
             (Limit::Gcra(rule), State::Bucket(bucket)) => rule.idle_at(&rule.carried(bucket, now)),
@@ -106,7 +106,7 @@ impl Estimates {
         }
     }
 
-    /// A state that denies whatever either denies.
+    /// Returns a state that denies whatever either denies.
     pub fn join(&self, mut state: State, other: &State) -> State {
         self.limit.join(&mut state, other);
         state
@@ -136,8 +136,8 @@ impl Estimates {
         self.limit.idle_at(&self.state_in(generations, at, 1, Timestamp::MAX))
     }
 
-    /// Units at the end of a generation, or at `latest` in the one that is not over: no earlier than they were charged, and
-    /// no later than anything was, so that debts of keys that share cells do not move on.
+    /// Units at the end of a generation, or at `latest` in the one that is not over: no earlier than they were charged,
+    /// and no later than anything was, so that debts of keys that share cells do not move on.
     fn state_in(&self, generations: Generations, at: u64, units: u64, latest: Timestamp) -> State {
         let end = at.saturating_mul(generations.positions).saturating_add(generations.positions - 1);
         match &self.limit {
@@ -166,7 +166,7 @@ impl Generations {
         let positions = positions.max((last >> (u64::BITS - COUNT_BITS_MIN * kept)) + 1);
         let number_bits = u64::BITS - (last / positions).leading_zeros();
         let bits = ((u64::BITS - number_bits) / kept).min(UNITS_MAX.count_ones());
-        // One count less than there are: the greatest says that nobody knows how much more.
+        // One count less than there are: the greatest means an unknown larger amount.
         let quantum = limit.units().div_ceil((1 << bits) - 2);
         Self { positions, kept, bits, quantum }
     }
@@ -196,7 +196,7 @@ impl Generations {
         (cell >> (self.bits * (self.kept - 1 - age))) & self.greatest()
     }
 
-    /// The generations of which a cell says something.
+    /// The generations that a cell covers.
     fn named(self, cell: u64) -> impl Iterator<Item = u64> {
         let ages = (0..self.kept).filter(move |age| self.at_age(cell, *age) > 0);
         ages.map(move |age| self.newest(cell).saturating_sub(u64::from(age)))
@@ -227,7 +227,7 @@ impl Generations {
     }
 }
 
-/// Where in its limit's time a key was charged last, and how many units it has used since it was idle.
+/// Returns the position in its limit's time at which a key was charged last, and the units used since it was idle.
 fn position(state: &State) -> Option<(u64, u64)> {
     let (position, units) = match state {
         State::Fresh | State::Tat(_) | State::Bucket(_) => return None,
@@ -305,8 +305,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
-        /// `bounded-memory`: whatever keys share cells, an estimate admits no more than the key's own state does. A debt
-        /// that was over once may be forgotten, should the clock step back to before its end.
+        /// `bounded-memory`: whatever keys share cells, an estimate admits no more than the key's own state does. A
+        /// debt that was over once may be forgotten, should the clock step back to before its end.
         #[test]
         fn estimates_admit_no_more_than_the_truth(
             limit in 0..limits().len(),
@@ -379,7 +379,7 @@ mod tests {
         }
     }
 
-    /// A flood of keys that share cells, each charged once, over many periods: nobody's debt moves on with others'.
+    /// A flood of keys that share cells, each charged once, over many periods: no debt moves on with those of others.
     #[test]
     fn estimates_do_not_drift_into_the_future() {
         for limit in limits().into_iter().filter(|limit| !matches!(limit, Limit::Gcra(_))) {

@@ -1,8 +1,8 @@
 //! GCRA, the token bucket and the leaky-bucket shaper: one arithmetic.
 //!
-//! A bucket of `capacity` units that refills at a pace is fully described by the instant at which it will be
-//! full again, which GCRA calls the theoretical arrival time. A shaper is the same bucket asked a second
-//! question: not only whether, but when the work may start.
+//! A bucket of `capacity` units that refills at a pace is fully described by the instant at which it will be full
+//! again, which GCRA calls the theoretical arrival time. A shaper is the same bucket, which also decides when the work
+//! may start.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
@@ -11,15 +11,15 @@ use super::pace::{LimitError, Pace, Rate, checked_period, checked_units};
 use super::{DEBT_MAX, Mark, Rule, Settle, UNITS_MAX, never};
 use crate::{Cost, Decision, Retry, Timestamp};
 
-/// The continuous rule: in any interval Δ it admits at most `burst + rate·Δ` units (law `rate-exact`).
+/// The continuous rule: in any interval Δ it admits at most `burst + rate·Δ` units (guarantee `rate-exact`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
     pub(super) pace: Pace,
-    /// How far ahead of now the bucket may be promised, in ticks: the burst, or the longest queue.
+    /// Largest debt of the bucket ahead of now, in ticks: the burst, or the longest queue.
     pub(super) depth: u128,
-    /// The depth in whole units: the limit people see.
+    /// The depth in whole units: the reported limit.
     pub(super) limit: u64,
-    /// Whether an admitted ask must also wait its turn.
+    /// `true` if an admitted request must also wait its turn.
     pub(super) shapes: bool,
 }
 
@@ -42,8 +42,8 @@ impl Gcra {
         Self::new(refill.burst(capacity))
     }
 
-    /// A shaper: asks leave at `rate` one after another, and one that would wait beyond `max_wait` is denied.
-    /// An allowed decision says in `retry_after` how long to wait before starting.
+    /// A shaper: requests leave at `rate` one after another, and one that would wait beyond `max_wait` is denied. An
+    /// allowed decision reports in `retry_after` how long to wait before starting.
     pub fn leaky_bucket(rate: Rate, max_wait: Duration) -> Result<Self, LimitError> {
         let pace = Pace::of(rate)?;
         let queue = if max_wait.is_zero() { 0 } else { checked_period(max_wait)? };
@@ -58,24 +58,24 @@ impl Gcra {
         self.limit
     }
 
-    /// How long an empty bucket takes to fill.
+    /// Returns how long an empty bucket takes to fill.
     pub fn period(&self) -> Duration {
         Duration::from_nanos(self.nanos_ceil(self.depth))
     }
 
-    /// How many units come back in this time, begun ones counted.
+    /// Returns how many units come back in this time, started ones included.
     pub(crate) fn units_in(&self, time: Duration) -> u64 {
         let ticks = u128::from(crate::time::nanos(time)) * u128::from(self.pace.ticks_per_nano);
         u64::try_from(ticks.div_ceil(u128::from(self.pace.ticks_per_unit))).unwrap_or(u64::MAX)
     }
 
-    /// Whether an admitted ask must also wait its turn.
+    /// Checks whether an admitted request must also wait its turn.
     pub(crate) fn shapes(&self) -> bool {
         self.shapes
     }
 
-    /// The part of one of `nodes`: as many times slower, and of the burst the whole units that are its part. A shaper
-    /// has no parts, since each would give turns that the others have given too.
+    /// The share of one of `nodes`: the rate divided by `nodes`, and the whole units of its part of the burst. A shaper
+    /// has no shares, since each would assign turns that the others have assigned too.
     pub(super) fn share(&self, nodes: NonZeroU32) -> Option<Self> {
         let limit = self.limit / u64::from(nodes.get());
         let ticks_per_unit = self.pace.ticks_per_unit.checked_mul(u64::from(nodes.get()))?;
@@ -88,7 +88,7 @@ impl Gcra {
         u128::from(now.as_nanos()) * u128::from(self.pace.ticks_per_nano)
     }
 
-    /// What `cost` units take out of the bucket. Cannot overflow: 2⁵³ units of at most 2⁶² ticks.
+    /// Returns the ticks that `cost` units take out of the bucket. Cannot overflow: 2⁵³ units of at most 2⁶² ticks.
     pub(super) fn ticks_of(&self, cost: Cost) -> u128 {
         u128::from(cost) * u128::from(self.pace.ticks_per_unit)
     }
@@ -97,7 +97,7 @@ impl Gcra {
         u64::try_from(ticks.div_ceil(u128::from(self.pace.ticks_per_nano))).unwrap_or(u64::MAX)
     }
 
-    /// The answer of a bucket that is full again at `tat`, given the wait that goes with it.
+    /// The decision of a bucket that is full again at `tat`, given the wait that goes with it.
     fn answer(&self, allowed: bool, tat: u128, now: u128, wait: u128) -> Decision {
         let left = (now + self.depth).saturating_sub(tat) / u128::from(self.pace.ticks_per_unit);
         Decision {
@@ -148,11 +148,11 @@ impl Settle for Gcra {
         Mark(now.as_nanos())
     }
 
-    /// Hands back what has not come back by itself since the charge. A shaper hands back nothing: the turns after
-    /// this one are given.
+    /// Refunds what has not refilled since the charge. A shaper refunds nothing: the turns after this one are already
+    /// assigned.
     ///
     /// Had the units not been charged, the bucket would be full by as much earlier, less at most the time that has
-    /// passed since, during which it may have stood full.
+    /// passed since, during which it may have been full.
     fn refund(&self, state: &mut Tat, mark: Mark, units: Cost, now: Timestamp) {
         if self.shapes {
             return;

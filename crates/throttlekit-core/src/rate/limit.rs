@@ -1,4 +1,4 @@
-//! The closed set of rate rules: what every store knows how to run.
+//! The closed set of rate rules that every store can run.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{Cost, Decision, Forecast, Timestamp};
 
-/// One rule with its numbers.
+/// One rule with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Limit {
@@ -23,7 +23,7 @@ pub enum Limit {
     SlidingLog(SlidingLog),
 }
 
-/// What a [`Limit`] remembers of one key.
+/// State that a [`Limit`] keeps for one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum State {
     /// A key that was never seen.
@@ -42,7 +42,7 @@ pub enum State {
 }
 
 impl State {
-    /// Bytes that it takes outside of itself.
+    /// Heap memory in bytes.
     pub fn heap_bytes(&self) -> usize {
         match self {
             Self::Fresh | Self::Tat(_) | Self::Bucket(_) | Self::Count(_) => 0,
@@ -53,7 +53,7 @@ impl State {
 }
 
 impl Limit {
-    /// A smooth rate with a burst. The right choice where nothing speaks for another.
+    /// A smooth rate with a burst. The default choice.
     pub fn gcra(rate: Rate) -> Result<Self, LimitError> {
         Gcra::new(rate).map(Self::Gcra)
     }
@@ -121,7 +121,7 @@ impl Limit {
         }
     }
 
-    /// The most that one ask may cost: what costs more never passes. A budget lets even more pass than it has.
+    /// Largest cost of one request: a higher cost never passes. A budget admits even more than it has.
     pub fn cost_max(&self) -> Cost {
         match self {
             Self::Window(rule) => rule.cost_max(),
@@ -129,8 +129,8 @@ impl Limit {
         }
     }
 
-    /// The same limit where nothing passes beyond its units: of a budget, the window that counts together with it and
-    /// whose edge no ask crosses. What is set aside for later is taken from that.
+    /// The same limit where nothing passes beyond its units: for a budget, the window that counts together with it and
+    /// whose edge no request crosses. Reservations are taken from that.
     pub fn uncrossed(&self) -> Self {
         match self {
             Self::Window(rule) => Self::Window(rule.uncrossed()),
@@ -138,7 +138,7 @@ impl Limit {
         }
     }
 
-    /// How long it takes until all of [`units`](Self::units) are back. A calendar month counts as 31 days.
+    /// Returns the time until all of [`units`](Self::units) are back. A calendar month counts as 31 days.
     pub fn period(&self) -> Duration {
         match self {
             Self::Gcra(rule) => rule.period(),
@@ -148,7 +148,7 @@ impl Limit {
         }
     }
 
-    /// The part of the limit that one of `nodes` may admit by itself; nothing if that is less than a unit.
+    /// The part of the limit that one of `nodes` may admit on its own; `None` if that is less than a unit.
     ///
     /// All of them together admit at most what the limit does: the share of a budget is not crossed.
     pub fn share(&self, nodes: NonZeroU32) -> Option<Self> {
@@ -164,13 +164,13 @@ impl Limit {
         .filter(|share| share.units() > 0)
     }
 
-    /// Whether a [refund](super::Settle::refund) hands anything back. A shaper does not: the turns after the one that was
-    /// given are given too.
+    /// Checks whether a [refund](super::Settle::refund) has any effect. For a shaper it has none: the turns after the
+    /// refunded one are already assigned.
     pub fn hands_back(&self) -> bool {
         !matches!(self, Self::Gcra(rule) if rule.shapes())
     }
 
-    /// Whether windows begin at instants of the civil clock, so that a store should read that clock.
+    /// Checks whether windows begin at instants of the civil clock, so that a store should read that clock.
     pub fn follows_wall_clock(&self) -> bool {
         matches!(self, Self::Window(_))
     }
@@ -208,8 +208,8 @@ impl From<SlidingLog> for Limit {
     }
 }
 
-/// The part of a [`State`] that belongs to one rule. A state of another rule counts as fresh: a limit that
-/// changed its kind begins anew.
+/// The part of a [`State`] that belongs to one rule. A state of another rule counts as fresh: a limit that changed its
+/// kind starts over.
 trait Part: Default {
     fn read(state: &State) -> Option<&Self>;
     fn write(state: &mut State) -> Option<&mut Self>;

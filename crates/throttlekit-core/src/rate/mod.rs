@@ -1,8 +1,9 @@
-//! The rate axis: how often.
+//! The rate axis: requests over time.
 //!
-//! Four rules cover the field. [`Gcra`] is GCRA, the token bucket and the leaky-bucket shaper: the three differ
-//! only in what they are told and what they report, so they share one arithmetic. [`Window`] counts in fixed,
-//! anchored or calendar windows, where a token budget lets its last debit cross the edge. [`SlidingWindow`] weighs sub-windows. [`SlidingLog`] remembers every admission.
+//! Four rules cover the field. [`Gcra`] is GCRA, the token bucket and the leaky-bucket shaper: the three differ only in
+//! parameters and in what they report, so they share one arithmetic. [`Window`] counts in fixed, anchored or calendar
+//! windows, where a token budget admits the last debit across its edge. [`SlidingWindow`] weighs sub-windows.
+//! [`SlidingLog`] remembers every admission.
 
 mod bucket;
 mod calendar;
@@ -35,42 +36,41 @@ use core::time::Duration;
 
 use crate::{Cost, Decision, Forecast, Retry, Timestamp};
 
-/// The most units one limit may hold: what a double, and so every wire and script, carries exactly.
+/// Largest number of units in one limit: what a double, and so every wire and script, carries exactly.
 pub const UNITS_MAX: u64 = (1 << 53) - 1;
 
-/// Where in its state a rule put a charge: an instant, a window or a bucket, whichever the rule counts by.
+/// Charge position: the instant, window or bucket of a charge, whichever the rule counts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(pub u64);
 
 impl Mark {
-    /// Of a charge to a window that is none of its limit's, as where the limit was changed meanwhile. Nothing of it is
-    /// handed back.
+    /// Position of a charge to a window of another limit, e.g. after the limit was changed. Nothing of it is refunded.
     pub const NONE: Self = Self(u64::MAX);
 }
 
-/// The longest anyone can be in debt. Beyond it more use adds nothing, so that no sum ever overflows.
+/// Longest debt of a key. Beyond it more use adds nothing, so that no sum ever overflows.
 const DEBT_MAX: Duration = Duration::from_secs(100 * 366 * 86_400);
 
-/// One rate rule. Pure: what it knows of a key is in the state, what it knows of time is in `now`.
+/// One rate rule. Pure: all it remembers of a key is in the state, and the time is `now`.
 ///
 /// Time moves only forward: each rule decides at `max(now, the last instant in its state)`, so a clock that
 /// steps back never admits more.
 pub trait Rule {
-    /// What the rule remembers of one key. The default is a key that was never seen.
+    /// State of one key. The default is a key that was never seen.
     type State: Clone + Default;
 
-    /// The answer to an ask of `cost` at `now`. Borrowing the state, a denial costs nothing.
+    /// Returns the decision on a request of `cost` at `now`. Borrows the state, so a denial writes nothing.
     fn decide(&self, state: &Self::State, cost: Cost, now: Timestamp) -> Decision;
 
-    /// Takes the cost of an ask that [`decide`](Self::decide) allowed at the same instant. Nothing costs nothing:
-    /// a charge of zero leaves the state as it is.
+    /// Charges the cost of a request that [`decide`](Self::decide) allowed at the same instant. A charge of zero leaves
+    /// the state as it is.
     fn charge(&self, state: &mut Self::State, cost: Cost, now: Timestamp);
 
-    /// When the state says no more than a fresh one would; a store may forget it from then on.
+    /// Returns when the state becomes equivalent to a fresh one; a store may drop it from then on.
     fn idle_at(&self, state: &Self::State) -> Timestamp;
 
-    /// Raises `state` to the least state that denies whatever `state` or `other` denies. What a bounded store
-    /// keeps of the keys it had to drop.
+    /// Raises `state` to the least state that denies whatever `state` or `other` denies. A bounded store keeps this for
+    /// the keys it had to drop.
     fn join(&self, state: &mut Self::State, other: &Self::State);
 
     /// Decides, and charges if allowed.
@@ -82,30 +82,30 @@ pub trait Rule {
         decision
     }
 
-    /// What is left right now, spending nothing: `allowed` tells whether one unit would pass.
+    /// Returns what is left right now, spending nothing: `allowed` reports whether one unit would pass.
     fn peek(&self, state: &Self::State, now: Timestamp) -> Decision {
         peek(|cost| self.decide(state, cost, now))
     }
 
-    /// How many asks of `cost` pass now, and when units come back. Exact, because every `retry_after` is.
+    /// Returns how many requests of `cost` pass now, and when units come back. Exact, because every `retry_after` is.
     fn forecast(&self, state: &Self::State, cost: Cost, now: Timestamp) -> Forecast {
         forecast(|cost| self.decide(state, cost, now), cost, now)
     }
 }
 
-/// A rule whose charges can be settled: asked with an estimate, corrected when the work is done.
+/// A rule whose charges can be settled: charged with an estimate, corrected when the work is done.
 pub trait Settle: Rule {
-    /// Where a charge at `now` goes, so that it can be settled later.
+    /// Returns the position of a charge at `now`, so that it can be settled later.
     fn mark(&self, state: &Self::State, now: Timestamp) -> Mark;
 
-    /// Hands back units of the charge that left `mark`. Never more than if they had not been charged.
+    /// Refunds units of the charge at position `mark`. Never more than if they had not been charged.
     fn refund(&self, state: &mut Self::State, mark: Mark, units: Cost, now: Timestamp);
 
-    /// Takes units that were used and not asked for. They may go beyond the limit; asks are denied until it has
+    /// Charges units that were used and not requested. They may go beyond the limit; requests are denied until it has
     /// recovered.
     fn owe(&self, state: &mut Self::State, units: Cost, now: Timestamp);
 
-    /// Replaces what a charge that left `mark` took by what was used.
+    /// Replaces the charge at position `mark` by what was used.
     fn settle(&self, state: &mut Self::State, mark: Mark, charged: Cost, actual: Cost, now: Timestamp) {
         if actual > charged {
             self.owe(state, actual - charged, now);
@@ -136,7 +136,7 @@ fn forecast(decide: impl Fn(Cost) -> Decision, cost: Cost, now: Timestamp) -> Fo
     }
 }
 
-/// The answer of a limit whose whole size is below the ask's cost.
+/// The decision of a limit whose whole size is below the request's cost.
 fn never(left: Decision) -> Decision {
     Decision { allowed: false, retry_after: Retry::Never, ..left }
 }

@@ -1,4 +1,4 @@
-//! How fast: a rate as people say it, and as exact arithmetic needs it.
+//! Rates: as users write them, and as exact arithmetic needs them.
 
 use core::fmt;
 use core::time::Duration;
@@ -9,9 +9,9 @@ use crate::time::nanos;
 /// The longest period a rate or window may have: a hundred years.
 const PERIOD_MAX: u64 = 100 * 366 * 86_400 * 1_000_000_000;
 
-/// So many units per period, with a burst.
+/// `n` units per period, with a burst.
 ///
-/// A plain description; what cannot be a limit is refused where it becomes a [`Limit`](super::Limit).
+/// A plain description; an invalid one is rejected when it becomes a [`Limit`](super::Limit).
 ///
 /// ```
 /// use core::time::Duration;
@@ -29,7 +29,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `units` per `period`. The burst is `units` until [`burst`](Self::burst) says otherwise.
+    /// `units` per `period`. Default burst: `units`; see [`burst`](Self::burst).
     pub const fn per(units: u64, period: Duration) -> Self {
         Self { units, period, burst: None }
     }
@@ -54,13 +54,13 @@ impl Rate {
         Self::per(1, period)
     }
 
-    /// How many units may pass at once after a quiet spell.
+    /// Sets the number of units that may pass at once after an idle period.
     pub const fn burst(self, units: u64) -> Self {
         Self { burst: Some(units), ..self }
     }
 }
 
-/// Why a description cannot be a limit.
+/// Reason why a description is not a valid limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LimitError {
@@ -72,17 +72,17 @@ pub enum LimitError {
     Period(Duration),
     /// A sliding window has no sub-windows, too many, or more than it has nanoseconds.
     Buckets(u32),
-    /// A sliding log may hold this many entries at the most; use a sliding window for more.
+    /// A sliding log holds at most this many entries; use a sliding window for more.
     LogTooLong(u64),
     /// A UTC offset lies beyond 14 hours.
     UtcOffset(i32),
-    /// The limit's numbers are too fine or too large for a store that is shared; says which.
+    /// The limit's parameters are too fine or too large for a shared store; names the parameter.
     NotShareable(&'static str),
-    /// Limits do not make a policy together; says why.
+    /// Limits do not make a valid policy together; states the reason.
     Policy(&'static str),
     /// The rule cannot lend units for that long.
     NotLeasable,
-    /// Units that live as long as this are dead before they can be spent.
+    /// Units with this lifetime expire before they can be spent.
     LeaseTooShort(Duration),
 }
 
@@ -115,7 +115,7 @@ impl fmt::Display for LimitError {
 
 impl core::error::Error for LimitError {}
 
-/// Lets whatever already is a limit stand where a description may.
+/// Allows a value that already is a limit where a description is expected.
 impl From<core::convert::Infallible> for LimitError {
     fn from(never: core::convert::Infallible) -> Self {
         match never {}

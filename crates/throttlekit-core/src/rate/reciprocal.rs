@@ -12,7 +12,7 @@ pub(super) struct Reciprocal {
 }
 
 impl Reciprocal {
-    /// Of no number, for where none is divided.
+    /// Placeholder where nothing is divided.
     pub(super) const NONE: Self = Self { factor: 0, shift: 0 };
 
     /// `divisor` is between 2 and 2⁶³.

@@ -5,22 +5,22 @@ use alloc::vec::Vec;
 use super::{Limit, Rule, State};
 use crate::{Cost, Decision, Retry, Timestamp, combine};
 
-/// Which of several limits an ask must clear.
+/// Condition that a request must meet across several limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Every one. If one denies, none is charged.
+    /// Every limit must allow. If one denies, none is charged.
     All,
-    /// At least one. Those that allow are charged; if all deny, none is.
+    /// At least one limit must allow. Those that allow are charged; if all deny, none is.
     Any,
 }
 
-/// One answer for several limits, and which of them decided.
+/// Combined decision of several limits, and the limit that determined it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The answer.
+    /// The decision.
     pub decision: Decision,
-    /// The limit to name: of a denial the one to wait for, of an admission the one closest to binding
-    /// (for [`Need::Any`], the one that let the ask through with the most to spare).
+    /// The limit to report: for a denial the one to wait for, for an admission the one closest to binding (for
+    /// [`Need::Any`], the one that admitted the request with the most to spare).
     pub binding: usize,
 }
 
@@ -29,14 +29,14 @@ pub struct Verdict {
 pub struct Charge<'a> {
     /// The rule.
     pub limit: &'a Limit,
-    /// What it remembers of the key.
+    /// Its state of the key.
     pub state: &'a mut State,
-    /// What the ask costs on this limit.
+    /// Cost of the request on this limit.
     pub cost: Cost,
 }
 
 impl Need {
-    /// Folds the answers of the limits, in their order. Panics if there are none.
+    /// Combines the decisions of the limits, in their order. Panics if there are none.
     pub fn judge(self, decisions: &[Decision]) -> Verdict {
         assert!(!decisions.is_empty(), "an ask names at least one limit");
         match self {
@@ -45,7 +45,7 @@ impl Need {
         }
     }
 
-    /// Decides over all charges and applies them all or none (law `deny-is-free`). Panics if there are none.
+    /// Decides over all charges and applies them all or none (guarantee `deny-is-free`). Panics if there are none.
     pub fn check(self, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
         let decisions: Vec<_> = charges.iter().map(|c| c.limit.decide(c.state, c.cost, now)).collect();
         let verdict = self.judge(&decisions);
@@ -58,8 +58,8 @@ impl Need {
     }
 }
 
-/// Allowed: the fold of all, naming the least left. Denied: the fold of the deniers, naming the longest wait;
-/// since an ask that passes goes on passing as time goes by, all pass when that wait is over.
+/// Allowed: all combined, naming the least left. Denied: the deniers combined, naming the longest wait; since a request
+/// that passes continues to pass as time goes by, all pass when that wait is over.
 fn judge_all(decisions: &[Decision]) -> Verdict {
     let denied = decisions.iter().any(|d| !d.allowed);
     let deciders = || decisions.iter().enumerate().filter(|(_, d)| d.allowed != denied);

@@ -1,9 +1,9 @@
 //! Limits as a shared store runs them: whole microseconds, and whole numbers that a double carries exactly.
 //!
-//! A script or a statement only finds out whether the charges of an ask pass, and writes. It answers with what it
-//! found: its instant and the state before. From these the rule itself, here, words the answer, so that waits,
-//! resets and units left are computed in one place for every store. What a script mirrors is therefore small: one
-//! comparison per rule, and how a state is written.
+//! A script or a statement only determines whether the charges of a request pass, and writes. It returns what it found:
+//! its instant and the previous state. From these the rule itself, here, computes the response, so that waits, resets
+//! and units left are computed in one place for every store. The logic that a script mirrors is therefore small: one
+//! comparison per rule, and the encoding of a state.
 
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -22,19 +22,19 @@ const EXACT_MAX: u64 = 1 << 52;
 const MONTH_MICROS: i64 = 31 * 86_400 * 1_000_000;
 pub(super) const DEBT_MAX_MICROS: u64 = DEBT_MAX.as_micros() as u64;
 
-/// A limit that a shared store can keep.
+/// The script encoding of a limit that a shared store can keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedForm {
     limit: Limit,
-    /// How fast it fills; nothing where it is no bucket.
+    /// Fill rate; zero where it is not a bucket.
     pace: SharedPace,
-    /// The numbers of the commonest charge, of one unit.
+    /// The encoding of the most common charge, of one unit.
     one: Numbers,
 }
 
-/// What a script is told about one charge, or says about one state: a few whole numbers, none above 2⁵³.
+/// Script encoding of one charge or one state: a few whole numbers, none above 2⁵³.
 ///
-/// Which numbers, by rule (times in microseconds):
+/// The numbers by rule (times in microseconds):
 ///
 /// | rule | charge | state |
 /// |---|---|---|
@@ -44,8 +44,8 @@ pub struct SharedForm {
 /// | sliding window | cost, limit, length, buckets | newest bucket, then `buckets + 1` counts |
 /// | sliding log | cost, limit, length | instant and units of each admission, oldest first |
 ///
-/// A state without numbers is that of a key never seen. What a limit kept stays where its numbers are changed: the units
-/// used of a bucket are counted at the new pace ([`Bucket`]), and a window that is under way keeps its end.
+/// A state without numbers is that of a key never seen. A state survives a change of the limit's parameters: the units
+/// used of a bucket are counted at the new pace ([`Bucket`]), and a window in progress keeps its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
     values: [i64; NUMBERS_MAX],
@@ -71,7 +71,7 @@ impl Deref for Numbers {
     }
 }
 
-/// Which rule a script must run.
+/// The rule that a script must run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// [`Gcra`].
@@ -91,18 +91,18 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether it is a [`Window`], budget or not: they keep the same state.
+    /// Checks whether it is a [`Window`], budget or not: they keep the same state.
     pub fn is_window(self) -> bool {
         matches!(self, Self::Window | Self::Month | Self::Budget | Self::BudgetMonth)
     }
 }
 
-/// How a charge is corrected in a shared store.
+/// Correction of a charge in a shared store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Correction {
     /// Nothing to do.
     Nothing,
-    /// The mark, what to hand back, and the rule's own numbers:
+    /// The charge position, the units to refund, and the rule's own numbers:
     ///
     /// | rule | numbers |
     /// |---|---|
@@ -111,12 +111,12 @@ pub enum Correction {
     /// | sliding window | bucket, units, buckets |
     /// | sliding log | instant, units, length |
     Refund(Numbers),
-    /// A charge that is taken without asking, in the numbers of a charge.
+    /// A charge that is taken unconditionally, encoded as a charge.
     Owe(Numbers),
 }
 
 impl SharedForm {
-    /// The shared form of `limit`, or why it has none.
+    /// Returns the script encoding of `limit`, or the reason why it has none.
     pub fn of(limit: &Limit) -> Result<Self, LimitError> {
         match limit {
             Limit::Gcra(rule) => check_gcra(rule),
@@ -139,7 +139,7 @@ impl SharedForm {
         &self.limit
     }
 
-    /// Which rule it is.
+    /// Returns the rule.
     pub fn kind(&self) -> Kind {
         match self.limit {
             Limit::Gcra(_) => Kind::Gcra,
@@ -152,7 +152,7 @@ impl SharedForm {
         }
     }
 
-    /// How long and in how many buckets a sliding window slides. Its states mean nothing under another shape.
+    /// Returns the length and the number of buckets of a sliding window. Its states are invalid under another shape.
     pub fn shape(&self) -> Option<(u64, u32)> {
         match &self.limit {
             Limit::SlidingWindow(rule) => Some((rule.length / NANOS, rule.buckets)),
@@ -160,7 +160,7 @@ impl SharedForm {
         }
     }
 
-    /// How long a charge counts, in µs, rounded up.
+    /// Returns how long a charge counts, in µs, rounded up.
     pub fn counts_for_micros(&self) -> u64 {
         let micros = match (self.kind(), &self.one[..]) {
             (Kind::Gcra, [_, _, depth, ..]) => depth.saturating_add(1),
@@ -172,7 +172,7 @@ impl SharedForm {
         natural(micros).unwrap_or(0)
     }
 
-    /// The numbers of a charge of `cost`.
+    /// Encodes a charge of `cost`.
     pub fn charge(&self, cost: Cost) -> Numbers {
         if cost == 1 {
             return self.one;
@@ -183,8 +183,8 @@ impl SharedForm {
         self.impossible()
     }
 
-    /// The numbers of a charge that costs too much ever to pass: one unit more than there are, and of a budget, which
-    /// would let that cross its edge, one of none.
+    /// Encodes a charge that costs too much ever to pass: one unit more than there are, and for a budget, which would
+    /// let that cross its edge, a budget of zero.
     fn impossible(&self) -> Numbers {
         match self.limit {
             Limit::Window(rule) if rule.crosses => {
@@ -194,19 +194,19 @@ impl SharedForm {
         }
     }
 
-    /// Whether a store can tell exactly how many units are left, which lending needs. No limit of everyday numbers
-    /// fails it.
+    /// Checks whether a store can report exactly how many units are left, which lending needs. Holds for all ordinary
+    /// limits.
     pub fn counts_units(&self) -> bool {
         let rest = if self.kind() == Kind::Gcra { self.one[1] } else { 0 };
         u128::from(rest.unsigned_abs()) * (u128::from(self.limit.units()) + 2) < u128::from(EXACT_MAX)
     }
 
-    /// The numbers of a limit for one who wants so many at the least.
+    /// Encodes the limit for a lease of at least `least` units.
     pub fn lending(&self, least: Cost) -> Numbers {
         if least <= self.limit.cost_max() { self.one } else { self.impossible() }
     }
 
-    /// The state that a store keeps in these numbers, or nothing if they cannot be one of this rule.
+    /// Decodes a stored state, or `None` if the numbers are not a valid state of this rule.
     pub fn state(&self, numbers: &[i64]) -> Option<State> {
         if numbers.is_empty() {
             return Some(State::Fresh);
@@ -257,13 +257,13 @@ impl SharedForm {
         Some(State::Tat(Tat(rule.ticks_of_micros(full) + u128::from(rest) * u128::from(ticks_per_rest))))
     }
 
-    /// How fast it fills; nothing where it is no bucket.
+    /// Returns the fill rate; zero where it is not a bucket.
     pub fn pace(&self) -> SharedPace {
         self.pace
     }
 
-    /// When the window ends that a store keeps in these numbers. Where a limit was given longer windows that is earlier
-    /// than the limit itself would have it: the store keeps the end it has until that has passed.
+    /// Returns the end of the window that a store keeps in these numbers. Where a limit was given longer windows that
+    /// is earlier than the limit's own end: the store keeps the end it has until that has passed.
     pub fn stored_end(&self, numbers: &[i64]) -> Option<Timestamp> {
         match (&self.limit, numbers) {
             (Limit::Window(_), &[end, _]) => instant(end),
@@ -271,7 +271,7 @@ impl SharedForm {
         }
     }
 
-    /// Whether a window of this limit ends then. If not, the window is one of a limit that was changed since.
+    /// Checks whether a window of this limit ends at `end`. If not, the limit was changed since.
     pub fn ends_a_window(&self, end: Timestamp) -> bool {
         match &self.limit {
             Limit::Window(rule) => {
@@ -282,9 +282,9 @@ impl SharedForm {
         }
     }
 
-    /// The state as a script shows it to whoever asked for one cost: in full, but for a sliding log, of which it
-    /// tells the newest instant, the units used, the oldest instant, and where the ask is denied the instant whose
-    /// leaving makes room with the units up to before it and up to it. That log answers that ask as the full one.
+    /// Decodes the state that a script returns for one cost: in full, except for a sliding log, of which it returns the
+    /// newest instant, the units used, the oldest instant, and on a denial the instant whose expiry frees enough
+    /// capacity with the units up to before it and up to it. For that cost, the result decides as the full log does.
     pub fn seen(&self, numbers: &[i64]) -> Option<State> {
         match (&self.limit, numbers) {
             (Limit::SlidingLog(_), &[newest, used, oldest, enough, before, through]) => {
@@ -297,7 +297,7 @@ impl SharedForm {
         }
     }
 
-    /// What replaces the `charged` units of a charge that left `mark` by the `actual` ones.
+    /// Returns the correction that replaces the `charged` units of a charge at position `mark` by the `actual` ones.
     pub fn correction(&self, mark: Mark, charged: Cost, actual: Cost) -> Correction {
         if actual > charged {
             return Correction::Owe(self.owed(actual - charged));
@@ -340,7 +340,7 @@ fn int(number: u64) -> i64 {
     number as i64
 }
 
-/// The numbers of a charge.
+/// Encodes a charge.
 fn numbers(limit: &Limit, pace: SharedPace, cost: Cost) -> Numbers {
     match limit {
         Limit::Gcra(rule) => Numbers::of(rule.numbers(pace, cost).map(int)),
@@ -378,7 +378,7 @@ impl Gcra {
         [time, rest, depth, depth_rest, pace.base, pace.unit]
     }
 
-    /// Ticks as microseconds and the ticks of stores beyond them. Too many microseconds become as many as there can be.
+    /// Splits ticks into microseconds and the remaining ticks of stores. Too many microseconds saturate.
     pub(super) fn split(&self, pace: SharedPace, ticks: u128) -> (u64, u64) {
         let per_micro = u128::from(self.ticks_per_micro());
         let ticks_per_rest = per_micro / u128::from(pace.base);

@@ -8,7 +8,7 @@ use super::pace::{LimitError, checked_period, checked_units};
 use super::{Mark, Rule, Settle, UNITS_MAX, never};
 use crate::{Cost, Decision, Retry, Timestamp};
 
-/// A key remembers at most this many units, 16 bytes each at the worst.
+/// Largest number of units that a key remembers, 16 bytes each at worst.
 const LOG_MAX: u64 = 10_000;
 
 /// At most `limit` units in any interval of `length`, exactly. Memory per key grows with the limit.
@@ -18,7 +18,7 @@ pub struct SlidingLog {
     pub(super) length: Duration,
 }
 
-/// Admissions of one key, oldest first; those of one instant stand together.
+/// Admissions of one key, oldest first; those of one instant are merged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Log {
     pub(super) runs: VecDeque<Run>,
@@ -47,12 +47,12 @@ impl SlidingLog {
         self.limit
     }
 
-    /// How long the window is.
+    /// Returns the length of the window.
     pub fn period(&self) -> Duration {
         self.length
     }
 
-    /// The instant that holds: never before the newest admission.
+    /// The effective instant: never before the newest admission.
     fn current(&self, log: &Log, now: Timestamp) -> Timestamp {
         log.runs.back().map_or(now, |newest| newest.at.max(now))
     }
@@ -61,7 +61,7 @@ impl SlidingLog {
         run.at + self.length
     }
 
-    /// How many of the oldest runs have left at `now`. A charge drops them, so they are few.
+    /// Returns how many of the oldest runs have left at `now`. A charge drops them, so they are few.
     fn gone(&self, log: &Log, now: Timestamp) -> usize {
         log.runs.partition_point(|run| self.leaves_at(run) <= now)
     }
@@ -80,7 +80,7 @@ impl Rule for SlidingLog {
         let current = self.current(state, now);
         let gone = self.gone(state, current);
         let used = state.units - state.runs.range(..gone).map(|run| run.units).sum::<u64>();
-        // Where nothing is used, what was handed back in full may still hold the log's time; nothing of it leaves.
+        // Where nothing is used, a fully refunded admission may still hold the log's time; nothing of it leaves.
         let oldest = state.runs.get(gone).filter(|_| used > 0).map(|run| self.leaves_at(run));
         let fresh = if cost > 0 && cost <= self.limit { current + self.length } else { current };
         let left = self.limit.saturating_sub(used);
@@ -112,7 +112,7 @@ impl Rule for SlidingLog {
         }
         let now = self.current(state, now);
         self.drop_gone(state, now);
-        // One that was handed back in full stood only for its instant, which this one is not before.
+        // A fully refunded one only recorded its instant, which this one is not before.
         if state.runs.back().is_some_and(|newest| newest.units == 0) {
             state.runs.pop_back();
         }
@@ -146,7 +146,7 @@ impl Settle for SlidingLog {
         Mark(self.current(state, now).as_nanos())
     }
 
-    /// Hands units back to the admissions of that instant, while they are remembered.
+    /// Refunds units to the admissions of that instant, while they are remembered.
     fn refund(&self, state: &mut Log, mark: Mark, units: Cost, _now: Timestamp) {
         let Ok(index) = state.runs.binary_search_by_key(&mark.0, |run| run.at.as_nanos()) else { return };
         let back = units.min(state.runs[index].units);
@@ -158,7 +158,7 @@ impl Settle for SlidingLog {
         }
     }
 
-    /// A debt that has left makes room for another.
+    /// A debt that has left frees capacity for another.
     fn owe(&self, state: &mut Log, units: Cost, now: Timestamp) {
         let now = self.current(state, now);
         self.drop_gone(state, now);
@@ -177,7 +177,7 @@ impl Log {
         (self.runs.back().map_or(0, |newest| newest.at.as_nanos()), self.units)
     }
 
-    /// Bytes outside of it.
+    /// Heap memory in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         self.runs.capacity() * size_of::<Run>()
     }

@@ -12,9 +12,9 @@ const BUCKETS_MAX: u32 = 1_000;
 
 /// At most `limit` units in the weighted sum over the last window.
 ///
-/// The window is cut into buckets; the newest count in full, the one that is sliding out counts by the part
-/// still inside. Arithmetic is in fractions of a nanosecond of which a bucket is a whole number, so nothing is
-/// rounded before the answer.
+/// The window is cut into buckets; the newest count in full, the one that is sliding out counts by the part still
+/// inside. Arithmetic is in fractions of a nanosecond of which a bucket is a whole number, so nothing is rounded before
+/// the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
     pub(super) limit: u64,
@@ -43,16 +43,16 @@ pub struct Ring {
 struct View<'a> {
     ring: &'a Ring,
     tick: u64,
-    /// How far the current bucket has run.
+    /// Elapsed part of the current bucket.
     elapsed: u128,
-    /// How long until `now` has caught up with the state, if the clock went back.
+    /// Time until `now` has caught up with the state, if the clock went back.
     behind: u128,
     /// Weighted use, times the length.
     used: u128,
 }
 
 impl SlidingWindow {
-    /// `limit` units in any window of `length`, watched in `buckets` steps (1 to 1000).
+    /// `limit` units in any window of `length`, tracked in `buckets` steps (1 to 1000).
     pub fn new(limit: u64, length: Duration, buckets: u32) -> Result<Self, LimitError> {
         let ns = checked_period(length)?;
         if !(1..=BUCKETS_MAX).contains(&buckets) || u64::from(buckets) > ns {
@@ -72,7 +72,7 @@ impl SlidingWindow {
         self.limit
     }
 
-    /// How long the window is.
+    /// Returns the length of the window.
     pub fn period(&self) -> Duration {
         Duration::from_nanos(self.length)
     }
@@ -96,7 +96,7 @@ impl SlidingWindow {
         View { ring, tick, elapsed, behind: scaled - wanted, used: whole * self.length() + leaving }
     }
 
-    /// How long until `excess` (units times length) has slid out, in nanoseconds rounded up.
+    /// Returns how long until `excess` (units times length) has slid out, in nanoseconds rounded up.
     fn wait(&self, view: &View<'_>, mut excess: u128) -> u64 {
         let mut passed = view.behind;
         let mut left_in_bucket = self.length() - view.elapsed;
@@ -187,7 +187,7 @@ impl Settle for SlidingWindow {
         Mark(self.view(state, now).tick)
     }
 
-    /// Hands units back to the bucket they were taken from, while it is still counted.
+    /// Refunds units to the bucket they were taken from, while it is still counted.
     fn refund(&self, state: &mut Ring, mark: Mark, units: Cost, _now: Timestamp) {
         if mark.0 <= state.tick && state.tick - mark.0 < state.counts.len() as u64 {
             let count = state.slot(mark.0);
@@ -217,7 +217,7 @@ impl Ring {
         (self.tick, self.counts.iter().fold(0, |sum, units| u64::saturating_add(sum, *units)))
     }
 
-    /// Bytes outside of it.
+    /// Heap memory in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         self.counts.len() * size_of::<u64>()
     }

@@ -1,8 +1,8 @@
-//! What a store keeps of a key, whatever becomes of the numbers of its limit.
+//! Stored state of a key, independent of the parameters of its limit.
 //!
-//! A [`State`] speaks the language of one limit: ticks of its pace, windows of its grid. A store that outlives its
-//! limits keeps instants instead, as scripts and tables do, and reads them as the limit that asks would. So what a key
-//! has used goes on counting when a limit of the same kind takes the place of another.
+//! A [`State`] is encoded for one limit: ticks of its pace, windows of its grid. A store that outlives its limits keeps
+//! instants instead, as scripts and tables do, and reads them as the current limit would. So a key's use continues to
+//! count when another limit of the same kind replaces its limit.
 
 use alloc::borrow::Cow;
 
@@ -10,12 +10,12 @@ use super::shared::{NANOS, Numbers, SharedForm};
 use super::{Bucket, Count, Limit, Mark, Rule, Settle, State, UNITS_MAX, Window};
 use crate::{Cost, Timestamp};
 
-/// What a store keeps of one key. The default is a key that was never seen.
+/// Stored state of one key. The default is a key that was never seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// A bucket, at the pace of whichever limit charged it last.
+    /// A bucket, at the pace of the limit that charged it last.
     Bucket(Bucket),
-    /// A window, of whichever limit began it.
+    /// A window, of the limit that began it.
     Window {
         /// In microseconds.
         end: u64,
@@ -33,7 +33,7 @@ impl Default for Stored {
 }
 
 impl Stored {
-    /// The state, as `form` reads it at `now`. A window that is over says nothing.
+    /// Returns the state, as `form` reads it at `now`. A window that is over has no effect.
     pub fn state(&self, form: &SharedForm, now: Timestamp) -> Cow<'_, State> {
         match (self, form.limit()) {
             (Self::Bucket(bucket), Limit::Gcra(_)) => Cow::Owned(form.bucket(*bucket).unwrap_or_default()),
@@ -46,7 +46,7 @@ impl Stored {
         }
     }
 
-    /// The numbers of a bucket, or of a window that is not over, as a script tells them. Others have none.
+    /// Encodes a bucket, or a window that is not over, as a script returns it. Others have no numbers.
     pub fn numbers(&self, form: &SharedForm, now: Timestamp) -> Numbers {
         match *self {
             Self::Bucket(Bucket { full, rest, pace, .. }) if pace == form.pace() => {
@@ -62,7 +62,7 @@ impl Stored {
         }
     }
 
-    /// When the window ends that is kept, if it is not over.
+    /// Returns the end of the stored window, if it is not over.
     pub fn end(&self, now: Timestamp) -> Option<Timestamp> {
         match *self {
             Self::Window { end, .. } => Some(instant(end)).filter(|end| now < *end),
@@ -70,7 +70,7 @@ impl Stored {
         }
     }
 
-    /// Takes the cost of an ask that the limit allowed at the same instant.
+    /// Charges the cost of a request that the limit allowed at the same instant.
     pub fn charge(&mut self, form: &SharedForm, cost: Cost, now: Timestamp) {
         match form.limit() {
             _ if cost == 0 => {}
@@ -79,7 +79,7 @@ impl Stored {
         }
     }
 
-    /// Replaces what a charge that left `mark` took by what was used.
+    /// Replaces the charge at position `mark` by what was used.
     pub fn settle(&mut self, form: &SharedForm, mark: Mark, charged: Cost, actual: Cost, now: Timestamp) {
         match form.limit() {
             Limit::Window(rule) if actual > charged => self.count(rule, actual - charged, now),
@@ -88,7 +88,7 @@ impl Stored {
         }
     }
 
-    /// Takes units back into the window they came from, if it is the one that is kept.
+    /// Takes units back into the window they came from, if it is the stored one.
     pub fn take_back(&mut self, form: &SharedForm, mark: Mark, units: Cost) {
         let (Self::Window { end, used }, Limit::Window(rule)) = (self, form.limit()) else { return };
         if mark != Mark::NONE && rule.grid.end(mark.0) == instant(*end) {
@@ -96,7 +96,7 @@ impl Stored {
         }
     }
 
-    /// When it says no more than nothing would, under `form`.
+    /// Returns when it becomes equivalent to no state, under `form`.
     pub fn idle_at(&self, form: &SharedForm) -> Timestamp {
         match *self {
             Self::Bucket(ref bucket) => bucket.idle_at(),
@@ -106,7 +106,7 @@ impl Stored {
         }
     }
 
-    /// Bytes that it takes outside of itself.
+    /// Heap memory in bytes.
     pub fn heap_bytes(&self) -> usize {
         match self {
             Self::Bucket { .. } | Self::Window { .. } => 0,
@@ -121,7 +121,7 @@ impl Stored {
             (Self::Window { end, used }, &Self::Window { end: other_end, used: other_used }) => {
                 let (soon, soon_used) = (*end, *used).min((other_end, other_used));
                 let (late, late_used) = (*end, *used).max((other_end, other_used));
-                // Two that are under way are of different grids: nobody who was in either may be better off.
+                // Two that are in progress are of different grids: no key of either may be better off.
                 let both = now < instant(soon);
                 (*end, *used) = (late, if both { late_used.max(soon_used) } else { late_used });
             }
@@ -131,7 +131,7 @@ impl Stored {
         }
     }
 
-    /// Counts units in the window that is kept, or, if that is over, in the one of the limit that holds now.
+    /// Counts units in the stored window, or, if that is over, in that of the current limit.
     fn count(&mut self, rule: &Window, units: Cost, now: Timestamp) {
         match self {
             Self::Window { end, used } if now < instant(*end) => {
@@ -158,12 +158,12 @@ impl Stored {
         }
     }
 
-    /// A state under `form`, as a store keeps it that sees it first at `now`.
+    /// Creates the stored form of a state under `form`, first seen at `now`.
     pub fn of(form: &SharedForm, state: State, now: Timestamp) -> Self {
         Self::default().after(form, state, now)
     }
 
-    /// What is kept of a state that this has become. A bucket is never written before it was written last.
+    /// Returns the stored form after a change to `state`. A bucket is never written before its last write.
     fn after(&self, form: &SharedForm, state: State, now: Timestamp) -> Self {
         match (form.limit(), state) {
             (Limit::Window(rule), State::Count(Count { window, used })) => {

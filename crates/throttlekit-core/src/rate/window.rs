@@ -1,4 +1,4 @@
-//! Counting in windows, fixed, anchored or by the calendar: limits that hold, and budgets that the last debit crosses.
+//! Counting in windows, fixed, anchored or by the calendar: strict limits, and budgets that the last debit may cross.
 
 use core::time::Duration;
 
@@ -13,16 +13,16 @@ const _: () = assert!(BUDGET_MAX - 1 + BUDGET_MAX == UNITS_MAX);
 
 /// At most `limit` units in each window. Across a boundary that can be twice the limit within one length.
 ///
-/// A [budget](Self::budget) also lets the debit pass that crosses its edge, and counts it in full.
+/// A [budget](Self::budget) also admits the debit that crosses its edge, and counts it in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     pub(super) limit: u64,
     pub(super) grid: Grid,
-    /// Whether an ask passes while any unit is left, though it costs more.
+    /// `true` if a request passes while any unit is left, though it costs more.
     pub(super) crosses: bool,
 }
 
-/// How many units a key used in which window. Ordered by window, then by use: later and fuller is greater.
+/// Units that a key used, and the window. Ordered by window, then by use: later and fuller is greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Count {
     /// The window's number on its limit's grid.
@@ -40,7 +40,7 @@ impl Window {
     /// A meter of tokens that are known only as they come: a debit passes while fewer than `budget` are used in the
     /// window, and is counted in full.
     ///
-    /// So at most `budget + g − 1` are charged in a window where no debit is of more than `g` (law `budget`), and
+    /// So at most `budget + g − 1` are charged in a window where no debit is of more than `g` (guarantee `budget`), and
     /// exactly `budget` where each is of one.
     pub fn budget(budget: u64, cadence: Cadence) -> Result<Self, LimitError> {
         let fits = (1..=BUDGET_MAX).contains(&budget);
@@ -53,17 +53,17 @@ impl Window {
         self.limit
     }
 
-    /// Whether it is a [budget](Self::budget).
+    /// Checks whether it is a [budget](Self::budget).
     pub fn is_budget(&self) -> bool {
         self.crosses
     }
 
-    /// The most that one ask may cost.
+    /// The largest cost of one request.
     pub fn cost_max(&self) -> Cost {
         if self.crosses { BUDGET_MAX } else { self.limit }
     }
 
-    /// How many units must be left for an ask to pass.
+    /// Returns how many units must be left for a request to pass.
     #[inline]
     pub(super) fn needs(&self, cost: Cost) -> Cost {
         if self.crosses { cost.min(1) } else { cost }
@@ -74,17 +74,17 @@ impl Window {
         Self { crosses: false, ..*self }
     }
 
-    /// How long a window is; a calendar month counts as 31 days.
+    /// Returns the length of a window; a calendar month counts as 31 days.
     pub fn period(&self) -> Duration {
         self.grid.nominal_length()
     }
 
-    /// The count that holds at `now`: a window that has begun is never left for an earlier one.
+    /// The count in effect at `now`: a window that has begun is never left for an earlier one.
     fn current(&self, state: Count, now: Timestamp) -> Count {
         state.max(Count { window: self.grid.index(now), used: 0 })
     }
 
-    /// The answer that leaves the key at `count`.
+    /// The decision that leaves the key at `count`.
     pub(super) fn allowed(&self, count: Count) -> Decision {
         Decision {
             allowed: true,
@@ -95,7 +95,7 @@ impl Window {
         }
     }
 
-    /// The answer to an ask for which `count` leaves no room.
+    /// The decision on a request for which `count` leaves too few units.
     pub(super) fn denied(&self, count: Count, cost: Cost, now: Timestamp) -> Decision {
         let left = self.allowed(count);
         let wait = left.reset_at.since(now);
@@ -147,7 +147,7 @@ impl Settle for Window {
         Mark(self.current(*state, now).window)
     }
 
-    /// Hands units back to the window they were taken from, while it lasts.
+    /// Refunds units to the window they were taken from, while it lasts.
     fn refund(&self, state: &mut Count, mark: Mark, units: Cost, _now: Timestamp) {
         if state.window == mark.0 {
             state.used = state.used.saturating_sub(units);

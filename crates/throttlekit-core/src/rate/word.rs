@@ -1,15 +1,15 @@
 //! Rules whose whole state is one machine word, for stores that compare and swap.
 //!
-//! A word is ordered: a greater one denies whatever a smaller one denies, and zero is a key never seen. So a
-//! key's state at `now` is `max(word, floor(now))`, the join of two keys' debts is the greater word, and time
-//! that moves forward means words that grow. The answers are those of the rule in full, field for field, from the
-//! epoch to [`WORDS_END`]; a rule whose words would not last that long has no word form.
+//! Words are ordered: a greater one denies whatever a smaller one denies, and zero is a key never seen. So a key's
+//! state at `now` is `max(word, floor(now))`, the join of two keys' debts is the greater word, and time that moves
+//! forward means words that grow. The decisions are those of the full rule, field for field, from the epoch to
+//! [`WORDS_END`]; a rule whose words would not last that long has no single-word encoding.
 //!
 //! Words count from the epoch and not from when a limiter was built, so a limiter built while the clock was wrong
-//! answers as any other does once the clock is right.
+//! decides as any other does once the clock is right.
 //!
-//! Settlement on words is that of [`Settle`](super::Settle) too, as long as what is owed fits the word. A word that has
-//! come to the most it can say stays there, whatever is handed back, since nobody knows how much more was owed.
+//! Settlement on words is that of [`Settle`](super::Settle) too, as long as what is owed fits the word. A saturated
+//! word stays saturated after any refund, since the excess debt is unknown.
 
 use core::num::NonZeroU64;
 use core::time::Duration;
@@ -20,48 +20,48 @@ use super::window::Count;
 use super::{DEBT_MAX, Gcra, Limit, Mark, Rule, UNITS_MAX, Window};
 use crate::{Cost, Decision, Forecast, Retry, Timestamp};
 
-/// Until when every word form is exact: the beginning of the year 2060. Most last longer, up to the year 2262. Past
-/// its end a word form denies, and no wait helps: [`Retry::Never`].
+/// End of the range in which every single-word encoding is exact: the beginning of the year 2060. Most last longer, up
+/// to the year 2262. After its end a word denies, and no wait helps: [`Retry::Never`].
 pub const WORDS_END: Timestamp = Timestamp::from_millis(2_840_140_800_000);
 
 /// Words stay below this bit, which a store may use as a lock.
 pub const WORD_MAX: u64 = (1 << 63) - 1;
 
-/// A rule on words.
+/// A rule on machine words.
 ///
-/// An ask is decided in two steps, so that a store can swap the word between them: [`next`](Self::next) says
-/// whether, then [`allowed`](Self::allowed) or [`denied`](Self::denied) words the answer.
+/// A request is decided in two steps, so that a store can swap the word between them: [`next`](Self::next) decides,
+/// then [`allowed`](Self::allowed) or [`denied`](Self::denied) computes the response.
 pub trait WordRule {
-    /// The word of a key that has nothing to answer for at `now`. Never shrinks as time goes on.
+    /// Returns the word of a key without debt at `now`. Never shrinks as time goes on.
     fn floor(&self, now: Timestamp) -> u64;
 
-    /// The key's next word in the commonest case, where the rule has a shorter way to it: an ask that costs something, is
-    /// allowed, and finds the key's word where time has it. Nothing says nothing.
+    /// Returns the key's next word in the most common case, where the rule has a fast path: an allowed request with a
+    /// cost above zero on a word that is up to date. `None` decides nothing.
     #[inline(always)]
     fn at_once(&self, _word: u64, _cost: Cost, _now: Timestamp) -> Option<u64> {
         None
     }
 
-    /// The key's next word if the ask is allowed, given its word and the floor. A word above [`WORD_MAX`] allows
-    /// nothing, so a store need not look at its lock bit before a denial.
+    /// Returns the key's next word if the request is allowed, given its word and the floor. A word above [`WORD_MAX`]
+    /// allows nothing, so a store need not check its lock bit before a denial.
     fn next(&self, word: u64, floor: u64, cost: Cost) -> Option<u64>;
 
-    /// The answer to an ask that made the key's word `next`.
+    /// Returns the decision on a request that made the key's word `next`.
     fn allowed(&self, next: u64, floor: u64, cost: Cost) -> Decision;
 
-    /// The answer to an ask for which the key's word left no room.
+    /// Returns the decision on a request for which the key's word left too few units.
     fn denied(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Decision;
 
-    /// Where a charge at `now` goes, so that it can be settled later: the mark of the rule in full.
+    /// Returns the position of a charge at `now`, so that it can be settled later: the same as that of the full rule.
     fn mark(&self, word: u64, now: Timestamp) -> Mark;
 
-    /// The key's next word when units of the charge that left `mark` are handed back. Never greater.
+    /// Returns the key's next word when units of the charge at position `mark` are refunded. Never greater.
     fn refund(&self, word: u64, mark: Mark, units: Cost, now: Timestamp) -> u64;
 
-    /// The key's next word when units were used and not asked for. Never smaller, nor above [`WORD_MAX`].
+    /// Returns the key's next word when units were used and not requested. Never smaller, nor above [`WORD_MAX`].
     fn owe(&self, word: u64, units: Cost, now: Timestamp) -> u64;
 
-    /// The key's next word when what a charge that left `mark` took is replaced by what was used.
+    /// Returns the key's next word when the charge at position `mark` is replaced by what was used.
     fn settle(&self, word: u64, mark: Mark, charged: Cost, actual: Cost, now: Timestamp) -> u64 {
         match actual.checked_sub(charged) {
             Some(0) => word,
@@ -70,7 +70,7 @@ pub trait WordRule {
         }
     }
 
-    /// The answer to an ask at `now`.
+    /// Returns the decision on a request at `now`.
     #[inline]
     fn decide(&self, word: u64, cost: Cost, now: Timestamp) -> Decision {
         let floor = self.floor(now);
@@ -80,18 +80,18 @@ pub trait WordRule {
         }
     }
 
-    /// What a key with this word has left, spending nothing.
+    /// Returns what a key with this word has left, spending nothing.
     fn peek(&self, word: u64, now: Timestamp) -> Decision {
         super::peek(|cost| self.decide(word, cost, now))
     }
 
-    /// What a key with this word could spend, now and later.
+    /// Returns what a key with this word can spend, now and later.
     fn forecast(&self, word: u64, cost: Cost, now: Timestamp) -> Forecast {
         super::forecast(|cost| self.decide(word, cost, now), cost, now)
     }
 }
 
-/// The word form of a limit.
+/// The single-word encoding of a limit.
 #[derive(Clone, Copy, Debug)]
 pub enum WordForm {
     /// Of a [`Gcra`].
@@ -101,7 +101,7 @@ pub enum WordForm {
 }
 
 impl WordForm {
-    /// The word form of `limit`, where it has one.
+    /// Returns the single-word encoding of `limit`, if it has one.
     pub fn of(limit: &Limit) -> Option<Self> {
         match limit {
             Limit::Gcra(rule) => GcraWord::new(rule).map(Self::Gcra),
@@ -114,33 +114,33 @@ impl WordForm {
 /// [`Gcra`] on words: ticks since the epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct GcraWord {
-    /// The last instant that a word can say, in nanoseconds since the epoch.
+    /// The last instant that a word can represent, in nanoseconds since the epoch.
     nanos_max: u64,
     /// The same where a tick is a nanosecond, zero elsewhere: up to it the floor needs no scaling.
     whole_max: u64,
-    /// Whether a tick is a nanosecond, a unit several, and no ask waits its turn.
+    /// `true` if a tick is a nanosecond, a unit several, and no request waits its turn.
     plain: bool,
     ticks_per_nano: u64,
     ticks_per_unit: u64,
     depth: u64,
-    /// The most that is owed: an ask on top of it, and the rounding up of its ticks, still fit a word.
+    /// The largest debt: a request on top of it, and the rounding up of its ticks, still fit a word.
     owed_max: u64,
     limit: NonZeroU64,
     shapes: bool,
     /// Used where the rule is plain.
     per_unit: Reciprocal,
-    /// Where a tick is not a nanosecond.
+    /// Present where a tick is not a nanosecond.
     per_nano: Option<Reciprocal>,
 }
 
 impl GcraWord {
-    /// The word form, if the ticks from the epoch to [`WORDS_END`] fit beside the depth: where a nanosecond has at most
-    /// three of them.
+    /// Returns the single-word encoding, if the ticks from the epoch to [`WORDS_END`] fit beside the depth: where a
+    /// nanosecond has at most three of them.
     pub fn new(rule: &Gcra) -> Option<Self> {
         let depth = u64::try_from(rule.depth).ok()?;
         let end = u128::from(WORDS_END.as_nanos()) * u128::from(rule.pace.ticks_per_nano);
-        // A bucket is promised one depth beyond the floor, and what is owed at the most lies a nanosecond above that. An
-        // ask asks for one depth more, and a tick may round up.
+        // A bucket is charged at most one depth beyond the floor, and the largest debt lies a nanosecond above that. A
+        // request adds at most one depth more, and a tick may round up.
         let ahead = 2 * (rule.depth + u128::from(rule.pace.ticks_per_nano));
         if end + ahead > u128::from(WORD_MAX) {
             return None;
@@ -173,7 +173,7 @@ impl GcraWord {
         }
     }
 
-    /// The answer of a bucket that is full again at `tat`, which is never more than the depth above the floor.
+    /// The decision of a bucket that is full again at `tat`, which is never more than the depth above the floor.
     fn answer(&self, allowed: bool, tat: u64, floor: u64, wait: u64) -> Decision {
         Decision {
             allowed,
@@ -184,7 +184,7 @@ impl GcraWord {
         }
     }
 
-    /// The answer that makes the bucket full again at `next`, where ticks are scaled or the ask waits its turn.
+    /// The decision that makes the bucket full again at `next`, where ticks are scaled or the request waits its turn.
     #[inline(never)]
     fn allowed_in_full(&self, next: u64, floor: u64, cost: Cost) -> Decision {
         let waits = self.shapes && cost > 0;
@@ -192,8 +192,8 @@ impl GcraWord {
         self.answer(true, next, floor, turn)
     }
 
-    /// The floor where a unit is not a whole number of nanoseconds, and past the end of words. There the floor stands
-    /// still, so buckets stop refilling: closed, not open.
+    /// The floor where a unit is not a whole number of nanoseconds, and past the end of words. There the floor stops,
+    /// so buckets stop refilling: it fails closed, not open.
     ///
     /// Out of line: every instruction between the clock and the swap delays a check.
     #[inline(never)]
@@ -232,7 +232,7 @@ impl WordRule for GcraWord {
     #[inline(never)]
     fn denied(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Decision {
         let tat = word.max(floor);
-        // A debt, or a clock that stepped back, leaves the bucket promised beyond its depth: nothing is left then.
+        // A debt, or a clock that stepped back, leaves the bucket charged beyond its depth: nothing is left then.
         let shown = floor.max(tat.saturating_sub(self.depth));
         if cost > self.limit.get() || now.as_nanos() > self.nanos_max {
             return super::never(self.answer(false, tat, shown, 0));
@@ -245,8 +245,8 @@ impl WordRule for GcraWord {
         Mark(now.as_nanos())
     }
 
-    /// Hands back what has not come back by itself since the charge; a shaper nothing. The time that has passed is
-    /// that of the clock, also past the end of words, where the floor stands still.
+    /// Refunds what has not refilled since the charge; for a shaper nothing. The elapsed time is that of the clock,
+    /// also past the end of words, where the floor stops.
     fn refund(&self, word: u64, mark: Mark, units: Cost, now: Timestamp) -> u64 {
         if self.shapes || word >= self.owed_max {
             return word;
@@ -275,26 +275,26 @@ pub struct WindowWord {
     rule: Window,
     used_bits: u32,
     used_mask: u64,
-    /// The most that one ask may cost, and how many units must be left for any.
+    /// The largest cost of one request, and how many units must be left for any.
     cost_max: Cost,
     needs_max: Cost,
     even: Even,
 }
 
-/// Windows of equal length, where one multiplication finds the window of an instant. It serves up to `windows_max`.
+/// Windows of equal length, where one multiplication finds the window of an instant. Valid up to `windows_max`.
 #[derive(Clone, Copy, Debug)]
 struct Even {
-    /// When window zero begins; before the epoch it wraps.
+    /// Instant at which window zero begins; before the epoch it wraps.
     begin: u64,
     length: u64,
     per_length: Reciprocal,
-    /// How long after `begin` it serves, in nanoseconds.
+    /// Time after `begin` for which it is valid, in nanoseconds.
     elapsed_max: u64,
     windows_max: u64,
 }
 
 impl Even {
-    /// Serves nobody: months, and windows of a nanosecond.
+    /// Valid for no window: months, and windows of a nanosecond.
     const NONE: Self =
         Self { begin: 0, length: 0, per_length: Reciprocal::NONE, elapsed_max: 0, windows_max: 0 };
 
@@ -314,7 +314,7 @@ impl Even {
 }
 
 impl WindowWord {
-    /// The word form, if the numbers of the windows up to [`WORDS_END`] fit above the count.
+    /// Returns the single-word encoding, if the numbers of the windows up to [`WORDS_END`] fit above the count.
     pub fn new(rule: &Window) -> Option<Self> {
         let last = rule.grid.index(WORDS_END);
         let limit_bits = u64::BITS - rule.limit.leading_zeros();
@@ -330,7 +330,7 @@ impl WindowWord {
         })
     }
 
-    /// Whether the last debit may cross the edge.
+    /// Checks whether the last debit may cross the edge.
     pub fn crosses(&self) -> bool {
         self.rule.crosses
     }
@@ -341,7 +341,7 @@ impl WindowWord {
         Self { rule, cost_max: rule.cost_max(), needs_max: rule.needs(Cost::MAX), ..*self }
     }
 
-    /// The answer to an ask at `now` where nothing passes beyond the limit: that of [`uncrossed`](Self::uncrossed).
+    /// Returns the decision at `now` where nothing passes beyond the limit: that of [`uncrossed`](Self::uncrossed).
     #[inline]
     pub fn decide_whole(&self, word: u64, cost: Cost, now: Timestamp) -> Decision {
         let floor = self.floor(now);
@@ -363,7 +363,7 @@ impl WindowWord {
         word & self.used_mask
     }
 
-    /// How much more the count can say.
+    /// Returns how much more the count can represent.
     #[inline]
     fn uncounted(&self, word: u64) -> u64 {
         self.used_mask - self.used(word)
@@ -380,7 +380,7 @@ impl WindowWord {
         self.rule.grid.index(now).min(self.window_max()) << self.used_bits
     }
 
-    /// The last window that a word can say.
+    /// The last window that a word can represent.
     fn window_max(&self) -> u64 {
         WORD_MAX >> self.used_bits
     }
@@ -401,7 +401,7 @@ impl WordRule for WindowWord {
         self.even.per_length.divide(elapsed) << self.used_bits
     }
 
-    /// When the word's own window begins is known before the clock is read, so only a comparison waits for the clock.
+    /// Computes the start of the word's own window before the clock is read, so only a comparison waits for the clock.
     /// That does not overflow: the window has begun.
     #[inline(always)]
     fn at_once(&self, word: u64, cost: Cost, now: Timestamp) -> Option<u64> {
@@ -447,7 +447,7 @@ impl WordRule for WindowWord {
         Mark(self.count(word.max(self.floor(now))).window)
     }
 
-    /// Hands units back to the window they were taken from, while it lasts.
+    /// Refunds units to the window they were taken from, while it lasts.
     fn refund(&self, word: u64, mark: Mark, units: Cost, _now: Timestamp) -> u64 {
         let Count { window, used } = self.count(word);
         let known = self.uncounted(word) > 0;

@@ -1,9 +1,9 @@
 //! The history that the server's rows belong to, and whether it is still the one that was charged.
 //!
 //! A server that was promoted with stale rows, a database that was restored, and a server started from an older copy of
-//! its files have lost charges, and say nothing of it. What shows it is another system identifier, another timeline, a
-//! later epoch in the table `lineage`, or a log that is shorter than one that the server had flushed before. Each of
-//! these makes responses `bounded` until the longest limit in use has passed: then nothing that was lost counts.
+//! its files have lost charges, and do not report it. It shows in another system identifier, another timeline, a later
+//! epoch in the table `lineage`, or a log that is shorter than one that the server had flushed before. Each of these
+//! makes responses `bounded` until the longest limit in use has passed: then nothing that was lost counts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -18,30 +18,30 @@ use tokio_postgres::types::PgLsn;
 use crate::batch::cut_short;
 use crate::seeded::{Seeded, SeededBug};
 
-/// What is known of the server's history. Shared by all calls of one store.
+/// The known history of the server. Shared by all calls of one store.
 #[derive(Default)]
 pub(crate) struct Lineage {
     state: Mutex<State>,
-    /// Whether any change was noticed: most responses need not look further.
+    /// Set if any change was noticed: most responses need no further check.
     changed: AtomicBool,
-    /// How far the server of this history had flushed its log when it last answered.
+    /// The log position that the server of this history had flushed at its last response.
     flushed: AtomicU64,
-    /// The longest time for which a limit in use remembers a charge, in µs.
+    /// The longest time for which a limit in use counts a charge, in µs.
     longest: AtomicU64,
     seeded: Seeded,
 }
 
 #[derive(Clone, Copy, Default)]
 struct State {
-    /// Goes up with each history; zero before the first.
+    /// Increases with each history; zero before the first.
     generation: u64,
     history: History,
-    /// When the server was started, in µs of its clock.
+    /// Start time of the server, in µs of its clock.
     started: i64,
     change: Option<Change>,
 }
 
-/// Names one history of rows.
+/// Identifies one history of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct History {
     pub(crate) system: i64,
@@ -49,14 +49,14 @@ pub(crate) struct History {
     pub(crate) epoch: i64,
 }
 
-/// The last loss that was noticed: how long ago by the server's clock when we learned of it.
+/// The last noticed loss: its age by the server's clock when it was noticed.
 #[derive(Clone, Copy)]
 struct Change {
     age: Duration,
     learned: Instant,
 }
 
-/// What was known when a call was sent. Its response may be older than what other responses have shown since.
+/// The known history when a call was sent. Its response may be older than other responses seen since.
 #[derive(Clone, Copy)]
 pub(crate) struct Before {
     history: History,
@@ -68,18 +68,18 @@ impl Lineage {
         Self { seeded, ..Self::default() }
     }
 
-    /// The generation that connections must belong to; zero while nothing is known.
+    /// Returns the generation that connections must belong to; zero while nothing is known.
     pub(crate) fn generation(&self) -> u64 {
         self.state.lock().generation
     }
 
-    /// When the server was started, in µs of its clock, and on which timeline of which system it is.
+    /// Returns the server's start time, in µs of its clock, and its system and timeline.
     pub(crate) fn server(&self) -> (i64, History) {
         let state = self.state.lock();
         (state.started, state.history)
     }
 
-    /// The arguments of `lineage_check` after the instant: what this store remembers.
+    /// Returns the arguments of `lineage_check` after the instant: the history that this store has recorded.
     pub(crate) fn remembered(&self) -> [i64; 5] {
         let State { history, started, .. } = *self.state.lock();
         let started = if self.seeded.has(SeededBug::CheckpointIgnored) { 0 } else { started };
@@ -87,7 +87,7 @@ impl Lineage {
         [history.system, history.timeline, history.epoch, started, flushed as i64]
     }
 
-    /// Takes note of what `lineage_check` returned, and returns the generation.
+    /// Records the result of `lineage_check`, and returns the generation.
     pub(crate) fn learn(&self, reply: &[i64]) -> Result<u64, StoreError> {
         let &[system, timeline, epoch, since, now, started, flushed] = reply else { return Err(cut_short()) };
         let history = History { system, timeline, epoch };
@@ -97,7 +97,7 @@ impl Lineage {
             self.flushed.fetch_max(flushed as u64, Relaxed);
             return Ok(state.generation);
         }
-        // One that this store has not charged before has lost nothing of it, unless its row says so.
+        // One that this store has not charged before has lost nothing of it, unless its row reports a loss.
         let since = if self.seeded.has(SeededBug::RowIgnored) { 0 } else { since };
         let compares = !self.seeded.has(SeededBug::LineageIgnored);
         if compares && (state.generation > 0 || since > 0) {
@@ -113,15 +113,15 @@ impl Lineage {
         Before { history: self.state.lock().history, flushed: self.flushed.load(Relaxed) }
     }
 
-    /// Takes note of how far the server had flushed its log, over a connection of this generation.
+    /// Records the log position that the server had flushed, over a connection of this generation.
     pub(crate) fn flushed(&self, generation: u64, flushed: PgLsn) {
         if generation == self.generation() {
             self.flushed.fetch_max(flushed.into(), Relaxed);
         }
     }
 
-    /// Takes note of what a call through a pooler showed. Returns whether it ran in another history than is known:
-    /// then the response is `bounded` from now on, and `lineage_check` is to be called.
+    /// Records the history in a response through a pooler. Returns whether it differs from the known one: then
+    /// responses are `bounded` from now on, and `lineage_check` must be called.
     pub(crate) fn seen(&self, before: Before, seen: &[i64]) -> Result<bool, StoreError> {
         let &[system, timeline, epoch, flushed] = seen else { return Err(cut_short()) };
         let history = History { system, timeline, epoch };
@@ -137,19 +137,19 @@ impl Lineage {
         Ok(false)
     }
 
-    /// Takes note of the limits that a call is about, before it is sent.
+    /// Records the limits of a call, before it is sent.
     pub(crate) fn uses<'a>(&self, forms: impl IntoIterator<Item = &'a SharedForm>) {
         self.uses_for(forms.into_iter().map(SharedForm::counts_for_micros).max().unwrap_or(0));
     }
 
-    /// The same for what counts for this long, in µs.
+    /// The same for charges that count for this long, in µs.
     pub(crate) fn uses_for(&self, micros: u64) {
         if micros > self.longest.load(Relaxed) {
             self.longest.fetch_max(micros, Relaxed);
         }
     }
 
-    /// The guarantee of a response that comes now. How much was lost is not known, so no number is claimed.
+    /// Returns the guarantee of a response now. The loss is unknown, so no number is claimed.
     pub(crate) fn guarantee(&self) -> Guarantee {
         if !self.changed.load(Relaxed) {
             return Guarantee::Exact;

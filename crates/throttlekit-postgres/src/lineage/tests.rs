@@ -6,7 +6,7 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A server whose row and log are at these places, ten seconds after it was started.
+/// A server with this row and log position, ten seconds after its start.
 fn server(timeline: i64, epoch: i64, since: i64, flushed: i64) -> [i64; 7] {
     [7, timeline, epoch, since, 20_000_000, 10_000_000, flushed]
 }

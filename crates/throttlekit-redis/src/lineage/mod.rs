@@ -1,4 +1,4 @@
-//! Since when the servers' memory is complete: `lua/lineage.lua` and `docs/decisions/0022-lineage.md`.
+//! The time since which the servers' state is complete: `lua/lineage.lua` and `docs/decisions/0022-lineage.md`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,19 +11,19 @@ use throttlekit::internals::RwLock;
 
 use crate::hash_slot::{SLOTS, slot_of};
 
-// A `%` in a caller's part of a key is followed by two digits of base 16, so no key of a caller looks like these.
+// A `%` in a caller's part of a key is followed by two hexadecimal digits, so no key of a caller looks like these.
 const RECORD: &str = "tk:{%since";
 const ALONE: &str = "tk:{%since}";
-/// How a script begins an answer that carries the record.
+/// Prefix of a reply that includes the record.
 const SINCE: &[u8] = b"%since";
 
-/// The key of the lineage record that stands beside the keys of a slot.
+/// Returns the key of the lineage record next to the keys of a slot.
 pub(crate) fn record_at(slot: u16, by_slot: bool) -> &'static str {
     static RECORDS: OnceLock<Vec<Box<str>>> = OnceLock::new();
     if by_slot { &RECORDS.get_or_init(record_of_each_slot)[usize::from(slot % SLOTS)] } else { ALONE }
 }
 
-/// For each slot the first of `tk:{%since0}`, `tk:{%since1}`, … that lies in it.
+/// Returns for each slot the first of `tk:{%since0}`, `tk:{%since1}`, … that hashes to it.
 fn record_of_each_slot() -> Vec<Box<str>> {
     let mut found: Vec<Option<Box<str>>> = vec![None; SLOTS.into()];
     let (mut missing, mut number) = (found.len(), 0_u32);
@@ -39,9 +39,9 @@ fn record_of_each_slot() -> Vec<Box<str>> {
     found.into_iter().flatten().collect()
 }
 
-/// The records that one connection has met: at most one for each slot.
+/// The records seen on one connection: at most one for each slot.
 ///
-/// They end with the connection. A server that starts again or is replaced takes a new one, on which the id in each
+/// They are dropped with the connection. A server that restarts or is replaced gets a new one, on which the id in each
 /// record is compared again.
 #[derive(Default)]
 pub(crate) struct Records {
@@ -54,43 +54,43 @@ struct Record {
     since: i64,
 }
 
-/// What a call says of the record beside its keys, and what it was worth before.
+/// The cached record that a call sends for its slot, and the slot.
 pub(crate) struct Question {
     slot: u16,
     met: Option<Record>,
     mode: &'static str,
 }
 
-/// An answer, and since when the server's memory behind it is complete.
+/// A response, and the time since which the server's state behind it is complete.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Told {
     pub(crate) value: Value,
     pub(crate) since: Since,
-    /// The record that this connection had met was replaced: states are lost.
+    /// Set if the record cached on this connection was replaced: states are lost.
     pub(crate) changed: bool,
 }
 
-/// Since when the memory behind an answer is complete.
+/// The time since which the state behind a response is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Since {
-    /// No state counts that it may lack: the script looked itself, or it grants nothing.
+    /// Nothing that counts is missing: the script checked, or it grants nothing.
     Ever,
-    /// This instant of the server's, in µs.
+    /// This instant of the server's clock, in µs.
     Instant(i64),
-    /// Nobody can tell.
+    /// Unknown.
     Unknown,
 }
 
 impl Records {
-    /// What to say of the record in a call for this slot. `mode` is for `lineage` of the script.
+    /// Returns the record to send in a call for this slot. `mode` is for `lineage` of the script.
     pub(crate) fn question(&self, slot: u16, mode: &'static str) -> Question {
         let met = self.met.read();
-        // A node that is being given a slot has another's record, or none yet.
+        // A node that is importing a slot has another's record, or none yet.
         let met = met.get(&slot).filter(|_| mode != "?a").cloned();
         Question { slot, met, mode }
     }
 
-    /// Takes the record out of an answer, where it carries one.
+    /// Extracts the record from a response that includes one.
     pub(crate) fn read(&self, question: Question, answer: Value) -> Told {
         let (said, value) = match opened(answer) {
             Ok(carried) => carried,
@@ -110,7 +110,7 @@ impl Records {
 }
 
 impl Question {
-    /// The last argument of a script; `key` is that of the record. A lone server's is known to the scripts.
+    /// Returns the last argument of a script; `key` is that of the record. A single server's is known to the scripts.
     pub(crate) fn arg(&self, key: &str) -> Cow<'_, str> {
         let known = self.met.as_ref().map_or(self.mode, |record| &record.value);
         if key == ALONE { known.into() } else { format!("{key} {known}").into() }
@@ -118,7 +118,7 @@ impl Question {
 }
 
 impl Record {
-    /// `id since swaps evicted`.
+    /// Parses `id since swaps evicted`.
     fn parse(said: &[u8]) -> Option<Self> {
         let value = str::from_utf8(said).ok()?;
         let since = value.split(' ').nth(1)?.parse().ok()?;
@@ -126,7 +126,7 @@ impl Record {
     }
 }
 
-/// The record and the answer, or the answer that carries none.
+/// Splits a response into record and reply; returns it unchanged if it has no record.
 fn opened(answer: Value) -> Result<(Vec<u8>, Value), Value> {
     let Value::Array(mut parts) = answer else { return Err(answer) };
     let carries = matches!(&parts[..], [Value::BulkString(mark), Value::BulkString(_), _] if mark == SINCE);
@@ -140,17 +140,17 @@ fn opened(answer: Value) -> Result<(Vec<u8>, Value), Value> {
     }
 }
 
-/// Until when answers of a store may rest on states from which charges are missing.
+/// The time until which responses of a store may rest on states that lack charges.
 #[derive(Default)]
 pub(crate) struct Lineage {
-    /// The store's instant at its last answer, in µs.
+    /// The store's time at its last response, in µs.
     now: AtomicI64,
-    /// When the last limit that was asked about has forgotten all that may be lost, in µs.
+    /// Time at which no limit in use counts a possibly lost charge any more, in µs.
     doubted_until: AtomicI64,
 }
 
 impl Lineage {
-    /// Takes note of an answer about limits that remember for so long, in µs.
+    /// Records a response about limits that count for `remembers` µs.
     pub(crate) fn answered(&self, now: Timestamp, remembers: u64, since: Since) {
         let now = i64::try_from(now.as_micros()).unwrap_or(i64::MAX);
         let since = match since {
@@ -163,7 +163,7 @@ impl Lineage {
         self.now.store(now, Relaxed);
     }
 
-    /// Whether charges that still count may be missing.
+    /// Returns whether charges that still count may be missing.
     pub(crate) fn is_doubted(&self) -> bool {
         self.now.load(Relaxed) < self.doubted_until.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The list of callers that are known, and how they are identified.
+//! The access list: known callers and how they are identified.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,20 +16,20 @@ use super::{Caller, Principal, Secret};
 use crate::listen::Peer;
 use crate::policy::{AccessSpec, PrincipalSpec, tokens};
 
-/// The secrets of a server whose file names no principals. Those that were read from files are read again while a
-/// server runs.
+/// Secrets of a server whose file names no principals. Those that were read from files are reloaded while the server
+/// runs.
 #[derive(Clone, Debug, Default)]
 pub struct Secrets {
-    /// Demanded from everybody who looks at the monitor. Without it nobody may, or only this machine.
+    /// Secret that the monitor requires. Without it nobody may use the monitor, or only this machine.
     pub monitor: Option<Secret>,
-    /// Demanded from everybody who reserves. Without it nobody may, or only this machine.
+    /// Secret that reservations require. Without it nobody may reserve, or only this machine.
     pub fleet: Option<Secret>,
-    /// Whether callers on this machine need no secret where none is given. Behind a proxy on the same machine, such as
-    /// that of a service mesh, everybody is on this machine. Default: false.
+    /// Exempts callers on this machine from a secret that is not configured. Behind a proxy on the same machine, such
+    /// as that of a service mesh, every caller is on this machine. Default: false.
     pub trust_loopback: bool,
 }
 
-/// Who is known and what they may. Immutable; swapped whole when the file or a secret changes.
+/// Known callers and their rights. Immutable; replaced as a whole when the file or a secret changes.
 #[derive(Debug)]
 pub struct Access {
     kind: Kind,
@@ -42,23 +42,23 @@ enum Kind {
     Listed { principals: Principals, anonymous: Arc<Allowed> },
 }
 
-/// What is demanded of a caller where the file lists nobody.
+/// Requirement for a caller if the file lists nobody.
 #[derive(Debug)]
 enum Demand {
     Secret(Secret),
     Loopback,
-    /// Nothing that a caller could show is enough.
+    /// No credential suffices.
     Never,
 }
 
 /// The reason why a caller is not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthError {
-    /// It showed a token that is nobody's.
+    /// The token belongs to nobody.
     WrongToken,
-    /// It showed a token whose time is over.
+    /// The token has expired.
     ExpiredToken,
-    /// It showed nothing, and who shows nothing may do nothing.
+    /// There is no token, and anonymous callers have no rights.
     NoToken,
 }
 
@@ -73,7 +73,7 @@ impl AuthError {
 }
 
 impl Access {
-    /// Without a list: whoever reaches a door may use it, but for the monitor and for reserving.
+    /// Creates an open list: every caller may use every API, except for the monitor and reservations.
     pub fn open(secrets: Secrets) -> Self {
         let Secrets { monitor, fleet, trust_loopback } = secrets;
         let demand = |secret: Option<Secret>| match secret {
@@ -85,14 +85,14 @@ impl Access {
         Self { kind, refusals: Arc::default() }
     }
 
-    /// As a file has it, or what is wrong with it. Reads the tokens it refers to; one that cannot be read is an error.
+    /// Builds the list of a file. Reads the tokens that it refers to; a token that cannot be read is an error.
     pub fn of(spec: &AccessSpec) -> Result<Self, String> {
         let held = SecretCache::of(secret_cache::read(principals::sources(spec)));
         let built = Self::build(Some(spec), &Secrets::default(), &held, &Arc::default())?;
         built.whole()
     }
 
-    /// As a file has it, and the secrets where it lists nobody. What is held stands for what they were read from.
+    /// Builds the list of a file, or an open list with the secrets if the file lists nobody. Takes secrets from `held`.
     pub(crate) fn build(
         spec: Option<&AccessSpec>,
         secrets: &Secrets,
@@ -112,12 +112,12 @@ impl Access {
         Ok(Built { access: Self { kind, refusals }, failing })
     }
 
-    /// Who sent these headers over this connection.
+    /// Identifies the caller that sent these headers over this connection.
     pub fn identify(&self, headers: &HeaderMap, peer: Option<&Peer>) -> Result<Caller, AuthError> {
         self.identify_at(headers, peer, &WallClock)
     }
 
-    /// The same at the time of a clock, which is read if the token that was shown expires.
+    /// Identifies a caller by this clock, which is read only if the token expires.
     pub(super) fn identify_at(
         &self,
         headers: &HeaderMap,
@@ -133,8 +133,8 @@ impl Access {
         }
     }
 
-    /// Which proxy sent these headers over this connection. They are its client's, but for the one that is named: what
-    /// the client shows to the service behind is not looked at.
+    /// Identifies the proxy that sent these headers over this connection. All headers but the named one are those of
+    /// its client: the client's credentials for the upstream service are ignored.
     pub fn identify_proxy(
         &self,
         headers: &HeaderMap,
@@ -168,7 +168,7 @@ impl Access {
         &self.refusals
     }
 
-    /// The difference from an earlier list, by names of principals.
+    /// Returns the difference from an earlier list, by names of principals.
     pub(crate) fn changes_since(&self, before: &Self) -> Changes {
         let (then, now) = (before.kind.holders(), self.kind.holders());
         let mut changes = Changes::default();
@@ -190,15 +190,15 @@ impl Access {
     }
 }
 
-/// A list that can be put in force, and what it lacks.
+/// A list that can be applied, and what it lacks.
 pub(crate) struct Built {
     pub(crate) access: Access,
-    /// Tokens and secrets that cannot be used now, each with its place and the reason.
+    /// Tokens and secrets that cannot be used now, each with its location and the reason.
     pub(crate) failing: Vec<String>,
 }
 
 impl Built {
-    /// The list, if it lacks nothing.
+    /// Returns the list if it lacks nothing.
     pub(crate) fn whole(self) -> Result<Access, String> {
         self.failing.into_iter().next().map_or(Ok(self.access), Err)
     }
@@ -207,11 +207,11 @@ impl Built {
 /// The difference between two lists.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// Principals that were not there before.
+    /// Principals that are new.
     pub(crate) added: Names,
-    /// Principals that are gone.
+    /// Principals that were removed.
     pub(crate) removed: Names,
-    /// Principals with a token that they did not have.
+    /// Principals with a new token.
     pub(crate) issued: Names,
     /// Principals that lost a token.
     pub(crate) revoked: Names,
@@ -223,7 +223,7 @@ impl Changes {
     }
 }
 
-/// Names for a line of the log: the first few, and how many there are.
+/// Names for a log line: the first few, and the total number.
 #[derive(Default)]
 pub(crate) struct Names {
     first: Vec<String>,
@@ -252,7 +252,7 @@ impl fmt::Debug for Names {
 }
 
 impl Kind {
-    /// The same with the secrets that are held. A secret that is missing lets nobody in, not even this machine.
+    /// Replaces the secrets by those of the cache. If a secret is missing, nobody has access, not even this machine.
     fn held_by(self, held: &SecretCache, failing: &mut Vec<String>) -> Self {
         let Self::Open { monitor, reserve } = self else { return self };
         let mut again = |demand: Demand, what: &str| match &demand {
@@ -296,7 +296,7 @@ impl Demand {
 }
 
 impl Secrets {
-    /// The places to read them from again.
+    /// Returns the sources from which the secrets are reloaded.
     pub(crate) fn sources(&self) -> impl Iterator<Item = Source> {
         [&self.monitor, &self.fleet].into_iter().flatten().filter_map(Secret::source)
     }
@@ -321,13 +321,13 @@ fn listed(
     Ok(Caller::new(Rights::Listed(allowed.clone()), peer))
 }
 
-/// The secret that headers show: nothing if there is none, `Some(None)` if it makes no sense.
+/// Returns the secret in the headers: `None` if there is none, `Some(None)` if it is malformed.
 fn shown(headers: &HeaderMap, others: &[&str]) -> Option<Option<Secret>> {
     let names = others.iter().copied().chain([http::header::AUTHORIZATION.as_str()]);
     let mut values = names.flat_map(|name| headers.get_all(name).iter().map(move |value| (name, value)));
     let (name, value) = values.next()?;
     if values.next().is_some() {
-        // Two would let one hide behind the other.
+        // Two headers would let one hide the other.
         return Some(None);
     }
     let bytes = value.as_bytes();
@@ -338,15 +338,15 @@ fn shown(headers: &HeaderMap, others: &[&str]) -> Option<Option<Secret>> {
     Some(scheme.eq_ignore_ascii_case(b"bearer ").then(|| Secret::of(token.trim_ascii())).flatten())
 }
 
-/// The same for a header that holds the token alone.
+/// Returns the secret in a header that holds the token alone.
 fn shown_in(headers: &HeaderMap, name: &HeaderName) -> Option<Option<Secret>> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
-    // Two would let one hide behind the other.
+    // Two headers would let one hide the other.
     Some(if values.next().is_none() { Secret::of(value.as_bytes().trim_ascii()) } else { None })
 }
 
-/// Which secrets of a principal cannot be used here and now, and why, by the field that says where they are kept.
+/// Returns the secrets of a principal that cannot be used here and now, as the field that locates them and the reason.
 pub(crate) fn unusable(spec: &PrincipalSpec) -> impl Iterator<Item = (String, String)> {
     tokens(spec).filter_map(|token| {
         let over = || token.judge().ok().flatten().is_some_and(|expires| WallClock.now() >= expires);

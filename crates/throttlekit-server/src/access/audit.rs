@@ -1,4 +1,4 @@
-//! The audit log: what was changed and who looked, under one target so that it can be kept apart.
+//! The audit log: changes and use of the monitor, under one target so that it can be stored separately.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,19 +11,19 @@ use super::{Caller, Principal};
 use crate::audit::AUDIT;
 use crate::listen::Peer;
 
-/// A dashboard that looks every second is one event in this time.
+/// Time in which repeated requests of a dashboard are one event.
 const LOOKS_EVERY: Duration = Duration::from_secs(600);
-/// How many pairs of principal and address are remembered. Beyond that some are logged more often.
+/// Maximum number of pairs of principal and address that are remembered. Beyond that some are logged more often.
 const LOOKS_MAX: usize = 1_024;
 
-/// Logs who opened the monitor: once for each principal and address within ten minutes.
+/// Logs the use of the monitor: once for each principal and address within ten minutes.
 #[derive(Debug, Default)]
 pub(crate) struct MonitorLog {
     logged: Mutex<HashMap<(Principal, Option<IpAddr>), Timestamp>>,
 }
 
 impl MonitorLog {
-    /// Notes that a caller looked, by which method.
+    /// Records that a caller used this method of the monitor.
     pub(crate) fn opened(&self, caller: &Caller, peer: Option<&Peer>, method: &'static str) {
         let address = peer.map(|peer| peer.address.ip());
         if self.is_due(caller.principal(), address, BootClock.now()) {

@@ -13,29 +13,29 @@ use crate::listen::Peer;
 use crate::policy::{Endpoint, Grant, GrantSpec};
 use crate::share::{OpenStream, TooManyWatchers, Turn};
 
-/// Who asks, and what it may. Put into a request's extensions by [`Identify`](super::Identify).
+/// The caller of a request and its rights. Inserted into a request's extensions by [`Identify`](super::Identify).
 #[derive(Clone, Debug)]
 pub struct Caller {
     rights: Rights,
     address: Option<SocketAddr>,
-    /// Of the request that it sent.
+    /// Turn of its request.
     turn: Option<Arc<Turn>>,
-    /// Whether there was none for that request.
+    /// True if its request got no turn.
     crowded: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Rights {
-    /// Everything.
+    /// All rights.
     All(Principal),
-    /// Everything but, perhaps, what shows or lends a lot at once.
+    /// All rights, except perhaps for the monitor and reservations.
     Open { principal: Principal, monitor: bool, reserve: bool, refusals: Arc<Refusals> },
-    /// What is listed.
+    /// The rights in the list.
     Listed(Arc<Allowed>),
 }
 
-/// A principal and what it is allowed. One allocation for all its callers: to identify one touches little memory, which
-/// counts where there are thousands.
+/// A principal and its rights. One allocation is shared by all its callers: identification touches little memory, which
+/// matters with thousands of principals.
 #[derive(Debug)]
 pub(super) struct Allowed {
     principal: Principal,
@@ -54,7 +54,7 @@ impl Allowed {
         Ok(Self { principal, grants, weight: NonZeroU32::MIN, refusals: refusals.clone() })
     }
 
-    /// The same, counting for so much beside others.
+    /// Sets its weight relative to other callers.
     pub(super) fn weighing(self, weight: NonZeroU32) -> Self {
         Self { weight, ..self }
     }
@@ -73,7 +73,7 @@ impl Caller {
         Self { rights, address: peer.map(|peer| peer.address), turn: None, crowded: false }
     }
 
-    /// What it counts for beside others, where they share the server.
+    /// Returns its weight relative to other callers, where callers share the server.
     pub(crate) fn weight(&self) -> NonZeroU32 {
         match &self.rights {
             Rights::All(_) | Rights::Open { .. } => NonZeroU32::MIN,
@@ -81,37 +81,37 @@ impl Caller {
         }
     }
 
-    /// Gives it the turn of its request.
+    /// Sets the turn of its request.
     pub(crate) fn takes(&mut self, turn: Turn) {
         self.turn = Some(Arc::new(turn));
     }
 
-    /// Says that there was no turn for its request.
+    /// Records that there was no turn for its request.
     pub(crate) fn gets_no_turn(&mut self) {
         self.crowded = true;
     }
 
-    /// Room for one more stream of denials, where callers share the server; an error if it has too many.
+    /// Opens one more stream of denials, where callers share the server. Returns an error if the caller has too many.
     pub(crate) fn watches(&self) -> Result<Option<OpenStream>, TooManyWatchers> {
         self.turn.as_ref().map(|turn| turn.watcher().ok_or(TooManyWatchers)).transpose()
     }
 
-    /// The same without the turn of its request: for streams, which outlast it.
+    /// Removes the turn of its request: for streams, which outlast it.
     pub(crate) fn without_turn(self) -> Self {
         Self { turn: None, ..self }
     }
 
-    /// Whether its request is to be answered without a decision, as too much of it is under way.
+    /// Checks whether its request must be rejected without a decision, since its caller has too much in progress.
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded
     }
 
-    /// Says how many decisions its request asks for.
+    /// Sets the number of decisions that its request needs.
     pub(crate) fn asks_for(&self, decisions: usize) {
         self.turn.iter().for_each(|turn| turn.weigh(decisions));
     }
 
-    /// The turn of its request, where callers share the server.
+    /// Returns the turn of its request, where callers share the server.
     pub(crate) fn turn(&self) -> Option<&Turn> {
         self.turn.as_deref()
     }
@@ -124,7 +124,7 @@ impl Caller {
         }
     }
 
-    /// Takes note of the decisions that it got.
+    /// Records the decisions that it got.
     pub(crate) fn got<'a>(&self, answers: impl IntoIterator<Item = &'a Answered>) {
         if let Some(turn) = &self.turn {
             let denied = answers.into_iter().filter(|answer| !answer.decision.allowed).count();
@@ -132,26 +132,26 @@ impl Caller {
         }
     }
 
-    /// Nobody in particular, who may do everything: where the file lists nobody, and nobody looked who it is.
+    /// Creates an anonymous caller with all rights, for a file that lists nobody and an API without identification.
     pub fn anyone() -> Self {
         Self::new(Rights::All(Principal::anyone()), None)
     }
 
-    /// Nobody in particular, who may do nothing.
+    /// Creates an anonymous caller without rights.
     pub fn nobody() -> Self {
         let (principal, grants, refusals) = (Principal::anyone(), Box::default(), Arc::default());
         let nothing = Allowed { principal, grants, weight: NonZeroU32::MIN, refusals };
         Self::new(Rights::Listed(Arc::new(nothing)), None)
     }
 
-    /// Whoever sent a request to this engine. Where nobody looked who it is, though the file lists who may ask, it may
-    /// do nothing: an API that was put together without [`Identify`](super::Identify) is shut, not open.
+    /// Returns the caller that sent a request to this engine. Without identification the caller has no rights if the
+    /// file lists principals: an API that was built without [`Identify`](super::Identify) is closed, not open.
     pub fn of(extensions: &http::Extensions, engine: &Engine) -> Self {
         let unseen = || if engine.file().access.is_some() { Self::nobody() } else { Self::anyone() };
         extensions.get().cloned().unwrap_or_else(unseen)
     }
 
-    /// Its identity.
+    /// Returns its identity.
     pub fn principal(&self) -> &Principal {
         match &self.rights {
             Rights::All(principal) | Rights::Open { principal, .. } => principal,
@@ -159,14 +159,13 @@ impl Caller {
         }
     }
 
-    /// Checks whether it may use this endpoint for this policy and key. If not, returns a refusal that says so, and
-    /// counts it.
+    /// Checks whether it may use this endpoint for this policy and key. If not, returns a refusal and counts it.
     pub fn may(&self, endpoint: Endpoint, policy: &str, key: &[u8]) -> Result<(), Refusal> {
         if self.allows(endpoint, policy, key) {
             return Ok(());
         }
         self.may_use(endpoint)?;
-        // The key is not repeated: refusals are logged.
+        // Leaves out the key: refusals are logged.
         let policy = policy.escape_debug();
         Err(self.refused(
             endpoint,
@@ -174,7 +173,7 @@ impl Caller {
         ))
     }
 
-    /// The same where nobody asks why not.
+    /// Checks the same without counting a refusal.
     pub fn allows(&self, endpoint: Endpoint, policy: &str, key: &[u8]) -> bool {
         match &self.rights {
             Rights::Listed(allowed) => allowed.grants.iter().any(|grant| grant.allows(endpoint, policy, key)),
@@ -182,13 +181,13 @@ impl Caller {
         }
     }
 
-    /// The same for every key that a request is counted for.
+    /// Checks the same for every key that a request is counted for.
     pub fn may_each(&self, endpoint: Endpoint, policy: &str, keys: &[&[u8]]) -> Result<(), Refusal> {
         keys.iter().try_for_each(|key| self.may(endpoint, policy, key))
     }
 
-    /// Checks whether it may use this endpoint at all: for what is of no policy, and for leases, which are their
-    /// owner's. If not, returns a refusal that says so, and counts it.
+    /// Checks whether it may use this endpoint at all: for requests without a policy, and for leases, which belong to
+    /// their owner. If not, returns a refusal and counts it.
     pub fn may_use(&self, endpoint: Endpoint) -> Result<(), Refusal> {
         self.why_not(endpoint).map_or(Ok(()), |why| Err(self.refused(endpoint, why)))
     }
@@ -214,7 +213,7 @@ impl Caller {
         Refusal::Forbidden(why)
     }
 
-    /// Why a request to this path needs a secret that the caller did not show.
+    /// Returns the reason why a request to this path needs a secret that the caller did not send.
     pub(super) fn lacks_secret_for(&self, path: &str) -> Option<&'static str> {
         match self.rights {
             Rights::Open { monitor: false, .. } if path.starts_with("/throttlekit.v1.Monitor/") => {

@@ -6,15 +6,15 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub(super) struct Certificates {
     exact: HashMap<String, usize>,
-    /// By what stands before the `*`.
+    /// By the part before the `*`.
     patterns: HashMap<String, usize>,
     /// The lengths of the patterns, longest first: each is one lookup.
     lengths: Vec<usize>,
 }
 
 impl Certificates {
-    /// Adds a name as [`judge_certificate`](crate::policy::judge_certificate) returns it. Returns the principal that it
-    /// belongs to already, if any.
+    /// Adds a name in the form that [`judge_certificate`](crate::policy::judge_certificate) returns. Returns the
+    /// principal that has it already, if any.
     pub(super) fn insert(&mut self, name: String, whose: usize) -> Option<usize> {
         let Some(beginning) = name.strip_suffix('*') else { return self.exact.insert(name, whose) };
         if let Err(place) = self.lengths.binary_search_by(|length| beginning.len().cmp(length)) {
@@ -23,8 +23,8 @@ impl Certificates {
         self.patterns.insert(beginning.to_owned(), whose)
     }
 
-    /// The principal of a certificate with these names: by a name in full, else by the longest pattern. Where names lead
-    /// to several, the one that the file lists first by name.
+    /// Returns the principal of a certificate with these names: by a full name, else by the longest pattern. If names
+    /// match several principals, returns the one that the file lists first by name.
     pub(super) fn find(&self, names: &[String]) -> Option<usize> {
         let exact = names.iter().filter_map(|name| self.exact.get(name)).min();
         exact.copied().or_else(|| {
@@ -35,10 +35,10 @@ impl Certificates {
     }
 }
 
-/// The part of a name that a pattern of this length must equal, if the rest is a path of proper segments.
+/// Returns the part of a name that a pattern of this length must equal, if the rest is a path of proper segments.
 fn beginning(name: &str, length: usize) -> Option<&str> {
     let (beginning, rest) = name.split_at_checked(length)?;
-    // A pattern stands for names below it: `a/../b` is not below `a`.
+    // A pattern matches names below it: `a/../b` is not below `a`.
     let proper = |segment: &str| !matches!(segment, "" | "." | "..");
     rest.split('/').all(proper).then_some(beginning)
 }

@@ -16,22 +16,22 @@ use super::refusals::Reason;
 use super::{Access, AuthError};
 use crate::listen::{FORWARD_AUTH, Peer, is_grpc, read_rest, say};
 
-/// What is answered to everybody: whether the server is well, which whoever sends traffic to it must know.
+/// Paths that are open to everyone: health, which load balancers must be able to read.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 const OPEN_SERVICE: &str = "/grpc.health.v1.Health/";
-/// Whether a request to this path is answered to everybody, at once: of health.
+/// Checks whether this path is open to everyone and served immediately: health.
 pub(crate) fn is_open(path: &str) -> bool {
     OPEN_PATHS.contains(&path) || path.starts_with(OPEN_SERVICE)
 }
 
-/// In which header a proxy shows its own token, unless told otherwise.
+/// Default header in which a proxy sends its own token.
 pub const PROXY_TOKEN: HeaderName = HeaderName::from_static("x-throttlekit-token");
 
-/// Puts a [`Caller`](super::Caller) into each request, or refuses it: UNAUTHENTICATED, or 401. Believes the connection
+/// Inserts a [`Caller`](super::Caller) into each request, or rejects it: UNAUTHENTICATED, or 401. Trusts the connection
 /// and the token, and no other header.
 ///
-/// A proxy that asks for its clients (forward-auth) shows its token in a header of its own: `authorization` is then what
-/// a client says to the service behind, and is not looked at.
+/// A forward-auth proxy sends its token in a header of its own: `authorization` then holds the client's credentials for
+/// the upstream service, and is ignored.
 #[derive(Clone, Debug)]
 pub struct Identify {
     access: Arc<ArcSwap<Access>>,
@@ -39,12 +39,12 @@ pub struct Identify {
 }
 
 impl Identify {
-    /// By what is in force when a request comes.
+    /// Creates the layer with the current access list at the time of each request.
     pub fn by(access: Arc<ArcSwap<Access>>) -> Self {
         Self { access, proxy_token: PROXY_TOKEN }
     }
 
-    /// In which header proxies show their token.
+    /// Sets the header in which proxies send their token.
     pub fn proxy_token(self, header: HeaderName) -> Self {
         Self { proxy_token: header, ..self }
     }
@@ -83,7 +83,8 @@ impl Identify {
 
 const NO_TOKEN: &str = "show a token: `authorization: Bearer …`, or a client certificate that is listed";
 
-/// What is told to who is not let in. A proxy's client is not asked for a token: the one that is missing is the proxy's.
+/// Creates the response to a rejected request. A proxy's client is not prompted for a token: the missing one is the
+/// proxy's.
 fn refused<B, R: Default>(request: &Request<B>, status: Status) -> Response<R> {
     let mut response = say(is_grpc(request), status);
     if request.uri().path().starts_with(FORWARD_AUTH) {
@@ -100,7 +101,7 @@ impl<S> Layer<S> for Identify {
     }
 }
 
-/// A service whose callers are known.
+/// A service whose callers are identified.
 #[derive(Clone, Debug)]
 pub struct Identified<S> {
     identify: Identify,

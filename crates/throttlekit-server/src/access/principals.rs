@@ -17,7 +17,7 @@ use crate::policy::{
     judge_certificate, judge_token, judge_weight, tokens,
 };
 
-/// The principals of a file: one lookup finds each, however many there are.
+/// The principals of a file. One lookup finds each, however many there are.
 #[derive(Debug, Default)]
 pub(super) struct Principals {
     known: Vec<Arc<Allowed>>,
@@ -29,18 +29,18 @@ pub(super) struct Principals {
 struct Token {
     secret: Secret,
     expires: Option<Timestamp>,
-    /// None if several principals show it, and it stands for nobody.
+    /// `None` if several principals have it, so that it identifies nobody.
     whose: Option<Arc<Allowed>>,
 }
 
-/// The places outside the file that hold tokens of its principals.
+/// Returns the sources outside the file that hold tokens of its principals.
 pub(crate) fn sources(spec: &AccessSpec) -> impl Iterator<Item = Source> {
     spec.principals.values().flat_map(tokens).filter_map(|token| Source::of(&token))
 }
 
 impl Principals {
-    /// Builds the tables of a list. A list that is wrong whatever its secrets are is an error; a token that cannot be
-    /// used now is left out, and named in `failing` with the reason.
+    /// Builds the tables of a list. A list that is invalid whatever its secrets are is an error; a token that cannot be
+    /// used now is left out, and added to `failing` with the reason.
     pub(super) fn build(
         spec: &AccessSpec,
         held: &SecretCache,
@@ -69,7 +69,7 @@ impl Principals {
         Ok(all)
     }
 
-    /// Adds a name of the principal that is added next.
+    /// Adds a certificate name of the principal that is added next.
     fn add_certificate(&mut self, name: String) -> Result<(), String> {
         let other =
             self.by_certificate.insert(name, self.known.len()).and_then(|other| self.known.get(other));
@@ -81,8 +81,7 @@ impl Principals {
         }
     }
 
-    /// Adds a token of a principal. A token of two principals is nobody's: to whom a caller belongs that shows it cannot
-    /// be told.
+    /// Adds a token of a principal. A token of two principals identifies nobody: its caller could be either.
     fn add_token(
         &mut self,
         secret: Secret,
@@ -97,7 +96,7 @@ impl Principals {
             Entry::Occupied(place) => place.into_mut(),
         };
         if token.whose.as_ref().is_some_and(|other| Arc::ptr_eq(other, whose)) {
-            // Listed twice: the longer life holds.
+            // Listed twice: the later expiry applies.
             token.expires = token.expires.zip(expires).map(|(a, b)| a.max(b));
             return Ok(());
         }
@@ -106,8 +105,8 @@ impl Principals {
         Err(format!("it has the token of another{of}, so the token is refused"))
     }
 
-    /// The principal that shows this token. How long the lookup takes depends on half of a digest, which nobody can
-    /// steer towards that of a token they do not have; the comparison that decides takes the same time for all.
+    /// Returns the principal with this token. The time of the lookup depends on half of a digest, which nobody can
+    /// steer toward that of a token they do not have; the final comparison takes constant time.
     pub(super) fn by_token(&self, shown: &Secret, clock: &impl Clock) -> Result<&Arc<Allowed>, AuthError> {
         let found = self.by_token.get(&shown.head()).filter(|token| token.secret.is(shown).into());
         let token = found.ok_or(AuthError::WrongToken)?;
@@ -118,12 +117,12 @@ impl Principals {
         }
     }
 
-    /// The principal of a certificate with these names.
+    /// Returns the principal of a certificate with these names.
     pub(super) fn by_certificate(&self, names: &[String]) -> Option<&Arc<Allowed>> {
         self.known.get(self.by_certificate.find(names)?)
     }
 
-    /// The tokens of each principal, by what tables find them by.
+    /// Returns the tokens of each principal, by the part of the digest that tables are indexed by.
     pub(super) fn holders(&self) -> BTreeMap<&str, BTreeSet<Head>> {
         let mut holders: BTreeMap<_, _> =
             self.known.iter().map(|known| (known.name(), BTreeSet::new())).collect();
@@ -136,7 +135,7 @@ impl Principals {
     }
 }
 
-/// What is wrong with a principal whatever its secrets are.
+/// Checks a principal without its secrets.
 fn judge(name: &str, spec: &PrincipalSpec) -> Result<(), String> {
     if name.is_empty() {
         return Err("a principal needs a name".into());
@@ -151,7 +150,7 @@ fn judge(name: &str, spec: &PrincipalSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// The secret of a token, or the reason why there is none now.
+/// Returns the secret of a token, or the reason why there is none now.
 fn secret(token: &ListedToken<'_>, held: &SecretCache) -> Result<Secret, String> {
     match (token.location(), Source::of(token)) {
         (_, Some(source)) => held.get(&source).cloned().map_err(ToOwned::to_owned),

@@ -1,4 +1,4 @@
-//! Refused callers, counted and logged.
+//! Counts and logs of refused callers.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throttlekit::{BootClock, Clock, Timestamp};
 
-/// At most one line of the log for each reason within this time.
+/// Interval in which at most one line is logged for each reason.
 const LOG_EVERY: Duration = Duration::from_secs(1);
 
 /// The reason why a caller was refused.
@@ -15,9 +15,9 @@ pub(crate) enum Reason {
     WrongToken,
     ExpiredToken,
     NoToken,
-    /// The monitor or Reserve without the secret that they need, where the file lists nobody.
+    /// The monitor or Reserve without the required secret, where the file lists nobody.
     NoSecret,
-    /// A known caller, for what it is not allowed.
+    /// A known caller that lacks the right.
     Forbidden,
 }
 
@@ -31,9 +31,9 @@ pub(crate) struct Refusals([Count; LABELS.len()]);
 #[derive(Debug, Default)]
 struct Count {
     all: AtomicU64,
-    /// When a line was logged last, in nanoseconds of [`BootClock`]; zero if none was.
+    /// Time of the last log line, in nanoseconds of [`BootClock`]; zero if there was none.
     logged_at: AtomicU64,
-    /// How many were counted since, and not logged.
+    /// Number of refusals since then that were counted and not logged.
     suppressed: AtomicU64,
 }
 
@@ -47,22 +47,22 @@ impl Refusals {
         tracing::info!(reason, peer, principal, what, suppressed, "caller refused");
     }
 
-    /// All counts so far, by label.
+    /// Returns all counts so far, by label.
     pub(crate) fn counts(&self) -> Vec<(&'static str, u64)> {
         LABELS.into_iter().zip(&self.0).map(|(label, count)| (label, count.all.load(Relaxed))).collect()
     }
 }
 
-/// A path is the caller's choice, and up to 16 KiB long.
+/// Maximum number of characters logged: the caller chooses the path, up to 16 KiB long.
 const WHAT_CHARS_MAX: usize = 128;
 
 impl Count {
-    /// How many were not logged before this one, if it is to be logged.
+    /// Returns the number of refusals that were not logged before this one, if it is to be logged.
     fn add(&self, now: Timestamp) -> Option<u64> {
         self.all.fetch_add(1, Relaxed);
         let last = self.logged_at.load(Relaxed);
         let due = last == 0 || now.since(Timestamp::from_nanos(last)) >= LOG_EVERY;
-        // Of several threads that find it due, one logs.
+        // If several threads find it due, one logs.
         if due && self.logged_at.compare_exchange(last, now.as_nanos(), Relaxed, Relaxed).is_ok() {
             return Some(self.suppressed.swap(0, Relaxed));
         }

@@ -10,26 +10,26 @@ use subtle::{Choice, ConstantTimeEq};
 use crate::files::read_regular;
 use crate::policy::{ListedToken, TokenLocation};
 
-/// Shorter secrets can be guessed.
+/// Minimum length: shorter secrets can be guessed.
 const BYTES_MIN: usize = 16;
-/// A file longer than this holds no token.
+/// Maximum size of a token file.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// A secret that callers show. Only its SHA-256 is kept; it is compared in constant time and shown nowhere.
+/// A secret that callers send. Only its SHA-256 is kept; it is compared in constant time and never shown.
 #[derive(Clone)]
 pub struct Secret {
     digest: [u8; 32],
-    /// The file that it was read from: a server reads it again.
+    /// The file that it was read from, which a server reloads.
     file: Option<Arc<Path>>,
 }
 
 impl Secret {
-    /// This one. Nothing if it is empty.
+    /// Creates a secret from its text. Returns `None` if it is empty.
     pub fn of(text: &[u8]) -> Option<Self> {
         (!text.is_empty()).then(|| Self { digest: Sha256::digest(text).into(), file: None })
     }
 
-    /// The one of this digest, in 64 hexadecimal digits.
+    /// Creates a secret from its digest, in 64 hexadecimal digits.
     pub fn of_digest(digits: &str) -> Option<Self> {
         if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return None;
@@ -41,7 +41,7 @@ impl Secret {
         Some(Self { digest, file: None })
     }
 
-    /// Reads the one in a file, without the white space around it. It has at least 16 bytes.
+    /// Reads a secret from a file, without surrounding white space. It must have at least 16 bytes.
     pub fn in_file(path: &Path) -> Result<Self, String> {
         let wrong = |why: &dyn fmt::Display| format!("{}: {why}", path.display());
         let text = read_regular(path, FILE_BYTES_MAX).map_err(|error| wrong(&error))?;
@@ -49,7 +49,7 @@ impl Secret {
         Ok(Self { file: Some(path.into()), ..secret })
     }
 
-    /// Reads the one in an environment variable, without the white space around it. It has at least 16 bytes.
+    /// Reads a secret from an environment variable, without surrounding white space. It must have at least 16 bytes.
     pub fn in_env(name: &str) -> Result<Self, String> {
         let text = std::env::var(name).map_err(|_| format!("the environment has no `{name}`"))?;
         Self::long(text.trim_ascii().as_bytes()).map_err(|why| format!("`{name}`: {why}"))
@@ -60,13 +60,13 @@ impl Secret {
         long.ok_or_else(|| format!("{} bytes are too few for a secret: {BYTES_MIN} at least", text.len()))
     }
 
-    /// Whether it is the same, found out in the same time for every other.
+    /// Compares in constant time.
     pub(super) fn is(&self, other: &Self) -> Choice {
         self.digest.ct_eq(&other.digest)
     }
 
-    /// The half of its digest that tables find it by. What a lookup's time may reveal of it helps nobody to guess the
-    /// secret.
+    /// Returns the half of its digest that tables are indexed by. What the timing of a lookup reveals of it does not
+    /// help to guess the secret.
     pub(super) fn head(&self) -> Head {
         let mut head = [0; 16];
         head.copy_from_slice(&self.digest[..16]);
@@ -86,7 +86,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A place outside the policy file that holds a secret.
+/// A source outside the policy file that holds a secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
     File(PathBuf),
@@ -94,7 +94,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// The place to read a token from, if the file does not hold its digest.
+    /// Returns the source of a token, unless the file holds its digest.
     pub(crate) fn of(token: &ListedToken<'_>) -> Option<Self> {
         match token.location() {
             TokenLocation::Digest(_) => None,

@@ -1,4 +1,4 @@
-//! Secrets outside the policy file, as they were read last.
+//! A cache of the secrets that are kept outside the policy file.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use throttlekit::Timestamp;
 use super::Secret;
 use super::secret::Source;
 
-/// How long a secret stays valid that can no longer be read.
+/// Time for which a secret stays valid that can no longer be read.
 ///
-/// Programs that replace a file by deleting and writing it leave a moment without one, or with an empty one: callers
-/// must not be refused for that. Half a second is long for a file that is being replaced, and together with the default
+/// Programs that replace a file by deleting and writing it leave a moment without a file, or with an empty one: callers
+/// must not be refused for that. Half a second is long for the replacement of a file, and together with the default
 /// reload interval of a second a deleted token is refused within two.
 pub(crate) const GRACE: Duration = Duration::from_millis(500);
 
-/// Secrets by where they are kept.
+/// Secrets by source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SecretCache(BTreeMap<Source, Entry>);
 
@@ -31,7 +31,7 @@ struct Failure {
     why: String,
 }
 
-/// What reading each source gave.
+/// Result of reading each source.
 pub(crate) type Reading = Vec<(Source, Result<Secret, String>)>;
 
 /// Reads each source. Blocks on files.
@@ -40,12 +40,12 @@ pub(crate) fn read(sources: impl IntoIterator<Item = Source>) -> Reading {
 }
 
 impl SecretCache {
-    /// Everything that was read, with no grace for what could not be.
+    /// Creates a cache of what was read, without a grace for sources that failed.
     pub(crate) fn of(reading: Reading) -> Self {
         Self::default().next(reading, Timestamp::EPOCH)
     }
 
-    /// The secrets after a reading at `now`. Sources that were not read are forgotten.
+    /// Returns the cache after a reading at `now`. Sources that were not read are removed.
     pub(crate) fn next(&self, reading: Reading, now: Timestamp) -> Self {
         let entry = |source: &Source, read| match read {
             Ok(secret) => Entry { secret: Some(secret), failure: None },
@@ -65,19 +65,19 @@ impl SecretCache {
         Entry { secret: secret.filter(|_| now.since(since) < GRACE), failure: Some(Failure { since, why }) }
     }
 
-    /// The secret that is in force, or the reason why there is none.
+    /// Returns the secret in effect, or the reason why there is none.
     pub(super) fn get(&self, source: &Source) -> Result<&Secret, &str> {
         let Some(entry) = self.0.get(source) else { return Err("was not read") };
         let why = || entry.failure.as_ref().map_or("was not read", |failure| failure.why.as_str());
         entry.secret.as_ref().ok_or_else(why)
     }
 
-    /// Whether a secret is in force by grace alone, and the next reading may end it.
+    /// Checks whether a secret is in effect only by grace, so that the next reading may end it.
     pub(crate) fn is_waiting(&self) -> bool {
         self.0.values().any(|entry| entry.secret.is_some() && entry.failure.is_some())
     }
 
-    /// Whether the same secrets are in force, and the same ones missing for the same reasons.
+    /// Checks whether the same secrets are in effect, and the same ones missing for the same reasons.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let same = |(a, mine): (&Source, &Entry), (b, theirs): (&Source, &Entry)| {
             a == b
@@ -123,7 +123,7 @@ mod tests {
         assert!(is(&just, "first"));
         assert_eq!(over.get(&source()).unwrap_err(), "gone");
         assert!(!over.is_waiting() && !over.is_same(&missing));
-        // The grace counts from when it was missed first, not from the last look.
+        // The grace starts when the secret is first missed, not at the last check.
         assert!(just.next(one(Err("gone")), at(500)).get(&source()).is_err());
     }
 

@@ -4,7 +4,7 @@ use super::Access;
 use super::access_list::unusable;
 use crate::policy::{self, At, PolicyError, PolicyFile, Report};
 
-/// Reads the secrets that a valid file refers to, as a server would here and now, and returns what is wrong with them.
+/// Reads the secrets that a valid file refers to, as a server would here and now, and returns the errors.
 pub fn judge_secrets(text: &str) -> Result<(), Vec<PolicyError>> {
     policy::judge(text, check)
 }

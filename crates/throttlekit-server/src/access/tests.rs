@@ -187,7 +187,7 @@ fn with_loopback_trust_the_monitor_and_reserving_are_for_this_machine() {
         open.identify(headers, peer).unwrap().may(door, "p", b"k").is_ok()
     };
     let none = http::HeaderMap::new();
-    // What a stranger could write to look like this machine.
+    // Headers that a remote client could send to impersonate this machine.
     let forged = headers(&[
         ("x-forwarded-for", "127.0.0.1"),
         ("forwarded", "for=127.0.0.1"),
@@ -294,7 +294,7 @@ fn the_list_in_the_documentation_is_one() {
     Access::of(&file.access.unwrap()).unwrap();
 }
 
-/// A door that was put together without the layer that says who asks is shut, where the file says who may.
+/// An API that was built without the identification layer is closed if the file lists principals.
 #[tokio::test]
 async fn where_nobody_looked_who_asks_nobody_may_once_there_is_a_list() {
     use crate::engine::{Backend, Engine, EngineOptions};
@@ -326,7 +326,7 @@ async fn where_nobody_looked_who_asks_nobody_may_once_there_is_a_list() {
     assert_eq!(answer.status(), http::StatusCode::FORBIDDEN);
 }
 
-/// Whoever may write the policy file names these: what never ends, or is waited for, must not take the server along.
+/// The author of the policy file chooses these paths: an endless or blocking file must not block the server.
 #[test]
 fn a_token_stands_in_an_ordinary_file_of_its_size() {
     let folder = tempfile::tempdir().unwrap();
@@ -404,7 +404,7 @@ fn refusals_are_counted_by_reason_and_looking_is_none() {
     assert!(open.refusals().counts().contains(&("no_secret", 1)));
 }
 
-/// The old list compared a token with all of them: a thousand made a request cost four of one.
+/// The old list compared a token with all of them: with a thousand, a request cost four times as much as with one.
 #[test]
 fn finding_a_caller_costs_the_same_among_a_thousand_and_alone() {
     use throttlekit::{Clock, PreciseClock};
@@ -420,7 +420,7 @@ fn finding_a_caller_costs_the_same_among_a_thousand_and_alone() {
         (0..200).for_each(|_| drop(std::hint::black_box(access.identify(headers, None))));
         clock.now().since(start)
     };
-    // The best of interleaved rounds: other work on the machine only adds.
+    // The minimum of interleaved rounds: other work on the machine only adds time.
     let (mut alone, mut among, mut nobody) = ([std::time::Duration::MAX; 3]).into();
     for _ in 0..200 {
         alone = alone.min(time(&one, &right));

@@ -5,7 +5,7 @@ use throttlekit::store::DebitId;
 use super::lease_id;
 use crate::engine::Refusal;
 
-/// The stream of a debit as a wire writes it: 128 random bits, or nothing.
+/// The stream of a debit on the wire: 128 random bits, or empty.
 #[derive(Clone, Copy)]
 pub(super) enum Stream<'a> {
     /// As 16 bytes.
@@ -14,7 +14,7 @@ pub(super) enum Stream<'a> {
     Digits(&'a str),
 }
 
-/// The name of a debit, if it was given one.
+/// Returns the idempotency key of a debit, if it has one.
 pub(super) fn name(stream: Stream<'_>, number: u64) -> Result<Option<DebitId>, Refusal> {
     let (unnamed, read, form) = match stream {
         Stream::Bytes(bytes) => {

@@ -8,7 +8,7 @@ pub(crate) fn written(lease: LeaseId) -> String {
     format!("{:032x}", lease.0)
 }
 
-/// The lease of this name; nothing for what was never one.
+/// Parses a lease ID; `None` if it cannot be one.
 pub(crate) fn read(name: &str) -> Option<LeaseId> {
     let plain = name.len() == DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     plain.then(|| u128::from_str_radix(name, 16).ok().map(LeaseId)).flatten()

@@ -1,4 +1,5 @@
-//! Further keys through gRPC and HTTP: they reach the limits that count by them, and each has to be the caller's.
+//! Further keys through gRPC and HTTP: they reach the limits that count by them, and the caller needs the right to
+//! each.
 
 use axum::Router;
 use axum::body::Body;
@@ -32,7 +33,7 @@ fn engine() -> Engine {
     Engine::start(EngineOptions::over(Backend::memory()), file).unwrap()
 }
 
-/// Somebody whose keys begin with `acme/`.
+/// Returns a caller whose keys begin with `acme/`.
 fn acme() -> Caller {
     let doors = "[check, peek, debit, admit, reserve]";
     let spec = serde_saphyr::from_str(&format!("anonymous: [{{doors: {doors}, keys: acme/}}]")).unwrap();
@@ -45,7 +46,8 @@ fn asked<T>(message: T) -> Request<T> {
     request
 }
 
-/// What each RPC says of a call by `acme/ada` and by this further key: what is left of nine units or a hundred tokens.
+/// Returns what each RPC reports for a call by `acme/ada` and by this further key: the rest of nine units or a hundred
+/// tokens.
 async fn by_grpc(engine: &Engine, other: &str) -> Vec<Result<i64, Code>> {
     let (limiter, fleet) = (RateLimiterApi::new(engine.clone()), FleetApi::new(engine.clone()));
     let (key, keys) = ("acme/ada".to_owned(), vec![other.to_owned()]);
@@ -89,7 +91,7 @@ async fn post(router: &Router, path: &str, body: &Value) -> (StatusCode, Value) 
     (status, serde_json::from_slice(&body).unwrap())
 }
 
-/// The same over HTTP.
+/// Returns the same over HTTP.
 async fn by_http(engine: &Engine, other: &str) -> Vec<Result<i64, StatusCode>> {
     let router = router(engine.clone());
     let with = |policy: &str| json!({ "policy": policy, "key": "acme/ada", "keys": [other] });
@@ -117,7 +119,7 @@ async fn by_http(engine: &Engine, other: &str) -> Vec<Result<i64, StatusCode>> {
     told
 }
 
-/// What is left of a fresh engine after each ask of the seven.
+/// Remaining units of a fresh engine after each of the seven requests.
 const LEFT: [i64; 7] = [4, 3, 3, 3, 70, 90, 9];
 
 #[tokio::test]

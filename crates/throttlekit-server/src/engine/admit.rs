@@ -1,4 +1,4 @@
-//! Admission of work that holds a lease: debited while it runs, ended by its client or when its heartbeats stop.
+//! Admission of work under a lease: debited while it runs, ended by its client or when its heartbeats stop.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use super::running_policy::RunningPolicy;
 use super::{Admitted, Answered, Ask, Beats, Ended, Engine, Refusal};
 use crate::principal::Principal;
 
-/// How long a server that stops waits for stores to be told what was given back.
+/// Maximum time that a stopping server waits for returns to reach the stores.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
 
 impl Engine {
-    /// Admits work that holds something while it runs.
+    /// Admits work that holds a lease while it runs.
     pub async fn admit(
         &self,
         who: &Principal,
@@ -39,7 +39,7 @@ impl Engine {
             let answer = self.told(&served, &ask, recovery::denial(limit, left), since);
             return Ok(Admitted { answer, lease: None });
         }
-        // Slots of the dead first.
+        // Frees expired slots first.
         self.shared.leases.expire();
         let place = self.shared.leases.reserve(who.owner(), served.lease_for())?;
         let call = Call::by(ask.key).and(ask.others).cost(ask.cost).value(value);
@@ -51,14 +51,14 @@ impl Engine {
         Ok(Admitted { answer: self.told(&served, &ask, answer, since), lease })
     }
 
-    /// The ceiling of a policy whose slots are not given out yet after a start, and for how long they are not.
+    /// Returns the concurrency limit of a policy that grants no slots yet after a start, and the time until it does.
     pub(super) fn recovering(&self, served: &RunningPolicy) -> Option<(u32, Duration)> {
         let spec = served.spec.concurrency.as_ref().filter(|_| served.forgets_slots())?;
         let left = self.shared.recovery.left(served.lease_for(), BootClock.now())?;
         Some((spec.limit, left))
     }
 
-    /// The same for work that was admitted: its estimate covers it first. One debit of a lease at a time.
+    /// Debits work that was admitted: its estimate covers the debit first. Allows one concurrent debit per lease.
     pub async fn debit_held(
         &self,
         who: &Principal,
@@ -75,7 +75,7 @@ impl Engine {
                 let ask = Ask { policy: &policy, key, others: &[], cost: tokens };
                 match self.policy(&policy) {
                     Ok(served) => Ok(self.told(&served, &ask, answer, since)),
-                    // Its policy is gone; the work goes on to its end.
+                    // Its policy was removed; the work runs to its end.
                     Err(_) => Ok(answer),
                 }
             }
@@ -87,28 +87,28 @@ impl Engine {
         }
     }
 
-    /// What a lease of this principal was given for: a policy and the keys of the call.
+    /// Returns the policy and the keys of the call that a lease of this principal belongs to.
     pub fn lease_of(&self, who: &Principal, lease: LeaseId) -> Result<(Arc<str>, Keys), Refusal> {
         self.shared.leases.of(who.owner(), lease).ok_or_else(no_lease)
     }
 
-    /// Ends work. Says whether the lease was held by this principal; doors do not tell.
+    /// Ends work. Returns whether the lease was held by this principal; APIs do not report it.
     pub fn release(&self, who: &Principal, lease: LeaseId, how: Ended) -> bool {
         self.shared.leases.release(who.owner(), lease, how)
     }
 
-    /// Lets leases live as long again.
+    /// Renews leases.
     pub fn heartbeat(&self, who: &Principal, leases: &[LeaseId]) -> Beats {
         self.shared.leases.heartbeat(who.owner(), leases)
     }
 
-    /// How many leases clients hold here.
+    /// Returns the number of leases that clients hold here.
     pub fn leases_held(&self) -> u64 {
         self.shared.leases.all_held()
     }
 
-    /// Waits until every lease has ended, and hands back what was fetched and not spent. For a server that is about to
-    /// stop, and takes no more requests: nobody renews a lease any more.
+    /// Waits until every lease has ended, and returns units that were fetched and not spent. For a server that is about
+    /// to stop and accepts no more requests: leases are no longer renewed.
     pub async fn drain(&self, within: Duration) {
         let outliving = self.shared.leases.drain(within).await;
         if outliving > 0 {
@@ -121,7 +121,7 @@ impl Engine {
         for served in running.policies.values() {
             served.close().await;
         }
-        // What was given back is told to stores in the background.
+        // Returns reach the stores in the background.
         let deadline = tokio::time::Instant::now() + SETTLE_MAX;
         while running.policies.values().any(|served| served.is_settling())
             && tokio::time::Instant::now() < deadline

@@ -1,4 +1,4 @@
-//! Admitted work: a permit, which debits borrow and which its end settles.
+//! Admitted work: a permit, which debits borrow and which is settled when the work ends.
 
 use std::sync::Arc;
 
@@ -17,42 +17,42 @@ pub(super) struct AdmittedWork {
     pub(super) policy: Arc<str>,
     pub(super) keys: Keys,
     stage: Mutex<Stage>,
-    /// Free again when nobody has this any more.
+    /// Freed when the last reference is dropped.
     _slot: LeaseSlot,
 }
 
-/// The same, as the registry of leases holds it.
+/// Admitted work as the lease registry holds it.
 #[derive(Clone)]
 pub(super) struct RegisteredWork(pub(super) Arc<AdmittedWork>);
 
-/// How far it has come.
+/// State of admitted work.
 enum Stage {
     // Held => Debiting | Over
     Held(SharedPermit),
     // Debiting => Held | Over
     Debiting,
-    // Debiting => Ending => Over: whoever debits ends it then.
+    // Debiting => Ending => Over: the debit in progress ends it.
     Ending(How),
     Over,
 }
 
-/// How work ends.
+/// Outcome of work that has ended.
 #[derive(Clone, Copy)]
 enum How {
-    /// As its client said.
+    /// As its client reported.
     Told(Ended),
-    /// Without a word of the client's: all that was set aside may have been used.
+    /// Without a report from the client: all that was reserved may have been used.
     Unheard { dropped: bool },
-    /// Not here: its client may work on until its lease ends, after this process has. Slots on the store lapse then, and
-    /// what was set aside stays charged.
+    /// Not in this process: its client may continue until its lease expires, after this process has ended. Slots on the
+    /// store expire then, and what was reserved stays charged.
     Outliving,
 }
 
-/// Why a debit of held work was not made.
+/// Reason why a debit of held work was not made.
 pub(super) enum NotDebited {
     /// No such lease of this owner.
     Unknown,
-    /// Another debit of the same lease is under way.
+    /// Another debit of the same lease is in progress.
     Busy,
     Store(StoreError),
 }
@@ -75,7 +75,7 @@ impl AdmittedWork {
         matches!(&*self.stage.lock(), Stage::Held(permit) if permit.is_fenced())
     }
 
-    /// Takes the permit for a debit. Nothing, if the work is over.
+    /// Takes the permit for a debit. Returns `None` if the work is over.
     fn borrow(&self) -> Result<Option<SharedPermit>, NotDebited> {
         let mut stage = self.stage.lock();
         match std::mem::replace(&mut *stage, Stage::Debiting) {
@@ -95,7 +95,7 @@ impl AdmittedWork {
         self.end(How::Unheard { dropped });
     }
 
-    /// Leaves the work to its client, who has a lease that outlives this process.
+    /// Leaves the work to its client, whose lease outlives this process.
     pub(super) fn leave(&self) {
         self.end(How::Outliving);
     }
@@ -118,7 +118,7 @@ impl AdmittedWork {
     }
 }
 
-/// The permit while a debit is under way. However that ends, it is put back, or ended if the work is over.
+/// The permit while a debit is in progress. When that ends, it is put back, or ended if the work is over.
 struct Borrowed<'a> {
     work: &'a AdmittedWork,
     permit: Option<SharedPermit>,
@@ -138,7 +138,7 @@ impl Drop for Borrowed<'_> {
     }
 }
 
-/// A client that has fallen silent may have done all of its work: what was set aside for it stays charged.
+/// A client whose heartbeats stopped may have done all of its work: what was reserved for it stays charged.
 impl Ends for RegisteredWork {
     fn end(self, _how: Ending) {
         self.0.end_unheard(true);

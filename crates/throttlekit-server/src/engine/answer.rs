@@ -6,39 +6,40 @@ use std::time::Duration;
 use throttlekit::store::{LeaseId, StoreError};
 use throttlekit::{Axis, Clock, Decision, Guarantee, Retry, Timestamp, WallClock};
 
-/// The answer to one ask.
+/// The response to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answered {
-    /// What was decided. Of a policy in shadow mode always allowed.
+    /// The decision. In shadow mode always allowed.
     pub decision: Decision,
-    /// What the answer is worth.
+    /// Guarantee of the decision.
     pub guarantee: Guarantee,
     /// The axis that denied, also in shadow mode.
     pub binding_axis: Option<Axis>,
-    /// Whether the price denied, and no axis.
+    /// True if the price denied, and no axis.
     pub policy_denied: bool,
-    /// Whether it would have been denied, were the policy not in shadow mode.
+    /// True if it would have been denied without shadow mode.
     pub shadow_denied: bool,
 }
 
 impl Answered {
-    /// What was decided, on an axis that denied if any did. Where the store was away none did.
+    /// Creates a response; `axis` is the binding axis if the decision denied. During an outage of the store there is
+    /// none.
     pub(super) fn of(decision: Decision, guarantee: Guarantee, axis: Axis) -> Self {
         let binding_axis = (!decision.allowed && guarantee != Guarantee::Closed).then_some(axis);
         Self { decision, guarantee, binding_axis, policy_denied: false, shadow_denied: false }
     }
 
-    /// Whether it is no decision, but a policy's `on_outage: closed` while the store is away.
+    /// Checks whether it is not a decision but `on_outage: closed` of the policy during an outage.
     pub fn is_outage(&self) -> bool {
         !self.decision.allowed && self.guarantee == Guarantee::Closed
     }
 
-    /// The decision, or why there is none. For doors that can say so.
+    /// Returns the decision, or the outage as a refusal. For APIs that can report it.
     pub(crate) fn decided(self) -> Result<Self, Refusal> {
         if self.is_outage() { Err(Refusal::Outage) } else { Ok(self) }
     }
 
-    /// Nobody was asked.
+    /// Creates the response of a policy without limits.
     pub(super) fn free() -> Self {
         Self::of(throttlekit::ALLOW_FULL, Guarantee::Exact, Axis::Rate)
     }
@@ -53,13 +54,14 @@ impl Answered {
         }
     }
 
-    /// The decisions, or why there are none. Where only some are none, each says so by its guarantee.
+    /// Returns the decisions, or a refusal if there are none. If only some are missing, the guarantee of each reports
+    /// it.
     pub(crate) fn all_decided(answers: Vec<Self>) -> Result<Vec<Self>, Refusal> {
         let none = !answers.is_empty() && answers.iter().all(Self::is_outage);
         if none { Err(Refusal::Outage) } else { Ok(answers) }
     }
 
-    /// The answer of a policy that only looks: everything passes, and what would not have is marked.
+    /// Converts the response of a policy in shadow mode: always allowed, with a flag if it would have been denied.
     pub(super) fn shadowed(mut self) -> Self {
         if !self.decision.allowed {
             self.shadow_denied = true;
@@ -70,67 +72,67 @@ impl Answered {
     }
 }
 
-/// The answer to a call that holds something while its work runs.
+/// The response to a call that holds a lease while its work runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// The answer.
+    /// The response.
     pub answer: Answered,
-    /// What is held, if the call was admitted.
+    /// The lease, if the call was admitted.
     pub lease: Option<WorkLease>,
 }
 
-/// Something that is held for a client until it releases it, or falls silent.
+/// A lease that a client holds until it releases it, or until its heartbeats stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkLease {
-    /// Its name: random, and of use to its owner alone.
+    /// Its ID: random, and valid for its owner only.
     pub id: LeaseId,
-    /// For how long, from now on, unless a heartbeat comes.
+    /// Time until it expires without a heartbeat, from now.
     pub lives: Duration,
-    /// The same as an instant of this server's wall clock, for clients that show it.
+    /// Expiry as an instant of this server's wall clock, for clients that show it.
     pub until: Timestamp,
 }
 
-/// What became of leases that were renewed.
+/// Results of a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Beats {
-    /// Those that live on, in the order in which they were named.
+    /// Renewed leases, in the order of the request.
     pub live: Vec<LeaseId>,
-    /// Those that do not: over, released, another's or never given.
+    /// Leases that were not renewed: expired, released, another owner's or unknown.
     pub reclaimed: Vec<LeaseId>,
-    /// When the first of the live ones is over without another beat, by this server's wall clock.
+    /// Time at which the first of the live ones expires without another heartbeat, by this server's wall clock.
     pub next_deadline: Option<Timestamp>,
 }
 
-/// Units of a limit that a client may spend by itself.
+/// Units of a limit that a client may spend locally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// How many; fewer than were wanted is no error, none is a denial.
+    /// Number of units; fewer than requested is not an error, zero is a denial.
     pub units: u64,
-    /// For how long they may be spent, counted from when the client sent its request.
+    /// Time for which they may be spent, counted from when the client sent its request.
     pub lives: Duration,
-    /// The same as an instant of the store's clock, for clients that compare it with their own.
+    /// Expiry as an instant of the store's clock, for clients that compare it with their own.
     pub until: Timestamp,
-    /// After how long it is best to ask again.
+    /// Recommended time until the next request.
     pub refresh_after: Duration,
-    /// Where none were granted: how long to wait. Nothing if waiting does not help.
+    /// If none were granted: the time to wait. `None` if waiting does not help.
     pub retry_after: Option<Duration>,
-    /// The limit itself.
+    /// The limit.
     pub limit: u64,
-    /// The name of the loan, under which what is left of it may be handed back; nothing if it lapses.
+    /// ID of the loan, under which unspent units may be returned; `None` if they expire instead.
     pub loan: Option<u128>,
 }
 
-/// For how long units are lent where nobody counts them.
+/// Time for which units are lent where they are not counted.
 const FREE_FOR: Duration = Duration::from_secs(1);
 
 impl Granted {
-    /// As many as are wanted, for a short while: nobody counts them.
+    /// Grants all requested units for a short time, without counting them.
     pub(super) fn freely(units: u64) -> Self {
         let until = WallClock.now() + FREE_FOR;
         Self { units, lives: FREE_FOR, until, refresh_after: FREE_FOR, limit: units, ..Self::nothing() }
     }
 
-    /// Where nothing was wanted.
+    /// Creates the response to a request for no units.
     pub(super) fn nothing() -> Self {
         Self {
             units: 0,
@@ -144,25 +146,25 @@ impl Granted {
     }
 }
 
-/// How many characters of an unknown policy's name are repeated to whoever sent it: an error must fit the headers of gRPC.
+/// Number of characters of an unknown policy's name that an error repeats: it must fit the headers of gRPC.
 const POLICY_CHARS_SHOWN: usize = 60;
 
-/// Why nothing was decided.
+/// Reason why there is no decision.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
-    /// No policy of this name.
+    /// There is no policy of this name.
     UnknownPolicy(String),
-    /// The policy does not do this; what to do instead.
+    /// The policy does not support this; with the alternative.
     Unsupported(String),
-    /// The request makes no sense; what is wrong with it.
+    /// The request is invalid; with the cause.
     Invalid(String),
-    /// Nobody in particular, or one who may not do this.
+    /// The caller is anonymous, or lacks the right.
     Forbidden(String),
-    /// As much as is allowed at a time is under way.
+    /// A limit on work in progress is reached.
     TooMany(String),
-    /// The store is away, and the policy refuses meanwhile (`on_outage: closed`).
+    /// The store is unavailable, and the policy fails closed (`on_outage: closed`).
     Outage,
-    /// The store is away and its policy has no word for this request, or it is set up wrongly.
+    /// The store is unavailable and the policy has no fallback for this request, or it is misconfigured.
     Store(StoreError),
 }
 

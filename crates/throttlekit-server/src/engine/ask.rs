@@ -6,65 +6,65 @@ use std::time::Duration;
 use super::Refusal;
 use crate::policy::KEYS_MAX;
 
-/// The longest key.
+/// Maximum length of a key, in bytes.
 pub const KEY_BYTES_MAX: usize = 1_024;
-/// The most keys that are asked about at once.
+/// Maximum number of keys in one request.
 pub const MANY_MAX: usize = 1_000;
-/// What a call without a key is counted for.
+/// The key of a call without a key.
 const NO_KEY: &[u8] = &[];
-/// The largest cost: what a signed number on the wire carries.
+/// Maximum cost: the range of a signed number on the wire.
 const COST_MAX: u64 = i64::MAX as u64;
 
-/// The keys of a call that is remembered, the first first.
+/// The keys of a call that is stored, the first one first.
 pub(crate) type Keys = Arc<[Box<[u8]>]>;
 
-/// One ask, as every door brings it.
+/// One request, as every API passes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// The policy's name.
+    /// The name of the policy.
     pub policy: &'a str,
-    /// Who it is counted for.
+    /// The key that is limited.
     pub key: &'a [u8],
-    /// Further keys, for limits that go by them.
+    /// Further keys, for limits that count by them.
     pub others: &'a [&'a [u8]],
-    /// What it costs, at least 1; doors turn their own zero into 1.
+    /// Cost, at least 1; APIs convert zero to 1.
     pub cost: u64,
 }
 
-/// How work under a lease ended.
+/// Outcome of work under a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// The backend was too full for it, or failed.
+    /// The backend was overloaded, or failed.
     pub dropped: bool,
-    /// It says nothing of the backend.
+    /// The outcome is no sample of the backend's load.
     pub ignored: bool,
-    /// What it did cost, where that differs from the estimate.
+    /// Actual cost, if it differs from the estimate.
     pub actual_cost: Option<u64>,
-    /// How long it took, where that is not the time the lease was held.
+    /// Duration of the work, if it is not the time for which the lease was held.
     pub latency: Option<Duration>,
 }
 
-/// Units that a client hands back.
+/// Units that a client returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandBack {
-    /// The name of the loan they are of, as it was told.
+    /// ID of the loan, as it was reported.
     pub loan: u128,
-    /// How many: never more than were lent.
+    /// Number of units: never more than were lent.
     pub units: u64,
 }
 
 impl<'a> Ask<'a> {
-    /// All keys, the first first.
+    /// Returns all keys, the first one first.
     pub(super) fn keys(&self) -> Vec<&'a [u8]> {
         std::iter::once(self.key).chain(self.others.iter().copied()).collect()
     }
 
-    /// The same, to keep.
+    /// Returns all keys as owned values.
     pub(super) fn owned_keys(&self) -> Keys {
         self.keys().into_iter().map(Into::into).collect()
     }
 
-    /// Whether it is one at all.
+    /// Validates the request.
     pub(super) fn judge(&self) -> Result<(), Refusal> {
         let invalid = |why: String| Err(Refusal::Invalid(why));
         if self.others.len() >= KEYS_MAX {
@@ -80,7 +80,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// Asks of one policy at one cost, by the keys of each.
+/// Creates requests to one policy at one cost, with the keys of each.
 pub(super) fn many<'a>(
     policy: &'a str,
     calls: &'a [Vec<&'a [u8]>],

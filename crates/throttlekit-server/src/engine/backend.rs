@@ -1,4 +1,4 @@
-//! The store that all policies share, whichever it is.
+//! The store that all policies share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use throttlekit_redis::RedisStore;
 
 use super::failures::{Failed, Failures};
 
-/// A key that nobody holds slots of.
+/// A key that holds no slots.
 const PROBE: &str = "tk:{throttlekit.probe/}h:";
 
-/// Where counts are kept.
+/// Location of the counts.
 #[derive(Clone)]
 pub enum Backend {
-    /// In this process: for one instance alone.
+    /// In this process: for a single instance.
     Memory(Arc<MemoryStore<Arc<dyn Clock>>>),
     /// On Redis or Valkey.
     Redis(RedisStore),
@@ -26,23 +26,23 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// This process's memory.
+    /// Creates a store in this process's memory.
     pub fn memory() -> Self {
         Self::memory_with_clock(Arc::new(WallClock))
     }
 
-    /// This process's memory, of which keys take so many bytes at the most.
+    /// Creates a store in this process's memory, in which keys take at most `bytes` bytes.
     pub fn memory_within(bytes: usize) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(WallClock);
         Self::Memory(Arc::new(MemoryStore::with_clock(clock).memory_budget(bytes)))
     }
 
-    /// This process's memory, by another clock.
+    /// Creates a store in this process's memory with another clock.
     pub fn memory_with_clock(clock: Arc<dyn Clock>) -> Self {
         Self::Memory(Arc::new(MemoryStore::with_clock(clock)))
     }
 
-    /// `memory`, `redis` or `postgres`.
+    /// Returns `memory`, `redis` or `postgres`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Memory(_) => "memory",
@@ -51,7 +51,7 @@ impl Backend {
         }
     }
 
-    /// Asks for nothing, to find out whether it answers.
+    /// Sends a no-op call to check whether the store responds.
     pub(super) async fn probe(&self) -> Result<(), StoreError> {
         match self {
             Self::Memory(_) => Ok(()),
@@ -60,7 +60,7 @@ impl Backend {
         }
     }
 
-    /// How full the memory for keys is. Nothing where it is not this process's.
+    /// Returns the usage of the memory for keys. `None` if keys are not in this process.
     pub fn key_memory(&self) -> Option<KeyMemory> {
         match self {
             Self::Memory(store) => Some(store.memory()),
@@ -68,7 +68,7 @@ impl Backend {
         }
     }
 
-    /// How calls to it have gone. Nothing where there are none.
+    /// Returns the statistics of calls to the store. `None` if it needs no calls.
     pub fn line_stats(&self) -> Option<LineStats> {
         match self {
             Self::Memory(_) => None,
@@ -84,7 +84,7 @@ impl fmt::Debug for Backend {
     }
 }
 
-/// The store as one policy sees it: its calls are counted, and the last that failed is remembered.
+/// The store of one policy: its calls are counted, and the last failure is remembered.
 #[derive(Clone)]
 pub(super) struct Counted {
     backend: Backend,
@@ -106,7 +106,7 @@ impl Counted {
     }
 }
 
-/// Asks whichever store it is about itself.
+/// Queries whichever store it is.
 macro_rules! see {
     ($self:ident, $store:ident => $see:expr) => {
         match &$self.backend {
@@ -117,7 +117,7 @@ macro_rules! see {
     };
 }
 
-/// Runs a call on whichever store it is, counts it, and notes if it failed.
+/// Runs a call on whichever store it is, counts it, and records a failure.
 macro_rules! call {
     ($self:ident, $store:ident => $call:expr) => {{
         $self.calls.fetch_add(1, Relaxed);

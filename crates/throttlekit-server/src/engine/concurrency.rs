@@ -1,4 +1,4 @@
-//! The concurrency axis of a policy, kept while its file changes.
+//! The concurrency axis of a policy, kept across reloads of its file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use throttlekit::{FleetGuard, Guard, KeyedGuard, SharedSlots};
 use super::backend::Counted;
 use crate::policy::{AdaptiveSpec, ConcurrencySpec, Estimator, Scope};
 
-/// By how much AIMD goes down when work is dropped.
+/// Factor by which AIMD lowers the limit when work is dropped.
 const BACKOFF: f64 = 0.9;
-/// The shortest time that a slot on the store lives without a beat of the server, for stores that are slow to answer.
+/// Minimum time that a slot on the store lives without a heartbeat of the server, for stores that are slow to respond.
 const STORE_LIVES_MIN: Duration = Duration::from_secs(1);
-/// What clocks may be wrong by, in parts of a lease, and what times are rounded by.
+/// Maximum error of clocks and rounding, as a fraction of a lease.
 const CLOCK_PART: u32 = 64;
 const CLOCK_SLACK: Duration = Duration::from_millis(10);
 
@@ -24,20 +24,20 @@ const CLOCK_SLACK: Duration = Duration::from_millis(10);
 pub struct GuardView {
     /// The policy.
     pub policy: String,
-    /// The ceiling now; zero where each key has its own.
+    /// Current limit; zero if each key has its own.
     pub limit: u64,
-    /// How many are held here.
+    /// Number of slots held here.
     pub in_flight: u64,
-    /// This instance's part of a fleet's ceiling, and the ceiling.
+    /// This instance's share of a shared limit, and the shared limit.
     pub fleet: Option<(u64, u64)>,
-    /// How many instances share it, as far as is known here.
+    /// Number of instances that share it, as far as is known here.
     pub nodes: u64,
-    /// Whether this instance gives no slot out: it has lost touch with the others, or waits after a start until the
-    /// leases of the process before have ended.
+    /// True if this instance grants no slots: it has lost contact with the others, or waits after a start until the
+    /// leases of the previous process have expired.
     pub fenced: bool,
 }
 
-/// Guards that count calls in flight.
+/// Guards that count requests in flight.
 #[derive(Clone)]
 pub(super) enum Concurrency {
     Instance(Arc<Guard>),
@@ -59,7 +59,8 @@ impl Concurrency {
                     .build();
                 Self::Key(slots.map_err(|error| error.to_string())?)
             }
-            // Clients work on for up to a lease when the share of a server has died, with the server or without.
+            // Clients may continue for up to a lease after the share of a server has expired, with the server or
+            // without.
             Scope::Fleet => {
                 let guard = FleetGuard::builder(store.clone(), policy, limit).linger(spec.slot_lease());
                 Self::Fleet(Arc::new(guard.build()))
@@ -67,8 +68,8 @@ impl Concurrency {
         })
     }
 
-    /// The same for a changed file, without letting go of what is held. Nothing, if these cannot be changed so. The limit
-    /// stays as it was until the file is [put in force](Self::put_in_force).
+    /// Adapts it to a changed file without releasing what is held. Returns `None` if that is not possible. The limit is
+    /// unchanged until the file is [applied](Self::put_in_force).
     pub(super) fn kept(&self, from: &ConcurrencySpec, to: &ConcurrencySpec) -> Option<Self> {
         let only_the_limit =
             ConcurrencySpec { limit: from.limit, lease_for: from.lease_for, ..to.clone() } == *from;
@@ -77,22 +78,22 @@ impl Concurrency {
             Self::Key(_) => true,
             Self::InstanceKey(_) | Self::Fleet(_) => false,
         };
-        // What the store keeps for a slot outlives the lease of its client.
+        // A slot on the store outlives the lease of its client.
         let outlives = self.are_local() || from.slot_lease() == to.slot_lease();
         (only_the_limit && outlives && (from.limit == to.limit || can_change)).then(|| self.clone())
     }
 
-    /// Takes over the limit that the file says.
+    /// Applies the limit of the file.
     pub(super) fn put_in_force(&self, spec: &ConcurrencySpec) {
         match self {
             Self::Instance(guard) if spec.adaptive.is_none() => guard.set_limit(spec.limit),
             Self::Key(slots) => slots.set_most(spec.limit),
-            // What adapts goes on from where it is, and the others keep the limit they were built with.
+            // An adaptive limit continues from its current value, and the others keep the limit they were built with.
             _ => {}
         }
     }
 
-    /// Whether they are counted in this process alone.
+    /// Checks whether slots are counted in this process only.
     pub(super) fn are_local(&self) -> bool {
         matches!(self, Self::Instance(_) | Self::InstanceKey(_))
     }
@@ -137,14 +138,14 @@ impl Concurrency {
     }
 }
 
-/// How long a slot on the store lives without a beat of the server: for about one lease the server may use it, and for
-/// another one the client whose lease it renewed last.
+/// Returns the time that a slot on the store lives without a heartbeat of the server: for about one lease the server
+/// may use it, and for another one the client whose lease it renewed last.
 fn store_lives(lease_for: Duration) -> Duration {
     (lease_for * 2 + lease_for / CLOCK_PART + CLOCK_SLACK).max(STORE_LIVES_MIN)
 }
 
-/// Lets a server stop renewing leases of clients a lease before the store may give their slot to another: the client
-/// that was renewed last has stopped by then, whether the server was cut off or killed.
+/// Returns the margin at which a server stops renewing leases of clients: one lease before the store may grant their
+/// slot to another. The client that was renewed last has stopped by then, whether the server was partitioned or killed.
 fn outliving(lease_for: Duration) -> Margin {
     let margin = Margin::default();
     Margin { slack: margin.slack + lease_for, ..margin }

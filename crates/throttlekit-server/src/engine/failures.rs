@@ -1,25 +1,25 @@
-//! The last time that the store failed.
+//! The last failure of the store.
 
 use throttlekit::internals::Mutex;
 use throttlekit::store::StoreError;
 use throttlekit::{Clock, Timestamp, WallClock};
 
-/// A call to the store that brought no answer.
+/// A failed call to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFailure {
-    /// When it was noticed here.
+    /// Time at which it was noticed here.
     pub at: Timestamp,
-    /// Why, for people to read. It names no key.
+    /// Cause, for people. It contains no key.
     pub why: String,
 }
 
-/// Remembers the last one, of all policies.
+/// The last failure, of all policies.
 #[derive(Debug, Default)]
 pub(super) struct Failures(Mutex<Option<(Timestamp, StoreError)>>);
 
 impl Failures {
     pub(super) fn note(&self, error: &StoreError) {
-        // A client that numbers its debits wrongly is no fault of the store.
+        // A client that numbers its debits wrongly is not a failure of the store.
         if !matches!(error, StoreError::Stale(_)) {
             *self.0.lock() = Some((WallClock.now(), error.clone()));
         }
@@ -31,7 +31,7 @@ impl Failures {
     }
 }
 
-/// Whoever looks may be shown no keys, or not those of every policy.
+/// Describes an error without keys, since not every reader may see those of every policy.
 fn told(error: &StoreError) -> String {
     match error {
         StoreError::BadState(_) => "a key of ours holds something else: whoever asked was told which".into(),
@@ -39,9 +39,9 @@ fn told(error: &StoreError) -> String {
     }
 }
 
-/// What a call to a store can bring, as far as it failed.
+/// A result of a store call that may have failed.
 pub(super) trait Failed {
-    /// The first failure in it.
+    /// Returns the first failure in it.
     fn failed(&self) -> Option<&StoreError>;
 }
 

@@ -1,4 +1,4 @@
-//! The fairness axis of a policy, kept while its weights change.
+//! The fairness axis of a policy, kept across changes of its weights.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use throttlekit::{Answer, Ask, Limit, LimitError, OnOutage, SharedFairLimiter};
 use super::backend::Counted;
 use crate::policy::FairSpec;
 
-/// Who weighs what, as the file in force says.
+/// Weights of tenants, from the current file.
 type Weights = ArcSwap<HashMap<Box<[u8]>, Weight>>;
 
-/// What all keys of a policy share by weight.
+/// A budget that all keys of a policy share by weight.
 #[derive(Clone)]
 pub(super) struct Fairness {
     limiter: Limiter,
@@ -48,14 +48,14 @@ impl Fairness {
         Ok(Self { limiter, weights })
     }
 
-    /// The same for a changed file. Nothing, if more than weights changed. Those stay as they were until the file is
-    /// [put in force](Self::put_in_force).
+    /// Adapts it to a changed file. Returns `None` if more than weights changed. Those are unchanged until the file is
+    /// [applied](Self::put_in_force).
     pub(super) fn kept(&self, from: &FairSpec, to: &FairSpec) -> Option<Self> {
         let only_weights = FairSpec { weights: from.weights.clone(), ..to.clone() } == *from;
         only_weights.then(|| self.clone())
     }
 
-    /// Takes over the weights that the file says, which count from each tenant's next ask on.
+    /// Applies the weights of the file, which take effect at each tenant's next request.
     pub(super) fn put_in_force(&self, spec: &FairSpec) {
         self.weights.store(Arc::new(weights(spec)));
     }

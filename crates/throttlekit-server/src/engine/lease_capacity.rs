@@ -1,6 +1,7 @@
 //! The limits on the number of leases.
 //!
-//! A slot is taken before work is admitted, so that nobody is charged for what cannot be held, however many ask at once.
+//! A slot is taken before work is admitted, so that nothing is charged that cannot be held, however many requests are
+//! concurrent.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -19,10 +20,10 @@ pub(super) struct LeaseCapacity {
 
 #[derive(Default)]
 struct Counts {
-    /// Slots taken, whether their work was admitted yet or not.
+    /// Number of slots taken, with or without admitted work.
     taken: u32,
     owners: HashMap<Owner, u32>,
-    /// Those of admitted work.
+    /// Number of slots with admitted work.
     held: u64,
     policies: HashMap<Arc<str>, u64>,
 }
@@ -36,16 +37,16 @@ pub(super) enum Full {
     Server,
 }
 
-/// Capacity for one lease. It is free again when this is dropped.
+/// Capacity for one lease, freed on drop.
 pub(super) struct LeaseSlot {
     counts: Arc<Mutex<Counts>>,
     owner: Owner,
-    /// Whose work was admitted, once it was.
+    /// Policy of the admitted work, once there is some.
     policy: Option<Arc<str>>,
 }
 
 impl LeaseCapacity {
-    /// Capacity for `all_max` leases. A registry has at most `SLOTS_MAX`, so this has too.
+    /// Creates capacity for `all_max` leases. A registry has at most `SLOTS_MAX`, so this has too.
     pub(super) fn new(all_max: u32, per_owner_max: u32) -> Self {
         Self { counts: Arc::default(), all_max: all_max.min(SLOTS_MAX), per_owner_max }
     }
@@ -63,19 +64,19 @@ impl LeaseCapacity {
         Ok(LeaseSlot { counts: self.counts.clone(), owner, policy: None })
     }
 
-    /// How many are held for work of a policy.
+    /// Returns the number of leases for work of a policy.
     pub(super) fn held(&self, policy: &str) -> u64 {
         self.counts.lock().policies.get(policy).copied().unwrap_or(0)
     }
 
-    /// How many are held for work of all policies.
+    /// Returns the number of leases for work of all policies.
     pub(super) fn all_held(&self) -> u64 {
         self.counts.lock().held
     }
 }
 
 impl LeaseSlot {
-    /// Work of this policy was admitted, and is held here from now on.
+    /// Records that work of this policy was admitted and holds this slot.
     pub(super) fn held_for(&mut self, policy: &Arc<str>) {
         let mut counts = self.counts.lock();
         counts.held += 1;
@@ -97,7 +98,7 @@ impl Drop for LeaseSlot {
     }
 }
 
-/// Counts down, and keeps no zeros.
+/// Decrements a count, and removes it at zero.
 fn one_less<K: Eq + Hash, N: Copy + PartialOrd + From<u8> + std::ops::SubAssign>(
     counts: &mut HashMap<K, N>,
     key: K,

@@ -1,4 +1,4 @@
-//! The leases of admitted work, each bound to its owner.
+//! The lease registry of admitted work, with the owner of each lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use super::ask::Keys;
 use super::lease_capacity::{Full, LeaseCapacity, LeaseSlot};
 use super::{Beats, Ended, WorkLease};
 
-/// How often it is looked whether leases are left.
+/// Interval at which a drain checks for remaining leases.
 const DRAIN_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// All leases of this instance.
 pub(super) struct Leases {
-    /// One registry for each duration that a policy gives its leases. Those of a file are few, and those of earlier files
-    /// are gone when nothing is held there any more.
+    /// One registry for each lease duration of a policy. A file has few, and those of earlier files are removed once
+    /// they are empty.
     registries: Mutex<Vec<(Duration, Arc<Registry>)>>,
     capacity: LeaseCapacity,
     leases_max: u32,
@@ -54,7 +54,7 @@ impl Leases {
         if let Some((_, registry)) = registries.iter().find(|(known, _)| *known == lives) {
             return registry.clone();
         }
-        // One that somebody is about to use is not empty.
+        // A registry that is about to be used is not empty.
         registries.retain(|(_, registry)| registry.held() > 0 || Arc::strong_count(registry) > 1);
         let registry = Arc::new(SlotDesk::new(self.leases_max, lives));
         registries.push((lives, registry.clone()));
@@ -65,7 +65,7 @@ impl Leases {
         self.registries.lock().iter().map(|(_, registry)| registry.clone()).collect()
     }
 
-    /// Ends a lease of this owner, and says whether there was one.
+    /// Ends a lease of this owner. Returns whether there was one.
     pub(super) fn release(&self, owner: Owner, lease: LeaseId, how: Ended) -> bool {
         let work = self.all().into_iter().find_map(|registry| registry.take(owner, lease));
         let held = work.is_some();
@@ -99,7 +99,8 @@ impl Leases {
         beats
     }
 
-    /// Whether others may have the slot by now, since this instance lost touch with the store: then the client must stop.
+    /// Ends a lease whose slot others may have by now, since this instance lost contact with the store: the client must
+    /// stop.
     fn ended_if_fenced(&self, owner: Owner, lease: LeaseId) -> bool {
         let fenced =
             |registry: &Arc<Registry>| registry.find(owner, lease).is_some_and(|work| work.0.is_fenced());
@@ -110,7 +111,7 @@ impl Leases {
         true
     }
 
-    /// Charges held work for what it produced: its estimate covers it first.
+    /// Charges held work for what it produced: its estimate covers the debit first.
     pub(super) async fn debit(
         &self,
         owner: Owner,
@@ -121,29 +122,29 @@ impl Leases {
         work.ok_or(NotDebited::Unknown)?.0.debit(tokens).await
     }
 
-    /// What a lease of this owner was given for: a policy and the keys of the call.
+    /// Returns the policy and the keys of the call that a lease of this owner belongs to.
     pub(super) fn of(&self, owner: Owner, lease: LeaseId) -> Option<(Arc<str>, Keys)> {
         let RegisteredWork(work) = self.all().into_iter().find_map(|registry| registry.find(owner, lease))?;
         Some((work.policy.clone(), work.keys.clone()))
     }
 
-    /// How many are held for a policy.
+    /// Returns the number of leases of a policy.
     pub(super) fn held(&self, policy: &str) -> u64 {
         self.capacity.held(policy)
     }
 
-    /// How many are held, of all policies.
+    /// Returns the number of leases of all policies.
     pub(super) fn all_held(&self) -> u64 {
         self.capacity.all_held()
     }
 
-    /// Ends what clients have fallen silent about.
+    /// Ends leases whose heartbeats stopped.
     pub(super) fn expire(&self) {
         self.all().iter().for_each(|registry| registry.expire());
     }
 
-    /// Waits until no lease is left: nobody can renew any more, so each ends when its client has to stop. Whatever is
-    /// left after this long is left to its client, as if this process had been killed; returns how many those are.
+    /// Waits until no lease is left: leases are no longer renewed, so each ends when its client has to stop. What is
+    /// left after `within` is left to its client, as if this process had been killed; returns the number of those.
     pub(super) async fn drain(&self, within: Duration) -> usize {
         let deadline = tokio::time::Instant::now() + within;
         loop {
@@ -161,7 +162,7 @@ impl Leases {
 }
 
 impl Reserved {
-    /// Holds a permit. It is given back if the registry is full, which has as many slots as there is capacity.
+    /// Holds a permit. Releases it if the registry is full, which has as many slots as there is capacity.
     pub(super) fn hold(self, policy: &Arc<str>, keys: Keys, permit: SharedPermit) -> Result<WorkLease, Full> {
         let Self { owner, slot, registry } = self;
         let work = AdmittedWork::new(policy, keys, permit, slot);

@@ -10,7 +10,7 @@ use super::Granted;
 use super::backend::Counted;
 use crate::policy::{FleetSpec, LENT_FOR};
 
-/// With what the names of keys begin.
+/// Prefix of the names of keys.
 pub(super) const PREFIX: &str = "tk";
 
 pub(super) struct Lender {
@@ -18,11 +18,11 @@ pub(super) struct Lender {
     form: SharedForm,
     space: KeySpace,
     term: Term,
-    /// Which of a call's keys the rate goes by.
+    /// Index of the call's key that the rate counts by.
     by: usize,
     lease_max: u64,
     share: u64,
-    /// Asked where the store does not answer: it knows who stands in.
+    /// Used during an outage of the store: it applies the fallback.
     strict: SharedLimiter<Counted>,
 }
 
@@ -31,9 +31,9 @@ pub(super) struct LentUnits {
     pub(super) granted: Granted,
     pub(super) decision: Decision,
     pub(super) guarantee: Guarantee,
-    /// The window that takes back what is left, if one does.
+    /// The window that accepts returned units, if any.
     pub(super) epoch: Option<Epoch>,
-    /// The store's instant.
+    /// The store's time.
     pub(super) now: Timestamp,
 }
 
@@ -59,12 +59,12 @@ impl Lender {
         })
     }
 
-    /// The one of a call's keys that the rate goes by.
+    /// Returns the call's key that the rate counts by.
     fn key<'a>(&self, keys: &[&'a [u8]]) -> &'a [u8] {
         keys.get(self.by).copied().unwrap_or_default()
     }
 
-    /// Lends what is wanted or fewer, but none where that would be fewer than the least.
+    /// Lends the requested units or fewer, but none if that would be fewer than the minimum.
     pub(super) async fn lend(&self, keys: &[&[u8]], wants: u64, least: u64) -> Result<LentUnits, StoreError> {
         let key = self.key(keys);
         let name = self.space.key(key, key);
@@ -96,8 +96,8 @@ impl Lender {
         }
     }
 
-    /// Takes back what is left of a loan. What comes too late or twice is not counted; what does not arrive lapses with
-    /// its window. Neither is the client's to repair.
+    /// Returns unspent units of a loan to the store. Returns that are late or repeated are not counted; those that do
+    /// not arrive expire with their window. The client cannot fix either.
     pub(super) async fn take_back(&self, keys: &[&[u8]], id: u128, epoch: Epoch, units: u64) {
         let key = self.key(keys);
         let (name, back) = (self.space.key(key, key), Return { epoch, units });
@@ -105,7 +105,7 @@ impl Lender {
         let _ = self.store.give_back(&[give_back]).await;
     }
 
-    /// Whoever stands in for the store lends for a short while.
+    /// Lends units for a short time by the fallback for an outage.
     async fn stand_in(&self, key: &[u8], want: Want) -> Result<LentUnits, StoreError> {
         let mut wants = want.wants;
         let mut answer = self.strict.check(throttlekit::Ask { key, cost: wants }).await?;

@@ -15,31 +15,31 @@ pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// One limit of a policy.
 #[derive(Clone, Debug)]
 pub(super) struct NamedLimit {
-    /// Apart from the policy's others. Empty for the one that needs no name.
+    /// Name that distinguishes it within the policy. Empty for the one that needs no name.
     pub(super) name: String,
     pub(super) limit: Limit,
-    /// By which of the call's keys, on which axis.
+    /// Axis, and which of the call's keys it counts by.
     pub(super) on: Dimension,
-    /// The same, as a number.
+    /// Index of that key.
     pub(super) by: usize,
 }
 
-/// Limits on the store, of a number that is not known when this is compiled.
+/// Limits on the store, whose number is not known at compile time.
 pub(super) trait LimitGroup: Send + Sync {
-    /// Charges a cost to all, or none.
+    /// Charges a cost to all limits, or to none.
     fn check<'a>(&'a self, keys: &'a [&'a [u8]], cost: u64) -> Later<'a, Result<Answer, StoreError>>;
 
-    /// The same for many calls, each by itself with its keys.
+    /// Checks many calls with their keys, each independently.
     fn check_many<'a>(
         &'a self,
         calls: &'a [&'a [&'a [u8]]],
         cost: u64,
     ) -> Later<'a, Vec<Result<Answer, StoreError>>>;
 
-    /// What is left on all of them.
+    /// Returns what is left on all limits.
     fn peek<'a>(&'a self, keys: &'a [&'a [u8]]) -> Later<'a, Result<Decision, StoreError>>;
 
-    /// Adds them to a policy of several axes.
+    /// Adds them to a policy with several axes.
     fn join(&self, builder: SharedPolicyBuilder) -> SharedPolicyBuilder;
 }
 
@@ -48,7 +48,7 @@ struct Group<const N: usize> {
     limits: [NamedLimit; N],
 }
 
-/// The limits of a policy as one, or why they cannot be.
+/// Combines the limits of a policy to an atomic group.
 pub(super) fn group(
     store: Counted,
     policy: &str,
@@ -77,7 +77,7 @@ impl<const N: usize> Group<N> {
             limits.try_into().map_err(|_| LimitError::Policy("as many limits as were counted"))?;
         let named = limits.each_ref().map(|limit| (limit.name.as_str(), limit.limit));
         let limiter = SharedLimiter::all(store, policy, named)?.on_outage(on_outage);
-        // Where all go by one key, that key spreads the policy over a cluster.
+        // If all count by one key, that key is the routing key in a cluster.
         let alike = limits.iter().all(|limit| limit.by == limits[0].by);
         let limiter = Arc::new(if alike { limiter.home(0) } else { limiter });
         Ok(Arc::new(Self { limiter, limits }))

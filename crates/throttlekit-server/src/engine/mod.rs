@@ -1,4 +1,4 @@
-//! The running policies. APIs translate; only this decides, and only by what the library decides.
+//! The running policies. APIs translate; only the engine decides, and only with the library.
 
 mod admit;
 mod admitted_work;
@@ -48,29 +48,29 @@ use crate::policy::PolicyFile;
 use crate::principal::Principal;
 use crate::share::Turn;
 
-/// How often leases are looked at that nobody asks about.
+/// Interval at which expired leases are removed.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);
 
-/// What an engine is made of.
+/// Options of an engine.
 #[derive(Clone)]
 pub struct EngineOptions {
-    /// Where counts are kept.
+    /// Store of the counts.
     pub backend: Backend,
-    /// The region of this instance, for policies that share a budget between regions.
+    /// Region of this instance, for policies that share a budget between regions.
     pub region: String,
-    /// How many leases clients may hold here.
+    /// Maximum number of leases that clients hold here.
     pub leases_max: u32,
-    /// How many of them one principal may hold.
+    /// Maximum number of leases that one principal holds here.
     pub leases_per_principal_max: u32,
-    /// Whether a process before this one may have been killed while its clients held slots. Where only that process
-    /// counted them, none is given out for one `lease_for` after the start. Default: false.
+    /// Set if a previous process may have been killed while its clients held slots. Slots that only that process
+    /// counted are not granted for one `lease_for` after the start. Default: false.
     pub recovers: bool,
     /// Observes every decision.
     pub observer: Arc<dyn DecisionObserver>,
 }
 
 impl EngineOptions {
-    /// Over this store, for one region, watched by nobody.
+    /// Creates options for this store, with one region and no observer.
     pub fn over(backend: Backend) -> Self {
         Self {
             backend,
@@ -83,7 +83,7 @@ impl EngineOptions {
     }
 }
 
-/// How many calls of a batch are decided in one turn: what a Redis does in a millisecond.
+/// Maximum number of calls of a batch that are decided in one turn: what Redis executes in a millisecond.
 const PART_MAX: usize = 32;
 
 /// The running policies. Cheap to clone.
@@ -101,12 +101,12 @@ struct Shared {
     unit_leases: UnitLeases,
     failures: Arc<Failures>,
     clock: PreciseClock,
-    /// One reload at a time.
+    /// Held during a reload.
     reloading: tokio::sync::Mutex<()>,
 }
 
 impl Engine {
-    /// Runs the policies of a file, or says which cannot be run and why. Needs a tokio runtime.
+    /// Runs the policies of a file. The error names those that cannot run, with the cause. Needs a tokio runtime.
     pub fn start(options: EngineOptions, file: PolicyFile) -> Result<Self, String> {
         let failures = Arc::default();
         let (running, _) = PolicySet::of(file, &options, &failures, None)?;
@@ -148,8 +148,8 @@ impl Engine {
         Ok(self.told(&served, &ask, answer, since))
     }
 
-    /// The same for several calls of one cost, in one flight where the store allows it; the answers in the order of the
-    /// calls. Each call is all of its keys, the first first.
+    /// Checks several calls of one cost, in one batch where the store allows it; responses have the order of the calls.
+    /// Each call is all of its keys, the first one first.
     pub async fn check_many(
         &self,
         policy: &str,
@@ -159,7 +159,7 @@ impl Engine {
         self.decide_many(policy, &ask::many(policy, calls, cost)?, cost).await
     }
 
-    /// Decides asks that were judged.
+    /// Decides requests that were validated.
     async fn decide_many(&self, policy: &str, asks: &[Ask<'_>], cost: u64) -> Result<Vec<Answered>, Refusal> {
         let (served, since) = (self.policy(policy)?, self.shared.clock.now());
         let many: Later<'_, Result<Vec<_>, _>> = Box::pin(served.check_many(asks, cost));
@@ -168,8 +168,8 @@ impl Engine {
         each.map(|(ask, answer)| Ok(self.told(&served, ask, answer?, since))).collect()
     }
 
-    /// The same, part by part, each in the caller's turn: nobody waits for the whole of somebody's batch. All of it is
-    /// judged first; what parts were charged stays charged though a later one is not decided.
+    /// Checks a batch part by part, each in the caller's turn: no other caller waits for a whole batch. All of it is
+    /// validated first; charged parts stay charged even if a later one is not decided.
     pub(crate) async fn check_parts(
         &self,
         turn: Option<&Turn>,
@@ -190,7 +190,7 @@ impl Engine {
         Answered::all_decided(answers)
     }
 
-    /// What is left, spending nothing.
+    /// Returns what is left, without charging.
     pub async fn peek(&self, ask: Ask<'_>) -> Result<Answered, Refusal> {
         ask.judge()?;
         let served = self.policy(ask.policy)?;
@@ -198,14 +198,15 @@ impl Engine {
         Ok(if served.spec.shadow { answer.shadowed() } else { answer })
     }
 
-    /// What could be spent, now and later.
+    /// Returns what can be spent, now and later.
     pub async fn forecast(&self, ask: Ask<'_>) -> Result<Forecast, Refusal> {
         ask.judge()?;
         let served = self.policy(ask.policy)?;
         served.variant(ask.key).forecast(&ask.keys(), ask.cost).await
     }
 
-    /// Charges a token budget for what was produced: the cost is the tokens. A debit with a name counts once.
+    /// Debits a token budget for what was produced: the cost is the tokens. A debit with an idempotency key counts
+    /// once.
     pub async fn debit(&self, ask: Ask<'_>, name: Option<DebitId>) -> Result<Answered, Refusal> {
         ask.judge()?;
         let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
@@ -213,8 +214,8 @@ impl Engine {
         Ok(self.told(&served, &ask, answer, since))
     }
 
-    /// Lends units of a limit to a client, and takes back first what is left of an earlier loan. The cost is how many it
-    /// wants.
+    /// Leases units of a limit to a client, after returning what is left of an earlier loan. The cost is the requested
+    /// number.
     pub async fn reserve(
         &self,
         who: &Principal,
@@ -224,8 +225,7 @@ impl Engine {
         self.reserve_at_least(who, ask, 1, back).await
     }
 
-    /// The same for a client to whom fewer units are of no use: then it is lent none. Above what the policy lends at once,
-    /// `least` counts as that.
+    /// Leases at least `least` units or none. Above the policy's maximum per lease, `least` counts as that maximum.
     pub async fn reserve_at_least(
         &self,
         who: &Principal,
@@ -265,7 +265,7 @@ impl Engine {
         Ok(if told.shadow_denied { Granted::freely(ask.cost) } else { granted })
     }
 
-    /// Tells whoever watches, and lets pass what a policy that only looks would have denied.
+    /// Notifies the observer, and allows the request if a policy in shadow mode denied it.
     fn told(&self, served: &RunningPolicy, ask: &Ask<'_>, answer: Answered, since: Timestamp) -> Answered {
         let event = Event {
             policy: &served.name,

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use throttlekit::admission::Event;
 
-/// Observes every decision after it is made, on the task of its caller: it must be quick, and must not block.
+/// Observes every decision after it is made, on the task of its caller: it must be fast, and must not block.
 pub trait DecisionObserver: Send + Sync + 'static {
-    /// A decision was made in this time. Of a policy in shadow mode the event says what would have been decided.
+    /// Called after a decision, with the time it took. In shadow mode the event holds the decision without shadow mode.
     fn decided(&self, event: &Event<'_>, shadow: bool, took: Duration);
 }
 

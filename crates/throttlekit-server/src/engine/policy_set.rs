@@ -1,4 +1,4 @@
-//! The policies of one file, and how those of the next file replace them: built as a whole, then applied as a whole.
+//! The policies of one file, and their replacement by those of the next: built as a whole, then applied as a whole.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::variant::Variant;
 use super::{Engine, EngineOptions, Reloaded, SWEEP_EVERY};
 use crate::policy::PolicyFile;
 
-/// How often it is looked whether anyone still asks a policy that is gone.
+/// Maximum number of checks whether a removed policy is still in use.
 const UNUSED_TRIES_MAX: u32 = 40;
 
 /// The running policies of one file.
@@ -19,17 +19,17 @@ pub(super) struct PolicySet {
 }
 
 impl Engine {
-    /// Puts a new file in force, or says why not and changes nothing. What stays the same keeps running.
+    /// Applies a new file. On an error nothing changes. What stays the same keeps running.
     pub async fn reload(&self, file: PolicyFile) -> Result<Reloaded, String> {
         let _alone = self.shared.reloading.lock().await;
         let before = self.shared.running.load_full();
         let (running, reloaded) =
             PolicySet::of(file, &self.shared.options, &self.shared.failures, Some(&before))?;
-        // Overrides share variants: each is known once, and one of our own would look as if someone still asked it.
+        // Overrides share variants: each is listed once, since a second reference here would look like one in use.
         let mut known: HashSet<_> = running.variants().map(Arc::as_ptr).collect();
         let gone: Vec<_> =
             before.variants().filter(|variant| known.insert(Arc::as_ptr(variant))).cloned().collect();
-        // All of it was built: from here on nothing fails.
+        // Everything is built: from here on nothing fails.
         running.policies.values().for_each(|served| served.put_in_force());
         self.shared.running.store(Arc::new(running));
         drop(before);
@@ -39,7 +39,7 @@ impl Engine {
 }
 
 impl PolicySet {
-    /// What a file says, with whatever is the same as before. Changes nothing that runs.
+    /// Builds the policies of a file, and keeps those that are unchanged. Changes nothing that runs.
     pub(super) fn of(
         file: PolicyFile,
         options: &EngineOptions,
@@ -78,8 +78,8 @@ impl PolicySet {
     }
 }
 
-/// Hands back what policies that are gone had fetched, when those who still asked them are answered. What is fetched after
-/// that lapses with its window.
+/// Returns the units that removed policies had fetched, once their pending requests are done. Units fetched after that
+/// expire with their window.
 async fn close_when_unused(gone: Vec<Arc<Variant>>) {
     let used = |variant: &Arc<Variant>| Arc::strong_count(variant) > 1;
     for _ in 0..UNUSED_TRIES_MAX {

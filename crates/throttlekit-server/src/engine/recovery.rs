@@ -1,4 +1,4 @@
-//! The wait after a start, while clients of the process before may still work in slots that only it counted.
+//! The wait after a start, while clients of the previous process may still use slots that only it counted.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use throttlekit::{Axis, Clock, Decision, Guarantee, Retry, Timestamp, WallClock}
 
 use super::Answered;
 
-/// The time since which this process runs, if one before it may have given slots out.
+/// Start time of this process, if a previous one may have granted slots.
 ///
-/// The earlier process renewed no lease after this one started, so each has ended one `lease_for` later: until then no
-/// slot is given out whose count was lost with the process.
+/// The previous process renewed no lease after this one started, so each has expired one `lease_for` later: until then
+/// no slot is granted whose count was lost with the process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recovery {
     started: Option<Timestamp>,
@@ -20,14 +20,14 @@ impl Recovery {
         Self { started: recovers.then_some(now) }
     }
 
-    /// The time until slots under leases of this length are given out. None once they are.
+    /// Returns the time until slots under leases of this length are granted. `None` once they are.
     pub(super) fn left(self, lease_for: Duration, now: Timestamp) -> Option<Duration> {
         let until = self.started? + lease_for;
         (now < until).then(|| until.since(now))
     }
 }
 
-/// The response meanwhile: a denial on concurrency that names the wait. Nothing was charged.
+/// Creates the response meanwhile: a denial on concurrency that reports the wait. Nothing was charged.
 pub(super) fn denial(limit: u32, left: Duration) -> Answered {
     let decision = Decision {
         allowed: false,

@@ -24,7 +24,7 @@ pub(super) struct RunningPolicy {
     pub(super) spec: PolicySpec,
     on_outage: OnOutage,
     calls: Arc<AtomicU64>,
-    /// Whether the store is this process.
+    /// True if the store is this process.
     in_memory: bool,
     guards: Option<Concurrency>,
     fairness: Option<Fairness>,
@@ -44,8 +44,8 @@ pub(super) struct PolicyContext<'a> {
 }
 
 impl RunningPolicy {
-    /// The policy as its file says, with what can be kept of the one before. What cannot is told. What is kept goes on as
-    /// it did until [`put_in_force`](Self::put_in_force).
+    /// Creates the policy of a file, and keeps what it can of the previous one. Warns about what it cannot keep. What
+    /// is kept is unchanged until [`put_in_force`](Self::put_in_force).
     pub(super) fn new(
         name: &str,
         spec: &PolicySpec,
@@ -64,7 +64,7 @@ impl RunningPolicy {
         let guards = match &spec.concurrency {
             Some(concurrency) => {
                 let kept = before.and_then(|before| before.guards_for(concurrency));
-                // The store counts on, whoever asks it.
+                // The store keeps counting, whichever instance calls it.
                 let on_store = concurrency.scope == Scope::Key && before.is_some_and(Self::is_shared);
                 if kept.is_none() && !on_store && before.is_some_and(|before| before.guards.is_some()) {
                     warnings.push(format!(
@@ -111,8 +111,8 @@ impl RunningPolicy {
         Ok(served)
     }
 
-    /// Changes what was kept of the policy before to what the file says. It cannot fail, so that a file is put in force
-    /// as a whole or not at all.
+    /// Applies the file to what was kept of the previous policy. It cannot fail, so that a file is applied as a whole
+    /// or not at all.
     pub(super) fn put_in_force(&self) {
         if let (Some(guards), Some(spec)) = (&self.guards, &self.spec.concurrency) {
             guards.put_in_force(spec);
@@ -126,7 +126,7 @@ impl RunningPolicy {
         self.guards.as_ref()?.kept(self.spec.concurrency.as_ref()?, concurrency)
     }
 
-    /// Overrides of the same numbers share one variant.
+    /// Adds the overrides. Those with the same limits share one variant.
     fn add_overrides(&mut self, spec: &PolicySpec, common: &Common<'_>) -> Result<(), String> {
         let mut known: HashMap<String, Arc<Variant>> = HashMap::new();
         for (pattern, instead) in &spec.overrides {
@@ -152,7 +152,7 @@ impl RunningPolicy {
         Ok(())
     }
 
-    /// States of different rules never meet under one key.
+    /// Warns if counts restart: states of different algorithms never share a key.
     fn warn_of_fresh_counts(&self, before: &Self, warnings: &mut Vec<String>) {
         let rules = |spec: &PolicySpec| {
             let rate = |rate: &crate::policy::RateSpec| {
@@ -160,7 +160,8 @@ impl RunningPolicy {
                     .then_some((rate.per, rate.buckets));
                 (rate.name.clone(), rate.algorithm, rate.by, shape)
             };
-            // Where all limits go by one key they are kept together there, so one that changes its key moves the others.
+            // If all limits count by one key they are stored together there, so one that changes its key moves the
+            // others.
             (spec.rate.iter().map(rate).collect::<Vec<_>>(), spec.cost.as_ref().map(|cost| cost.by))
         };
         let fair = |spec: &PolicySpec| spec.fair.as_ref().map(|fair| (fair.per, fair.regions));
@@ -172,7 +173,7 @@ impl RunningPolicy {
         }
     }
 
-    /// What holds for a key: the whole key, else the longest prefix, else what the policy says.
+    /// Returns the variant of a key: by the whole key, else by the longest prefix, else the policy's own.
     pub(super) fn variant(&self, key: &[u8]) -> &Arc<Variant> {
         if let Some(variant) = self.whole.get(key) {
             return variant;
@@ -181,7 +182,7 @@ impl RunningPolicy {
         fits.into_iter().next().unwrap_or(&self.base)
     }
 
-    /// Answers many calls, those that are asked alike in one flight. None is asked if one lacks a key.
+    /// Checks many calls, in one batch for each variant. None is checked if one lacks a key.
     pub(super) async fn check_many(
         &self,
         asks: &[Ask<'_>],
@@ -207,12 +208,12 @@ impl RunningPolicy {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Whether the store counts the slots of each key.
+    /// Checks whether the store counts the slots of each key.
     fn is_shared(&self) -> bool {
         matches!(self.guards, Some(Concurrency::Key(_)))
     }
 
-    /// Whether stores have still to be told what was given back.
+    /// Checks whether returns to stores are still pending.
     pub(super) fn is_settling(&self) -> bool {
         let slots = matches!(&self.guards, Some(Concurrency::Key(slots)) if slots.stats().held > 0);
         slots || self.variants().any(|variant| variant.is_settling())
@@ -222,7 +223,7 @@ impl RunningPolicy {
         self.spec.concurrency.as_ref().map_or(LEASE_FOR, ConcurrencySpec::slot_lease)
     }
 
-    /// Whether the count of its slots ends with this process.
+    /// Checks whether the count of its slots is lost with this process.
     pub(super) fn forgets_slots(&self) -> bool {
         self.guards.as_ref().is_some_and(|guards| self.in_memory || guards.are_local())
     }
@@ -231,7 +232,7 @@ impl RunningPolicy {
         self.base.kind()
     }
 
-    /// How often the store was called for it.
+    /// Returns the number of store calls for it.
     pub(super) fn store_calls(&self) -> u64 {
         self.calls.load(Relaxed)
     }
@@ -240,25 +241,25 @@ impl RunningPolicy {
         self.guards.as_ref().map(|guards| guards.view(&self.name, held))
     }
 
-    /// How a tenant of a fair policy stands here.
+    /// Returns the share of a tenant of a fair policy at this instance.
     pub(super) fn share_of(&self, tenant: &[u8]) -> Option<TenantShare> {
         self.fairness.as_ref()?.share_of(tenant)
     }
 
-    /// Hands back what was fetched and not spent.
+    /// Returns units that were fetched and not spent.
     pub(super) async fn close(&self) {
         for variant in self.variants() {
             variant.close().await;
         }
     }
 
-    /// All that holds for some key. What several keys share comes as often.
+    /// Returns the variants of all keys. One that several overrides share is repeated.
     pub(super) fn variants(&self) -> impl Iterator<Item = &Arc<Variant>> {
         std::iter::once(&self.base).chain(self.whole.values()).chain(self.prefixes.values())
     }
 }
 
-/// Whether two files ask the same of a policy, whatever they say about it.
+/// Checks whether two policies have the same limits, whatever their description.
 fn alike(one: &PolicySpec, other: &PolicySpec) -> bool {
     let asked = |spec: &PolicySpec| PolicySpec { description: None, shadow: false, ..spec.clone() };
     asked(one) == asked(other)

@@ -1,4 +1,4 @@
-//! Units that this instance has leased to clients, so that nobody returns more than it was given.
+//! Units that this instance has leased to clients, so that no client returns more than it was granted.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use throttlekit::store::{Epoch, Owner, random_name};
 
 use super::ask::Keys;
 
-/// How many leases are remembered. Of one that is not, what is left lapses with its window.
+/// Maximum number of leases that are remembered. Unspent units of others expire with their window.
 const LOANS_MAX: usize = 100_000;
-/// How many of one owner.
+/// Maximum number of leases of one owner.
 const LOANS_PER_OWNER_MAX: usize = 10_000;
-/// How often those that are over are looked for.
+/// Interval at which expired leases are removed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Leases of units of which something may be returned.
+/// Leases of units that may be returned.
 #[derive(Default)]
 pub(super) struct UnitLeases(Mutex<Registry>);
 
@@ -24,7 +24,7 @@ pub(super) struct UnitLeases(Mutex<Registry>);
 struct Registry {
     leases: HashMap<u128, UnitLease>,
     held: HashMap<Owner, usize>,
-    /// When those that are over were last looked for.
+    /// Time at which expired leases were last removed.
     looked_at: Timestamp,
 }
 
@@ -52,12 +52,12 @@ pub(super) struct UnitLease {
     pub(super) keys: Keys,
     pub(super) epoch: Epoch,
     pub(super) units: u64,
-    /// By the store's clock.
+    /// Expiry by the store's clock.
     pub(super) until: Timestamp,
 }
 
 impl UnitLeases {
-    /// Remembers a loan, and says under which name. Nothing, if there are too many.
+    /// Stores a loan, and returns its ID. `None` if there are too many.
     pub(super) fn note(&self, loan: UnitLease, now: Timestamp) -> Option<u128> {
         let mut registry = self.0.lock();
         if registry.is_full_for(loan.owner) && now.since(registry.looked_at) >= LOOK_EVERY {
@@ -75,7 +75,7 @@ impl UnitLeases {
         Some(name)
     }
 
-    /// A loan that its owner returns something of: once.
+    /// Takes a loan of which its owner returns units: once.
     pub(super) fn take(&self, name: u128, owner: Owner, policy: &str, keys: &[&[u8]]) -> Option<UnitLease> {
         let mut registry = self.0.lock();
         let same = |loan: &UnitLease| loan.keys.iter().map(AsRef::as_ref).eq(keys.iter().copied());

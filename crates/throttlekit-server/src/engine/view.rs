@@ -12,31 +12,31 @@ use super::running_policy::RunningPolicy;
 use super::{Engine, GuardView};
 use crate::policy::PolicyFile;
 
-/// What became of a new policy file.
+/// Result of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reloaded {
-    /// Names of policies that were not there before.
+    /// Names of new policies.
     pub added: Vec<String>,
-    /// Those that changed. Their counts go on.
+    /// Names of changed policies. Their counts continue.
     pub changed: Vec<String>,
-    /// Those that are gone.
+    /// Names of removed policies.
     pub removed: Vec<String>,
-    /// Counts that begin anew, since another rule cannot read them; and other things to know.
+    /// Counts that restart, since a different algorithm cannot read them; and other remarks.
     pub warnings: Vec<String>,
 }
 
-/// How the store is doing.
+/// Health of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreHealth {
     /// `memory`, `redis` or `postgres`.
     pub kind: &'static str,
-    /// Whether it answers, as far as calls to it have shown.
+    /// True if it responds, as far as calls to it have shown.
     pub serving: bool,
-    /// Calls sent, answered or not.
+    /// Calls sent, with or without a response.
     pub calls: u64,
-    /// Calls that got no answer, or none in time, or were not sent since the last ones got none.
+    /// Calls without a response, or without one in time, or rejected by the open circuit breaker.
     pub outages: u64,
-    /// Calls under way.
+    /// Calls in flight.
     pub in_flight: u64,
     /// The last call that failed, if one ever did.
     pub last_failure: Option<StoreFailure>,
@@ -45,54 +45,54 @@ pub struct StoreHealth {
 /// One policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyView {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// `rate`, `leased`, `fair`, `budget`, `admission` or `unlimited`.
     pub kind: &'static str,
-    /// The most units of its first limit; zero if it has none.
+    /// Maximum number of units of its first limit; zero if it has none.
     pub limit: u64,
-    /// How its first limit is counted, as the file says; empty if it has none.
+    /// Algorithm of its first limit, as in the file; empty if it has none.
     pub strategy: String,
-    /// How often the store was called for it.
+    /// Number of store calls for it.
     pub store_calls: u64,
-    /// Whether it only looks.
+    /// True in shadow mode.
     pub shadow: bool,
 }
 
 impl Engine {
-    /// The file in force.
+    /// Returns the current file.
     pub fn file(&self) -> Arc<PolicyFile> {
         self.shared.running.load().file.clone()
     }
 
-    /// How the store is doing.
+    /// Returns the health of the store.
     pub fn store_health(&self) -> StoreHealth {
         StoreHealth::of(&self.shared.options.backend, &self.shared.failures)
     }
 
-    /// How full the memory for keys is, where it is this process's.
+    /// Returns the usage of the memory for keys, if they are in this process.
     pub fn key_memory(&self) -> Option<KeyMemory> {
         self.shared.options.backend.key_memory()
     }
 
-    /// Asks the store for nothing, to find out whether it answers.
+    /// Sends a no-op call to check whether the store responds.
     pub async fn probe(&self) -> bool {
         let answer = self.shared.options.backend.probe().await;
         let _ = answer.as_ref().inspect_err(|error| self.shared.failures.note(error));
         !answer.is_err_and(|error| error.is_outage())
     }
 
-    /// Lets readiness turn to not serving, for good. Decisions go on.
+    /// Sets readiness to not serving, permanently. Decisions continue.
     pub fn begin_draining(&self) {
         self.shared.draining.store(true, Relaxed);
     }
 
-    /// Whether this server is about to stop.
+    /// Checks whether this server is about to stop.
     pub fn is_draining(&self) -> bool {
         self.shared.draining.load(Relaxed)
     }
 
-    /// The policies that run, by name.
+    /// Returns the running policies, by name.
     fn sorted(&self) -> Vec<Arc<RunningPolicy>> {
         let running = self.shared.running.load_full();
         let mut all: Vec<_> = running.policies.values().cloned().collect();
@@ -100,17 +100,17 @@ impl Engine {
         all
     }
 
-    /// Every policy, by name.
+    /// Returns every policy, by name.
     pub fn policies(&self) -> Vec<PolicyView> {
         self.sorted().iter().map(|served| PolicyView::of(served)).collect()
     }
 
-    /// How a tenant of a fair policy stands at this instance. Nothing if it has not asked in this window.
+    /// Returns the share of a tenant of a fair policy at this instance. `None` if it sent no request in this window.
     pub fn share_of(&self, policy: &str, tenant: &[u8]) -> Option<TenantShare> {
         self.policy(policy).ok()?.share_of(tenant)
     }
 
-    /// The slots of every policy that has some.
+    /// Returns the slots of every policy that has some.
     pub fn guards(&self) -> Vec<GuardView> {
         let held = |served: &Arc<RunningPolicy>| {
             let guard = served.guard(self.shared.leases.held(&served.name))?;

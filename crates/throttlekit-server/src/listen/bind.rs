@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-/// Whether an address may be listened on. In the clear only this machine is served, unless that is asked for
-/// (`--allow-plaintext`); then the warning is to be shown.
+/// Checks whether an address may be listened on. Without TLS only loopback is allowed, unless `--allow-plaintext` is
+/// set; then the warning is to be shown.
 pub fn judge_bind(
     address: SocketAddr,
     has_tls: bool,

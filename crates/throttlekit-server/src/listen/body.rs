@@ -1,4 +1,4 @@
-//! Bodies: answers on their way, and what is left of requests that are answered.
+//! Bodies: responses being sent, and the rest of requests that have their response.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
@@ -11,12 +11,12 @@ use tokio::time::timeout;
 
 use super::watchdog::Exchange;
 
-/// How long, and how far, the rest of a request is read that is answered without it.
+/// Maximum time, and number of bytes, for reading the rest of a request that got its response early.
 const REST_FOR: Duration = Duration::from_millis(500);
 const REST_BYTES_MAX: usize = 64 << 10;
 
-/// Reads the rest of a request that is answered without it. Left unread, HTTP/2 would have its stream reset, and a client
-/// with many such streams is sent away: others send theirs over the same connection.
+/// Reads the rest of a request that got its response early. Otherwise HTTP/2 would reset its stream, and a client with
+/// many such streams gets a GOAWAY: others share the connection.
 pub(crate) async fn read_rest(body: impl Body) {
     let (mut body, mut read) = (pin!(body), 0);
     let reading = async {
@@ -27,12 +27,12 @@ pub(crate) async fn read_rest(body: impl Body) {
             read += frame.data_ref().map_or(0, Buf::remaining);
         }
     };
-    // Whoever does not send it in time is reset.
+    // A client that does not send it in time is reset.
     let _ = timeout(REST_FOR, reading).await;
 }
 
 pin_project! {
-    /// A body that notes whether the client takes it.
+    /// A body that records whether the client reads it.
     #[derive(Debug)]
     pub struct Delivery<B> {
         #[pin]

@@ -17,7 +17,7 @@ pub(super) struct ConnectionCapacity {
 #[derive(Debug, Default)]
 struct Taken {
     total: usize,
-    // As many entries as connections at most. Hashed by the standard library's keyed hash, as strangers choose them.
+    // At most as many entries as connections. Uses the standard library's keyed hash, as clients choose the addresses.
     by_network: HashMap<IpAddr, usize>,
 }
 
@@ -28,7 +28,7 @@ pub(super) enum Full {
     Peer,
 }
 
-/// One open connection, given back when dropped.
+/// One open connection, released on drop.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     capacity: Arc<ConnectionCapacity>,

@@ -9,7 +9,8 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// The instant at which a certificate expires (`notAfter`), if it can be read. webpki verifies it and does not tell it.
+/// Returns the instant at which a certificate expires (`notAfter`), if it can be read. webpki verifies it without
+/// exposing it.
 pub(super) fn expires(certificate: &[u8]) -> Option<Timestamp> {
     // Certificate { tbsCertificate { [0] version, serialNumber, signature, issuer, validity { notBefore, notAfter } … } … }
     let (_, certificate, _) = element(certificate).filter(|(tag, ..)| *tag == SEQUENCE)?;
@@ -26,7 +27,7 @@ pub(super) fn expires(certificate: &[u8]) -> Option<Timestamp> {
     [UTC_TIME, GENERALIZED_TIME].contains(&tag).then(|| date_time::parse_x509(not_after)).flatten()
 }
 
-/// The tag and the content of the first element, and what follows it.
+/// Returns the tag and the content of the first element, and the rest after it.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let [tag, first, rest @ ..] = der else { return None };
     let (length, rest) = match first {

@@ -29,48 +29,49 @@ pub(crate) const FORWARD_AUTH: &str = "/v1/forward-auth/";
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// How HTTP is spoken, every limit set: what is not set here is up to the versions of others.
+/// Creates the HTTP configuration, with every limit set: defaults may change with the version of a dependency.
 fn http(options: &ListenOptions, requests: Requests) -> auto::Builder<Requests> {
     let limits = &options.limits;
     let builder = auto::Builder::new(requests);
     let mut builder = if options.speaks == Speaks::Http2 { builder.http2_only() } else { builder };
     builder
         .http1()
-        // Time-outs need a clock.
+        // Timeouts need a timer.
         .timer(TokioTimer::new())
-        // Slow headers (slowloris) are judged by `Watchdog`: this clock also runs between two requests, where a connection
-        // may be idle for longer. It comes last, for heads that began within the bytes of the request before.
+        // Slow headers (slowloris) are detected by `Watchdog`: this timer also runs between two requests, where a
+        // connection may be idle for longer. It is the last resort, for heads that began within the bytes of the
+        // previous request.
         .header_read_timeout(limits.idle_max + limits.header_read_max)
-        // A flood of headers, by number and by bytes; the library wants 8 KiB at least.
+        // Header floods, by number and by bytes; the library requires at least 8 KiB.
         .max_headers(limits.headers_max)
         .max_buf_size((limits.header_bytes_max as usize).max(8 * 1024))
-        // A client that is done sending is done: no half-open connections.
+        // A client that closes its side is done: no half-open connections.
         .half_close(false)
         .keep_alive(true)
-        // Answers to pipelined requests go out one by one, so that they cannot pile up.
+        // Responses to pipelined requests are sent one by one, so that they cannot accumulate.
         .pipeline_flush(false);
     builder
         .http2()
         .timer(TokioTimer::new())
-        // Streams at a time: what one connection can make us hold.
+        // Concurrent streams: bounds the memory of one connection.
         .max_concurrent_streams(limits.streams_max)
-        // Rapid reset (CVE-2023-44487): streams taken back before they were accepted, then GOAWAY.
+        // Rapid reset (CVE-2023-44487): streams reset by the client before they were accepted, then GOAWAY.
         .max_pending_accept_reset_streams(limits.pending_resets_max)
-        // Made-you-reset (CVE-2025-8671): streams we end for the client's errors, then GOAWAY.
+        // MadeYouReset (CVE-2025-8671): streams reset by us for the client's errors, then GOAWAY.
         .max_local_error_reset_streams(limits.error_resets_max)
-        // CONTINUATION floods and header bombs: what a header list may come to once unpacked. The table that unpacks
-        // it keeps the 4 KiB that HTTP/2 begins with.
+        // CONTINUATION floods and header bombs: the size of a decompressed header list. The decompression table keeps
+        // the initial 4 KiB of HTTP/2.
         .max_header_list_size(limits.header_bytes_max)
-        // Bytes in one piece.
+        // Bytes of one frame.
         .max_frame_size(limits.frame_bytes_max)
-        // Bytes sent ahead of our reading: these times the connections is all that can pile up. Fixed, since a window
-        // that adapts grows to 16 MiB.
+        // Bytes sent ahead of our reading: multiplied by the connections, this bounds all that can accumulate. Fixed,
+        // since an adaptive window grows to 16 MiB.
         .adaptive_window(false)
         .initial_stream_window_size(limits.stream_window)
         .initial_connection_window_size(limits.connection_window)
-        // Answers that a client does not take (zero window).
+        // Responses that a client does not read (zero window).
         .max_send_buf_size(limits.send_buffer_bytes)
-        // The dead and those who stopped in the middle of a header block.
+        // Dead clients, and those that stopped in the middle of a header block.
         .keep_alive_interval(limits.keepalive_every)
         .keep_alive_timeout(limits.keepalive_max);
     builder
@@ -90,7 +91,7 @@ pub(super) async fn run<S, B>(
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    // Answers are small and awaited: they are not held back to be sent together.
+    // Responses are small and awaited: Nagle's algorithm would delay them.
     let _ = tcp.set_nodelay(true);
     let ListenOptions { tls, limits, speaks, counters, .. } = &**shared;
     let Some(tls) = tls else {
@@ -144,7 +145,7 @@ async fn speak<I, S, B>(
     let mut looks = interval(Watchdog::every(limits));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut age = pin!(sleep(limits.age()));
-    // Set once it was told to go.
+    // Set once a graceful close has begun.
     let mut until: Option<Instant> = None;
     loop {
         let leave = tokio::select! {
@@ -166,13 +167,13 @@ async fn speak<I, S, B>(
             },
         };
         leave.into_iter().for_each(count);
-        // GOAWAY, or `connection: close`: what is under way may end.
+        // GOAWAY, or `connection: close`: requests in flight may finish.
         connection.as_mut().graceful_shutdown();
         until = Some(Instant::now() + limits.grace);
     }
 }
 
-/// Counts an end that was not a good one.
+/// Counts a connection that ended with an error.
 fn blame(options: &ListenOptions, error: &(dyn Error + 'static)) {
     let counters = &options.counters;
     let mut cause = Some(error);
@@ -199,7 +200,7 @@ where
     let exchange = Exchange::begin(activity);
     count(&counters.requests);
     let is_grpc = is_grpc(&request);
-    // A proxy passes on what its client sent, who has no say in how long the proxy waits.
+    // A proxy forwards its client's headers; the client must not determine how long the proxy waits.
     let time = match asks_for_another(&request) {
         true => limits.request_max,
         false => deadline(request.headers(), limits.request_max),
@@ -214,19 +215,19 @@ where
     response.map(|body| Delivery::new(body, exchange))
 }
 
-/// Whether a request speaks gRPC, and so wants its errors. A proxy that asks for its client does not, whatever that one
-/// sent along: an error of gRPC is a 200, which lets pass.
+/// Checks whether a request uses gRPC, and so needs gRPC errors. A forward-auth proxy does not, whatever headers it
+/// forwards: a gRPC error is a 200, which allows the request.
 pub(crate) fn is_grpc<B>(request: &Request<B>) -> bool {
     let kind = request.headers().get(http::header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc")) && !asks_for_another(request)
 }
 
-/// Whether it is a proxy's, that asks for its client and sends what that one sent along.
+/// Checks whether a request is that of a forward-auth proxy, which forwards its client's headers.
 fn asks_for_another<B>(request: &Request<B>) -> bool {
     request.uri().path().starts_with(FORWARD_AUTH)
 }
 
-/// An answer that is an error, in the words of gRPC or in those of HTTP.
+/// Creates an error response, in the format of gRPC or of HTTP.
 pub(crate) fn say<B: Default>(is_grpc: bool, status: Status) -> Response<B> {
     if is_grpc {
         return status.into_http();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts what happens to connections and requests. Shared with whoever shows it.
+/// Counters of connections and requests. Shared with the telemetry.
 #[derive(Debug, Default)]
 pub struct Counters {
     pub(super) accepted: AtomicU64,
@@ -28,60 +28,60 @@ pub struct Counters {
 /// The counts at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Connections that were taken.
+    /// Accepted connections.
     pub accepted: u64,
-    /// Those of them that are over.
+    /// Accepted connections that have ended.
     pub ended: u64,
-    /// Connections refused as there were as many as may be.
+    /// Connections rejected: connection limit reached.
     pub over_cap: u64,
-    /// Connections refused as their address had as many as it may.
+    /// Connections rejected: connection limit of their address reached.
     pub over_peer_cap: u64,
-    /// Times the system had no connection to give, such as for want of file descriptors.
+    /// Failures of the system to accept a connection, such as from a lack of file descriptors.
     pub accept_errors: u64,
     /// TLS handshakes that failed.
     pub handshake_failures: u64,
-    /// Connections closed as TLS or the first bytes of HTTP did not come in time.
+    /// Connections closed: timeout of TLS or of the first bytes of HTTP.
     pub handshake_timeouts: u64,
-    /// Connections closed as the head of a request over HTTP/1 did not come in time.
+    /// Connections closed: timeout of the head of an HTTP/1 request.
     pub slow_heads: u64,
-    /// Connections closed as the client took none of its answers.
+    /// Connections closed: the client read none of its responses.
     pub stalled: u64,
-    /// Connections told to go as nothing was asked for long.
+    /// Connections closed gracefully: idle timeout.
     pub idle: u64,
-    /// Connections told to go for their age.
+    /// Connections closed gracefully: max age reached.
     pub aged: u64,
-    /// Connections closed as their client gave up most of what it asked.
+    /// Connections closed: the client abandoned most of its requests.
     pub abandoning: u64,
-    /// Connections ended by an HTTP/2 GOAWAY for what the client sent: a limit that was passed, or nonsense.
+    /// Connections ended by an HTTP/2 GOAWAY for what the client sent: a limit was exceeded, or a protocol error.
     pub sent_away: u64,
-    /// Connections that ended by any other error: the client vanished, or did not answer a ping.
+    /// Connections that ended with any other error: the client vanished, or did not respond to a ping.
     pub broken: u64,
-    /// Connections that were told to go, and were ended as they had not gone in time.
+    /// Connections forcibly closed: still open after the grace of a graceful close.
     pub cut_off: u64,
     /// Requests.
     pub requests: u64,
-    /// Requests told to come back, as their caller had as many under way as it may.
+    /// Requests shed, as their caller had too many in progress.
     pub shed: u64,
-    /// Requests that did not come, or were not answered, in time.
+    /// Requests that were not received or not served in time.
     pub late: u64,
 }
 
 impl Counters {
-    /// One more request told to come back.
+    /// Counts a request that was shed.
     pub(crate) fn count_shed(&self) {
         count(&self.shed);
     }
 
-    /// One more request that did not come in time.
+    /// Counts a request that was not received in time.
     pub(crate) fn count_late(&self) {
         count(&self.late);
     }
 
-    /// The counts now.
+    /// Returns the counts now.
     pub fn stats(&self) -> Stats {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Stats {
-            // Read first, so that no more are over than there were.
+            // Read first, so that `ended` does not exceed `accepted`.
             ended: read(&self.ended),
             accepted: read(&self.accepted),
             over_cap: read(&self.over_cap),
@@ -104,7 +104,7 @@ impl Counters {
     }
 }
 
-/// One more.
+/// Increments a counter.
 pub(super) fn count(of: &AtomicU64) {
     of.fetch_add(1, Ordering::Relaxed);
 }

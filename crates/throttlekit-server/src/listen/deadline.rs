@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-/// Time for a request: what its client says (`grpc-timeout`), but no more than the server's own.
+/// Returns the time for a request: its client's deadline (`grpc-timeout`), but no more than the server's own.
 pub(super) fn deadline(headers: &HeaderMap, most: Duration) -> Duration {
     let said = headers.get("grpc-timeout").and_then(|value| grpc_timeout(value.as_bytes()));
     said.map_or(most, |said| said.min(most))
 }
 
-/// At most eight digits and a unit, as gRPC over HTTP/2 has it. What is not like this is as if it were not there.
+/// Parses at most eight digits and a unit, as gRPC over HTTP/2 defines it. Anything else is ignored.
 fn grpc_timeout(text: &[u8]) -> Option<Duration> {
     let (unit, digits) = text.split_last()?;
     if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {

@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::share::{Account, Processor, Who};
 
-/// Who is at the other end of a connection, as far as the connection itself shows it. No header changes it.
+/// The other end of a connection, as far as the connection itself shows it. No header changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its address. An IPv4 address within IPv6 is written as IPv4.
     pub address: SocketAddr,
-    /// The names in its client certificate, if it was asked for one: `dns:host`, or a URI such as `spiffe://…`.
+    /// The names in its client certificate, if one was required: `dns:host`, or a URI such as `spiffe://…`.
     pub names: Arc<[String]>,
     /// The number of the connection, among all of this process; 0 if there is none.
     pub(crate) connection: u64,
-    /// What the connection's work is charged to.
+    /// Account that the connection's work is charged to.
     pub(crate) account: Option<Arc<Account>>,
 }
 
 impl Peer {
-    /// One without a certificate.
+    /// Creates a peer without a certificate.
     pub fn at(address: SocketAddr) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         Self { address, names: Arc::default(), connection: 0, account: None }
     }
 
-    /// The same on a connection of its own, with an account for its work.
+    /// Adds the number of a new connection, and creates an account for its work.
     pub(super) fn connected(self, processor: &Arc<Processor>) -> (Self, Arc<Account>) {
         static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
         let peer = Self { connection: CONNECTIONS.fetch_add(1, Relaxed), ..self };
@@ -34,23 +34,23 @@ impl Peer {
         (Self { account: Some(account.clone()), ..peer }, account)
     }
 
-    /// The same with the names of a certificate that was verified.
+    /// Adds the names of a certificate that was verified.
     pub(super) fn with_certificate(self, certificate: &rustls::pki_types::CertificateDer<'_>) -> Self {
         Self { names: names_in(certificate).into(), ..self }
     }
 
-    /// Whether it is on this machine.
+    /// Checks whether it is on this machine.
     pub fn is_loopback(&self) -> bool {
         self.address.ip().is_loopback()
     }
 
-    /// The group that its requests count for while nobody has a name.
+    /// Returns the group that its requests count for while its caller has no name.
     pub(crate) fn who(&self) -> Who {
         Who::at(self.network(), self.connection)
     }
 
-    /// What its connections are counted by: an IPv4 address, or an IPv6 network of 64 bits, which is what one host is
-    /// usually given.
+    /// Returns the address that its connections are counted by: an IPv4 address, or an IPv6 /64 network, which is what
+    /// one host is usually assigned.
     pub(crate) fn network(&self) -> IpAddr {
         match self.address.ip() {
             IpAddr::V6(six) => IpAddr::V6((u128::from(six) >> 64 << 64).into()),

@@ -1,4 +1,4 @@
-//! Takes connections until it is told to stop, and then lets them end.
+//! Accepts connections until shutdown, and then lets them end.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -20,40 +20,40 @@ use super::counters::count;
 use super::{Counters, Limits, Peer, Stats, Tls};
 use crate::share::Processor;
 
-/// How long to wait when the system has no connection to give, such as for want of file descriptors.
+/// Pause after the system fails to accept a connection, such as from a lack of file descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// How often that is logged at the most, by each listener.
+/// Minimum interval between log lines about that, for each listener.
 const WARN_EVERY: Duration = Duration::from_secs(1);
-/// Beyond the grace that each connection has.
+/// Time to end in addition to the grace of each connection.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// What is spoken on a listener.
+/// Protocols of a listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speaks {
-    /// HTTP/2 alone: gRPC.
+    /// HTTP/2 only: gRPC.
     #[default]
     Http2,
     /// HTTP/1.1 and HTTP/2.
     Http,
 }
 
-/// How a listener serves.
+/// Options of a listener.
 #[derive(Clone, Debug, Default)]
 pub struct ListenOptions {
-    /// What connections and requests may cost.
+    /// Limits of connections and requests.
     pub limits: Limits,
     /// The certificate, if connections are encrypted.
     pub tls: Option<Tls>,
-    /// What is spoken.
+    /// Protocols.
     pub speaks: Speaks,
-    /// What happens is counted here.
+    /// Counters of connections and requests.
     pub counters: Arc<Counters>,
     /// Shares processor time between callers, with other listeners of the same runtime.
     pub processor: Arc<Processor>,
 }
 
-/// Serves whoever connects until `shutdown` is over. Then takes nobody in, tells everybody to go, waits for what is
-/// under way up to the grace of [`Limits`], and ends the rest. Each request carries its [`Peer`] as an extension.
+/// Serves connections until `shutdown` completes. Then accepts no more, closes all gracefully, waits for requests in
+/// flight up to the grace of [`Limits`], and closes the rest. Each request carries its [`Peer`] as an extension.
 pub async fn serve<S, B>(
     listener: TcpListener,
     service: S,
@@ -70,7 +70,7 @@ where
     let shared = Arc::new(options);
     let ListenOptions { limits, counters, processor, .. } = &*shared;
     let (capacity, (close, closing)) = (Arc::<ConnectionCapacity>::default(), watch::channel(false));
-    // Never sent on: it ends when the last connection has dropped its end.
+    // Nothing is sent: it ends when the last connection has dropped its sender.
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
     let (mut shutdown, mut warned) = (std::pin::pin!(shutdown), None);
     loop {
@@ -84,7 +84,7 @@ where
         let slot = match capacity.acquire(&peer, limits) {
             Ok(slot) => slot,
             Err(full) => {
-                // Closed at once: an answer would cost what there is none left of.
+                // Closed immediately: a response would need the resources that are exhausted.
                 count(if full == Full::All { &counters.over_cap } else { &counters.over_peer_cap });
                 continue;
             }
@@ -98,7 +98,7 @@ where
         }));
     }
     drop((listener, alive));
-    // Fails if nobody is connected.
+    // Fails if there is no connection.
     let _ = close.send(true);
     if timeout(limits.grace + END_WITHIN, gone.recv()).await.is_err() {
         tracing::warn!("connections outlived their grace and are abandoned");
@@ -115,7 +115,8 @@ impl Drop for Ends {
     }
 }
 
-/// The connection, if there is one. Lack of file descriptors passes; a listener that gave up would not.
+/// Returns the connection, if there is one. A lack of file descriptors is temporary; a listener that stopped would not
+/// recover.
 async fn taken(
     accepted: io::Result<(TcpStream, SocketAddr)>,
     counters: &Counters,
@@ -124,7 +125,7 @@ async fn taken(
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     match accepted {
         Ok(accepted) => Some(accepted),
-        // Of one connection that was gone before it was taken.
+        // A connection that was gone before it was accepted.
         Err(error)
             if matches!(
                 error.kind(),

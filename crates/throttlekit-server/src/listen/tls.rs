@@ -1,4 +1,4 @@
-//! Certificates, and taking over new ones without a restart.
+//! Certificates, reloaded without a restart.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,25 +19,25 @@ use super::certificate_expiry::expires;
 use crate::audit::AUDIT;
 use crate::files::read_regular;
 
-/// A certificate file larger than this is none: 1 MiB.
+/// Maximum size of a certificate file: 1 MiB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The files of `--tls-cert`, `--tls-key` and `--tls-client-ca`, as far as they were given.
+/// The files of `--tls-cert`, `--tls-key` and `--tls-client-ca`, as far as given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Our certificate and those that lead to its authority, in PEM.
+    /// Our certificate and its chain, in PEM.
     pub cert: Option<PathBuf>,
-    /// The key to it, in PEM.
+    /// Its private key, in PEM.
     pub key: Option<PathBuf>,
-    /// Authorities of client certificates, in PEM. With it nobody connects without one.
+    /// CA certificates of clients, in PEM. If set, client certificates are required.
     pub client_ca: Option<PathBuf>,
 }
 
-/// TLS as it is spoken now. Cheap to clone; all clones take over new certificates together.
+/// The current TLS configuration. Cheap to clone; all clones switch to new certificates together.
 #[derive(Clone)]
 pub struct Tls {
     shared: Arc<Shared>,
-    /// Whether the authorities of client certificates hold here, if there are any.
+    /// True if client certificates are required here, given that there are CA certificates for them.
     asks: bool,
 }
 
@@ -54,12 +54,12 @@ struct Files {
 }
 
 struct Loaded {
-    /// Of all that was read, to see whether there is something new.
+    /// Digest of all that was read, to detect changes.
     digest: [u8; 32],
-    /// When the first certificate of the chain expires.
+    /// Expiry of the first certificate of the chain.
     expires: Option<Timestamp>,
     asking: Configs,
-    /// The same for whoever comes without a certificate.
+    /// Configurations that require no client certificate.
     unasking: Configs,
 }
 
@@ -80,30 +80,31 @@ impl Configs {
 }
 
 impl Tls {
-    /// Reads the files. No files: no TLS. Some that are of no use without others are an error that names them: a server
-    /// that was meant to be encrypted does not start in the clear.
+    /// Reads the files. No files: no TLS. An incomplete set is an error that names the missing files: a server that was
+    /// meant to use TLS does not start without it.
     pub fn load(files: &TlsFiles) -> Result<Option<Self>, String> {
         let Some(files) = Files::whole(files)? else { return Ok(None) };
         let now = ArcSwap::from_pointee(files.load()?);
         Ok(Some(Self { shared: Arc::new(Shared { files, now }), asks: true }))
     }
 
-    /// The same certificate for listeners that ask for none of their clients, such as for probes that have none.
+    /// Returns the same certificate for listeners that require none of their clients, such as for probes that have
+    /// none.
     pub fn without_client_certificates(&self) -> Self {
         Self { asks: false, ..self.clone() }
     }
 
-    /// Whether clients must show a certificate.
+    /// Checks whether clients must present a certificate.
     pub fn demands_certificates(&self) -> bool {
         self.asks && self.shared.files.client_ca.is_some()
     }
 
-    /// The instant at which our certificate expires, if it names one.
+    /// Returns the instant at which our certificate expires, if it has one.
     pub fn expires(&self) -> Option<Timestamp> {
         self.shared.now.load().expires
     }
 
-    /// Reads the files again. Says whether there was something new; on an error what was in force stays.
+    /// Reads the files again. Returns whether something changed; on an error the current configuration stays.
     pub fn reload(&self) -> Result<bool, String> {
         let loaded = self.shared.files.load()?;
         let is_new = loaded.digest != self.shared.now.load().digest;
@@ -113,9 +114,9 @@ impl Tls {
         Ok(is_new)
     }
 
-    /// Reads the files again and again, for as long as it is polled.
+    /// Reads the files at this interval, for as long as it is polled.
     pub async fn follow(&self, every: Duration) {
-        // An error is told once, not at each turn.
+        // An error is logged once, not at each check.
         let mut told = None;
         loop {
             tokio::time::sleep(every).await;
@@ -134,7 +135,7 @@ impl Tls {
         }
     }
 
-    /// Reads the files again now, and logs what it found. Returns whether there was something new, good or not.
+    /// Reads the files again now, and logs the result. Returns whether something changed, valid or not.
     pub async fn reload_and_log(&self) -> bool {
         let reloaded = self.reload_aside().await;
         match &reloaded {
@@ -147,7 +148,7 @@ impl Tls {
         reloaded != Ok(false)
     }
 
-    /// Off the threads that serve: the files may lie on a disk that hangs.
+    /// Reloads off the threads that serve: the files may be on a disk that hangs.
     async fn reload_aside(&self) -> Result<bool, String> {
         let this = self.clone();
         let reloaded = tokio::task::spawn_blocking(move || this.reload()).await;
@@ -223,8 +224,9 @@ impl Files {
     }
 }
 
-/// Demands a full handshake of every connection. A resumed session takes the client's certificate from the first one
-/// without looking at it again, and each resumption gives a new ticket: an expired certificate would be good for ever.
+/// Requires a full handshake of every connection. A resumed session takes the client's certificate from the first one
+/// without verifying it again, and each resumption issues a new ticket: an expired certificate would be accepted
+/// forever.
 fn forbid_resumption(config: &mut ServerConfig) {
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

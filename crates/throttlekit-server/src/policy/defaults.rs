@@ -6,31 +6,31 @@ use super::model::{ConcurrencySpec, FleetSpec, LeaseSpec};
 
 /// The most keys of one request.
 pub const KEYS_MAX: usize = 4;
-/// The time for which servers hold leased units of a smooth rate.
+/// Time for which servers hold leased units of a smooth rate.
 pub const HELD_FOR: Duration = Duration::from_millis(100);
-/// The time for which a client's slot is held without a heartbeat.
+/// Time for which a client's slot is held without a heartbeat.
 pub const LEASE_FOR: Duration = Duration::from_secs(2);
-/// The most units that are lent to a client at a time.
+/// Maximum number of units that are leased to a client at a time.
 pub const LENT_MAX: u64 = 1_000_000;
-/// The time for which units of a smooth rate are lent to clients, and what a fallback lends during an outage.
+/// Time for which units of a smooth rate are leased to clients, and for which a fallback leases during an outage.
 pub const LENT_FOR: Duration = Duration::from_secs(1);
 
 impl LeaseSpec {
-    /// The time for which servers hold leased units of a smooth rate. Default: [`HELD_FOR`].
+    /// Returns the time for which servers hold leased units of a smooth rate. Default: [`HELD_FOR`].
     pub fn hold_for(&self) -> Duration {
         self.hold.map_or(HELD_FOR, |hold| hold.0)
     }
 }
 
 impl ConcurrencySpec {
-    /// The time for which a client's slot is held without a heartbeat. Default: [`LEASE_FOR`].
+    /// Returns the time for which a client's slot is held without a heartbeat. Default: [`LEASE_FOR`].
     pub fn slot_lease(&self) -> Duration {
         self.lease_for.map_or(LEASE_FOR, |span| span.0)
     }
 }
 
 impl FleetSpec {
-    /// The most units that are lent to a client at a time. Default: [`LENT_MAX`].
+    /// Returns the maximum number of units that are leased to a client at a time. Default: [`LENT_MAX`].
     pub fn units_max(&self) -> u64 {
         self.lease_max.unwrap_or(LENT_MAX)
     }

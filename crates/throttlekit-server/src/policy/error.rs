@@ -1,18 +1,18 @@
-//! Errors in a file: the place, the cause and the fix.
+//! Errors in a file: the location, the cause and the fix.
 
 use std::fmt;
 
-/// A place in a file, as editors count: both from 1, columns in characters.
+/// A location in a file, as editors count: both from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The line.
     pub line: u32,
-    /// The character of that line.
+    /// The column, in characters.
     pub column: u32,
 }
 
 impl Place {
-    /// A file is shorter than either number could be.
+    /// Creates a place. A file is shorter than either number could be.
     pub(super) fn at(line: usize, column: usize) -> Self {
         let short = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Self { line: short(line), column: short(column) }
@@ -25,32 +25,32 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a file is refused. Shown over several lines, with the line that is wrong.
+/// An error in a file. Displayed over several lines, with the line that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyError {
-    /// Where in the file's structure: `policies.api.rate[0].per`. Empty where it is about the whole file.
+    /// Path in the structure of the file: `policies.api.rate[0].per`. Empty if the error concerns the whole file.
     pub path: String,
-    /// Where in its text, if that is known.
+    /// Location in the text, if known.
     pub place: Option<Place>,
-    /// What is wrong, and what to do about it.
+    /// Cause, and the fix.
     pub message: String,
-    /// The line of that place.
+    /// Excerpt of that line.
     excerpt: Option<Excerpt>,
 }
 
-/// The part of a line around a place.
+/// The part of a line around a location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Excerpt {
     text: String,
-    /// How many characters stand before the place.
+    /// Number of characters before the location.
     before: usize,
 }
 
-/// So many characters of a line are shown before and after the place.
+/// Number of characters of a line that are shown before and after the location.
 const SHOWN_EACH_SIDE: usize = 60;
 
 impl PolicyError {
-    /// An error about this place of `source`.
+    /// Creates an error at this location of `source`.
     pub(super) fn at(source: &str, path: String, place: Option<Place>, message: String) -> Self {
         let excerpt = place.and_then(|place| Excerpt::of(source, place));
         Self { path, place, message, excerpt }
@@ -85,7 +85,7 @@ impl fmt::Display for PolicyError {
 
 impl std::error::Error for PolicyError {}
 
-/// The one of `known` that was probably meant by `name`, as the end of a sentence.
+/// Returns the element of `known` that was probably meant by `name`, as the end of a sentence.
 pub(super) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let near = |known: &str| 1 + known.len() / 4;
     let worth = |known: &&str| {
@@ -99,10 +99,10 @@ pub(super) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a s
     }
 }
 
-/// Names beyond this length are not compared, since the work is quadratic.
+/// Maximum length of names that are compared, since the work is quadratic.
 const COMPARED_MAX: usize = 40;
 
-/// How many characters are to be put in, left out, changed or swapped with their neighbour.
+/// Returns the number of characters to insert, delete, replace or swap with their neighbor.
 fn distance(a: &str, b: &str) -> usize {
     let lower = |text: &str| text.chars().flat_map(char::to_lowercase).collect::<Vec<_>>();
     let (a, b) = (lower(a), lower(b));
@@ -120,10 +120,10 @@ fn distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// So much of a name stands in a path.
+/// Maximum length of a name that is shown in a path.
 const NAME_SHOWN_MAX: usize = 128;
 
-/// How a name stands in a path: quoted where it could be taken for more than one step.
+/// Formats a name as a step of a path: quoted if it could be read as more than one step.
 pub(super) fn step(name: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '*' | '/' | ':' | '@');
     if (1..=NAME_SHOWN_MAX).contains(&name.len()) && name.chars().all(plain) {

@@ -1,4 +1,4 @@
-//! From what a file says to the limits that the library runs.
+//! Conversion of a file to the limits of the library.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use throttlekit::{Cadence, Limit, Rate, Weekday};
 
 use super::model::{Algorithm, CalendarPart, CostSpec, FairSpec, Period, RateSpec};
 
-/// In how many parts a sliding window is counted where the file does not say.
+/// Default number of buckets of a sliding window.
 pub const BUCKETS_DEFAULT: u32 = 10;
 
 impl RateSpec {
-    /// The limit that it describes.
+    /// Converts it to a limit.
     pub fn to_limit(&self) -> Result<Limit, LimitError> {
         match self.algorithm {
             Algorithm::Gcra => Limit::gcra(self.pace()?.burst(self.capacity())),
@@ -30,7 +30,7 @@ impl RateSpec {
         }
     }
 
-    /// How many units pass at once after quiet, of a rule that has a burst.
+    /// Returns the number of units allowed at once after idle time, for an algorithm with a burst.
     pub(super) fn capacity(&self) -> u64 {
         self.burst.unwrap_or(self.limit)
     }
@@ -50,7 +50,7 @@ impl RateSpec {
 }
 
 impl CostSpec {
-    /// The budget that it describes.
+    /// Converts it to a budget.
     pub fn to_limit(&self) -> Result<Limit, LimitError> {
         match self.per {
             Period::Span(span) => Limit::token_budget(self.budget, span.0),
@@ -60,7 +60,7 @@ impl CostSpec {
 }
 
 impl FairSpec {
-    /// The window that all keys share.
+    /// Converts it to the window that all keys share.
     pub fn to_limit(&self) -> Result<Limit, LimitError> {
         Limit::fixed_window(self.limit, self.per.0)
     }

@@ -1,4 +1,4 @@
-//! All of it: read, check, try.
+//! Loading a file: parse, check, try.
 
 use super::check::{Finding, Level, Report, check, too_many};
 use super::error::{Place, PolicyError, step};
@@ -6,7 +6,7 @@ use super::model::PolicyFile;
 use super::read;
 use super::tree::{self, Node, Value};
 
-/// Reads a file: its form and size, not yet what it means.
+/// Parses a file: its syntax and size, not its meaning.
 pub fn parse(text: &str) -> Result<PolicyFile, PolicyError> {
     read_file(text).map(|(_, file)| file)
 }
@@ -20,12 +20,12 @@ fn read_file(text: &str) -> Result<(Node, PolicyFile), PolicyError> {
     }
 }
 
-/// So many errors are told at once.
+/// Maximum number of errors that are reported at once.
 pub const ERRORS_MAX: usize = 100;
 
-/// Reads a file, checks what it means and tries each limit.
+/// Parses a file, checks its meaning and tries each limit.
 ///
-/// With the file come warnings; without it, every reason why it is refused.
+/// Returns the file with warnings, or every error.
 pub fn load(text: &str) -> Result<(PolicyFile, Vec<Finding>), Vec<PolicyError>> {
     let (root, file) = read_file(text).map_err(|error| vec![error])?;
     let (errors, warnings): (Vec<_>, Vec<_>) =
@@ -37,7 +37,7 @@ pub fn load(text: &str) -> Result<(PolicyFile, Vec<Finding>), Vec<PolicyError>> 
     Err(all_of(text, &root, errors))
 }
 
-/// Reads a file, and returns the errors of a further check with their places in the text.
+/// Parses a file, and returns the errors of a further check with their locations in the text.
 pub(crate) fn judge(
     text: &str,
     check: impl FnOnce(&PolicyFile, &mut Report),
@@ -48,7 +48,7 @@ pub(crate) fn judge(
     if report.findings.is_empty() { Ok(()) } else { Err(all_of(text, &root, report.findings)) }
 }
 
-/// The first of them with their places, and how many more there are.
+/// Returns the first errors with their locations, and the number of further ones.
 fn all_of(text: &str, root: &Node, errors: Vec<Finding>) -> Vec<PolicyError> {
     let more = errors.len().saturating_sub(ERRORS_MAX);
     let mut shown: Vec<_> =
@@ -59,7 +59,7 @@ fn all_of(text: &str, root: &Node, errors: Vec<Finding>) -> Vec<PolicyError> {
     shown
 }
 
-/// The text of a file as it was read from a disk or a socket.
+/// Decodes the text of a file that was read from a disk or a socket.
 pub fn text(bytes: &[u8]) -> Result<&str, PolicyError> {
     std::str::from_utf8(bytes).map_err(|error| {
         let good = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
@@ -70,13 +70,13 @@ pub fn text(bytes: &[u8]) -> Result<&str, PolicyError> {
     })
 }
 
-/// What was found, with its place in the text.
+/// Adds the location in the text to a finding.
 pub(super) fn located(text: &str, root: &Node, found: Finding) -> PolicyError {
     let place = place_of(root, &found.path);
     PolicyError::at(text, found.path, place, found.message)
 }
 
-/// Where a path leads, or the nearest thing around it that is written down.
+/// Returns the location of a path, or of its nearest ancestor that is present.
 fn place_of(node: &Node, path: &str) -> Option<Place> {
     let (place, inner, rest) = match &node.value {
         Value::Scalar { .. } => return None,
@@ -92,7 +92,7 @@ fn place_of(node: &Node, path: &str) -> Option<Place> {
             whole.then_some((place, value, rest))
         })?,
     };
-    // One rate may stand without a list, and is a list of one all the same.
+    // A single rate may be written without a list, and is a list of one all the same.
     let alone = matches!(inner.value, Value::Mapping(_));
     let rest = if alone { rest.strip_prefix("[0]").unwrap_or(rest) } else { rest };
     place_of(inner, rest.strip_prefix('.').unwrap_or(rest)).or(Some(place))

@@ -1,7 +1,7 @@
 //! Policies as people write them: YAML in, a checked description out.
 //!
-//! [`load`](load()) does all of it: it [parses](parse) a file, [checks](check()) what it means, and tries each limit.
-//! [`explain`](explain()) says in words what a file lets pass, [`schema`](schema()) describes the format to editors, and
+//! [`load`](load()) does all of it: it [parses](parse) a file, [checks](check()) its meaning, and tries each limit.
+//! [`explain`](explain()) describes what a file allows, [`schema`](schema()) describes the format to editors, and
 //! [`import_envoy`] reads the files of another service.
 
 mod access;

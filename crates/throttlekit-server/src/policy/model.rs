@@ -15,147 +15,147 @@ use super::span::Span;
 pub struct PolicyFile {
     /// The version of this format: 1.
     pub version: u32,
-    /// What policies have that do not say otherwise.
+    /// Defaults for all policies.
     #[serde(default, skip_serializing_if = "is_default")]
     pub defaults: Defaults,
     /// The policies, by name.
     #[serde(default)]
     pub policies: BTreeMap<String, PolicySpec>,
-    /// How descriptors of Envoy's rate limit filter find their policy.
+    /// Rules that map descriptors of Envoy's rate limit filter to policies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub envoy: Vec<DomainSpec>,
-    /// Who may ask what. Without it, whoever reaches a door may use it.
+    /// Access rights of callers. Without it, every caller may use every API.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "said")]
     pub access: Option<AccessSpec>,
 }
 
-/// What policies have that do not say otherwise.
+/// Defaults for all policies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Defaults {
-    /// What is answered while the store does not: `closed` unless stated.
+    /// Fallback while the store is unavailable. Default: `closed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_outage: Option<OutageSpec>,
 }
 
-/// One policy: any axes that a request must clear, all in one answer.
+/// One policy: the axes that a request must pass, all in one decision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicySpec {
-    /// What people should know about it.
+    /// Description for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// How often: one limit, or several that must all allow.
+    /// Rates: one limit, or several that must all allow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(deserialize_with = "super::one_or_many")]
     #[schemars(with = "super::OneOrMany<RateSpec>")]
     pub rate: Vec<RateSpec>,
-    /// How many tokens, known only after the work is done.
+    /// Token budget, charged after the work is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostSpec>,
-    /// How many at a time.
+    /// Limit of concurrent requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<ConcurrencySpec>,
     /// One budget that all keys share by weight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fair: Option<FairSpec>,
-    /// What a call has to be worth.
+    /// Minimum value of a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<PriceSpec>,
-    /// Whether clients may hold units of its limit and spend them by themselves.
+    /// Lets clients lease units of its limit and spend them locally.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetSpec>,
-    /// What is answered while the store does not.
+    /// Fallback while the store is unavailable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_outage: Option<OutageSpec>,
-    /// Decides and counts, and lets everything pass: to try a policy on real traffic.
+    /// Shadow mode: decides and counts, but allows everything, to try a policy on real traffic.
     #[serde(default, skip_serializing_if = "is_default")]
     pub shadow: bool,
-    /// Lets everything pass without asking anyone: to take a policy out of the way at once.
+    /// Allows everything without deciding, to disable a policy at once.
     #[serde(default, skip_serializing_if = "is_default")]
     pub disabled: bool,
-    /// Other limits for some keys: by the whole key, or by a prefix that ends in `*`. The longest match counts.
+    /// Other limits for some keys: by the whole key, or by a prefix that ends in `*`. The longest match applies.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub overrides: BTreeMap<String, OverrideSpec>,
 }
 
-/// What holds for some keys instead. What is not named stays as the policy has it.
+/// Limits for some keys. What is omitted stays as in the policy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OverrideSpec {
-    /// How often.
+    /// Rates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(deserialize_with = "super::one_or_many")]
     #[schemars(with = "super::OneOrMany<RateSpec>")]
     pub rate: Vec<RateSpec>,
-    /// How many tokens.
+    /// Token budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostSpec>,
-    /// Nothing is asked for these keys: they always pass.
+    /// Always allows these keys, without deciding.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unlimited: bool,
 }
 
-/// Which rule a rate goes by.
+/// Algorithm of a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Algorithm {
-    /// A smooth pace, and a burst after quiet.
+    /// A smooth rate, with a burst after idle time.
     #[default]
     Gcra,
-    /// A bucket of `burst` units that refills at `limit` a `per`.
+    /// A bucket of `burst` units that refills at `limit` per `per`.
     TokenBucket,
     /// `limit` units in each window of length `per`.
     FixedWindow,
-    /// `limit` units in any `per`, nearly.
+    /// `limit` units in any `per`, approximately.
     SlidingWindow,
     /// `limit` units in any `per`, exactly.
     SlidingLog,
-    /// `limit` units a day, week or month of the calendar.
+    /// `limit` units per day, week or month of the calendar.
     Quota,
 }
 
-/// How often.
+/// A rate limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RateSpec {
-    /// Its name, which tells it apart from the policy's others.
+    /// Name that distinguishes it from the policy's other rates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Which rule.
+    /// Algorithm.
     #[serde(default, skip_serializing_if = "is_default")]
     pub algorithm: Algorithm,
     /// How many units.
     pub limit: u64,
-    /// In how long: `1s`, `1m`, `1h`, `1d`; of a quota `day`, `week` or `month`.
+    /// Period: `1s`, `1m`, `1h`, `1d`; for a quota `day`, `week` or `month`.
     pub per: Period,
-    /// How many units at once after quiet; as many as `limit` unless stated. GCRA and token buckets only.
+    /// Maximum number of units at once after idle time. Default: `limit`. GCRA and token buckets only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<u64>,
-    /// In how many parts a sliding window is counted.
+    /// Number of buckets of a sliding window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<u32>,
-    /// Tells the wait until the next bucket of a sliding window, as version 1 of the wire did. It may be too early.
+    /// Reports the wait until the next bucket of a sliding window, as version 1 of the wire did. It may be too early.
     #[serde(default, skip_serializing_if = "is_default")]
     pub early_retry: bool,
     /// Minutes east of UTC at which a quota's day begins.
     #[serde(default, skip_serializing_if = "is_default")]
     pub utc_offset_minutes: i32,
-    /// By which of the call's keys: 0 is the key itself, 1 the first of the further keys.
+    /// Index of the call's key to count by: 0 is the key itself, 1 the first of the further keys.
     #[serde(default, skip_serializing_if = "is_default")]
     pub by: u8,
-    /// Fetches units in batches from the store and spends them in the server: fewer round trips.
+    /// Leases units in batches from the store and spends them in the server: fewer round trips.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease: Option<LeaseSpec>,
 }
 
-/// A length of time, or a part of the calendar.
+/// A duration, or a part of the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(untagged)]
 pub enum Period {
     /// A day, a week or a month of the calendar.
     Calendar(CalendarPart),
-    /// So long.
+    /// A duration.
     Span(Span),
 }
 
@@ -171,51 +171,51 @@ pub enum CalendarPart {
     Month,
 }
 
-/// When the store is asked about a limit.
+/// Calls to the store that a limit makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaseMode {
-    /// For batches, for keys that are asked for often; about every ask for the others.
+    /// One per batch for frequent keys; one per request for the others.
     #[default]
     Auto,
-    /// For batches.
+    /// One per batch.
     Leased,
-    /// About every ask that no denial covers which still holds.
+    /// One per request, unless a cached denial still applies.
     CachedDeny,
 }
 
-/// How units are fetched in batches.
+/// Leasing of units in batches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseSpec {
-    /// When the store is asked.
+    /// Calls to the store.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mode: LeaseMode,
-    /// How many units at a time; learned from what comes unless stated.
+    /// Units per batch. Default: learned from the traffic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<u64>,
-    /// For how long units of a smooth rate are held.
+    /// Time for which units of a smooth rate are held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Span>,
 }
 
-/// How many tokens in a window.
+/// A token budget per window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CostSpec {
-    /// How many tokens. The debit that crosses the edge is counted in full, later ones are denied.
+    /// Number of tokens. The debit that exceeds the budget is counted in full, later ones are denied.
     pub budget: u64,
-    /// In windows of this length, or by the calendar.
+    /// Length of the windows, or a part of the calendar.
     pub per: Period,
     /// Minutes east of UTC at which a day begins.
     #[serde(default, skip_serializing_if = "is_default")]
     pub utc_offset_minutes: i32,
-    /// By which of the call's keys.
+    /// Index of the call's key to count by.
     #[serde(default, skip_serializing_if = "is_default")]
     pub by: u8,
 }
 
-/// Whose slots are counted together.
+/// Calls whose slots are counted together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
@@ -226,48 +226,48 @@ pub enum Scope {
     InstanceKey,
     /// All calls of each key at all instances, counted on the store.
     Key,
-    /// All calls at all instances, which share the ceiling among them.
+    /// All calls at all instances, which divide the limit among them.
     Fleet,
 }
 
-/// How many at a time.
+/// A limit of concurrent requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConcurrencySpec {
-    /// The ceiling; where it adapts, the one to begin with.
+    /// The limit; if it is adaptive, the initial one.
     pub limit: u32,
-    /// Whose calls are counted together.
+    /// Calls that are counted together.
     #[serde(default, skip_serializing_if = "is_default")]
     pub scope: Scope,
-    /// Moves the ceiling with how long work takes.
+    /// Adapts the limit to the latency of the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<AdaptiveSpec>,
-    /// After so long without a heartbeat a client's slot is free again; 2 s unless stated.
+    /// Time without a heartbeat after which a client's slot is freed. Default: 2 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_for: Option<Span>,
 }
 
-/// How a ceiling follows latency.
+/// Adaptation of a limit to latency.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AdaptiveSpec {
-    /// Never below.
+    /// Minimum limit.
     pub min: u32,
-    /// Never above.
+    /// Maximum limit.
     pub max: u32,
-    /// Which estimator: `gradient` unless stated.
+    /// Estimator. Default: `gradient`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub algorithm: Estimator,
 }
 
-/// Which estimator moves a ceiling.
+/// Estimator of an adaptive limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Estimator {
-    /// By the ratio of the latency without load to that of now.
+    /// By the ratio of the latency without load to the current one.
     #[default]
     Gradient,
-    /// Up by one, down by a part when work is dropped.
+    /// Increases by one, decreases by a fraction when work is dropped.
     Aimd,
 }
 
@@ -275,65 +275,65 @@ pub enum Estimator {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FairSpec {
-    /// How many units all keys have together.
+    /// Number of units that all keys share.
     pub limit: u64,
-    /// In windows of this length.
+    /// Length of the windows.
     pub per: Span,
-    /// How much keys weigh; those not named weigh 1.
+    /// Weights of keys. Default: 1.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub weights: BTreeMap<String, u32>,
-    /// Shares the budget between regions as well: each instance of a region names it when it starts.
+    /// Shares the budget between regions as well: each instance sets its region when it starts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub regions: bool,
-    /// How many tenants of a window are kept apart; 100,000 unless stated.
+    /// Maximum number of tenants tracked separately in a window. Default: 100,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenants_max: Option<usize>,
 }
 
-/// What a call has to be worth: `rate + cost · tokens + hold · seconds`.
+/// Minimum value of a call: `rate + cost · tokens + hold · seconds`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PriceSpec {
-    /// For each call.
+    /// Per call.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rate: f64,
-    /// For each token.
+    /// Per token.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cost: f64,
-    /// For each second that a slot is held.
+    /// Per second that a slot is held.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hold: f64,
 }
 
-/// How clients hold units.
+/// Leasing of units to clients.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FleetSpec {
-    /// The most units one reservation gets; 1,000,000 unless stated.
+    /// Maximum number of units per reservation. Default: 1,000,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_max: Option<u64>,
-    /// At most one in so many of the units left goes to one reservation; 1, all, unless stated.
+    /// A reservation gets at most one in `n` of the units left. Default: 1, all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<u64>,
 }
 
-/// What is answered while the store does not answer.
+/// Fallback while the store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OutageSpec {
-    /// Refusals.
+    /// Fail closed: denies everything.
     #[default]
     Closed,
-    /// Everything passes, uncounted.
+    /// Fail open: allows everything, without counting.
     Open,
-    /// This instance's share goes on: the limit divided by so many instances.
+    /// Local: this instance continues with its share, the limit divided by the number of instances.
     Local {
-        /// How many instances there are at the most.
+        /// Maximum number of instances.
         nodes: std::num::NonZeroU32,
     },
 }
 
-/// Something that stands in the file is meant: nothing after its name is a mistake, and not the same as leaving it out.
+/// Deserializes a value that is present: an empty value is an error, and not the same as an omitted one.
 fn said<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(input: D) -> Result<Option<T>, D::Error> {
     T::deserialize(input).map(Some)
 }

@@ -2,7 +2,7 @@
 
 use super::model::PolicyFile;
 
-/// The JSON Schema of a policy file, with what each key means.
+/// Returns the JSON Schema of a policy file, with a description of each key.
 pub fn schema() -> serde_json::Value {
     schemars::schema_for!(PolicyFile).to_value()
 }

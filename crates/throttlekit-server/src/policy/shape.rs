@@ -12,7 +12,7 @@ use super::error::did_you_mean;
 use super::model::{CalendarPart, Period};
 use super::span::Span;
 
-/// One of it, or a list: how the schema says it.
+/// One item, or a list of them.
 #[derive(schemars::JsonSchema)]
 #[schemars(untagged)]
 #[allow(dead_code, reason = "only its schema is used")]
@@ -54,7 +54,7 @@ pub(super) fn one_or_many<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 
 const PARTS: [(&str, CalendarPart); 3] =
     [("day", CalendarPart::Day), ("week", CalendarPart::Week), ("month", CalendarPart::Month)];
-/// What people write who know other tools, and what they mean.
+/// Terms of other tools, and their meaning here.
 const WORDS: [(&str, &str); 5] =
     [("second", "1s"), ("minute", "1m"), ("hour", "1h"), ("year", "365d"), ("daily", "day")];
 
@@ -102,7 +102,7 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-/// Reads text, and says of a bare number what it lacks.
+/// Parses text. For a bare number, the error names the missing unit.
 fn text<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(input: D) -> Result<T, D::Error> {
     struct Text<T>(PhantomData<T>);
 

@@ -1,4 +1,4 @@
-//! Lengths of time as people write them.
+//! Durations as people write them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use super::tree::shown;
 
-/// A length of time: a whole number and a unit, `250ms`, `1s`, `5m`, `1h`, `1d`.
+/// A duration: an integer and a unit, `250ms`, `1s`, `5m`, `1h`, `1d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(with = "String", extend("pattern" = "^[0-9]+(ms|s|m|h|d)$"))]
 pub struct Span(pub Duration);

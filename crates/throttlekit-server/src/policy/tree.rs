@@ -1,7 +1,7 @@
-//! A file as a tree in which every node knows its place.
+//! A file as a tree in which every node has its location.
 //!
-//! YAML is more than a policy file needs, and the rest of it is how small files become large ones. Anchors, aliases,
-//! tags and further documents are refused, and so is all that is longer or deeper than any real file.
+//! YAML is more than a policy file needs, and the rest of it is how small files expand to large ones. Anchors, aliases,
+//! tags and further documents are rejected, and so is everything that is longer or deeper than any real file.
 
 use std::collections::HashSet;
 
@@ -9,18 +9,18 @@ use serde_saphyr::granit_parser::{self, Event, Marker, Parser, ScalarStyle, StrI
 
 use super::error::{Place, PolicyError};
 
-/// The largest file, in bytes.
+/// Maximum size of a file, in bytes.
 pub const BYTES_MAX: usize = 1 << 20;
-/// How deep mappings and lists are nested at the most.
+/// Maximum depth of nested mappings and lists.
 pub const DEPTH_MAX: usize = 32;
-/// How many keys, values, mappings and lists a file has at the most.
+/// Maximum number of keys, values, mappings and lists in a file.
 pub const NODES_MAX: usize = 250_000;
-/// How many of them stand in one mapping or list at the most: it grows by copying, which takes as much again.
+/// Maximum number of them in one mapping or list: it grows by copying, which takes as much again.
 pub const ITEMS_MAX: usize = 1 << 17;
-/// The longest key or value, in bytes.
+/// Maximum length of a key or value, in bytes.
 pub const SCALAR_BYTES_MAX: usize = 16 << 10;
 
-/// A value, and where it stands.
+/// A value and its location.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) at: Place,
@@ -29,7 +29,7 @@ pub(super) struct Node {
 
 #[derive(Debug)]
 pub(super) enum Value {
-    /// Text as it was written, and whether it stood without quotes, so that it may be a number.
+    /// Text as it was written. Without quotes it may be a number.
     Scalar {
         text: Box<str>,
         plain: bool,
@@ -49,13 +49,13 @@ impl Node {
         matches!(self.value, Value::Scalar { .. })
     }
 
-    /// Whether nothing stands there, or a word for nothing.
+    /// Checks whether the value is missing or null.
     pub(super) fn is_null(&self) -> bool {
         matches!(&self.value, Value::Scalar { text, plain: true } if matches!(&**text, "" | "~" | "null"))
     }
 }
 
-/// The tree of `source`, or the first thing that is wrong with it.
+/// Parses `source`. Returns the first error.
 pub(super) fn parse(source: &str) -> Result<Node, PolicyError> {
     let wrong = |(place, message): Wrong| PolicyError::at(source, String::new(), place, message);
     if source.len() > BYTES_MAX {
@@ -205,7 +205,8 @@ impl<'s> TreeBuilder<'s> {
     }
 }
 
-/// What YAML reads from an escape alone, while JSON writes it as it is: a file that has it would not load again.
+/// Checks for characters that YAML reads only from an escape, while JSON writes them as they are: a file with one would
+/// not load again.
 fn is_unwritable(letter: char) -> bool {
     matches!(letter, '\u{7f}'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}')
 }
@@ -214,7 +215,7 @@ fn no_anchors(at: Place) -> Wrong {
     (Some(at), "anchors (`&…`) and aliases (`*…`) are refused, since they make small files large: write it out, or put it in quotes if it is text".into())
 }
 
-/// Text as a message may show it.
+/// Escapes text for a message.
 pub(super) fn shown(text: &str) -> String {
     const SHOWN_MAX: usize = 60;
     let head: String = text.chars().take(SHOWN_MAX).collect();

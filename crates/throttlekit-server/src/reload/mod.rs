@@ -1,4 +1,4 @@
-//! A policy file that is read again when it changes. The last good one stays in force.
+//! A policy file that is reloaded when it changes. The last valid one stays in effect.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -16,24 +16,24 @@ use crate::engine::{Engine, Reloaded};
 use crate::files::read_regular;
 use crate::policy::{self, PolicyFile};
 
-/// How the file in force came to be, and what became of later ones.
+/// Status of the current file, and of later ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfigStatus {
-    /// The first digits of the SHA-256 of the file in force.
+    /// First digits of the SHA-256 of the current file.
     pub hash: String,
-    /// When it was put in force.
+    /// Time at which it was applied.
     pub loaded_at: Timestamp,
-    /// How many files were put in force after the first.
+    /// Number of files that were applied after the first.
     pub reloads: u64,
-    /// How many were refused.
+    /// Number of files that were rejected.
     pub rejected: u64,
-    /// Why the last one was refused, if none was put in force since.
+    /// Error of the last rejected file, if none was applied since.
     pub last_error: Option<String>,
-    /// How many tokens and secrets cannot be used now, such as for want of their file. They are refused.
+    /// Number of tokens and secrets that cannot be used now, such as for lack of their file. They are refused.
     pub access_failing: u64,
-    /// How many became unusable so far.
+    /// Number of times that one became unusable so far.
     pub access_failures: u64,
-    /// Where the first of them is kept, and why it cannot be used.
+    /// Location of the first of them, and why it cannot be used.
     pub access_error: Option<String>,
 }
 
@@ -47,38 +47,39 @@ pub struct Reloader {
     seen: tokio::sync::Mutex<Seen>,
 }
 
-/// What was looked at.
+/// State of the last reads.
 struct Seen {
-    /// The last one that was judged, good or not: the same is not judged twice.
+    /// Digest of the last file that was checked, valid or not: the same is not checked twice.
     judged: [u8; 32],
-    /// The last one that was read. A file is judged when it was read twice alike, so that none is taken half written.
+    /// Digest of the last file that was read. A file is checked once two reads of it are identical, so that a
+    /// half-written one is not loaded.
     read: [u8; 32],
-    /// Why the file cannot be read, if it cannot: reported once, not at each look.
+    /// Error of a file that cannot be read: reported once, not at each check.
     unreadable: Option<String>,
-    /// The secrets that the list in force was built of.
+    /// The secrets that the current access list was built from.
     held: Arc<SecretCache>,
     /// Tokens and secrets that cannot be used, each reported once.
     failing: Vec<String>,
 }
 
 impl Seen {
-    /// Whether the file was read once and not judged yet, or the grace of a secret runs.
+    /// Checks whether a file was read once and not checked yet, or the grace of a secret runs.
     fn is_waiting(&self) -> bool {
         self.read != self.judged || self.held.is_waiting()
     }
 }
 
-/// A file as it was read.
+/// A loaded file.
 pub struct Loaded {
-    /// What it says.
+    /// The file.
     pub file: PolicyFile,
-    /// What is odd about it.
+    /// Its warnings.
     pub warnings: Vec<String>,
     digest: [u8; 32],
 }
 
 impl Loaded {
-    /// Reads a policy file, or says what is wrong with it.
+    /// Loads a policy file. The error says what is wrong with it.
     pub fn read(path: &Path) -> Result<Self, String> {
         let bytes = read(path).map_err(|error| format!("{}: {error}", path.display()))?;
         Self::of(&bytes)
@@ -94,11 +95,11 @@ impl Loaded {
 }
 
 impl Reloader {
-    /// Looks after the file that is about to be put in force. The secrets hold where it names no principals.
+    /// Creates the reloader of a file that is about to be applied. The secrets apply if it names no principals.
     ///
     /// # Errors
     ///
-    /// If any secret cannot be read: a server does not start with a list that lacks someone.
+    /// If any secret cannot be read: a server does not start with an incomplete access list.
     pub fn new(path: PathBuf, loaded: &Loaded, secrets: Secrets) -> Result<Arc<Self>, String> {
         let reading = Reading { before: Arc::default(), secrets, refusals: Arc::default() };
         let held = reading.held(&loaded.file);
@@ -120,23 +121,23 @@ impl Reloader {
         }))
     }
 
-    /// Who may ask what, as the file in force says.
+    /// Returns the access list of the current file.
     pub fn access(&self) -> Arc<ArcSwap<Access>> {
         self.access.clone()
     }
 
-    /// How often callers were refused so far, by reason.
+    /// Returns the number of refused callers so far, by reason.
     pub fn refused(&self) -> Vec<(&'static str, u64)> {
         self.refusals.counts()
     }
 
-    /// How it stands.
+    /// Returns the status.
     pub fn status(&self) -> Arc<ConfigStatus> {
         self.status.load_full()
     }
 
-    /// Reads the file, and puts it in force if it changed and is good. Nothing, if it did not change. Reads tokens and
-    /// secrets again too, whatever became of the file.
+    /// Reads the file, and applies it if it changed and is valid. Returns `None` if it did not change. Reads tokens and
+    /// secrets again too, whatever the result for the file.
     pub async fn look(&self, engine: &Engine) -> Option<Result<Reloaded, String>> {
         let mut seen = self.seen.lock().await;
         let result = self.look_at_file(&mut seen, engine).await;
@@ -150,7 +151,7 @@ impl Reloader {
         let path = self.path.clone();
         let bytes = match tokio::task::spawn_blocking(move || read(&path)).await.ok()? {
             Ok(bytes) => bytes,
-            // Half way through being replaced; the next look finds it.
+            // It is being replaced; the next check finds it.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
             Err(error) => {
                 let error = format!("{}: {error}", self.path.display());
@@ -161,7 +162,7 @@ impl Reloader {
         };
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
         if seen.unreadable.take().is_some() && short(&digest) == self.status().hash {
-            // Readable again, and the one in force.
+            // Readable again, and identical to the current one.
             self.set_status(|status| status.last_error = None);
         }
         if std::mem::replace(&mut seen.read, digest) != digest || seen.judged == digest {
@@ -185,17 +186,17 @@ impl Reloader {
         })
     }
 
-    /// The list of callers is judged before anything changes, and is in force no later than the policies: a new policy
-    /// is never asked for under the old list, in which a pattern may fit it. Should the policies be refused, the old
-    /// list comes back.
+    /// Applies a file. The access list is checked before anything changes, and takes effect no later than the policies:
+    /// a new policy is never reachable under the old list, in which a pattern may match it. If the policies are
+    /// rejected, the old list is restored.
     async fn put_in_force(
         &self,
         bytes: Vec<u8>,
         seen: &mut Seen,
         engine: &Engine,
     ) -> Result<Reloaded, String> {
-        // Off the threads that serve: a file may take long to judge, above all one that is made to, and the files of
-        // tokens that it names may lie on a disk that hangs.
+        // Off the threads that serve: a file may take long to check, especially a malicious one, and its token files
+        // may be on a disk that hangs.
         let reading = self.reading(seen);
         let judging = background::run(move || {
             let loaded = Loaded::of(&bytes)?;
@@ -222,8 +223,9 @@ impl Reloader {
         Ok(reloaded)
     }
 
-    /// Tokens and secrets change in files of their own. Each is judged by itself: one that cannot be read is refused
-    /// after a grace, and the others are taken up meanwhile. The list is built again only if something changed.
+    /// Reloads tokens and secrets, which change in files of their own. Each is checked separately: one that cannot be
+    /// read is refused after a grace, and the others are updated meanwhile. The list is rebuilt only if something
+    /// changed.
     async fn read_secrets_again(&self, seen: &mut Seen, engine: &Engine) {
         let (file, reading) = (engine.file(), self.reading(seen));
         let looking = tokio::task::spawn_blocking(move || {
@@ -240,7 +242,7 @@ impl Reloader {
                 let before = self.access.swap(built.access.into());
                 self.note_access(&before, built.failing, seen);
             }
-            // What a file in force says was judged, so this is none of its secrets' doing.
+            // The current file was validated, so its secrets are not the cause.
             Some(Err(error)) => tracing::error!(error, "access list not rebuilt"),
         }
     }
@@ -249,7 +251,7 @@ impl Reloader {
         Reading { before: seen.held.clone(), secrets: self.secrets.clone(), refusals: self.refusals.clone() }
     }
 
-    /// Reports how the list in force differs from the one before, and what it lacks.
+    /// Reports the difference from the previous list, and what the current one lacks.
     fn note_access(&self, before: &Access, failing: Vec<String>, seen: &mut Seen) {
         let changes = self.access.load().changes_since(before);
         if !changes.is_empty() {
@@ -285,7 +287,7 @@ impl Reloader {
         error
     }
 
-    /// Looks every so often, for as long as anyone holds it, and says what it found.
+    /// Checks the file at this interval, for as long as the reloader is referenced, and logs the result.
     pub fn watch(self: &Arc<Self>, engine: Engine, every: Duration) {
         let reloader = Arc::downgrade(self);
         tokio::spawn(async move {
@@ -295,8 +297,8 @@ impl Reloader {
             loop {
                 tokio::select! {
                     _ = every.tick() => {}
-                    // However far the next turn is, it is waited for neither by the second reading of a new file nor by
-                    // a secret whose grace ends.
+                    // However far the next check is, neither the second read of a new file nor a secret whose grace
+                    // ends waits for it.
                     () = tokio::time::sleep(GRACE), if is_waiting => {}
                 }
                 let Some(reloader) = reloader.upgrade() else { return };
@@ -306,7 +308,7 @@ impl Reloader {
         });
     }
 
-    /// Looks once, and logs what it found. Returns whether there was something new, good or not.
+    /// Checks the file once, and logs the result. Returns whether something changed, valid or not.
     pub async fn look_and_log(&self, engine: &Engine) -> bool {
         match self.look(engine).await {
             None => return false,
@@ -323,14 +325,14 @@ impl Reloader {
     }
 }
 
-/// Lines of the log at once about tokens that cannot be used; all are counted.
+/// Maximum number of log lines at once about tokens that cannot be used; all are counted.
 const WARNINGS_MAX: usize = 20;
 
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     read_regular(path, policy::BYTES_MAX as u64)
 }
 
-/// What it takes to read secrets and to build a list of callers, off the threads that serve.
+/// Inputs for reading secrets and building an access list, off the threads that serve.
 struct Reading {
     before: Arc<SecretCache>,
     secrets: Secrets,

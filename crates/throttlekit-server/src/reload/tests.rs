@@ -18,7 +18,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Principals `a` and `b`, each with a token in the file of its name.
+    /// Creates principals `a` and `b`, each with a token in the file of its name.
     fn listed() -> Self {
         let folder = tempfile::tempdir().unwrap();
         for (name, token) in [("a", A), ("b", B)] {
@@ -49,7 +49,7 @@ impl Fixture {
         self.reloader.look(&self.engine).await
     }
 
-    /// Writes a policy file, and looks until it was judged.
+    /// Writes a policy file, and checks it until it is applied or rejected.
     async fn load(&self, text: &str) -> Result<Reloaded, String> {
         self.write("policies.yaml", text);
         assert!(self.look().await.is_none(), "it may be half written");
@@ -130,7 +130,7 @@ async fn a_token_file_that_is_replaced_slowly_refuses_nobody() {
     assert_eq!(fixture.reloader.status().access_failures, 0);
 }
 
-/// The promise of docs/security.md. A busy machine may delay a turn, but not five in a row.
+/// The guarantee of docs/security.md. A busy machine may delay a check, but not five in a row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_the_default_interval_a_deleted_token_is_refused_within_two_seconds() {
     let fixture = Fixture::listed();
@@ -155,7 +155,7 @@ async fn with_the_default_interval_a_deleted_token_is_refused_within_two_seconds
     panic!("{took:?}");
 }
 
-/// The promise of README.md, for a file that is written just after a look.
+/// The guarantee of README.md, for a file that is written just after a check.
 #[tokio::test(start_paused = true)]
 async fn with_the_default_interval_a_new_file_is_in_force_within_two_seconds() {
     let fixture = Fixture::listed();
@@ -164,7 +164,7 @@ async fn with_the_default_interval_a_new_file_is_in_force_within_two_seconds() {
     fixture.write("policies.yaml", &text(fixture.folder.path(), "").replace("  p:", "  q:"));
     let written = tokio::time::Instant::now();
     while !fixture.engine.file().policies.contains_key("q") {
-        // The next look is a second away, the one after it only a grace more. The rest is for loading the file.
+        // The next check is a second away, the one after it only a grace more. The rest is for loading the file.
         assert!(written.elapsed() < Duration::from_millis(1_800), "not read again before the next turn");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -224,7 +224,7 @@ async fn secrets_of_monitor_and_fleet_rotate_and_a_deleted_one_does_not_fall_bac
     assert!(fixture.reloader.status().access_error.clone().unwrap().contains("the monitor secret: "));
 }
 
-/// Under a list that allows all, a new policy would be open until the new list is there, too.
+/// Under a list that allows all, a new policy would be open until the new list is applied, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_list_is_in_force_no_later_than_new_policies() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,15 +1,15 @@
-//! Room that many share and none can fill.
+//! Capacity that many callers share and none can fill.
 
 use std::collections::HashMap;
 
 use super::who::{Group, Who};
 
-/// Room that many share and none can fill.
+/// Capacity that many callers share and none can fill.
 ///
-/// Whoever holds more than is free, times its weight, gets no more; within a group the same holds for each connection.
-/// So `n` groups of one weight that want all of it hold `1/(n + 1)` each, as much stays free for who comes next, and when
-/// room gets scarce those who hold most are refused first. These are the dynamic thresholds that switches share their
-/// buffers by (Choudhury and Hahne, 1998).
+/// A group that holds more than is free, times its weight, gets no more; within a group the same holds for each
+/// connection. So `n` groups of one weight that want all of it hold `1/(n + 1)` each, as much stays free for the next
+/// group, and when capacity gets scarce those that hold most are refused first. These are the dynamic thresholds by
+/// which switches share their buffers (Choudhury and Hahne, 1998).
 #[derive(Debug)]
 pub(super) struct Crowd {
     capacity: u64,
@@ -28,7 +28,7 @@ impl Crowd {
         Self { capacity, taken: 0, groups: HashMap::new() }
     }
 
-    /// Takes room, if there is enough for whoever asks.
+    /// Takes capacity, if there is enough for the caller.
     pub(super) fn enter(&mut self, who: &Who, units: u64) -> bool {
         let free = self.capacity.saturating_sub(self.taken);
         let (of_group, of_connection) = self
@@ -46,7 +46,7 @@ impl Crowd {
         true
     }
 
-    /// Gives back room that was taken.
+    /// Releases capacity.
     pub(super) fn leave(&mut self, who: &Who, units: u64) {
         self.taken -= units;
         let Some(part) = self.groups.get_mut(&who.group) else { return };
@@ -62,7 +62,7 @@ impl Crowd {
         }
     }
 
-    /// How much is taken.
+    /// Returns the capacity that is taken.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::share::tests::who;
 
-    /// How much of it each holds once everybody took what they could, in turn.
+    /// Returns the capacity that each holds once all took what they could, in turn.
     fn filled(crowd: &mut Crowd, all: &[Who]) -> Vec<u64> {
         let mut held = vec![0; all.len()];
         loop {
@@ -116,7 +116,7 @@ mod tests {
         let mut crowd = Crowd::new(10_000);
         let all = [who(1, 1, 1), who(2, 3, 2)];
         let mut held = filled(&mut crowd, &all);
-        // While they come and go.
+        // While they take and release capacity.
         for _ in 0..20_000 {
             for (who, held) in all.iter().zip(&mut held) {
                 crowd.leave(who, 1);

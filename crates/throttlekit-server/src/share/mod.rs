@@ -1,8 +1,8 @@
-//! Fair use of the server itself: no caller takes from others what it needs to decide.
+//! Fair use of the server itself: no caller takes resources that others need for decisions.
 //!
-//! A request is known by its headers, its body comes, it gets its turn, and then it is decided. Processor time, room for
-//! bodies, room in line and turns are shared by weight: between principals, or addresses where nobody has a name, and then
-//! between the connections of each.
+//! A request is identified by its headers, its body is read, it gets its turn, and then it is decided. Processor time,
+//! capacity for bodies, capacity of the queue and turns are shared by weight: between principals, or addresses where
+//! callers have no name, and then between the connections of each.
 
 mod crowd;
 mod processor;
@@ -27,12 +27,12 @@ pub(crate) use who::Who;
 use crate::limits::Limits;
 use crowd::Crowd;
 
-/// Streams that stay open to tell of changes, over all listeners.
+/// Maximum number of streams that report changes, over all listeners.
 const STREAMS_MAX: u64 = 1_024;
-/// Streams of denials, over all listeners.
+/// Maximum number of streams of denials, over all listeners.
 pub(crate) const WATCHERS_MAX: usize = 64;
 
-/// An error: as many streams of denials are open as may be.
+/// Error: the maximum number of streams of denials is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyWatchers;
 
@@ -49,7 +49,7 @@ pub struct Load {
     pub health_streams: u64,
 }
 
-/// What all listeners of a server share.
+/// Capacities that all listeners of a server share.
 #[derive(Debug)]
 pub(crate) struct Shares {
     turns: Mutex<Turns<oneshot::Sender<()>>>,
@@ -72,39 +72,39 @@ impl Shares {
         })
     }
 
-    /// The load at this moment.
+    /// Returns the load at this moment.
     pub(crate) fn load(&self) -> Load {
         let (deciding, waiting) = self.turns.lock().load();
         let (body_bytes, health_streams) = (self.bodies.lock().taken(), self.streams.lock().taken());
         Load { deciding, waiting, body_bytes, health_streams }
     }
 
-    /// The limits that capacities were taken from.
+    /// Returns the limits that the capacities are based on.
     pub(crate) fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// Takes room for bytes of an incomplete body, if there is enough for its caller.
+    /// Takes capacity for bytes of an incomplete body, if there is enough for its caller.
     pub(crate) fn take_body_bytes(&self, who: &Who, bytes: u64) -> bool {
         self.bodies.lock().enter(who, bytes)
     }
 
-    /// Gives back room that an incomplete body took.
+    /// Releases capacity of an incomplete body.
     pub(crate) fn give_back_body_bytes(&self, who: &Who, bytes: u64) {
         self.bodies.lock().leave(who, bytes);
     }
 
-    /// What each principal asked and got.
+    /// Returns the counts of each principal.
     pub(crate) fn principals(&self) -> Vec<PrincipalSeen> {
         self.tallies.seen()
     }
 
-    /// Room for a stream that stays open; nothing if its caller has too many.
+    /// Takes capacity for a stream that stays open; `None` if its caller has too many.
     pub(crate) fn stream(self: &Arc<Self>, who: Who) -> Option<OpenStream> {
         OpenStream::enter(self, who, |shares| &shares.streams)
     }
 
-    /// The turn of a request, once it comes; nothing if too many of its caller wait, or if it did not come in time.
+    /// Waits for the turn of a request; `None` if its caller has too many in the queue, or if it did not come in time.
     pub(crate) async fn turn(self: &Arc<Self>, who: Who) -> Option<Turn> {
         let tally = self.tallies.of(&who.group);
         if !self.comes(&who, 1).await {
@@ -121,7 +121,7 @@ impl Shares {
         })
     }
 
-    /// Waits for the turn of so many units. Whether it came.
+    /// Waits for the turn of `units` units. Returns whether it came.
     async fn comes(&self, who: &Who, units: u64) -> bool {
         let mut turn = None;
         let asked = self.turns.lock().ask(who, units, || {
@@ -141,20 +141,20 @@ impl Shares {
 
     fn end(&self, who: &Who, units: u64) {
         let told = self.turns.lock().end(who, units);
-        // Whoever stopped waiting meanwhile finds itself told, and ends its turn.
+        // A request that stopped waiting meanwhile finds its turn begun, and ends it.
         for next in told {
             let _ = next.send(());
         }
     }
 }
 
-/// A request in line. Dropped, it leaves the line, or ends the turn that came in that instant.
+/// A request in the queue. On drop it leaves the queue, or ends the turn that began in that instant.
 struct Waiting<'a> {
     shares: &'a Shares,
     who: &'a Who,
     units: u64,
     ticket: u64,
-    /// Its turn came, and is looked after by another.
+    /// True once its turn has come, and is owned elsewhere.
     is_over: bool,
 }
 
@@ -170,7 +170,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Room for a stream, given back when this is dropped.
+/// Capacity for a stream, released on drop.
 #[derive(Debug)]
 pub(crate) struct OpenStream {
     shares: Arc<Shares>,
@@ -191,20 +191,20 @@ impl Drop for OpenStream {
     }
 }
 
-/// The turn of one request, which ends when this is dropped.
+/// The turn of one request, which ends on drop.
 #[derive(Debug)]
 pub(crate) struct Turn {
     shares: Arc<Shares>,
     who: Who,
     tally: Arc<Tally>,
-    /// What it holds now.
+    /// Units that it holds now.
     units: AtomicU64,
-    /// Something was decided in it. It begins with one unit, as nobody knows yet what the request comes to.
+    /// True once something was decided in it. It begins with one unit, as the cost of the request is not known yet.
     is_used: AtomicBool,
 }
 
 impl Turn {
-    /// Adds the units of a request that comes to several decisions at once: its caller waits longer for its next turn.
+    /// Adds the units of a request with several decisions at once: its caller waits longer for its next turn.
     pub(crate) fn weigh(&self, decisions: usize) {
         let more = (decisions as u64).saturating_sub(1);
         if more > 0 {
@@ -216,8 +216,8 @@ impl Turn {
 
     /// Ends the part that was decided so far, and waits for the turn of the next `decisions`. Returns whether it came.
     ///
-    /// The first part waits too, unless it is the one decision that the turn began with: 128 requests that turn out to be
-    /// batches once they have begun would put 4,096 decisions before everyone else's.
+    /// The first part waits too, unless it is the one decision that the turn began with: 128 requests that turn out to
+    /// be batches once they have begun would be 4,096 decisions ahead of all others.
     pub(crate) async fn next(&self, decisions: usize) -> bool {
         let units = decisions as u64;
         let begun = u64::from(!self.is_used.swap(true, Relaxed));
@@ -235,7 +235,7 @@ impl Turn {
         comes
     }
 
-    /// Room for a stream of denials of the same caller, which outlasts its turn; nothing if it has too many.
+    /// Takes capacity for a stream of denials of the same caller, which outlasts its turn; `None` if it has too many.
     pub(crate) fn watcher(&self) -> Option<OpenStream> {
         OpenStream::enter(&self.shares, self.who.clone(), |shares| &shares.watchers)
     }
@@ -264,7 +264,7 @@ mod tests {
     use super::who::Group;
     use super::*;
 
-    /// A connection of a group.
+    /// Returns a connection of a group.
     pub(super) fn who(group: u64, weight: u32, connection: u64) -> Who {
         let group = Group::At(IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(group).unwrap())));
         Who { group, weight: NonZeroU32::new(weight).unwrap(), connection }

@@ -1,9 +1,9 @@
 //! Processor time, shared between callers.
 //!
-//! Left to the runtime, work that is ready runs in the order in which it became so: whoever opens a hundred connections
-//! and sends frames on each has a hundred places in that line. So the tasks of connections and requests wait here
-//! instead, and the runtime has no more of them at a time than it has threads. Whose runs next is decided as for turns
-//! ([`Turns`]): by the processor time that its group took, over its weight.
+//! The runtime alone runs tasks in the order in which they became ready: a caller that opens a hundred connections and
+//! sends frames on each has a hundred slots in that queue. So the tasks of connections and requests wait here instead,
+//! and the runtime has no more of them at a time than it has threads. The next task is chosen as for turns ([`Turns`]):
+//! by the processor time that its group took, over its weight.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,27 +20,27 @@ use super::crowd::Crowd;
 use super::turns::{Asked, Turns};
 use super::who::Who;
 
-/// How much processor time a group of weight 1 may take before its turn: a few requests.
+/// Processor time that a group of weight 1 may take ahead of its turn: a few requests.
 const LEAD_MICROS: u64 = 1_000;
 
-/// Requests of HTTP/2 at a time: 20 MiB, at about 5 KB each.
+/// Maximum number of concurrent HTTP/2 requests: 20 MiB, at about 5 KB each.
 const REQUESTS_MAX: u64 = 4_096;
 
-/// Shares the processor time of one runtime between callers. Tasks of another runtime must not run by it: where that one
-/// stands still, their turns would not end.
+/// Shares the processor time of one runtime between callers. Tasks of another runtime must not use it: if that one is
+/// blocked, their turns would not end.
 pub struct Processor {
     clock: PreciseClock,
     threads: usize,
-    /// Tasks whose turn has begun. Nobody waits while there are fewer than threads, and then no lock is taken.
+    /// Tasks whose turn has begun. While there are fewer than threads, nothing waits and no lock is taken.
     running: AtomicUsize,
     waiting: AtomicUsize,
     line: Mutex<Turns<Arc<Task>>>,
-    /// Room for requests of HTTP/2.
+    /// Capacity for HTTP/2 requests.
     requests: Mutex<Crowd>,
 }
 
 impl Default for Processor {
-    /// For the runtime that this is called on.
+    /// Creates it for the current runtime.
     fn default() -> Self {
         let threads = match Handle::try_current() {
             Ok(runtime) => runtime.metrics().num_workers(),
@@ -71,7 +71,7 @@ impl Processor {
         self.running.fetch_update(SeqCst, SeqCst, free).is_ok()
     }
 
-    /// The ticket of a task that waits, and those whose turn begins, itself perhaps.
+    /// Returns the ticket of a task that waits, and the tasks whose turn begins, perhaps including itself.
     fn wait(&self, who: &Who, task: &Arc<Task>) -> (Option<u64>, Vec<Arc<Task>>) {
         let mut line = self.line.lock();
         let Asked::Waits(ticket) = line.ask(who, 1, || task.clone()) else { return (None, Vec::new()) };
@@ -79,17 +79,17 @@ impl Processor {
         (Some(ticket), self.next(&mut line))
     }
 
-    /// Takes a task out of the line. Whether it was there: if not, it is being told to begin.
+    /// Removes a task from the queue. Returns whether it was there: if not, its turn is about to begin.
     fn give_up(&self, who: &Who, ticket: u64) -> bool {
         let was_in_line = self.line.lock().give_up(who, ticket);
         self.waiting.fetch_sub(usize::from(was_in_line), SeqCst);
         was_in_line
     }
 
-    /// Ends a turn that took so long, and begins those that come next.
+    /// Ends a turn of this length, and begins the next ones.
     fn end(&self, account: &Account, micros: u64) {
         self.running.fetch_sub(1, SeqCst);
-        // Whoever got in line before this saw a thread too few, and whoever does later sees one more.
+        // A task that was queued before this saw one thread fewer, and one that is queued later sees one more.
         if self.waiting.load(SeqCst) == 0 {
             return;
         }
@@ -119,14 +119,14 @@ impl Processor {
     }
 }
 
-/// Whose account the work of a connection goes to: its address at first, and then whoever sent the last request.
+/// Account that the work of a connection is charged to: its address at first, and then the sender of the last request.
 #[derive(Debug)]
 pub(crate) struct Account {
     processor: Arc<Processor>,
     who: Mutex<Who>,
 }
 
-/// No two connections have one account.
+/// No two connections share an account.
 impl PartialEq for Account {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -136,12 +136,12 @@ impl PartialEq for Account {
 impl Eq for Account {}
 
 impl Account {
-    /// Of a connection from which no request came yet.
+    /// Creates the account of a connection without requests so far.
     pub(crate) fn of(who: Who, processor: &Arc<Processor>) -> Arc<Self> {
         Arc::new(Self { processor: processor.clone(), who: Mutex::new(who) })
     }
 
-    /// Says who sends requests over it.
+    /// Sets the sender of its requests.
     pub(crate) fn belongs_to(&self, who: &Who) {
         let mut known = self.who.lock();
         if (&known.group, known.weight) != (&who.group, who.weight) {
@@ -157,7 +157,7 @@ impl Account {
         Scheduled { work: Box::pin(work), task, waker, held: None }
     }
 
-    /// Takes room for a request, if there is enough for its caller.
+    /// Takes capacity for a request, if there is enough for its caller.
     fn hold(self: &Arc<Self>) -> Option<HeldRequest> {
         let who = self.who.lock().clone();
         let has_room = self.processor.requests.lock().enter(&who, 1);
@@ -165,17 +165,17 @@ impl Account {
     }
 }
 
-/// Where requests of one HTTP/2 connection run.
+/// Executor of the requests of one HTTP/2 connection.
 #[derive(Clone)]
 pub(crate) struct Requests {
     pub(crate) account: Arc<Account>,
-    /// Is told of a request for which there was no room.
+    /// Called for a request that there was no capacity for.
     pub(crate) refused: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Requests {
-    /// Without room for it a request is dropped, which resets its stream: each takes about 5 KB while it waits, and to
-    /// answer it would take a turn of its own.
+    /// Without capacity for it a request is dropped, which resets its stream: each takes about 5 KB while it waits, and
+    /// a response would take a turn of its own.
     fn execute(&self, work: F) {
         let Some(held) = self.account.hold() else { return (self.refused)() };
         let mut request = self.account.run(work);
@@ -184,7 +184,7 @@ impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Requests {
     }
 }
 
-/// Room for one request of HTTP/2, from its headers until it is answered.
+/// Capacity for one HTTP/2 request, from its headers until its response.
 struct HeldRequest {
     account: Arc<Account>,
     who: Who,
@@ -196,7 +196,7 @@ impl Drop for HeldRequest {
     }
 }
 
-/// A task of a connection, as those see it who wake it.
+/// A task of a connection, as seen by its wakers.
 #[derive(Debug)]
 struct Task {
     account: Arc<Account>,
@@ -206,26 +206,26 @@ struct Task {
 #[derive(Debug)]
 struct State {
     stands: Stands,
-    /// Has the runtime poll it.
+    /// Makes the runtime poll it.
     waker: Option<Waker>,
 }
 
 #[derive(Debug)]
 enum Stands {
-    /// Nothing of it is ready.
+    /// It is not ready.
     Idle,
-    /// In line, with its ticket.
+    /// In the queue, with its ticket.
     Waits(Who, u64),
-    /// Its turn has begun, and the runtime is to poll it.
+    /// Its turn has begun, and the runtime is about to poll it.
     Begun,
-    /// It is polled; whether it was woken meanwhile.
+    /// It is being polled; true if it was woken meanwhile.
     Runs(bool),
-    /// It was dropped; whether it is still being told to begin.
+    /// It was dropped; true if its turn is still about to begin.
     Gone(bool),
 }
 
 impl Task {
-    /// Gets in line, unless a thread is free. Those whose turn begins, itself left out.
+    /// Joins the queue, unless a thread is free. Returns the other tasks whose turn begins.
     fn ask(self: &Arc<Self>, state: &mut State) -> Vec<Arc<Self>> {
         let processor = &self.account.processor;
         if processor.waiting.load(SeqCst) == 0 && processor.begins() {
@@ -238,7 +238,7 @@ impl Task {
             Some(ticket) => Stands::Waits(who, ticket),
             None => Stands::Idle,
         };
-        // Told here, as others would have to wait for its state.
+        // Set here, as other threads would have to wait for its state.
         let before = next.len();
         next.retain(|task| !Arc::ptr_eq(task, self));
         if next.len() < before {
@@ -247,7 +247,7 @@ impl Task {
         next
     }
 
-    /// Begins its turn, for which it waited.
+    /// Begins the turn that it waited for.
     fn begin(&self) {
         let mut state = self.state.lock();
         match &state.stands {
@@ -264,7 +264,7 @@ impl Task {
         }
     }
 
-    /// Begins to run. Not if its turn has not come: then it is polled again when it has.
+    /// Begins to run. Returns false if its turn has not come: then it is polled again when it has.
     fn runs(self: &Arc<Self>, waker: &Waker) -> bool {
         let mut state = self.state.lock();
         if !state.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -280,7 +280,7 @@ impl Task {
         begun
     }
 
-    /// Ends the turn in which it was polled, and gets in line again if it was woken meanwhile.
+    /// Ends the turn in which it was polled, and joins the queue again if it was woken meanwhile.
     fn ran(self: &Arc<Self>, micros: u64) {
         let mut state = self.state.lock();
         let woken = matches!(state.stands, Stands::Runs(true));
@@ -292,13 +292,13 @@ impl Task {
         }
     }
 
-    /// Leaves the line, or ends its turn.
+    /// Leaves the queue, or ends its turn.
     fn leave(&self) {
         let mut state = self.state.lock();
         let processor = &self.account.processor;
         match std::mem::replace(&mut state.stands, Stands::Gone(false)) {
             Stands::Waits(who, ticket) => {
-                // If it was not in line, whoever took it out is about to tell it.
+                // If it was not in the queue, the thread that removed it is about to begin its turn.
                 state.stands = Stands::Gone(!processor.give_up(&who, ticket));
             }
             Stands::Begun | Stands::Runs(_) => {
@@ -342,7 +342,7 @@ impl Wake for Task {
 pub(crate) struct Scheduled<F> {
     work: Pin<Box<F>>,
     task: Arc<Task>,
-    /// Gets the task in line.
+    /// Puts the task into the queue.
     waker: Waker,
     held: Option<HeldRequest>,
 }
@@ -390,9 +390,9 @@ mod tests {
         (processor.running.load(SeqCst), processor.waiting.load(SeqCst)) == (0, 0) && line.load() == (0, 0)
     }
 
-    /// Work that never ends, in steps of a tenth of a millisecond; how many were done, and how long they took in
-    /// microseconds: on a machine that has much else to do, some take longer. It is ready again at once: the runtime's own
-    /// yielding has it wait until the runtime looks at its sockets.
+    /// Work that never ends, in steps of a tenth of a millisecond; counts the steps and their time in microseconds: on
+    /// a busy machine, some take longer. It is ready again at once: the runtime's own yield waits until the runtime
+    /// polls its sockets.
     async fn steps(done: Arc<(AtomicU64, AtomicU64)>) {
         let clock = PreciseClock::new();
         poll_fn(|cx| {
@@ -450,7 +450,8 @@ mod tests {
             yield_now().await;
         }
         let share = took(&done[1]) as f64 / took(&done[0]) as f64;
-        // In the order in which they are ready it would be 0.04. How near it comes to 4 is up to what else the machine does.
+        // In the order in which they are ready it would be 0.04. How near it comes to 4 depends on other work on the
+        // machine.
         assert!((2.0..8.0).contains(&share), "{share} times as much, with four times the weight");
         tasks.shutdown().await;
         assert!(idle(&processor));
@@ -493,7 +494,7 @@ mod tests {
         assert!(idle(&processor));
     }
 
-    /// Requests that never end, on one connection each time; how many of them were refused.
+    /// Sends requests that never end, on a new connection each time; returns the number of refused ones.
     fn flood(account: &Arc<Account>, requests: u64) -> u64 {
         let refused = Arc::<AtomicU64>::default();
         let counts = refused.clone();

@@ -9,7 +9,7 @@ use throttlekit_telemetry::OTHER;
 
 use super::who::Group;
 
-/// Principals with a label of their own, at the most: each is a few series for as long as the process lives.
+/// Maximum number of principals with a label of their own: each is a few series for the lifetime of the process.
 const NAMES_MAX: usize = 256;
 /// The label of callers without a name.
 const NOBODY: &str = "anonymous";
@@ -30,13 +30,13 @@ pub struct PrincipalSeen {
     pub name: String,
     /// Requests whose turn came.
     pub requests: u64,
-    /// Decisions that they asked for.
+    /// Decisions that they requested.
     pub decisions: u64,
     /// Decisions that denied.
     pub denied: u64,
-    /// Requests told to come back.
+    /// Requests shed.
     pub shed: u64,
-    /// Thousandths of all decisions since this was last read.
+    /// Thousandths of all decisions since the last read.
     pub share: u64,
 }
 
@@ -61,14 +61,14 @@ impl Tally {
     }
 }
 
-/// All tallies, by name.
+/// All counts, by name.
 #[derive(Debug, Default)]
 pub(super) struct Tallies(Mutex<HashMap<Box<str>, Kept>>);
 
 #[derive(Debug, Default)]
 struct Kept {
     tally: Arc<Tally>,
-    /// Decisions when they were last read.
+    /// Decisions at the last read.
     read: u64,
 }
 

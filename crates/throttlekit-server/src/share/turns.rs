@@ -6,30 +6,31 @@ use std::num::NonZeroU32;
 use super::crowd::Crowd;
 use super::who::{Group, Who};
 
-/// What one unit adds to the virtual time of a group of weight 1.
+/// Virtual time that one unit adds for a group of weight 1.
 const STEP: u64 = 1 << 20;
-/// Groups that are remembered though nothing of theirs is under way, at the most.
+/// Maximum number of groups that are remembered without anything in progress.
 const IDLE_GROUPS_MAX: usize = 4_096;
 
-/// Whose request is decided next, where more come than can be decided at once.
+/// Order in which requests are decided when there are more than can be decided at once.
 ///
-/// Start-time fair queueing (Goyal, Vin and Cheng, 1997): each group has a virtual time that goes on by the units of its
-/// requests over its weight, and of those who wait the one with the earliest goes first. Its connections take turns. So
-/// whoever asks for less than its share waits for the requests that are being decided, and for nobody's backlog.
+/// Start-time fair queueing (Goyal, Vin and Cheng, 1997): each group has a virtual time that advances by the units of
+/// its requests over its weight, and of the waiting groups the one with the earliest goes first. Its connections take
+/// turns. So a caller that requests less than its share waits for the requests that are being decided, and for no other
+/// caller's backlog.
 ///
 /// A group may be ahead of its share by a lead. Without it, among sixteen others that are always ready a group waits
-/// sixteen times as long as its last request took, though it asks for next to nothing. Groups that always have something
+/// sixteen times as long as its last request took, though it requests almost nothing. Groups that always have something
 /// ready have used up their lead, so those that do not go first.
 ///
-/// Decides only; `T` is how whoever waits is told.
+/// Only decides the order; `T` notifies a waiting request.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
-    /// Units that are decided at a time. The last to come may go beyond it, and groups with a lead may use as much again.
+    /// Units that are decided at a time. The last request may exceed it, and groups with a lead may use as much again.
     capacity: u64,
     held: u64,
-    /// How far a group of weight 1 may be ahead of its share, in virtual time.
+    /// Virtual time by which a group of weight 1 may be ahead of its share.
     lead: u64,
-    /// Room in line; there is no end of it if this is missing.
+    /// Capacity of the queue; unlimited if `None`.
     queue: Option<Crowd>,
     /// The virtual time of the last request that began.
     now: u64,
@@ -47,14 +48,14 @@ struct Flow<T> {
     /// The virtual time before which its next request does not begin.
     due: u64,
     held: u64,
-    /// Where it stands in `order`, while it waits.
+    /// Position in `order`, while it waits.
     stands: Option<u64>,
-    /// Connections with requests that wait, in turn.
+    /// Connections with waiting requests, in turn.
     ring: VecDeque<u64>,
     lines: HashMap<u64, VecDeque<Waiting<T>>>,
 }
 
-/// A request in line.
+/// A request in the queue.
 #[derive(Debug)]
 struct Waiting<T> {
     ticket: u64,
@@ -62,24 +63,25 @@ struct Waiting<T> {
     tell: T,
 }
 
-/// What became of a request.
+/// Result for a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// It begins.
+    /// Its turn begins.
     Begins,
-    /// It waits, under this number.
+    /// It waits, with this ticket.
     Waits(u64),
-    /// Too many of its caller wait already.
+    /// Its caller has too many in the queue already.
     Full,
 }
 
 impl<T> Turns<T> {
-    /// So many units at a time, and room for so many in line. A group may lead by a quarter of the capacity.
+    /// Creates an order with this capacity and queue length. A group may lead by a quarter of the capacity.
     pub(super) fn new(capacity: u64, queue: u64) -> Self {
         Self { capacity, queue: Some(Crowd::new(queue)), ..Self::line(capacity / 4) }
     }
 
-    /// A line from which others are [taken](Self::take): nothing begins by itself. A group may lead by so many units.
+    /// Creates a queue from which requests are [taken](Self::take): none begins on its own. A group may lead by `lead`
+    /// units.
     pub(super) fn line(lead: u64) -> Self {
         Self {
             capacity: 0,
@@ -93,7 +95,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Asks for the turn of a request of so many units.
+    /// Requests the turn of a request of `units` units.
     pub(super) fn ask(&mut self, who: &Who, units: u64, tell: impl FnOnce() -> T) -> Asked {
         let begins = if self.leads(who, units) {
             self.held < 2 * self.capacity
@@ -125,13 +127,13 @@ impl<T> Turns<T> {
         Asked::Waits(ticket)
     }
 
-    /// Adds units to a request that has begun: it turned out to be more than one.
+    /// Adds units to a request that has begun: it turned out to have several decisions.
     pub(super) fn weigh(&mut self, who: &Who, units: u64) {
         self.charge(who, units);
         self.hold(who, units);
     }
 
-    /// Has a group wait longer for its next.
+    /// Makes a group wait longer for its next turn.
     pub(super) fn charge(&mut self, who: &Who, units: u64) {
         let (now, lead) = (self.now, self.lead);
         let flow = self.flow(who);
@@ -144,7 +146,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Ends a request, all of its units; whoever is told begins.
+    /// Ends a request with all of its units; returns those that begin.
     pub(super) fn end(&mut self, who: &Who, units: u64) -> Vec<T> {
         self.held -= units;
         if let Some(flow) = self.flows.get_mut(&who.group) {
@@ -160,14 +162,14 @@ impl<T> Turns<T> {
         told
     }
 
-    /// Takes the one whose turn it is out of the line. What it comes to is charged by whoever takes it.
+    /// Takes the next request from the queue. The caller charges its cost.
     pub(super) fn take(&mut self) -> Option<T> {
         let (who, taken) = self.next_in_turn()?;
         self.forget(&who.group);
         Some(taken.tell)
     }
 
-    /// Takes a request out of the line. Whether it was there: if not, it was told to begin.
+    /// Removes a request from the queue. Returns whether it was there: if not, its turn has begun.
     pub(super) fn give_up(&mut self, who: &Who, ticket: u64) -> bool {
         let Some(flow) = self.flows.get_mut(&who.group) else { return false };
         let Some(line) = flow.lines.get_mut(&who.connection) else { return false };
@@ -187,7 +189,7 @@ impl<T> Turns<T> {
         true
     }
 
-    /// Units that are being decided, and requests that wait.
+    /// Returns the units that are being decided, and the requests that wait.
     pub(super) fn load(&self) -> (u64, u64) {
         (self.held, self.queue.as_ref().map_or(0, Crowd::taken))
     }
@@ -208,7 +210,7 @@ impl<T> Turns<T> {
             ring: VecDeque::new(),
             lines: HashMap::new(),
         });
-        // As the file in force says.
+        // Weight of the current file.
         flow.weight = who.weight;
         flow
     }
@@ -221,7 +223,7 @@ impl<T> Turns<T> {
         self.now = starts;
     }
 
-    /// Whether a request is within what its group may use ahead of its share.
+    /// Checks whether a request is within the lead of its group.
     fn leads(&self, who: &Who, units: u64) -> bool {
         let due = match self.flows.get(&who.group) {
             Some(flow) if flow.stands.is_some() => return false,
@@ -263,8 +265,8 @@ impl<T> Turns<T> {
         Some((who, next))
     }
 
-    /// Forgets a group of which nothing is under way, once that gives it nothing: or else whoever comes and goes would
-    /// begin anew each time. Beyond so many it is forgotten all the same.
+    /// Removes a group with nothing in progress once that gives it no advantage: otherwise a caller could reset its
+    /// virtual time by reconnecting. Beyond `IDLE_GROUPS_MAX` groups it is removed all the same.
     fn forget(&mut self, group: &Group) {
         if self.held == 0 && self.order.is_empty() {
             self.flows.clear();
@@ -278,7 +280,7 @@ impl<T> Turns<T> {
 }
 
 impl<T> Flow<T> {
-    /// The virtual time at which its next request may begin.
+    /// Returns the virtual time at which its next request may begin.
     fn starts(&self, now: u64, lead: u64) -> u64 {
         self.due.saturating_sub(lead).max(now)
     }
@@ -297,7 +299,7 @@ mod tests {
     use super::*;
     use crate::share::tests::who;
 
-    /// Turns of which everybody who waits is told by a name.
+    /// Creates an order whose waiting requests are identified by a number.
     fn turns(capacity: u64) -> Turns<u64> {
         Turns::new(capacity, 1_000_000)
     }
@@ -328,7 +330,7 @@ mod tests {
 
     #[test]
     fn turns_follow_weights_and_units() {
-        // The third asks for batches of ten.
+        // The third sends batches of ten.
         let all = [who(1, 1, 1), who(2, 4, 2), who(3, 1, 3)];
         let mut turns = turns(1);
         for who in &all {
@@ -386,7 +388,7 @@ mod tests {
     fn coming_and_going_gains_nothing() {
         let mut turns = turns(1);
         let (a, b) = (who(1, 1, 1), who(2, 1, 2));
-        // A batch of a thousand, and then nothing more, while another works.
+        // A batch of a thousand, and then nothing more, while another caller is active.
         turns.ask(&a, 1, || 1);
         turns.weigh(&a, 999);
         turns.ask(&b, 1, || 2);

@@ -5,14 +5,14 @@ use std::num::NonZeroU32;
 
 use crate::principal::Principal;
 
-/// Those who share what one of them may use: a principal, or, where nobody has a name, an address.
+/// Callers that share one allowance: a principal, or, where callers have no name, an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Group {
     Named(Principal),
     At(IpAddr),
 }
 
-/// One connection, the group that it belongs to, and how much that group counts for beside others.
+/// One connection, its group, and the weight of that group.
 #[derive(Clone, Debug)]
 pub(crate) struct Who {
     pub(super) group: Group,
@@ -21,12 +21,12 @@ pub(crate) struct Who {
 }
 
 impl Who {
-    /// The group of an address, for a connection whose caller has no name.
+    /// Returns the group of an address, for a connection whose caller has no name.
     pub(crate) fn at(network: IpAddr, connection: u64) -> Self {
         Self { group: Group::At(network), weight: NonZeroU32::MIN, connection }
     }
 
-    /// The same connection in the group of a principal.
+    /// Moves the connection to the group of a principal.
     pub(crate) fn named(self, principal: Principal, weight: NonZeroU32) -> Self {
         Self { group: Group::Named(principal), weight, ..self }
     }

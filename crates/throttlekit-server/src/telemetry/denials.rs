@@ -1,4 +1,4 @@
-//! The latest denials, and those who watch for them. Lives on the telemetry's thread.
+//! The latest denials, and their watchers. Runs on the telemetry's thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use super::key_display::KeyDisplay;
 use super::watch::Watchers;
 use crate::wire_format::retry_millis;
 
-/// How many are kept.
+/// Maximum number of denials that are kept.
 const RECENT_MAX: usize = 200;
 
-/// One denial, as people see it.
+/// One denial, for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Denial {
-    /// When, in milliseconds since the Unix epoch. Told up to 64 ms late where little happens.
+    /// Time, in milliseconds since the Unix epoch. Reported up to 64 ms late under low load.
     pub at_ms: u64,
-    /// By which policy.
+    /// Policy.
     pub policy: String,
-    /// Of which key, escaped or hashed, and at most 128 bytes long.
+    /// Key, escaped or hashed, and at most 128 bytes long.
     pub key: String,
-    /// By which axis; `price` if the price denied, and nothing if it is not known.
+    /// Axis; `price` if the price denied, and empty if it is not known.
     pub axis: &'static str,
-    /// The most units of the limit.
+    /// Maximum number of units of the limit.
     pub limit: u64,
-    /// What was left.
+    /// Units left.
     pub remaining: u64,
-    /// How long the caller was told to wait.
+    /// Wait that was reported to the caller.
     pub retry_after_ms: i64,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Denials {
     keys: KeyDisplay,
 }
 
-/// A denial with its key as it was, which is made fit to be seen only if someone looks.
+/// A denial with its raw key, which is formatted for display only on demand.
 #[derive(Clone, Default)]
 struct Kept {
     key: Vec<u8>,
@@ -57,7 +57,7 @@ impl Denials {
         &self.keys
     }
 
-    /// Takes note of an event, if it is a denial.
+    /// Records an event, if it is a denial.
     pub(super) fn note(&self, event: &Event<'_>) {
         if event.decision.allowed {
             return;
@@ -70,7 +70,7 @@ impl Denials {
             denial
         });
         let mut recent = self.recent.lock();
-        // The oldest's memory serves the newest.
+        // Reuses the memory of the oldest for the newest.
         let mut kept =
             if recent.len() == RECENT_MAX { recent.pop_front().unwrap_or_default() } else { Kept::default() };
         kept.key.clear();
@@ -79,7 +79,7 @@ impl Denials {
         recent.push_back(kept);
     }
 
-    /// The latest, the newest first.
+    /// Returns the latest denials, the newest first.
     pub(super) fn recent(&self) -> Vec<Denial> {
         let recent = self.recent.lock().clone();
         let show = |kept: Kept| Denial { key: self.keys.show(&kept.key), ..kept.seen };

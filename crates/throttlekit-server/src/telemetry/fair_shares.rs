@@ -1,7 +1,7 @@
 //! The shares of tenants of fair policies.
 //!
-//! A fair limiter knows its tenants by fingerprints, so it is asked by name: of the busiest keys, and of those that the
-//! file gives a weight.
+//! A fair limiter stores its tenants by fingerprints, so it is queried by name: of the busiest keys, and of those with
+//! a weight in the file.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,12 +13,12 @@ use super::server_telemetry::ServerTelemetry;
 use crate::engine::Engine;
 use crate::wire_format::signed;
 
-/// How many tenants of a policy are shown: those that used most.
+/// Maximum number of tenants of a policy that are shown: those that used most.
 const SHARES_SHOWN: usize = 20;
-/// How many names of a file are looked up. Others are found while they are among the busiest keys.
+/// Maximum number of names of a file that are looked up. Others are found while they are among the busiest keys.
 const WEIGHED_MAX: usize = 1_000;
 
-/// The shares of a policy's tenants in the window that runs, at this instance. Nothing if the policy is not fair.
+/// Returns the shares of a policy's tenants in the current window, at this instance. Empty if the policy is not fair.
 pub(super) fn of(
     telemetry: &ServerTelemetry,
     engine: &Engine,

@@ -1,4 +1,4 @@
-//! A snapshot as JSON, under the names that JSON has for the wire's fields, and what the wire has no field for.
+//! A snapshot as JSON, with the JSON names of the wire's fields, and fields that the wire does not have.
 
 use serde_json::{Value, json};
 use throttlekit_proto::v1;

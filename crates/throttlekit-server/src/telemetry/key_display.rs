@@ -1,15 +1,15 @@
-//! Keys as people see them: on one line, short, and unable to play tricks on a terminal.
+//! Keys for display: on one line, short, and safe for a terminal.
 
 use throttlekit::{KeyHash, SecretHash};
 
-/// The most bytes that are shown of a key.
+/// Maximum number of bytes that are shown of a key.
 pub(super) const SHOWN_MAX: usize = 128;
 
-/// The format in which keys are shown.
+/// Display format of keys.
 pub(super) enum KeyDisplay {
-    /// As text, with whatever else escaped.
+    /// As text, with everything else escaped.
     Plain,
-    /// As a number that stands for the key while this process runs, and that nobody can reckon elsewhere.
+    /// As a number that represents the key while this process runs, and that cannot be computed elsewhere.
     Hashed(SecretHash),
 }
 
@@ -26,7 +26,7 @@ impl KeyDisplay {
     }
 }
 
-/// A key in at most [`SHOWN_MAX`] bytes. A backslash is doubled, so that different keys look different.
+/// Formats a key in at most [`SHOWN_MAX`] bytes. A backslash is doubled, so that different keys look different.
 fn escaped(key: &[u8]) -> String {
     let mut shown = String::new();
     for chunk in key.utf8_chunks() {
@@ -49,7 +49,7 @@ fn escaped(key: &[u8]) -> String {
     shown
 }
 
-/// Adds a piece whole, or an ellipsis in its place if it would be too long.
+/// Appends a piece as a whole, or an ellipsis instead if it would be too long.
 fn push(shown: &mut String, piece: &str) -> bool {
     const MORE: char = '…';
     let fits = shown.len() + piece.len() <= SHOWN_MAX - MORE.len_utf8();
@@ -61,7 +61,7 @@ fn push(shown: &mut String, piece: &str) -> bool {
     fits
 }
 
-/// Controls, and marks that turn the direction of text or take no room.
+/// Checks for control characters, and those that change the direction of text or have no width.
 fn is_tricky(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')

@@ -1,8 +1,8 @@
 //! Latencies of decisions: since the start for Prometheus, and over the last minute for the monitor.
 //!
-//! Buckets are eight to a doubling, from a quarter of a microsecond to a minute, so a quantile is told at most one
-//! eighth too high. A decision raises one bucket and a sum. Whoever reads takes differences: every few seconds what
-//! came since is put aside as a slice, and the last minute is the slices of it.
+//! Buckets are eight per doubling, from a quarter of a microsecond to a minute, so a reported quantile is at most one
+//! eighth too high. A decision increments one bucket and a sum. Readers take differences: every few seconds what was
+//! added since is stored as a slice, and the last minute is the slices of it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use throttlekit::internals::Mutex;
 
-/// How long a slice is.
+/// Length of a slice.
 pub(super) const SLICE: Duration = Duration::from_secs(5);
-/// What quantiles cover.
+/// Period that quantiles cover.
 pub(super) const WINDOW: Duration = Duration::from_secs(60);
 const SLICES: usize = (WINDOW.as_secs() / SLICE.as_secs()) as usize;
 
@@ -20,22 +20,22 @@ const SLICES: usize = (WINDOW.as_secs() / SLICE.as_secs()) as usize;
 const SCALE: Scale = Scale { low_bits: 8, high_bits: 36, sub_bits: 3 };
 const BUCKETS: usize = SCALE.buckets();
 
-/// What Prometheus is shown: every doubling from 2¹² ns (4 µs) to 2³⁴ ns (17 s).
+/// Buckets for Prometheus: every doubling from 2¹² ns (4 µs) to 2³⁴ ns (17 s).
 const SHOWN_BITS: std::ops::RangeInclusive<u32> = 12..=34;
 const NANOS: f64 = 1e9;
 
-/// How long decisions of one policy took. Fixed memory: some 12 KB.
+/// Latencies of the decisions of one policy. Fixed memory: some 12 KB.
 pub(super) struct Latency {
     buckets: [AtomicU64; BUCKETS],
     sum: AtomicU64,
-    /// The longest since the last slice.
+    /// Maximum since the last slice.
     max: AtomicU64,
     aside: Mutex<Aside>,
 }
 
-/// What was put aside.
+/// Slices of the last minute.
 struct Aside {
-    /// As it stood when the last slice was cut.
+    /// Counts at the last slice.
     last: Box<[u64; BUCKETS]>,
     last_sum: u64,
     slices: VecDeque<Slice>,
@@ -43,24 +43,24 @@ struct Aside {
 
 #[derive(Default)]
 struct Slice {
-    /// Nothing, if nothing came.
+    /// `None` if nothing was recorded.
     counts: Option<Box<[u32]>>,
     sum: u64,
     max: u64,
 }
 
-/// How long decisions took, over the last minute.
+/// Latencies of decisions over the last minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// How many there were.
+    /// Number of decisions.
     pub n: u64,
-    /// The mean.
+    /// Mean.
     pub avg: Duration,
-    /// Half took no longer.
+    /// Median.
     pub p50: Duration,
-    /// Ninety-nine of a hundred took no longer.
+    /// 99th percentile.
     pub p99: Duration,
-    /// The longest.
+    /// Maximum.
     pub max: Duration,
 }
 
@@ -83,13 +83,13 @@ impl Latency {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[SCALE.bucket(nanos)].fetch_add(1, Relaxed);
         self.sum.fetch_add(nanos, Relaxed);
-        // Seldom a new one, and then worth the write.
+        // A new maximum is rare enough for a write.
         if nanos > self.max.load(Relaxed) {
             self.max.fetch_max(nanos, Relaxed);
         }
     }
 
-    /// Puts aside what came since the last time. The oldest slice is forgotten.
+    /// Stores what was added since the last slice. Drops the oldest slice.
     pub(super) fn cut(&self) {
         let mut aside = self.aside.lock();
         let slice = self.since(&aside, self.max.swap(0, Relaxed));
@@ -115,7 +115,7 @@ impl Latency {
         Slice { counts: counts.iter().any(|count| *count > 0).then_some(counts), sum, max }
     }
 
-    /// The last minute, to within a slice.
+    /// Returns the summary of the last minute, to within a slice.
     pub(super) fn summary(&self) -> Summary {
         let aside = self.aside.lock();
         let open = self.since(&aside, self.max.load(Relaxed));
@@ -136,13 +136,14 @@ impl Latency {
         Summary { n, avg, p50: quantile(0.5), p99: quantile(0.99), max }
     }
 
-    /// Since the start, for Prometheus: the sum in seconds, how many, and how many by each bound in seconds.
+    /// Returns the totals since the start, for Prometheus: the sum in seconds, the count, and the count up to each
+    /// bound in seconds.
     pub(super) fn cumulative(&self) -> (f64, u64, Vec<(f64, u64)>) {
         let counts: Vec<u64> = self.buckets.iter().map(|count| count.load(Relaxed)).collect();
         let mut rest = counts.as_slice();
         let mut shown = Vec::with_capacity(SHOWN_BITS.count() + 1);
         for bits in SHOWN_BITS {
-            // The first bucket ends at 2^LOW_BITS, and each doubling has its eight.
+            // The first bucket ends at 2^LOW_BITS, and each doubling has eight.
             let upto = 1 + (bits - SCALE.low_bits) as usize * SCALE.subs() - (counts.len() - rest.len());
             let (these, later) = rest.split_at(upto);
             shown.push(((1_u64 << bits) as f64 / NANOS, these.iter().sum()));
@@ -153,8 +154,9 @@ impl Latency {
     }
 }
 
-/// Buckets of times: one up to 2^`low_bits` ns, one beyond 2^`high_bits` ns, and in between 2^`sub_bits` to a doubling. The
-/// bound of a bucket is at most one part in 2^`sub_bits` above a time in it. Bounds belong to the bucket below them.
+/// Buckets of times: one up to 2^`low_bits` ns, one beyond 2^`high_bits` ns, and in between 2^`sub_bits` per doubling.
+/// The bound of a bucket is at most one part in 2^`sub_bits` above a time in it. Bounds belong to the bucket below
+/// them.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
@@ -169,12 +171,12 @@ impl Scale {
         (self.high_bits - self.low_bits) as usize * self.subs() + 2
     }
 
-    /// The buckets of a doubling.
+    /// Returns the number of buckets per doubling.
     pub const fn subs(self) -> usize {
         1 << self.sub_bits
     }
 
-    /// The bucket that a time belongs to.
+    /// Returns the bucket of a time.
     #[inline]
     pub fn bucket(self, nanos: u64) -> usize {
         let below = nanos.saturating_sub(1);
@@ -189,7 +191,7 @@ impl Scale {
         1 + (bits - self.low_bits) as usize * self.subs() + sub
     }
 
-    /// The longest time of a bucket.
+    /// Returns the maximum time of a bucket.
     pub fn bound(self, bucket: usize) -> u64 {
         match bucket {
             0 => 1 << self.low_bits,
@@ -201,7 +203,7 @@ impl Scale {
         }
     }
 
-    /// What this part of `n` times in all buckets did not exceed.
+    /// Returns the time that this fraction of `n` times in all buckets did not exceed.
     pub fn quantile(self, counts: &[u64], n: u64, part: f64) -> u64 {
         let rank = ((n as f64 * part).ceil() as u64).max(1);
         let mut seen = 0;

@@ -1,7 +1,7 @@
 //! Logs: one line each to standard error, as text or as JSON.
 //!
-//! Lines are queued and written by a thread of their own: a reader that is stuck holds up nobody who logs. What finds no
-//! room in the queue is dropped and counted.
+//! Lines are queued and written by a separate thread: a blocked reader does not block the code that logs. Lines that
+//! exceed the queue are dropped and counted.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -17,30 +17,30 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// The most lines that wait to be written.
+/// Maximum number of lines in the queue.
 const LINES_MAX: usize = 8_192;
-/// The most bytes that they have together.
+/// Maximum number of bytes in the queue.
 const BYTES_MAX: usize = 1024 * 1024;
 
 /// The queue of the log of this process.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// How lines of the log look.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// One object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Sends the log of this process to standard error, what the filter lets through: `info`, or `warn,throttlekit=debug`.
+/// Sends the log of this process to standard error, restricted by the filter: `info`, or `warn,throttlekit=debug`.
 /// Panics are logged too. Call [`flush_logs`] before the process ends.
 ///
 /// # Errors
 ///
-/// If the filter cannot be read, the system has no thread to give, or the log was sent somewhere already.
+/// If the filter is invalid, no thread can be started, or a log is already installed.
 pub fn logs(format: LogFormat, filter: &str) -> Result<(), String> {
     let filter = EnvFilter::try_new(filter).map_err(|error| format!("log filter `{filter}`: {error}"))?;
     let registry = tracing_subscriber::registry().with(filter);
@@ -55,22 +55,22 @@ pub fn logs(format: LogFormat, filter: &str) -> Result<(), String> {
     };
     set.map_err(|error| error.to_string())?;
     let _ = QUEUE.set(queue);
-    // The default hook writes to standard error itself, and would wait for whoever reads it.
+    // The default hook writes to standard error itself, and would block on its reader.
     std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
     Ok(())
 }
 
-/// Waits until all lines that were logged before are written, for this long at the most. Returns whether they are.
+/// Waits until all lines that were logged before are written, for at most `within`. Returns whether they are.
 pub fn flush_logs(within: Duration) -> bool {
     QUEUE.get().is_none_or(|queue| queue.flush(within))
 }
 
-/// The number of lines that this process has dropped.
+/// Returns the number of lines that this process has dropped.
 pub(super) fn dropped() -> u64 {
     QUEUE.get().map_or(0, |queue| queue.counts.dropped.load(Relaxed))
 }
 
-/// Lines on their way to a thread that writes them. Cheap to clone.
+/// A queue of lines for the thread that writes them. Cheap to clone.
 #[derive(Clone)]
 struct Queue {
     items: SyncSender<Item>,
@@ -79,7 +79,7 @@ struct Queue {
 
 enum Item {
     Line(Vec<u8>),
-    /// Everything before it was written.
+    /// Notified once everything before it is written.
     Flush(SyncSender<()>),
 }
 
@@ -100,7 +100,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Queues a line, or drops it where there is no room. Never waits.
+    /// Queues a line, or drops it if the queue is full. Never blocks.
     fn line(&self, line: &[u8]) {
         let Counts { bytes, dropped } = &*self.counts;
         let fits = bytes.fetch_add(line.len(), Relaxed) + line.len() <= BYTES_MAX;
@@ -125,7 +125,7 @@ impl Queue {
     }
 }
 
-/// A line is written in one piece.
+/// Writes a line in one piece.
 impl Write for Queue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.line(line);
@@ -137,7 +137,8 @@ impl Write for Queue {
     }
 }
 
-/// Writes until nobody logs any more. When lines were dropped, one says how many, once all that were queued are written.
+/// Writes until all loggers are gone. If lines were dropped, one line reports the number, once all queued ones are
+/// written.
 fn write_lines(queued: &Receiver<Item>, mut out: impl Write, counts: &Counts) {
     let mut told = 0;
     loop {
@@ -186,7 +187,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes nothing until it is opened.
+    /// Blocks until it is opened.
     #[derive(Clone, Default)]
     struct Pipe {
         taken: Arc<Mutex<Vec<u8>>>,

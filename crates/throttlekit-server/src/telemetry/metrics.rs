@@ -1,6 +1,6 @@
-//! The page that Prometheus scrapes: what the telemetry counts, and what a server knows beside it.
+//! The page that Prometheus scrapes: the counters of the telemetry, and further state of the server.
 //!
-//! Counters only grow while the process lives. Policies have labels up to a cap; a key is never a label.
+//! Counters only grow during the lifetime of a process. Policies have labels up to a maximum; a key is never a label.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,10 +20,10 @@ use super::server_telemetry::{PolicySnapshot, ServerTelemetry, StoreRecord};
 use crate::engine::{Engine, GuardView, StoreHealth};
 use crate::reload::ConfigStatus;
 
-/// The type of the page, for the header of the answer.
+/// Content type of the page.
 pub const METRICS_CONTENT_TYPE: &str = prometheus::CONTENT_TYPE;
 
-/// The page, as things stand now.
+/// Renders the page with the current values.
 pub fn metrics(
     telemetry: &ServerTelemetry,
     engine: &Engine,
@@ -36,12 +36,12 @@ pub fn metrics(
     ours.register_collector(Box::new(Page::read(telemetry, engine, config)));
     ours.register_collector(Box::new(server));
     let mut page = String::new();
-    // A string takes whatever is written.
+    // Writing to a string cannot fail.
     let _ = encode(&mut page, &registry);
     page
 }
 
-/// Everything on it that the telemetry does not know.
+/// All metrics that are not part of the telemetry.
 struct Page {
     policies: Vec<PolicySnapshot>,
     engine_calls: BTreeMap<String, u64>,
@@ -221,7 +221,7 @@ impl Collector for Page {
 
 throttlekit::debug_fields!([] Page, |it| policies = it.policies.len());
 
-/// Writes families under the names that all of ours begin with.
+/// Writes families with the common prefix of our names.
 struct Writer<'a, 'b>(&'a mut DescriptorEncoder<'b>);
 
 impl Writer<'_, '_> {

@@ -1,8 +1,8 @@
 //! The telemetry of a server: metrics, snapshots for the monitor, streams of denials, logs and traces.
 //!
-//! [`ServerTelemetry`] observes every decision at little cost: it raises counters at once, and does everything else on
-//! the telemetry's own thread. Nothing here decides anything. Everything stored is bounded, whatever keys and policies
-//! clients name. Only the monitor shows keys; they never become labels.
+//! [`ServerTelemetry`] observes every decision at little cost: it increments counters immediately, and does everything
+//! else on the telemetry's own thread. Nothing here decides anything. Everything stored is bounded, whatever keys and
+//! policies clients name. Only the monitor shows keys; they never become labels.
 
 mod denials;
 mod fair_shares;

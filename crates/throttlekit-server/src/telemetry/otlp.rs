@@ -13,24 +13,24 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use super::ServerTelemetry;
 pub use super::spans::{RpcSpans, Spanned};
 
-/// Under what name a collector knows us.
+/// Service name for a collector.
 const NAME: &str = "throttlekit";
-/// How long one export may take.
+/// Timeout of one export.
 const EXPORT_MAX: Duration = Duration::from_secs(5);
 
-/// Tells a collector: of each RPC as a span, and of the counters now and then.
+/// Exports each RPC as a span, and the counters periodically, to a collector.
 pub struct Otlp {
     tracers: SdkTracerProvider,
     meters: SdkMeterProvider,
 }
 
 impl Otlp {
-    /// Tells the collector at this address, as `http://localhost:4317`. Needs a tokio runtime, which it goes on to use.
-    /// A collector that is away is no error: what it misses is lost.
+    /// Starts exporting to the collector at this address, as `http://localhost:4317`. Needs a tokio runtime, which it
+    /// keeps using. An unavailable collector is not an error: what it misses is lost.
     ///
     /// # Errors
     ///
-    /// If the address makes no sense.
+    /// If the address is invalid.
     pub fn start(endpoint: &str, telemetry: &ServerTelemetry) -> Result<Self, String> {
         if !endpoint.starts_with("http://") {
             return Err(format!(
@@ -56,14 +56,14 @@ impl Otlp {
         Ok(Self { tracers, meters })
     }
 
-    /// A layer that makes a span of each RPC.
+    /// Returns a layer that creates a span for each RPC.
     pub fn spans(&self) -> RpcSpans {
         RpcSpans::new(self.tracers.tracer(NAME))
     }
 
-    /// Sends what waits, and ends. It blocks for up to some seconds: call it on a thread that may.
+    /// Exports what is pending, and stops. Blocks for up to some seconds: call it on a thread that may block.
     pub fn stop(&self) {
-        // What a collector that is away does not take is lost.
+        // What an unavailable collector does not receive is lost.
         let _ = self.tracers.shutdown();
         let _ = self.meters.shutdown();
     }

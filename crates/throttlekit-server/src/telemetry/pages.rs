@@ -1,4 +1,4 @@
-//! Pages that cost much to build: off the threads that serve, one at a time, each for everybody who waits for it.
+//! Pages that are expensive to build: off the threads that serve, one at a time, each shared by all waiting calls.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use tokio::time::Instant;
 
 use crate::background;
 
-/// Builds pages, each from what was there when it was asked for or later.
+/// Builds pages, each from the state at the time of the call or later.
 #[derive(Clone)]
 pub struct Pages {
     build: Arc<dyn Fn() -> String + Send + Sync>,
-    /// When the last page was begun, and the page.
+    /// Time at which the last page was started, and the page.
     last: Arc<Mutex<Option<(Instant, Bytes)>>>,
 }
 
 impl Pages {
-    /// Pages that this builds.
+    /// Creates pages with this builder.
     pub fn of(build: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Self { build: Arc::new(build), last: Arc::default() }
     }
 
-    /// Returns a page that was begun after this call. Calls that wait at the same time share one.
+    /// Returns a page whose build started after this call. Concurrent calls share one.
     pub async fn next(&self) -> Bytes {
         let asked = Instant::now();
         let mut last = self.last.lock().await;
@@ -32,7 +32,7 @@ impl Pages {
             return page.clone();
         }
         let (begun, build) = (Instant::now(), self.build.clone());
-        // It fails only if building panics: then there is no page, and the next call builds one.
+        // It fails only if the build panics: then there is no page, and the next call builds one.
         let page = Bytes::from(background::run(move || build()).await.unwrap_or_default());
         *last = Some((begun, page.clone()));
         page

@@ -17,15 +17,15 @@ use crate::share::{Load, PrincipalSeen};
 pub struct ServerStats {
     /// Each listener by its name: `grpc`, `http`, `metrics`.
     pub listeners: Vec<(&'static str, Stats)>,
-    /// What Envoy's rate limit service was asked.
+    /// Counts of Envoy's rate limit service.
     pub envoy: EnvoyStats,
-    /// The load now.
+    /// Current load.
     pub load: Load,
-    /// What each principal asked and got.
+    /// Counts of each principal.
     pub principals: Vec<PrincipalSeen>,
     /// Callers that were refused, by reason.
     pub callers_refused: Vec<(&'static str, u64)>,
-    /// When the server's certificate expires, if it has one that does.
+    /// Expiry of the server's certificate, if it has one.
     pub certificate_expires: Option<Timestamp>,
 }
 
@@ -34,14 +34,14 @@ pub struct ServerStats {
 pub struct EnvoyStats {
     /// Requests.
     pub requests: u64,
-    /// Descriptors that no rule matched. They passed.
+    /// Descriptors that no rule matched. They were allowed.
     pub unmatched: u64,
-    /// Descriptors that brought a limit along. The configured one was asked instead.
+    /// Descriptors with a limit of their own. The configured one was used instead.
     pub overrides_ignored: u64,
-    /// Descriptors that wanted units back. Nothing was given back, and nothing charged.
+    /// Descriptors that requested a refund. Nothing was refunded, and nothing charged.
     pub refunds_ignored: u64,
-    /// Descriptors that could not be counted: not the caller's, more than any limit, or more than is decided in time. They did
-    /// not pass.
+    /// Descriptors that could not be counted: the caller lacks the right, more than any limit, or more than can be
+    /// decided in time. They were denied.
     pub refused: u64,
 }
 
@@ -70,10 +70,10 @@ const PRINCIPAL_COUNTERS: &[(&str, &str, PrincipalCount)] = &[
     ("principal_shed", "Requests told to come back, by principal", |seen| seen.shed),
 ];
 
-/// Why connections were not taken.
+/// Reasons why connections were rejected.
 const REFUSED: &[(&str, Count)] = &[("all", |stats| stats.over_cap), ("peer", |stats| stats.over_peer_cap)];
 
-/// Why connections were closed or told to go, other than by their clients.
+/// Reasons why connections were closed, gracefully or not, other than by their clients.
 const CLOSED: &[(&str, Count)] = &[
     ("handshake_failed", |stats| stats.handshake_failures),
     ("handshake_timeout", |stats| stats.handshake_timeouts),

@@ -21,15 +21,16 @@ use crate::share::TooManyWatchers;
 /// Options of the telemetry.
 #[derive(Clone, Debug)]
 pub struct TelemetryOptions {
-    /// How many policies have labels of their own; all that come later are counted as `other`.
+    /// Maximum number of policies with labels of their own; all later ones are counted as `other`.
     pub policies_max: usize,
-    /// How many of the busiest keys are counted, over all policies.
+    /// Number of busiest keys that are counted, over all policies.
     pub top_keys: usize,
-    /// How many events may wait for the telemetry's thread; what finds no room is counted, and lost to lists of keys.
+    /// Capacity of the event queue of the telemetry's thread; events beyond it are counted, and missing from lists of
+    /// keys.
     pub queue: usize,
-    /// Whether the monitor shows keys as hashes.
+    /// Shows keys as hashes in the monitor.
     pub hash_keys: bool,
-    /// What this instance is called.
+    /// Name of this instance.
     pub node_id: String,
 }
 
@@ -48,22 +49,22 @@ pub struct ServerTelemetry {
     options: TelemetryOptions,
 }
 
-/// What is kept of a policy beside its counts.
+/// Data of a policy in addition to its counts.
 pub(super) struct PolicyRecord {
     latency: Latency,
     shadow_denied: AtomicU64,
-    /// What the last answer was worth: a guarantee, and the bound of one that has a bound.
+    /// Guarantee of the last decision, and its bound if it has one.
     worth: AtomicU64,
 }
 
-/// When the store went away, if it has, and how often it did.
+/// Time since when the store is unavailable, if it is, and the number of outages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StoreRecord {
     pub(super) away_since: Option<Timestamp>,
     pub(super) went_away: u64,
 }
 
-/// One policy, as far as decisions show it.
+/// One policy, as seen in its decisions.
 pub(super) struct PolicySnapshot {
     pub(super) counts: PolicyCounts,
     pub(super) latency: Summary,
@@ -77,7 +78,7 @@ impl ServerTelemetry {
     ///
     /// # Errors
     ///
-    /// If the system has no thread to give.
+    /// If no thread can be started.
     pub fn start(options: TelemetryOptions) -> io::Result<Arc<Self>> {
         let denials = Arc::new(Denials::new(options.hash_keys));
         let noted = denials.clone();
@@ -95,16 +96,16 @@ impl ServerTelemetry {
         Ok(this)
     }
 
-    /// The exact counters, for whoever else exports them.
+    /// Returns the exact counters, for other exporters.
     pub fn counts(&self) -> Counts {
         self.telemetry.counts()
     }
 
-    /// Denials as they happen, by policies for which `wants` says yes. The telemetry's thread asks it, for each denial.
+    /// Streams denials by policies for which `wants` returns true. The telemetry's thread calls it, for each denial.
     ///
     /// # Errors
     ///
-    /// If as many watch already as may.
+    /// If the maximum number of watchers is reached.
     pub fn watch(
         &self,
         wants: impl Fn(&str) -> bool + Send + Sync + 'static,
@@ -112,12 +113,12 @@ impl ServerTelemetry {
         self.denials.watchers.watch(Box::new(wants))
     }
 
-    /// Ends every watch, so that a server that stops need not wait for them.
+    /// Ends every watch, so that a stopping server need not wait for them.
     pub fn close(&self) {
         self.denials.watchers.close();
     }
 
-    /// Waits until lists of keys and denials show whatever was decided before, so long at the most.
+    /// Waits until lists of keys and denials include all earlier decisions, for at most `wait`.
     pub fn flush(&self, wait: Duration) -> bool {
         self.telemetry.flush(wait)
     }
@@ -146,7 +147,7 @@ impl ServerTelemetry {
         *self.store.lock()
     }
 
-    /// Notes whether the store answers. Says since when it was away, if that has just changed.
+    /// Records whether the store responds. If that has just changed, returns the time since when it was unavailable.
     pub(super) fn store_serves(&self, serves: bool) -> Option<Timestamp> {
         let mut store = self.store.lock();
         let (was_away, now) = (store.away_since, WallClock.now());
@@ -160,7 +161,7 @@ impl ServerTelemetry {
         }
     }
 
-    /// Every policy that was asked, by name; `other` last.
+    /// Returns every policy with requests, by name; `other` last.
     pub(super) fn policies(&self) -> Vec<PolicySnapshot> {
         let mut counts = self.counts().policies();
         counts.sort_by(|a, b| (a.policy() == OTHER, a.policy()).cmp(&(b.policy() == OTHER, b.policy())));
@@ -192,7 +193,7 @@ impl ServerTelemetry {
 }
 
 impl DecisionObserver for ServerTelemetry {
-    /// A shadow's denial is counted as what became of it: it passed.
+    /// Counts a denial in shadow mode by its outcome: allowed.
     #[inline]
     fn decided(&self, event: &Event<'_>, shadow: bool, took: Duration) {
         #[cfg(feature = "otlp")]
@@ -209,7 +210,7 @@ impl DecisionObserver for ServerTelemetry {
         if passed {
             seen.shadow_denied.fetch_add(1, Relaxed);
         }
-        // Written only when it changes, so that threads that ask share the line.
+        // Written only when it changes, so that threads can share the cache line.
         let worth = worth_as(event.guarantee);
         if seen.worth.load(Relaxed) != worth {
             seen.worth.store(worth, Relaxed);
@@ -231,9 +232,9 @@ fn cut_slices(this: &Weak<ServerTelemetry>) {
     }
 }
 
-/// A guarantee as one word: which in the low bits from 1 on, its bound above them. Zero: none yet.
+/// A guarantee in one integer: its kind in the low bits from 1 on, its bound above them. Zero: none yet.
 const WORTH_BITS: u32 = 3;
-/// The largest bound that is told; it stands for all above.
+/// Maximum bound that is reported; larger ones are reported as this.
 const WORTH_MAX: u64 = u64::MAX >> WORTH_BITS;
 
 const fn worth_as(guarantee: Guarantee) -> u64 {

@@ -1,4 +1,4 @@
-//! Snapshots for the monitor, as the wire has them.
+//! Snapshots for the monitor, in the wire format.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::engine::{Engine, GuardView, PolicyView};
 use crate::reload::ConfigStatus;
 use crate::wire_format::{millis_at, signed};
 
-/// How many of the busiest keys of a policy are shown.
+/// Number of busiest keys of a policy that are shown.
 const TOP_SHOWN: usize = 10;
-/// Which form of snapshot this is.
+/// Version of the snapshot format.
 const FORM: &str = "1";
 
-/// What is to be seen now, of policies for which `shows` says yes. It is asked of the empty name, too, which no policy
-/// has: whether the caller sees everything, errors among it.
+/// Returns a snapshot of the policies for which `shows` returns true. It is also called with the empty name, which no
+/// policy has: whether the caller may see everything, including errors.
 ///
-/// Counts are since the start, latencies over the last minute. A policy that nobody asked is there, with zeros.
+/// Counts are since the start, latencies over the last minute. A policy without requests is included, with zeros.
 pub fn snapshot(
     telemetry: &ServerTelemetry,
     engine: &Engine,
@@ -44,7 +44,7 @@ pub fn snapshot(
     for policy in &mut policies {
         policy.fair_shares = fair_shares::of(telemetry, engine, &policy.name, &keys.busiest);
     }
-    // Errors name files, principals and the store: they are for who may see everything.
+    // Errors name files, principals and the store: they are for callers that may see everything.
     let shows_errors = shows("");
     let mut snapshot = v1::Snapshot {
         meta: Some(meta(telemetry)),
@@ -98,7 +98,7 @@ fn summary(seen: &PolicySnapshot, view: Option<&PolicyView>, keys: &KeysOf) -> v
     }
 }
 
-/// A policy that nobody asked.
+/// Creates the summary of a policy without requests.
 fn silent(view: &PolicyView) -> v1::PolicySummary {
     v1::PolicySummary {
         name: view.name.clone(),
@@ -111,7 +111,7 @@ fn silent(view: &PolicyView) -> v1::PolicySummary {
     }
 }
 
-/// The busiest keys by policy, fit to be seen.
+/// The busiest keys by policy, formatted for display.
 struct KeysOf {
     busiest: Vec<TopKey>,
     denied: BTreeMap<String, Vec<v1::KeyCount>>,
@@ -126,7 +126,7 @@ impl KeysOf {
             for key in keys.keys {
                 let list = by.entry(key.policy).or_default();
                 if list.len() < TOP_SHOWN {
-                    // What it came at least: a count that is surely no rumour.
+                    // The lower bound, which is a certain count.
                     list.push(v1::KeyCount {
                         key: telemetry.keys().show(&key.key),
                         count: signed(key.at_least),

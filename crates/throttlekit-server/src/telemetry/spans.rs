@@ -1,4 +1,4 @@
-//! A span of each RPC, with what was decided in it.
+//! A span for each RPC, with its decision.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -15,11 +15,11 @@ use throttlekit::admission::Event;
 use tower::{Layer, Service};
 
 tokio::task_local! {
-    /// What was decided in the RPC that this task serves.
+    /// Decision of the RPC that this task serves.
     static DECIDED: RefCell<Option<Decided>>;
 }
 
-/// What a span says of a decision. Its key is left out.
+/// Attributes of a decision in a span. Its key is left out.
 struct Decided {
     policy: String,
     allowed: bool,
@@ -27,9 +27,9 @@ struct Decided {
     guarantee: &'static str,
 }
 
-/// Takes note of a decision, on the task that asked. Of several, the first denial counts, or else the last.
+/// Records a decision, on the task that requested it. Of several, the first denial counts, or else the last.
 pub(crate) fn note(event: &Event<'_>) {
-    // Outside of an RPC there is no span to tell it.
+    // Outside of an RPC there is no span to record it in.
     let _ = DECIDED.try_with(|decided| {
         let mut decided = decided.borrow_mut();
         if decided.as_ref().is_none_or(|before| before.allowed) {
@@ -58,7 +58,7 @@ impl Decided {
     }
 }
 
-/// Makes a span of each RPC, below the caller's if it sent a `traceparent`.
+/// Creates a span for each RPC, as a child of the caller's if it sent a `traceparent`.
 #[derive(Clone)]
 pub struct RpcSpans {
     tracer: SdkTracer,
@@ -129,7 +129,7 @@ where
             let answer = answering.await;
             let decided = DECIDED.with(RefCell::take);
             span.set_attributes(decided.into_iter().flat_map(Decided::attributes));
-            // An error without a body says its code at once.
+            // An error without a body has its code in the headers.
             let code = answer.as_ref().ok().and_then(|answer| answer.headers().get("grpc-status"));
             if let Some(code) = code.and_then(|code| code.to_str().ok()) {
                 span.set_attribute(KeyValue::new("rpc.response.status_code", code.to_owned()));
@@ -149,12 +149,12 @@ where
     }
 }
 
-/// Asked every few seconds by whoever looks after the server; a span of each would bury the others.
+/// Checks for health probes: supervisors send them every few seconds, and their spans would hide the others.
 fn is_health(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz") || path.starts_with("/grpc.health.v1.Health/")
 }
 
-/// The route of the HTTP door that a path leads to, without the policy that forward-auth has in it.
+/// Returns the route of the HTTP API for a path, without the policy in the path of forward-auth.
 fn http_route(path: &str) -> Option<&str> {
     const ROUTES: [&str; 10] = [
         "check",
@@ -172,7 +172,7 @@ fn http_route(path: &str) -> Option<&str> {
     ROUTES.contains(&route).then(|| &path[1..path.len().min("/v1/".len() + route.len())])
 }
 
-/// Whether nothing is at the path that was asked. Names of spans are few: strangers do not choose them.
+/// Checks whether there is nothing at the path. Span names are few: untrusted clients must not choose them.
 fn leads_nowhere<R>(answer: &Response<R>) -> bool {
     const UNIMPLEMENTED: &[u8] = b"12";
     let code = answer.headers().get("grpc-status");

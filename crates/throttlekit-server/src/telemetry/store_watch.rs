@@ -8,12 +8,12 @@ use throttlekit::{Clock, WallClock};
 use super::ServerTelemetry;
 use crate::engine::Engine;
 
-/// How often it is looked at.
+/// Interval of checks.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// How often a store that is away is asked, in case nobody else asks it. In looks.
+/// Interval of probes of an unavailable store, in case there are no other calls. In checks.
 const PROBE_EVERY: u32 = 4;
 
-/// Looks after the store for as long as it is polled: one line in the log when it goes away and one when it is back,
+/// Watches the store for as long as it is polled: logs one line when it becomes unavailable and one when it is back,
 /// however many calls failed in between.
 pub async fn watch_store(telemetry: Arc<ServerTelemetry>, engine: Engine) {
     let mut every = tokio::time::interval(LOOK_EVERY);

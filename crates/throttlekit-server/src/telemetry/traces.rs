@@ -1,4 +1,4 @@
-//! The export of traces, where the server was built with it.
+//! The export of traces, if the server was built with it.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::ServerTelemetry;
 #[cfg(feature = "otlp")]
 use super::otlp::{Otlp, RpcSpans};
 
-/// Sends traces to a collector, if there is one.
+/// Exports traces to a collector, if there is one.
 pub(crate) struct Traces {
     #[cfg(feature = "otlp")]
     otlp: Option<Arc<Otlp>>,
@@ -20,15 +20,15 @@ impl Traces {
         Ok(Self { otlp })
     }
 
-    /// A layer that makes a span of each request, or does nothing.
+    /// Returns a layer that creates a span for each request, or does nothing.
     pub(crate) fn spans(&self) -> tower::util::Either<RpcSpans, tower::layer::util::Identity> {
         tower::util::option_layer(self.otlp.as_ref().map(|otlp| otlp.spans()))
     }
 
-    /// Sends what waits.
+    /// Exports what is pending.
     pub(crate) async fn stop(self) {
         if let Some(otlp) = self.otlp {
-            // A panic there ends nothing but the sending.
+            // A panic there ends only the export.
             let _ = tokio::task::spawn_blocking(move || otlp.stop()).await;
         }
     }

@@ -1,10 +1,10 @@
-//! Instants as people write them.
+//! Formatting of instants.
 
 use throttlekit::Timestamp;
 
 const DAY_SECONDS: u64 = 86_400;
 
-/// `2026-11-16T07:05:09Z`: the second that it lies in.
+/// Formats the second of an instant: `2026-11-16T07:05:09Z`.
 pub(super) fn utc(at: Timestamp) -> String {
     let seconds = at.as_nanos() / 1_000_000_000;
     let (day, second) = (seconds / DAY_SECONDS, seconds % DAY_SECONDS);
@@ -13,7 +13,8 @@ pub(super) fn utc(at: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The date of a day since the epoch. Years that begin in March make February last; 400 of them have 146,097 days.
+/// Returns the date of a day since the epoch. Years that begin in March make February last; 400 of them have 146,097
+/// days.
 fn date(day: u64) -> (u64, u64, u64) {
     let shifted = day + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);

@@ -1,6 +1,6 @@
-//! Denials as they happen, to whoever watches.
+//! Streams of denials to watchers.
 //!
-//! Each watcher has a short queue of its own. One that reads slowly loses the oldest and holds up nobody.
+//! Each watcher has a short queue of its own. A slow reader loses the oldest denials and delays nobody.
 
 use std::cell::LazyCell;
 use std::collections::VecDeque;
@@ -13,12 +13,12 @@ use tokio::sync::Notify;
 use super::denials::Denial;
 use crate::share::{TooManyWatchers, WATCHERS_MAX};
 
-/// How many denials one is told of in a second.
+/// Maximum number of denials that a watcher receives in a second.
 const PER_SECOND_MAX: u32 = 500;
-/// How many wait for one that is slow.
+/// Maximum number of denials in the queue of a watcher.
 const QUEUE_MAX: usize = 256;
 
-/// All who watch.
+/// All watchers.
 #[derive(Default)]
 pub(super) struct Watchers {
     all: Mutex<Vec<Subscription>>,
@@ -28,7 +28,7 @@ pub(super) struct Watchers {
 
 type Wants = dyn Fn(&str) -> bool + Send + Sync;
 
-/// A watcher, as whoever tells of denials sees it: how much it was told is known without asking it.
+/// A watcher, as the sender of denials sees it: the number sent is stored here, without a lock on the watcher.
 struct Subscription {
     wants: Box<Wants>,
     second: u64,
@@ -54,14 +54,14 @@ impl Watchers {
         if all.len() == WATCHERS_MAX {
             return Err(TooManyWatchers);
         }
-        // Set under the same lock, so nobody who comes later waits for an end that was.
+        // Set under the same lock, so that a later watcher does not miss the end.
         let state = State { over: self.over.load(Relaxed), ..State::default() };
         let watcher = Arc::new(Watcher { state: Mutex::new(state), news: Notify::new() });
         all.push(Subscription { wants, second: 0, in_second: 0, watcher: watcher.clone() });
         Ok(Watch { watcher, watchers: self.clone() })
     }
 
-    /// Tells all who want to know; `denial` is asked for once, and only if someone does.
+    /// Sends a denial to all interested watchers; `denial` is called once, and only if there is one.
     pub(super) fn tell(&self, policy: &str, second: u64, denial: impl FnOnce() -> Denial) {
         let denial = LazyCell::new(|| Arc::new(denial()));
         let mut dropped = 0;
@@ -89,14 +89,14 @@ impl Watchers {
         self.all.lock().len()
     }
 
-    /// Denials that a watcher was not told of: too many in a second, or it read too slowly.
+    /// Returns the number of denials that watchers missed: too many in a second, or slow readers.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Relaxed)
     }
 }
 
 impl Subscription {
-    /// Counts one more, unless it heard as much as it may in this second.
+    /// Counts one more, unless the maximum of this second is reached.
     fn may_hear(&mut self, second: u64) -> bool {
         if self.second != second {
             (self.second, self.in_second) = (second, 0);
@@ -108,7 +108,7 @@ impl Subscription {
 }
 
 impl Watcher {
-    /// Says whether there was room: if not, the oldest made some.
+    /// Queues a denial. Returns false if the queue was full and the oldest was dropped.
     fn tell(&self, denial: Arc<Denial>) -> bool {
         let mut state = self.state.lock();
         let full = state.waiting.len() == QUEUE_MAX;
@@ -129,7 +129,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// The next denial; nothing once the server stops.
+    /// Returns the next denial; `None` once the server stops.
     pub async fn next(&mut self) -> Option<Arc<Denial>> {
         loop {
             {
@@ -185,7 +185,7 @@ mod tests {
             for _ in 0..600 {
                 watchers.tell("other", second, || denial(0));
                 watchers.tell("api", second, || denial(second));
-                // Whoever reads as it comes loses nothing but what is over the rate.
+                // A fast reader loses only what exceeds the rate.
                 while let Ok(Some(_)) = tokio::time::timeout(std::time::Duration::ZERO, watch.next()).await {
                     heard += 1;
                 }

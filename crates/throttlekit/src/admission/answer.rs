@@ -1,36 +1,37 @@
-//! What a call comes back with.
+//! The result of a call.
 
 use throttlekit_core::{ALLOW_FULL, Decision, Retry, Timestamp};
 
 use super::{Axes, Axis, Call, Event, Observer};
 use crate::Guarantee;
 
-/// The answer to one call, over all axes.
+/// The result of one call, over all axes.
 #[derive(Debug)]
 #[must_use = "dropping it gives back what the call was admitted with"]
 pub struct Admission<P> {
-    /// The one answer. Of a denial it is that of the axis which denied; the fold of all axes otherwise.
+    /// The combined decision. For a denial it is that of the axis that denied; otherwise the combination of all axes.
     pub decision: Decision,
-    /// What each axis said, in this call.
+    /// The decision of each axis in this call.
     pub axes: Axes,
-    /// Whether the call was worth less than its price: no axis denied it, and nothing was charged.
+    /// `true` if the value of the call is below its price: no axis denied it, and nothing was charged.
     pub policy_denied: bool,
-    /// What the answer is worth: as much as the weakest of the axes that were asked.
+    /// Guarantee of the decision: the weakest of the axes that were evaluated.
     pub guarantee: Guarantee,
     /// Proof of admission, if the call is admitted. Hold it while the work runs.
     pub permit: Option<P>,
-    /// Why a store did not answer, where something stood in for it.
+    /// Store error, if a fallback decided.
     #[cfg(feature = "store")]
     pub outage: Option<crate::store::StoreError>,
 }
 
 impl<P> Admission<P> {
-    /// The axis that denied; nothing where none did, also where the price denied.
+    /// Returns the axis that denied. `None` if no axis did, including when the price denied.
     pub fn binding_axis(&self) -> Option<Axis> {
         self.axes.binding_axis()
     }
 
-    /// The answer before anyone was asked. It is filled in where it stands: moving all of it costs as much as an axis does.
+    /// Creates an admission with no axis evaluated. It is filled in place: moving it costs as much as evaluating an
+    /// axis.
     #[inline]
     pub(super) fn open() -> Self {
         Self {
@@ -44,7 +45,7 @@ impl<P> Admission<P> {
         }
     }
 
-    /// Everyone was asked who had to be. Whoever watches is told, once.
+    /// Completes the admission and notifies the observer, once.
     #[inline]
     pub(super) fn close(&mut self, told: Told<'_>) {
         self.decision = if self.policy_denied { priced_out(&self.axes) } else { self.axes.decision() };
@@ -55,7 +56,7 @@ impl<P> Admission<P> {
     }
 }
 
-/// Who is told of a decision, and about what call.
+/// The observer of a decision, and the call.
 #[derive(Clone, Copy)]
 pub(super) struct Told<'a> {
     pub(super) observer: Option<&'a dyn Observer>,
@@ -64,7 +65,7 @@ pub(super) struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// A panic of one who watches is not the caller's.
+    /// Notifies the observer. A panic in it does not reach the caller.
     #[cold]
     #[inline(never)]
     fn tell<P>(&self, observer: &dyn Observer, admission: &Admission<P>) {
@@ -78,12 +79,13 @@ impl Told<'_> {
             guarantee: admission.guarantee,
         };
         let watch = std::panic::AssertUnwindSafe(|| observer.observe(&event));
-        // What it threw may panic again when it is dropped.
+        // The panic payload may panic again when it is dropped.
         let _ = std::panic::catch_unwind(watch).map_err(std::mem::forget);
     }
 }
 
-/// The answer to a call that is worth less than its price. No wait helps it: a higher value does, or other prices.
+/// Returns the denial for a call whose value is below its price. Waiting does not help: a higher value or other prices
+/// do.
 fn priced_out(axes: &Axes) -> Decision {
     let none_asked = axes.iter().next().is_none();
     let so_far = axes.decision();

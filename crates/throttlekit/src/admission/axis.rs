@@ -1,27 +1,27 @@
-//! The axes a request has to clear, and what each said.
+//! The axes that a request must pass, and the decision of each.
 
 use std::fmt;
 
 use throttlekit_core::{ALLOW_FULL, Cost, Decision, combine};
 
-/// What a request has to clear, in the order in which it is asked.
+/// An axis that a request must pass, in evaluation order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Axis {
-    /// How many at a time.
+    /// Number of concurrent calls.
     Concurrency,
-    /// How often.
+    /// Number of calls per unit of time.
     Rate,
-    /// How much: tokens in a window, most often.
+    /// Amount of use: most often tokens in a window.
     Cost,
-    /// How much of what all share, by weight.
+    /// Share of a common budget, by weight.
     Fairness,
 }
 
 impl Axis {
-    /// All of them, in order.
+    /// All axes, in order.
     pub const ALL: [Self; 4] = [Self::Concurrency, Self::Rate, Self::Cost, Self::Fairness];
 
-    /// Its name in metrics, traces and logs.
+    /// Returns the name used in metrics, traces and logs.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Concurrency => "concurrency",
@@ -32,23 +32,23 @@ impl Axis {
     }
 }
 
-/// An axis, and by which of a [`Call`](super::Call)'s keys a limit of it goes.
+/// An axis, and the [`Call`](super::Call) key that a limit on it applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dimension {
     pub(crate) axis: Axis,
     pub(crate) key: usize,
-    /// Whether a call counts as what it costs; else as one.
+    /// If `true`, a call counts with its cost; otherwise as one.
     pub(crate) weighed: bool,
 }
 
 impl Axis {
-    /// A limit of this axis that goes by the call's key at this place: 0 is who asks, the others follow.
+    /// Applies a limit of this axis to the call's key at this index: 0 is the caller, the others follow.
     pub const fn of(self, key: usize) -> Dimension {
         Dimension { axis: self, key, weighed: !matches!(self, Self::Rate) }
     }
 }
 
-/// By who asks.
+/// Applies to the caller's key.
 impl From<Axis> for Dimension {
     fn from(axis: Axis) -> Self {
         axis.of(0)
@@ -56,13 +56,14 @@ impl From<Axis> for Dimension {
 }
 
 impl Dimension {
-    /// A rate that counts what calls are said to cost, and not calls: for costs that are known before. It is not settled.
+    /// Counts the declared cost of calls instead of the number of calls: for costs that are known in advance. It is not
+    /// settled.
     pub const fn weighed(self) -> Self {
         Self { weighed: true, ..self }
     }
 
-    /// What a call costs on this limit: a rate counts calls unless it is [weighed](Self::weighed), everything else what
-    /// they cost.
+    /// Returns the cost of a call on this limit. A rate counts calls unless it is [weighed](Self::weighed); all other
+    /// limits count the cost.
     #[inline]
     pub(crate) fn cost(self, estimate: Cost) -> Cost {
         if self.weighed { estimate } else { 1 }
@@ -75,23 +76,23 @@ impl fmt::Display for Axis {
     }
 }
 
-/// What each axis said in one call. Nothing for one that the policy does not have, or that was not asked because one
-/// before it had denied.
+/// The decision of each axis in one call. `None` for an axis that the policy does not have, or that was not evaluated
+/// because an earlier axis denied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Axes([Option<Decision>; 4]);
 
 impl Axes {
-    /// What this axis said.
+    /// Returns the decision of this axis.
     pub const fn get(&self, axis: Axis) -> Option<&Decision> {
         self.0[axis as usize].as_ref()
     }
 
-    /// The axis that denied. At most one did: those after it were not asked.
+    /// Returns the axis that denied. At most one did: later axes are not evaluated.
     pub fn binding_axis(&self) -> Option<Axis> {
         Axis::ALL.into_iter().find(|&axis| self.get(axis).is_some_and(|decision| !decision.allowed))
     }
 
-    /// One answer for all: of a denial the denier's own, else the fold of all by [`combine`].
+    /// Returns one decision for all axes: the denial if there is one, otherwise all of them combined by [`combine`].
     #[inline]
     pub fn decision(&self) -> Decision {
         let mut all = ALLOW_FULL;
@@ -104,12 +105,12 @@ impl Axes {
         all
     }
 
-    /// Every axis that was asked, with what it said.
+    /// Iterates over the evaluated axes and their decisions.
     pub fn iter(&self) -> impl Iterator<Item = (Axis, &Decision)> {
         Axis::ALL.into_iter().filter_map(|axis| Some((axis, self.get(axis)?)))
     }
 
-    /// Notes what an axis said; of several limits of one axis, all of them together.
+    /// Records the decision of an axis; several limits of one axis are combined.
     #[inline]
     pub(crate) fn note(&mut self, axis: Axis, decision: Decision) {
         let said = &mut self.0[axis as usize];

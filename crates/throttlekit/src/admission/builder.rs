@@ -1,4 +1,4 @@
-//! What a policy in this process is made of.
+//! Builder for a policy in this process.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct PolicyBuilder<C = Suiting> {
     clock: C,
 }
 
-/// The clock that suits the limits, chosen when they are known.
+/// The clock that fits the limits, chosen when they are known.
 #[derive(Clone, Copy, Debug)]
 pub struct Suiting;
 
@@ -41,7 +41,7 @@ impl PolicyBuilder {
         }
     }
 
-    /// The policy, or why a limit cannot be one.
+    /// Builds the policy. Fails if a limit is invalid.
     pub fn build(self) -> Result<Policy, LimitError> {
         let limits: Vec<Limit> =
             self.limits.iter().filter_map(|(_, limit)| limit.as_ref().ok()).copied().collect();
@@ -50,17 +50,17 @@ impl PolicyBuilder {
 }
 
 impl<C> PolicyBuilder<C> {
-    /// How many calls are in flight at a time: a [`Guard`](crate::Guard), or a [`KeyedGuard`](crate::KeyedGuard).
+    /// Limits the number of concurrent calls: with a [`Guard`](crate::Guard), or a [`KeyedGuard`](crate::KeyedGuard).
     pub fn concurrency(self, slots: impl Into<LocalSlots>) -> Self {
         Self { slots: slots.into(), ..self }
     }
 
-    /// What a call has to be worth. Asked before anything is charged.
+    /// Sets the price that the value of a call must reach. Checked before anything is charged.
     pub fn price(self, pricer: Pricer) -> Self {
         Self { pricer: Some(pricer), ..self }
     }
 
-    /// How often whoever calls may.
+    /// Limits how often each key may call.
     pub fn rate<L: TryInto<Limit>>(self, limit: L) -> Self
     where
         LimitError: From<L::Error>,
@@ -68,7 +68,7 @@ impl<C> PolicyBuilder<C> {
         self.limit(Axis::Rate, limit)
     }
 
-    /// How much whoever calls may use.
+    /// Limits how much each key may use.
     pub fn cost<L: TryInto<Limit>>(self, limit: L) -> Self
     where
         LimitError: From<L::Error>,
@@ -76,7 +76,7 @@ impl<C> PolicyBuilder<C> {
         self.limit(Axis::Cost, limit)
     }
 
-    /// One more limit, of the rate or the cost axis, by any of a call's keys: `limit(Axis::Rate.of(1), …)`.
+    /// Adds a limit on the rate or the cost axis, for any of a call's keys: `limit(Axis::Rate.of(1), …)`.
     pub fn limit<L: TryInto<Limit>>(mut self, on: impl Into<Dimension>, limit: L) -> Self
     where
         LimitError: From<L::Error>,
@@ -85,7 +85,7 @@ impl<C> PolicyBuilder<C> {
         self
     }
 
-    /// What all who call share by weight, in what calls cost.
+    /// Adds a budget that all callers share by weight, in units of cost.
     pub fn fair<D: Clock + 'static, H: KeyHash + 'static>(
         self,
         limiter: impl Into<Arc<FairLimiter<D, H>>>,
@@ -93,7 +93,7 @@ impl<C> PolicyBuilder<C> {
         Self { fairness: Some(Box::new(limiter.into())), ..self }
     }
 
-    /// Who is told of every decision, once.
+    /// Sets the observer, which is called once for every decision.
     pub fn observer(self, observer: Arc<dyn Observer>) -> Self {
         Self { observer: Some(observer), ..self }
     }
@@ -104,7 +104,7 @@ impl<C> PolicyBuilder<C> {
         Self { memory_budget: Some(bytes), ..self }
     }
 
-    /// The clock by which the limits go, instead of the one that suits them.
+    /// Sets the clock for the limits, instead of the one that fits them.
     pub fn clock<D: Clock>(self, clock: D) -> PolicyBuilder<D> {
         let Self { name, slots, pricer, limits, fairness, observer, memory_budget, .. } = self;
         PolicyBuilder { name, slots, pricer, limits, fairness, observer, memory_budget, clock }
@@ -112,7 +112,7 @@ impl<C> PolicyBuilder<C> {
 }
 
 impl<C: Clock> PolicyBuilder<C> {
-    /// The policy, or why a limit cannot be one.
+    /// Builds the policy. Fails if a limit is invalid.
     pub fn build(self) -> Result<Policy<C>, LimitError> {
         let Self { name, slots, pricer, limits, fairness, observer, memory_budget, clock } = self;
         let limits = checked(limits)?;
@@ -123,7 +123,7 @@ impl<C: Clock> PolicyBuilder<C> {
     }
 }
 
-/// Limits that a policy can ask in process.
+/// Validates the limits that a policy evaluates in process.
 pub(super) fn checked(
     limits: Vec<(Dimension, Result<Limit, LimitError>)>,
 ) -> Result<Vec<(Dimension, Limit)>, LimitError> {

@@ -1,13 +1,13 @@
-//! What one request asks of all axes.
+//! One request over all axes.
 
 use throttlekit_core::Cost;
 use throttlekit_core::price::Bid;
 
 use crate::guard::Class;
 
-/// One request, as a policy sees it: who asks, and what it is expected to take.
+/// One request to a policy: the caller's key, and the expected cost.
 ///
-/// A bare key is a call of cost 1 that is worth 1.
+/// A bare key is a call with cost 1 and value 1.
 ///
 /// ```
 /// use throttlekit::admission::Call;
@@ -26,58 +26,58 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call by `key`.
+    /// Creates a call by `key`.
     #[inline]
     pub fn by(key: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         Self { key: key.as_ref(), others: &[], cost: 1, value: 1.0, hold: None, class: Class::FIRST }
     }
 
-    /// The same call under further keys: the user's organisation, the model. A limit says which of them it goes by
-    /// ([`Axis::of`](super::Axis::of)); the key of [`by`](Self::by) is number 0, these follow. A key that is missing counts
-    /// as empty, which all such calls share.
+    /// Adds further keys to the call: the user's organization, the model. Each limit selects one of them
+    /// ([`Axis::of`](super::Axis::of)); the key of [`by`](Self::by) has index 0, these follow. A missing key counts as
+    /// empty, and all such calls share it.
     #[inline]
     pub fn and(self, others: &'a [&'a [u8]]) -> Self {
         Self { others, ..self }
     }
 
-    /// How much it is expected to cost, on every limit of the cost axis and its fair share: all of it is set aside, or the
-    /// call is denied. What it does cost is settled by the permit.
+    /// Sets the expected cost, for every limit of the cost axis and for the fair share. All of it is reserved, or the
+    /// call is denied. The permit settles the actual cost. Default: 1.
     #[inline]
     pub fn cost(self, cost: Cost) -> Self {
         Self { cost, ..self }
     }
 
-    /// What admitting it is worth, in the unit of the prices.
+    /// Sets the value of admitting the call, in the unit of the prices. Default: 1.
     #[inline]
     pub fn value(self, value: f64) -> Self {
         Self { value, ..self }
     }
 
-    /// For how many seconds it is expected to hold its slot. Only prices look at it.
+    /// Sets the expected number of seconds that the call holds its slot. Used only by prices.
     #[inline]
     pub fn hold(self, seconds: f64) -> Self {
         Self { hold: Some(seconds), ..self }
     }
 
-    /// Which class of work it is. Only the concurrency axis looks at it.
+    /// Sets the class of work. Used only by the concurrency axis.
     #[inline]
     pub fn class(self, class: Class) -> Self {
         Self { class, ..self }
     }
 
-    /// Who asks.
+    /// Returns the caller's key.
     #[inline]
     pub(crate) fn key(&self) -> &'a [u8] {
         self.key
     }
 
-    /// The key at this place.
+    /// Returns the key at this index.
     #[inline]
     pub(crate) fn key_at(&self, place: usize) -> &'a [u8] {
         if place == 0 { self.key } else { self.others.get(place - 1).copied().unwrap_or_default() }
     }
 
-    /// How many keys it has.
+    /// Returns the number of keys.
     #[cfg(feature = "store")]
     pub(crate) fn keys(&self) -> usize {
         1 + self.others.len()

@@ -1,34 +1,34 @@
-//! What is told of each decision, once.
+//! One event per decision.
 
 use throttlekit_core::{Cost, Decision};
 
 use super::Axis;
 use crate::Guarantee;
 
-/// One decision of a policy, as those who watch see it.
+/// One decision of a policy, as observers receive it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event<'a> {
     /// The policy's name.
     pub policy: &'a str,
-    /// Who asked.
+    /// The caller's key.
     pub key: &'a [u8],
-    /// What it was expected to cost.
+    /// The expected cost.
     pub cost: Cost,
-    /// The answer.
+    /// The decision.
     pub decision: Decision,
     /// The axis that denied, if one did.
     pub binding_axis: Option<Axis>,
-    /// Whether the price denied, and no axis.
+    /// `true` if the price denied, and no axis.
     pub policy_denied: bool,
-    /// What the answer is worth.
+    /// Guarantee of the decision.
     pub guarantee: Guarantee,
 }
 
-/// Sees decisions after they are made. It cannot change one.
+/// Receives decisions after they are made. It cannot change one.
 ///
-/// Called on the thread that asked, so it must be quick and must not block; a `Telemetry`
-/// hands events to whatever is slow on a thread of its own. A panic in it is caught, and the answer stands.
+/// Called on the caller's thread, so it must be quick and must not block; a `Telemetry` passes events to slow consumers
+/// on a thread of its own. A panic in it is caught, and the decision stands.
 pub trait Observer: Send + Sync + 'static {
-    /// A decision was made.
+    /// Receives one decision.
     fn observe(&self, event: &Event<'_>);
 }

@@ -7,22 +7,22 @@ use throttlekit_core::{Cost, Decision, Timestamp};
 
 use crate::{Ask, Clock, FairLimiter, KeyHash};
 
-/// A budget that tenants share, whatever clock and hash it goes by.
+/// A budget that tenants share, with any clock and hash.
 pub(super) trait Fairness: Send + Sync {
-    /// How much a tenant weighs. The caller's own code says so: nothing may be held while it is asked.
+    /// Returns the weight of a tenant. Runs the caller's own code: no lock may be held meanwhile.
     fn weight(&self, tenant: &[u8]) -> Weight;
 
-    /// Answers an ask, and charges it if allowed: then with what can be settled.
+    /// Decides a request, and charges it if allowed: then returns the portion that can be settled.
     fn charge(&self, tenant: &[u8], weight: Weight, cost: Cost) -> (Decision, Option<Portion>);
 
-    /// Charges what was not set aside, if allowed. The tenant weighs what it did.
+    /// Charges units that were not reserved, if allowed. The tenant's weight stays the same.
     fn debit(&self, portion: &Portion, cost: Cost) -> Decision;
 
-    /// Replaces what was charged by what was used.
+    /// Replaces the charge by the actual use.
     fn settle(&self, portion: &Portion, charged: Cost, actual: Cost);
 }
 
-/// What a tenant was charged, and in which window.
+/// The charge of a tenant, and its window.
 #[derive(Clone, Debug)]
 pub(super) struct Portion {
     tenant: Box<[u8]>,
@@ -31,7 +31,7 @@ pub(super) struct Portion {
 }
 
 impl Portion {
-    /// The same tenant's, in the window of this answer.
+    /// Returns the portion of the same tenant in the window of this decision.
     #[cfg(feature = "store")]
     pub(super) fn in_window_of(&self, decision: &Decision) -> Self {
         Self { reset_at: decision.reset_at, ..self.clone() }

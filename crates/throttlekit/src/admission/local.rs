@@ -1,4 +1,4 @@
-//! Limits in this process that answer one call together, under one commit.
+//! Limits in this process that decide one call atomically.
 
 use throttlekit_core::rate::{Limit, Mark};
 use throttlekit_core::{Cost, Decision};
@@ -7,7 +7,7 @@ use super::{Axes, Axis, Call, Dimension};
 use crate::memory::{Capacity, HeldKey, Keys};
 use crate::{Clock, Guarantee, KeyHash, SecretHash};
 
-/// How many limits a policy has in process.
+/// Maximum number of limits of a policy in process.
 pub(super) const LIMITS_MAX: usize = 6;
 
 /// Limits over keys, in the order of their axes.
@@ -22,11 +22,11 @@ struct LocalLimit {
     keys: Keys,
 }
 
-/// Where the charges of one call went, by the limits' places.
+/// Charge positions of one call, by limit index.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Marks([(u64, Mark); LIMITS_MAX]);
 
-/// The answer to a debit, what it is worth and where its charges went.
+/// The decision of a debit, its guarantee and its charge positions.
 pub(super) struct LocalDebit {
     pub(super) decision: Decision,
     pub(super) guarantee: Guarantee,
@@ -38,7 +38,7 @@ impl Marks {
 }
 
 impl<C: Clock> Local<C> {
-    /// At most [`LIMITS_MAX`] limits, each with this capacity.
+    /// Creates at most [`LIMITS_MAX`] limits, each with this capacity.
     pub(super) fn new(mut limits: Vec<(Dimension, Limit)>, capacity: Capacity, clock: C) -> Self {
         assert!(limits.len() <= LIMITS_MAX, "the builder looks first");
         limits.sort_by_key(|(on, _)| on.axis);
@@ -48,10 +48,10 @@ impl<C: Clock> Local<C> {
         Self { limits: limits.collect(), clock, hash: SecretHash::random() }
     }
 
-    /// Charges a call to all limits if all of them allow, and then `last` does: to none otherwise. What each axis said is
-    /// noted, up to the one that denied, and what that is worth; and where the charges went, if there are any.
+    /// Charges a call to all limits if all of them and then `last` allow it; otherwise to none. Records the decisions
+    /// up to the axis that denied, their guarantee, and the charge positions, if there are any.
     ///
-    /// The keys are held for as long as it takes, `last` included; whoever needs one of them meanwhile waits.
+    /// The keys are locked for the whole call, `last` included; other calls that need one of them wait.
     #[inline]
     pub(super) fn charge(
         &self,
@@ -71,8 +71,8 @@ impl<C: Clock> Local<C> {
         }
     }
 
-    /// The same for so many limits: a number that is known keeps what is held out of the heap. Out of line, so that each
-    /// number has room of its own size on the stack.
+    /// Charges a call to `N` limits: a constant number keeps the held locks off the heap. Not inlined, so that each `N`
+    /// has a stack frame of its own size.
     #[inline(never)]
     fn charge_each<const N: usize>(
         &self,
@@ -113,7 +113,7 @@ impl<C: Clock> Local<C> {
         true
     }
 
-    /// The fingerprint of each limit's key; keys that several go by are hashed once.
+    /// Returns the fingerprint of each limit's key; a key that several limits share is hashed once.
     #[inline]
     fn names<const N: usize>(&self, limits: &[LocalLimit; N], call: &Call<'_>) -> [u64; N] {
         let mut names = [0; N];
@@ -126,8 +126,8 @@ impl<C: Clock> Local<C> {
         names
     }
 
-    /// Charges units that were not set aside to every limit of the cost axis, and to what `last` asks, if there is any: to
-    /// all or to none. A budget lets the last one cross its edge. The answer of a denier, or of all together.
+    /// Charges units that were not reserved to every limit of the cost axis, and to `last`, if there is one: to all or
+    /// to none. A token budget allows the last debit to exceed it. Returns the denial, or all decisions combined.
     pub(super) fn debit(
         &self,
         marks: &Marks,
@@ -141,7 +141,7 @@ impl<C: Clock> Local<C> {
         self.debit_held(marks, tokens, last).decision
     }
 
-    /// The same, with where it went.
+    /// Like `debit`, and returns the charge positions.
     pub(super) fn debit_held(
         &self,
         marks: &Marks,
@@ -169,7 +169,7 @@ impl<C: Clock> Local<C> {
         LocalDebit { decision: axes.decision(), guarantee, went }
     }
 
-    /// Replaces what a call was charged on the cost axis.
+    /// Replaces the charge of a call on the cost axis.
     #[inline]
     pub(super) fn settle(&self, marks: &Marks, charged: Cost, actual: Cost) {
         if charged == actual {
@@ -182,7 +182,7 @@ impl<C: Clock> Local<C> {
         }
     }
 
-    /// Takes back all that a call was charged.
+    /// Reverts the whole charge of a call.
     #[cfg(feature = "store")]
     pub(super) fn cancel(&self, marks: &Marks, estimate: Cost) {
         let now = self.clock.now();
@@ -191,13 +191,13 @@ impl<C: Clock> Local<C> {
         }
     }
 
-    /// Where the limits of the cost axis stand.
+    /// Returns the indexes of the limits of the cost axis.
     fn costs(&self) -> impl Iterator<Item = usize> {
         let costs = self.limits.iter().enumerate().filter(|(_, limit)| limit.on.axis == Axis::Cost);
         costs.map(|(place, _)| place)
     }
 
-    /// The limits, for those who tell of them.
+    /// Iterates over the limits, for reporting.
     pub(super) fn limits(&self) -> impl Iterator<Item = (Axis, &Limit)> {
         self.limits.iter().map(|limit| (limit.on.axis, limit.keys.limit()))
     }

@@ -1,19 +1,19 @@
-//! What a permit has been charged, and what it has used.
+//! The charges and the use of a permit.
 
 use throttlekit_core::Cost;
 use throttlekit_core::concurrency::Ending;
 
-/// The books of one permit: what was set aside when it was admitted, what was charged beyond that, what was counted.
+/// The accounting of one permit: the reservation at admission, the charges beyond it, the units counted.
 ///
-/// Pure. Whoever holds it charges what [`beyond`](Self::beyond) says, and at the end settles what was set aside at
+/// Pure. The owner charges what [`beyond`](Self::beyond) returns, and at the end settles the reservation at
 /// [`last`](Self::last).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Meter {
     set_aside: Cost,
-    /// Charged by debits that what was set aside did not cover.
+    /// Units charged by debits beyond the reservation.
     beyond: Cost,
     used: Cost,
-    /// Whether anything was ever counted: else an estimate is all there is.
+    /// `true` once anything was counted: before, only the estimate is known.
     counted: bool,
 }
 
@@ -23,13 +23,13 @@ impl Meter {
         Self { set_aside, beyond: 0, used: 0, counted: false }
     }
 
-    /// How much of a chunk is not covered by what was set aside.
+    /// Returns the part of a chunk that the reservation does not cover.
     #[inline]
     pub(super) fn beyond(&self, tokens: Cost) -> Cost {
         tokens.saturating_sub(self.covered())
     }
 
-    /// A chunk has passed, of which so much was charged now.
+    /// Counts a chunk that passed, of which `charged` was charged now.
     #[inline]
     pub(super) fn count(&mut self, tokens: Cost, charged: Cost) {
         self.used = self.used.saturating_add(tokens);
@@ -37,19 +37,19 @@ impl Meter {
         self.counted = true;
     }
 
-    /// All of it was this much, whatever was counted before.
+    /// Sets the total, regardless of what was counted before.
     #[inline]
     pub(super) fn count_all(&mut self, actual: Cost) {
         (self.used, self.counted) = (actual, true);
     }
 
-    /// What was counted so far.
+    /// Returns the units counted so far.
     #[inline]
     pub(super) fn used(&self) -> Cost {
         self.used
     }
 
-    /// What is set aside and not used.
+    /// Returns the reserved units that are not used.
     #[inline]
     pub(super) fn covered(&self) -> Cost {
         self.set_aside.saturating_add(self.beyond).saturating_sub(self.used)
@@ -60,8 +60,8 @@ impl Meter {
         self.set_aside
     }
 
-    /// What was set aside is to be settled at this: what was counted, less what was charged for already. Where nothing was
-    /// counted, a success leaves the estimate as it is, and anything else used nothing.
+    /// Returns the amount at which to settle the reservation: the units counted, less those charged already. If nothing
+    /// was counted, a success keeps the estimate, and any other outcome used nothing.
     #[inline]
     pub(super) fn last(&self, ending: Ending) -> Cost {
         match ending {

@@ -1,10 +1,9 @@
-//! One call over all axes: one answer, one axis to blame, one permit to settle.
+//! One call over all axes: one decision, one denying axis, one permit to settle.
 //!
-//! [`Policy`] is for axes that are all in this process; asking it is a plain call. `SharedPolicy` (feature `store`) takes
-//! each axis from this process or from a store, and is async. Both ask concurrency, price, rate, cost and fairness in this
-//! order, name the first that denies, charge all or nothing, and give out a permit that counts what is used and settles
-//! every axis once. The guide is
-//! [docs/admission.md](https://github.com/throttlekit/throttlekit/blob/main/docs/admission.md).
+//! [`Policy`] is for axes that are all in this process; it is synchronous. `SharedPolicy` (feature `store`) takes each
+//! axis from this process or from a store, and is async. Both evaluate concurrency, price, rate, cost and fairness in
+//! this order, name the first that denies, charge all or nothing, and return a permit that counts use and settles every
+//! axis once. The guide is [docs/admission.md](https://github.com/throttlekit/throttlekit/blob/main/docs/admission.md).
 
 mod answer;
 mod axis;

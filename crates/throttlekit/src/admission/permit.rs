@@ -1,4 +1,4 @@
-//! Proof of admission over all axes of a process, and how it is settled.
+//! Proof of admission over all axes of a process, and its settlement.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,32 +14,32 @@ use super::slots::LocalSlot;
 use crate::guard::ending_without_a_word;
 use crate::{Clock, SystemClock};
 
-/// Proof that a call was admitted, held while its work runs. Settles every axis exactly once, however it goes.
+/// Proof that a call was admitted, held while its work runs. Settles every axis exactly once, however the work ends.
 ///
-/// Count what is used as it is used: [`debit`](Self::debit) chunk by chunk, or [`settle`](Self::settle) when all of it is
-/// known. Then say how the work ended. What was counted stays charged; what was set aside and not used goes back into the
-/// window it came from; the slot goes back with the word.
+/// Count units as they are used: [`debit`](Self::debit) chunk by chunk, or [`settle`](Self::settle) once the total is
+/// known. Then report the outcome of the work. Units counted stay charged; units reserved and not used return to the
+/// window they came from; the slot is released with the outcome.
 ///
-/// Where nothing was counted, [`success`](Self::success) leaves the estimate as it is, and every other end gives all of it
-/// back. Dropped without a word it ends as [`ignored`](Self::ignored), since the caller went away, or as
+/// If nothing was counted, [`success`](Self::success) keeps the estimate, and every other outcome returns all of it.
+/// Dropped without an outcome, the permit ends as [`ignored`](Self::ignored), since the caller is gone, or as
 /// [`dropped`](Self::dropped) if the thread is panicking.
 #[must_use = "dropping it gives back what the call was admitted with"]
 pub struct Permit<'a, C: Clock = SystemClock> {
     policy: Home<'a, C>,
-    /// Nothing once it has ended.
+    /// `None` once the permit has ended.
     slot: Option<LocalSlot<'a>>,
     pub(super) books: Books,
 }
 
-/// Where the policy is.
+/// The reference to the policy: borrowed or owned.
 enum Home<'a, C> {
     Borrowed(&'a Policy<C>),
     Owned(Arc<Policy<C>>),
 }
 
-/// What a permit was charged.
+/// The charges of a permit.
 pub(super) struct Books {
-    /// Of nothing until all limits have been charged: dropped before, nothing is settled.
+    /// Empty until all limits have been charged: a permit dropped before that settles nothing.
     pub(super) meter: Meter,
     pub(super) marks: Marks,
     pub(super) portion: Option<Portion>,
@@ -72,11 +72,11 @@ impl<'a, C: Clock> Permit<'a, C> {
         Self { policy: Home::Owned(policy), slot: Some(slot), books: Books::empty() }
     }
 
-    /// Answers for a chunk, and charges it if allowed. Ask before the chunk is passed on; after a denial stop.
+    /// Decides a chunk, and charges it if allowed. Call it before the chunk is sent; stop after a denial.
     ///
-    /// What was set aside covers it as far as it goes. Beyond, every limit of the cost axis and the fair share must allow,
-    /// or none is charged; a token budget lets the chunk pass that crosses its edge. The answer is that of what was asked:
-    /// [`ALLOW_FULL`] where nothing had to be.
+    /// The reservation covers the chunk as far as it goes. Beyond it, every limit of the cost axis and the fair share
+    /// must allow the rest, or none is charged; a token budget allows the one chunk that exceeds it. Returns the
+    /// decision of the limits that were checked, or [`ALLOW_FULL`] if none had to be.
     #[inline]
     pub fn debit(&mut self, tokens: Cost) -> Decision {
         let (policy, books) = (self.policy.get(), &mut self.books);
@@ -88,19 +88,19 @@ impl<'a, C: Clock> Permit<'a, C> {
         decision
     }
 
-    /// Says what all of it came to, whatever was counted before. Settled when the permit ends: hands back what was too
-    /// much, or takes what was too little, which may go beyond the limits. Not less than what debits took beyond the
-    /// estimate: that stays.
+    /// Sets the total use, regardless of what was counted before. Settled when the permit ends: returns the excess, or
+    /// charges the shortfall, which may exceed the limits. Never less than the debits beyond the estimate: those stay
+    /// charged.
     pub fn settle(&mut self, actual: Cost) {
         self.books.meter.count_all(actual);
     }
 
-    /// What was counted so far.
+    /// Returns the units counted so far.
     pub fn used(&self) -> Cost {
         self.books.meter.used()
     }
 
-    /// What is set aside and not used yet.
+    /// Returns the units reserved and not used yet.
     pub fn reserved(&self) -> Cost {
         self.books.meter.covered()
     }
@@ -112,7 +112,8 @@ impl<'a, C: Clock> Permit<'a, C> {
         self.end_once(ending, latency);
     }
 
-    /// The one way out. The slot is taken first: whatever panics after that, nothing ends twice.
+    /// Ends the permit; every outcome takes this path. The slot is taken first: whatever panics after that, nothing
+    /// ends twice.
     #[inline]
     fn end_once(&mut self, ending: Ending, latency: Option<Duration>) {
         let Some(slot) = self.slot.take() else { return };
@@ -125,7 +126,7 @@ impl<'a, C: Clock> Permit<'a, C> {
 }
 
 impl<C: Clock> Policy<C> {
-    /// Charges what was not set aside.
+    /// Charges units that were not reserved.
     fn debit(&self, books: &Books, tokens: Cost) -> Decision {
         let share = self.fairness.as_ref().zip(books.portion.as_ref());
         let share = share.map(|(fairness, portion)| || fairness.debit(portion, tokens));

@@ -1,4 +1,4 @@
-//! What users hold where every axis is in this process.
+//! The public policy type for axes that are all in this process.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::slots::{Entered, LocalSlot, LocalSlots};
 use super::{Admission, Axes, Axis, Call, Observer};
 use crate::{Clock, Guarantee, Pricer, SystemClock};
 
-/// Every axis that a request must clear, in this process: one call, one answer, one permit.
+/// Every axis that a request must pass, in this process: one call, one decision, one permit.
 ///
-/// A call is asked on concurrency, price, rate, cost and fairness, in this order; the first that denies ends it, and is
-/// named. A call that is denied leaves every axis as it was. Synchronous: nothing in it waits for anyone.
+/// A call is evaluated on concurrency, price, rate, cost and fairness, in this order; the first axis that denies ends
+/// it, and is named. A denied call leaves every axis unchanged. Synchronous: it never awaits.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,27 +55,27 @@ pub struct Policy<C = SystemClock> {
 }
 
 impl Policy {
-    /// Describes a policy. The name stands in what those who watch are told.
+    /// Describes a policy. The name appears in metrics, logs and traces.
     pub fn builder(name: &str) -> PolicyBuilder {
         PolicyBuilder::new(name)
     }
 }
 
 impl<C: Clock> Policy<C> {
-    /// Answers one call over all axes, and charges it if all allow.
+    /// Decides one call over all axes, and charges it if all allow.
     #[inline]
     pub fn admit<'a>(&self, call: impl Into<Call<'a>>) -> Admission<Permit<'_, C>> {
         let call = call.into();
         self.answer(&call, self.slots.enter(&call), |slot| Permit::new(self, slot))
     }
 
-    /// The same in a permit that lives on its own, for tasks and streams.
+    /// Like [`admit`](Self::admit), with an owned permit, for tasks and streams.
     pub fn admit_owned<'a>(self: &Arc<Self>, call: impl Into<Call<'a>>) -> Admission<Permit<'static, C>> {
         let call = call.into();
         self.answer(&call, self.slots.enter_owned(&call), |slot| Permit::owned(self.clone(), slot))
     }
 
-    /// Asks whatever comes after the slot, which a permit holds from here on.
+    /// Evaluates the axes after the slot, which the permit holds from here on.
     #[inline(always)]
     fn answer<'p>(
         &self,
@@ -93,8 +93,8 @@ impl<C: Clock> Policy<C> {
         admission
     }
 
-    /// All but the slot: the price, then the limits in one commit, with the fair share as the last that is asked in it. A
-    /// permit that one of them denies has nothing to settle, and gives its slot back.
+    /// Evaluates everything but the slot: the price, then the limits in one commit, with the fair share last in it. A
+    /// permit that one of them denies has nothing to settle, and releases its slot.
     #[inline]
     fn charge(&self, call: &Call<'_>, admission: &mut Admission<Permit<'_, C>>) {
         let Some(permit) = &mut admission.permit else { return };
@@ -131,12 +131,12 @@ impl<C: Clock> Policy<C> {
         Told { observer: self.observer.as_deref(), policy: &self.name, call }
     }
 
-    /// The policy's name.
+    /// Returns the policy's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its limits, with the axes they are of.
+    /// Iterates over the limits and their axes.
     pub fn limits(&self) -> impl Iterator<Item = (Axis, &Limit)> {
         self.local.limits()
     }

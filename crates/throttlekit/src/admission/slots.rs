@@ -10,14 +10,13 @@ use super::Call;
 use crate::guard::{KeyedPermit, OwnedPermit, Permit};
 use crate::{Guard, KeyedGuard};
 
-/// Who bounds how many calls are in flight at a time, in this process: a [`Guard`] for all of them, or a [`KeyedGuard`] for
-/// each key.
+/// The limit of concurrent calls in this process: a [`Guard`] for all of them, or a [`KeyedGuard`] for each key.
 #[derive(Debug, Default)]
 pub struct LocalSlots(pub(super) Kind);
 
 #[derive(Debug, Default)]
 pub(super) enum Kind {
-    /// Nobody.
+    /// No limit.
     #[default]
     Open,
     Guard(Arc<Guard>),
@@ -42,7 +41,7 @@ macro_rules! from_guard {
 
 from_guard!(Guard => Guard, KeyedGuard => Keyed);
 
-/// A slot that is held. Given back when it is ended or dropped, once.
+/// A held slot. Released once, when it is ended or dropped.
 #[derive(Debug)]
 pub(super) enum LocalSlot<'a> {
     None,
@@ -51,11 +50,12 @@ pub(super) enum LocalSlot<'a> {
     Keyed(KeyedPermit),
 }
 
-/// What the concurrency axis said of a call, and the slot if it let it in. No decision where nobody bounds calls.
+/// The decision of the concurrency axis for a call, and the slot if it was admitted. No decision if concurrency is not
+/// limited.
 pub(super) type Entered<S> = (Option<Decision>, Option<S>);
 
 impl LocalSlots {
-    /// A slot for a call, if there is one now.
+    /// Acquires a slot for a call, if one is free now.
     #[inline]
     pub(super) fn enter(&self, call: &Call<'_>) -> Entered<LocalSlot<'_>> {
         match &self.0 {
@@ -68,7 +68,7 @@ impl LocalSlots {
         }
     }
 
-    /// The same in a slot that lives on its own.
+    /// Like `enter`, with an owned slot.
     pub(super) fn enter_owned(&self, call: &Call<'_>) -> Entered<LocalSlot<'static>> {
         match &self.0 {
             Kind::Open => (None, Some(LocalSlot::None)),
@@ -88,7 +88,7 @@ fn enter_keyed<'a>(guard: &KeyedGuard, call: &Call<'_>) -> Entered<LocalSlot<'a>
     }
 }
 
-/// The answer to one who was let in, where so many may be and so many are.
+/// Returns the decision for an admitted call, from the limit and the number in flight.
 #[inline]
 pub(super) fn admitted((limit, in_flight): (u32, u32)) -> Decision {
     Decision {

@@ -5,7 +5,7 @@ use std::process;
 use crate::sync::RwLock;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// The driver of this process, once somebody needed it.
+/// The driver of this process, once it was needed.
 static DRIVER: RwLock<Option<Driver>> = RwLock::new(None);
 
 struct Driver {
@@ -14,11 +14,11 @@ struct Driver {
     process: u32,
 }
 
-/// The runtime of the driver thread, which is started if there is none in this process.
+/// Returns the runtime of the driver thread, and starts the thread if this process has none.
 ///
 /// # Panics
 ///
-/// If the operating system gives no thread.
+/// If the operating system cannot create a thread.
 pub(super) fn handle() -> Handle {
     let process = process::id();
     let known = DRIVER.read();
@@ -41,14 +41,14 @@ fn start(process: u32) -> Handle {
     let runtime = runtime();
     let handle = runtime.handle().clone();
     if let Some(before) = driver.replace(Driver { runtime, process }) {
-        // The parent's: its thread is not in this process, so shutting it down would wait for ever.
+        // The parent's runtime: its thread is not in this process, so shutting it down would block forever.
         std::mem::forget(before);
     }
     handle
 }
 
-/// One worker, of the scheduler for several: that one is woken only if it sleeps, where the scheduler for one thread is
-/// woken by a system call for each task that another thread spawns.
+/// Creates a multi-thread runtime with one worker: that worker is woken only if it sleeps, while a current-thread
+/// runtime needs a system call for each task that another thread spawns.
 fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(1).thread_name("throttlekit").enable_all();

@@ -1,32 +1,32 @@
-//! The queue of a task that takes what others leave.
+//! The queue of a background task.
 
 use std::process;
 
 use crate::sync::Mutex;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
-/// The way to a background task. The first item starts the task; if the task has ended, the next item starts another. The
-/// task ends when the mailbox is dropped and its queue is empty.
+/// The sender side of a background task. The first item starts the task; if the task has ended, the next item starts
+/// another. The task ends when the mailbox is dropped and its queue is empty.
 pub(crate) struct Mailbox<T> {
     depth_max: usize,
-    /// Starts a task that takes from this queue. Must not hold the mailbox, which would never be dropped then.
+    /// Starts a task that takes from this queue. Must not hold the mailbox, which would then never be dropped.
     start: Box<dyn Fn(Receiver<T>) + Send + Sync>,
     open: Mutex<Option<Open<T>>>,
 }
 
 struct Open<T> {
     sender: Sender<T>,
-    /// The process whose task takes from it: a forked child has the queue and not the task.
+    /// The process whose task takes from the queue: a forked child has the queue but not the task.
     process: u32,
 }
 
 impl<T: Send + 'static> Mailbox<T> {
-    /// A mailbox for up to `depth_max` items.
+    /// Creates a mailbox for up to `depth_max` items.
     pub(crate) fn new(depth_max: usize, start: impl Fn(Receiver<T>) + Send + Sync + 'static) -> Self {
         Self { depth_max, start: Box::new(start), open: Mutex::new(None) }
     }
 
-    /// Leaves an item. Returns it if the queue is full.
+    /// Queues an item. Returns it if the queue is full.
     pub(crate) fn send(&self, item: T) -> Result<(), T> {
         self.sender().try_send(item).map_err(mpsc::error::TrySendError::into_inner)
     }
@@ -36,7 +36,7 @@ impl<T: Send + 'static> Mailbox<T> {
         self.sender();
     }
 
-    /// Whether the task runs, as far as it has not been dropped.
+    /// Checks whether the task runs, unless it was dropped.
     pub(crate) fn is_open(&self) -> bool {
         self.open.lock().as_ref().is_some_and(Open::is_taken_from)
     }

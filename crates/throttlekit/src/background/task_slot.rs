@@ -1,4 +1,4 @@
-//! A task of which there is at most one.
+//! A task that runs at most once at a time.
 
 use std::process;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
 
 use super::Background;
 
-/// A place for one background task that is started when needed and again after it has ended, also by a panic.
+/// A slot for one background task that is started when needed and restarted after it has ended, also by a panic.
 ///
 /// ```text
 /// // Empty => Taken (by one of those who need it) ; Taken => Empty (the task ended, panicked or was dropped)
 /// ```
 #[derive(Debug, Default)]
 pub struct TaskSlot {
-    /// The process whose task it is; zero: there is none. A task of the parent does not run in a forked child.
+    /// The process that owns the task; zero: there is none. A task of the parent does not run in a forked child.
     process: AtomicU32,
 }
 
 impl TaskSlot {
-    /// Whether its task runs.
+    /// Checks whether the task runs.
     pub fn is_taken(&self) -> bool {
         self.process.load(Acquire) == process::id()
     }

@@ -1,4 +1,4 @@
-//! Tasks that end are started again, and nobody waits for ever.
+//! Tasks that end are restarted, and no caller waits forever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

@@ -1,4 +1,4 @@
-//! What can be chosen.
+//! Options of a token budget.
 
 use std::time::Duration;
 
@@ -17,27 +17,27 @@ use crate::{BootClock, LeaseClock, OnOutage, SharedLimiter};
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 const STREAMS_MAX: usize = 65_536;
 
-/// How many keys have a learner unless chosen otherwise: 2.5 MiB where all of them do.
+/// Default number of keys with a learner: 2.5 MiB if all of them are in use.
 pub(super) const LEARNERS_MAX: usize = 16_384;
 
-/// How many tokens are set aside for a stream. Default: learned for each key, with 16,384 learners.
+/// Number of tokens reserved for a stream. Default: learned for each key, with 16,384 learners.
 ///
-/// A number that is learned is a wish. At most a quarter of the budget is set aside for a stream, one part in 32
-/// where the key has no learner of its own, and less where less is left; a stream is denied only while less than the wish
-/// and less than a twentieth of the budget is left. A key with a learner of its own is set aside no more than its streams
-/// produce before the window ends. So whatever was learned, all but a twentieth of a budget can be used.
+/// A learned number is a target. At most a quarter of the budget is reserved for a stream, one part in 32 if the key
+/// has no learner of its own, and less if less is left; a stream is denied only while less than the target and less
+/// than a twentieth of the budget is left. A key with a learner of its own reserves no more than its streams produce
+/// before the window ends. So whatever was learned, all but a twentieth of a budget can be used.
 #[derive(Clone, Debug)]
 pub enum Reserve {
     /// This many for each, all or none: at least one, and at most the whole budget.
     Fixed(Cost),
-    /// As many as one learner for all keys says. Each key's streams change what is set aside for all others.
+    /// As many as one learner for all keys returns. Each key's streams change the reservations of all others.
     Learned(Reservation),
-    /// As many as a learner of the key's own says. No key changes what is set aside for another.
+    /// As many as the key's own learner returns. No key changes the reservations of another.
     PerKey {
-        /// The learner that each key begins with.
+        /// The initial learner of each key.
         fresh: Reservation,
-        /// The most learners that are kept. In a full table keys with many streams stay, and a key without a learner
-        /// is set aside what `fresh` says.
+        /// Maximum number of learners. In a full table keys with many streams stay, and a key without a learner
+        /// reserves by `fresh`.
         keys_max: usize,
     },
 }
@@ -79,40 +79,40 @@ impl<S: Store> BudgetBuilder<S> {
 }
 
 impl<S: Store, C: LeaseClock + 'static> BudgetBuilder<S, C> {
-    /// Sets how many tokens are set aside for a stream. Default: learned for each key.
+    /// Sets how many tokens are reserved for a stream. Default: learned for each key.
     pub fn reserve(self, reserve: Reserve) -> Self {
         Self { reserve, ..self }
     }
 
-    /// A stream without a debit or a heartbeat for so long has what is set aside for it given to others. Its later
-    /// debits go to the store. Unless chosen, half a minute.
+    /// Sets the idle timeout of a stream. The reservation of a stream without a debit or a heartbeat for this long is
+    /// returned; its later debits go to the store. Default: 30 s.
     pub fn silence_max(self, silence: Duration) -> Self {
         Self { silence_max: silence.max(Duration::from_millis(1)), ..self }
     }
 
-    /// How many streams this process holds open; one more is denied until another ends. Unless chosen, 65,536.
+    /// Sets the maximum number of open streams in this process; further ones are denied until another ends. Default:
+    /// 65,536.
     pub fn streams_max(self, streams: usize) -> Self {
         Self { streams_max: streams, ..self }
     }
 
-    /// What to answer while the store does not, beyond what is set aside. Unless chosen, refusals.
+    /// Sets the fallback for debits beyond the reservation while the store does not respond. Default: fail closed.
     pub fn on_outage(self, choice: OnOutage) -> Self {
         Self { on_outage: choice, ..self }
     }
 
-    /// What the clocks of store and process may be wrong by.
+    /// Sets the margin for clock errors of the store and the process.
     pub fn margin(self, margin: Margin) -> Self {
         Self { margin, ..self }
     }
 
-    /// The clock by which what is set aside dies.
+    /// Sets the clock by which reservations expire.
     pub fn clock<D: LeaseClock>(self, clock: D) -> BudgetBuilder<S, D> {
         let Self { store, policy, limit, on_outage, reserve, margin, silence_max, streams_max, .. } = self;
         BudgetBuilder { store, policy, limit, clock, on_outage, reserve, margin, silence_max, streams_max }
     }
 
-    /// The budget, or why the limit cannot be one: it has to be counted in windows, which are long enough for
-    /// something to be set aside in them.
+    /// Builds the budget. Fails if the limit is not counted in windows, or if they are too short for a reservation.
     pub fn build(self) -> Result<TokenBudget<S, C>, LimitError> {
         let limit = self.limit?;
         Authority::new(limit, Term::Window)?;

@@ -1,4 +1,4 @@
-//! What users hold.
+//! The public token budget type.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,22 +18,22 @@ use crate::{Answer, BootClock, LeaseClock, SharedLimiter};
 /// A token budget over state that many processes share, spent by streams. See [the module](super).
 pub struct TokenBudget<S, C = BootClock> {
     ledger: Arc<Ledger<S, C>>,
-    /// The way to the returner, which the first stream starts.
+    /// The mailbox of the returner, which the first stream starts.
     returns: Returns,
 }
 
-/// The answer to who wants to begin a stream.
+/// The result of opening a stream.
 #[derive(Debug)]
 pub struct Opened<S: Store, C: LeaseClock + 'static> {
-    /// Whether it may begin; if not, why and when.
+    /// The decision; for a denial, with its reason and retry time.
     pub answer: Answer,
-    /// The stream, if it may.
+    /// The stream, if it was admitted.
     pub stream: Option<TokenStream<S, C>>,
 }
 
 impl<S: Store> TokenBudget<S> {
-    /// Describes a budget for each of many keys. The policy's name tells its keys apart from those of others on the store;
-    /// a [`SharedLimiter`] of the same policy and limit counts together with it.
+    /// Describes a budget for each of many keys. The policy's name separates its keys from those of others on the
+    /// store; a [`SharedLimiter`] of the same policy and limit shares its counts.
     pub fn builder<L: TryInto<Limit>>(store: S, policy: &str, limit: L) -> BudgetBuilder<S>
     where
         LimitError: From<L::Error>,
@@ -48,12 +48,13 @@ impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
         Self { returns: Arc::new(returner::mailbox(&ledger)), ledger }
     }
 
-    /// Begins a stream: sets tokens aside for it in one call to the store. `hint` is how many it is expected to
-    /// produce, if anything is known; it is trusted as far as hints have been right.
+    /// Opens a stream: reserves tokens for it in one call to the store. `hint` is the expected number of tokens, if
+    /// known; it is trusted as far as hints have been right.
     ///
-    /// A denial says when the budget's next window begins. That is the latest: streams of other processes may give back
-    /// something before. Where streams of the key that are open here may give back enough when they end, it says
-    /// `OnRelease`, and `reset_at` has the window's end; so it does where too many streams are open here. Whoever goes away while this waits leaves nothing behind: what is set aside then goes back, and the learner hears nothing.
+    /// A denial reports the start of the budget's next window. That is the latest time: streams of other processes may
+    /// return tokens earlier. If open streams of the key in this process may return enough when they end, the denial
+    /// has `OnRelease`, and `reset_at` is the end of the window; likewise if too many streams are open here. Cancel
+    /// safe: if the future is dropped, the reservation is returned, and the learner records nothing.
     pub async fn open(&self, key: impl AsRef<[u8]>, hint: Option<u64>) -> Result<Opened<S, C>, StoreError> {
         let (ledger, key) = (&self.ledger, key.as_ref());
         let id = random_u128();
@@ -63,18 +64,18 @@ impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
         };
         self.returns.wake();
         let stream = TokenStream::new(ledger.clone(), slip, self.returns.clone(), id, key, hint);
-        // As a task of its own, which lands whether or not anyone waits for it.
+        // In a task of its own, which completes whether or not the caller waits for it.
         let mut opened = ledger.background().run(1, stream.reserve()).await??;
         opened.stream.iter_mut().for_each(TokenStream::hand_over);
         Ok(opened)
     }
 
-    /// What has been done.
+    /// Returns the counters.
     pub fn stats(&self) -> BudgetStats {
         BudgetStats { open: self.ledger.open_now() as u64, ..self.ledger.counters.read() }
     }
 
-    /// The limiter that asks the store.
+    /// Returns the limiter that calls the store.
     pub fn shared(&self) -> &SharedLimiter<S> {
         &self.ledger.shared
     }

@@ -1,8 +1,8 @@
-//! The learners that say how much to set aside.
+//! The learners that determine the size of reservations.
 //!
-//! A budget is kept for each key, so a reservation keeps nobody out but streams of the same key. Each key therefore
-//! learns from its own streams alone: nothing that one key does changes what another reserves. A key without a learner
-//! needs none: what matters near the end of a budget is known by then from the streams that used it up.
+//! A budget is kept for each key, so a reservation only affects streams of the same key. Each key therefore learns from
+//! its own streams alone: nothing that one key does changes the reservations of another. A key without a learner needs
+//! none: near the end of a budget, the streams that used it up have provided enough samples.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use super::builder::Reserve;
 use super::throughput::Throughput;
 use crate::sync::Mutex;
 
-/// Beyond, the learners alone would fill a node's memory.
+/// Above this, the learners alone would fill a node's memory.
 const KEYS_CAP: usize = 1 << 24;
-/// Learners in a set: a key is looked for in one set only.
+/// Learners in a set: a key is looked up in one set only.
 const SET_MAX: usize = 8;
-/// How many streams of newcomers to a full set it takes to forget a key, at most.
+/// Maximum number of streams of new keys in a full set before a key is evicted.
 const CREDIT_MAX: u32 = 64;
 
 pub(super) enum Learners {
@@ -36,11 +36,12 @@ impl Learners {
         }
     }
 
-    /// Returns what to request for a stream of this key. The window of `budget` tokens ends in `left`, if that is known.
+    /// Returns the number of tokens to request for a stream of this key. The window of `budget` tokens ends in `left`,
+    /// if that is known.
     pub(super) fn want(&self, key: u64, hint: Option<u64>, budget: Cost, left: Option<Duration>) -> Want {
         match self {
             Self::Fixed(tokens) => Want::whole((*tokens).min(budget)),
-            // Any key may have taught it anything.
+            // Any key may have influenced it.
             Self::Shared(learner) => Want::guessed(learner.lock().reserve(hint), budget),
             Self::PerKey(sets) => sets.lock().want(key, hint, budget, left),
         }
@@ -56,9 +57,9 @@ impl Learners {
     }
 }
 
-/// A learner for each of a bounded number of keys. In a full set the key with the least credit is worn down by each
-/// stream of a newcomer and then gives way, so that keys which come once do not displace those that come often. A
-/// learner decides nothing: one that is lost costs what it had learned.
+/// A learner for each of a bounded number of keys. In a full set each stream of a new key lowers the credit of the key
+/// with the least credit, until that key is evicted, so that keys which occur once do not displace frequent ones. A
+/// learner decides nothing: losing one costs only what it had learned.
 pub(super) struct Sets {
     fresh: Reservation,
     sets: Box<[Vec<Learner>]>,
@@ -67,7 +68,7 @@ pub(super) struct Sets {
 
 struct Learner {
     key: u64,
-    /// Streams it has seen, up to [`CREDIT_MAX`], less streams of newcomers.
+    /// Streams recorded, up to [`CREDIT_MAX`], less streams of new keys.
     credit: u32,
     reservation: Reservation,
     throughput: Throughput,
@@ -83,15 +84,15 @@ impl Learner {
         self.throughput.observe(produced, lasted);
     }
 
-    /// Returns how many tokens to reserve: never more than a stream of this key produces before the window ends. The rest
-    /// would keep other streams out and then lapse unused.
+    /// Returns how many tokens to reserve: never more than a stream of this key produces before the window ends. The
+    /// rest would be unavailable to other streams and then expire unused.
     fn wish(&self, hint: Option<u64>, left: Option<Duration>) -> Cost {
         let spendable = left.map_or(Cost::MAX, |left| self.throughput.tokens_in(left));
         self.reservation.reserve(hint).min(spendable)
     }
 }
 
-// As the builder says of its default.
+// As the builder documents for its default.
 const _: () = assert!(size_of::<Learner>() * super::builder::LEARNERS_MAX <= 5 << 19);
 
 impl Sets {
@@ -147,7 +148,7 @@ mod tests {
         learners.want(key, None, BUDGET, None).wants
     }
 
-    /// A stream that took no time.
+    /// Records a stream of zero duration.
     fn observe(learners: &Learners, key: u64, produced: Cost) {
         learners.observe(key, None, produced, Duration::ZERO);
     }

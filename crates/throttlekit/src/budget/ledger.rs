@@ -1,4 +1,4 @@
-//! What all streams of a budget share: the store, and which streams are open.
+//! The state that all streams of a budget share: the store, and the open streams.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use crate::store::{Background, GiveBack, LeaseAsk, Lent, Store, StoreError};
 use crate::sync::{Mutex, SharedWord};
 use crate::{KeyHash, LeaseClock, SecretHash, SharedLimiter};
 
-/// How often a return is sent. It has a name and counts once, however often it arrives.
+/// Maximum number of attempts for a return. It carries an idempotency key and counts once.
 pub(super) const RETURN_TRIES_MAX: u32 = 4;
-/// How long to wait before it is sent again.
+/// Pause before a return is retried.
 const RETURN_PAUSE: Duration = Duration::from_millis(100);
-/// How many open streams of a key are looked at to say whether one of them may give back what a denied one needs.
+/// Maximum number of open streams of a key to check for tokens that they may return to a denied one.
 const LOOKED_AT_MAX: usize = 64;
 
-/// Marks [`Ledger::ahead`] as unknown: the store has not answered yet.
+/// Value of [`Ledger::ahead`] while it is unknown: the store has not responded yet.
 const AHEAD_UNKNOWN: i64 = i64::MIN;
 
-/// The open streams, those of a key beside each other.
+/// The open streams, those of a key next to each other.
 type Streams = BTreeMap<(Arc<str>, u128), Arc<Slip>>;
 
 pub(super) struct Ledger<S, C> {
     pub(super) shared: SharedLimiter<S>,
-    /// The limit that tokens are set aside from: it counts together with the budget, and nothing crosses its edge.
+    /// The limit for reservations: it shares its counts with the budget, and no reservation exceeds it.
     set_aside: SharedForm,
     pub(super) clock: C,
     margin: Margin,
-    /// Nanoseconds by which the store's clock was ahead of `clock` when it last lent; [`AHEAD_UNKNOWN`] before.
+    /// Nanoseconds by which the store's clock was ahead of `clock` at the last loan; [`AHEAD_UNKNOWN`] before.
     ahead: AtomicI64,
     pub(super) learners: Learners,
     pub(super) silence_max: Duration,
@@ -47,31 +47,31 @@ pub(super) struct Ledger<S, C> {
     pub(super) counters: Counters,
 }
 
-/// What is set aside for one stream, spent by the stream and taken back by whoever holds the list of open streams.
+/// The reservation of one stream, spent by the stream and reclaimed under the lock of the open streams.
 pub(super) struct Slip {
-    /// The key as the store keeps it.
+    /// The key in the store's encoding.
     pub(super) key: Arc<str>,
     pub(super) purse: Purse<SharedWord>,
-    /// The window that the purse was filled from.
+    /// The window that the local reservation was taken from.
     epoch: AtomicU64,
-    /// When the stream was last heard of, in nanoseconds.
+    /// Time of the last activity of the stream, in nanoseconds.
     stirred_at: AtomicU64,
 }
 
-/// Tokens on their way back, by key.
+/// Tokens being returned, by key.
 type Returning = Arc<Mutex<BTreeMap<Arc<str>, Cost>>>;
 
-/// Tokens on their way back, under a name by which they count once.
+/// Tokens being returned, with an idempotency key, so that they count once.
 #[derive(Clone, Debug)]
 pub(super) struct Owed {
     key: Arc<str>,
     back: Return,
     id: ReturnId,
-    /// Until the last copy of this is gone they are neither held nor back.
+    /// Until the last copy is dropped, the tokens are neither held nor returned.
     _counted: Arc<Counted>,
 }
 
-/// Counts tokens as on their way back, until it is dropped.
+/// Counts tokens as being returned, until it is dropped.
 #[derive(Debug)]
 struct Counted {
     returning: Returning,
@@ -126,7 +126,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         Self { streams_max, silence_max, ..self }
     }
 
-    /// Where its returner and its requests run.
+    /// Returns the background that its returner and its requests run on.
     pub(super) fn background(&self) -> Background {
         self.shared.store().background()
     }
@@ -135,14 +135,15 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         self.hash.fingerprint(key)
     }
 
-    /// What to request for a stream: at least one token, so that a budget that is spent admits nobody.
+    /// Returns the size of the reservation to request: at least one token, so that an exhausted budget admits no
+    /// stream.
     pub(super) fn want(&self, fingerprint: u64, hint: Option<u64>) -> Want {
         let budget = self.set_aside.limit().units().min(UNITS_HELD_MAX);
         self.learners.want(fingerprint, hint, budget, self.window_left())
     }
 
-    /// Estimates the time until the store's window ends. Only the size of a request depends on it: the deadline of a loan
-    /// comes from the store.
+    /// Estimates the time until the store's window ends. Only the size of a request depends on it: the deadline of a
+    /// loan comes from the store.
     fn window_left(&self) -> Option<Duration> {
         let ahead = Some(self.ahead.load(Relaxed)).filter(|ahead| *ahead != AHEAD_UNKNOWN)?;
         let now = Timestamp::from_nanos(self.clock.now().as_nanos().saturating_add_signed(ahead));
@@ -155,7 +156,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         self.ahead.store(i64::try_from(ahead).unwrap_or(AHEAD_UNKNOWN), Relaxed);
     }
 
-    /// Enters a stream for which nothing is set aside yet, unless too many are open.
+    /// Adds a stream without a reservation, unless too many are open.
     pub(super) fn enter(&self, stream: u128, key: &[u8]) -> Option<Arc<Slip>> {
         let slip = Arc::new(Slip {
             key: self.shared.key(key).into(),
@@ -171,7 +172,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         Some(slip)
     }
 
-    /// Sets tokens aside at the store. The request is sent at `sent`.
+    /// Reserves tokens at the store. The request is sent at `sent`.
     pub(super) async fn lend(&self, key: &str, want: Want, sent: Timestamp) -> Result<Lent, StoreError> {
         let ask = LeaseAsk { key, form: &self.set_aside, term: Term::Window, want };
         let lent = self.shared.store().lease(&[ask]).await.pop();
@@ -180,7 +181,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         Ok(lent)
     }
 
-    /// Credits what was lent to a request that was sent at `sent`. It lives no longer than its window.
+    /// Credits the loan for a request that was sent at `sent`. It expires with its window at the latest.
     pub(super) fn credit(&self, slip: &Slip, lent: &Lent, sent: Timestamp) {
         let Some(lives) = lent.loan.lives else { return };
         self.counters.tokens_reserved.fetch_add(lent.loan.granted, Relaxed);
@@ -189,14 +190,14 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         slip.purse.fill(lent.loan.granted, self.margin.deadline(sent, lives), false);
     }
 
-    /// Strikes a stream off, and says what is left of what was set aside for it.
+    /// Removes a stream, and returns the rest of its reservation.
     pub(super) fn leave(&self, stream: u128, key: &Arc<str>) -> Option<Owed> {
         let mut open = self.open.lock();
         open.remove(&(key.clone(), stream))?.hand_in(self.clock.now(), &self.returning)
     }
 
-    /// What is set aside for streams of this key that are open here, and goes back when they end; and what is on its way
-    /// back.
+    /// Returns the tokens reserved for open streams of this key in this process, which are returned when they end, plus
+    /// those being returned.
     pub(super) fn held_for(&self, key: &Arc<str>) -> Cost {
         let now = self.clock.now();
         let open = self.open.lock();
@@ -205,7 +206,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         held.saturating_add(self.returning.lock().get(key).copied().unwrap_or(0))
     }
 
-    /// What is set aside for streams that have fallen silent.
+    /// Reclaims the reservations of idle streams.
     pub(super) fn silent(&self, now: Timestamp) -> Vec<Owed> {
         let open = self.open.lock();
         let silent = open.values().filter(|slip| now.since(slip.stirred_at()) >= self.silence_max);
@@ -214,7 +215,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         owed
     }
 
-    /// Gives tokens back. What cannot be given back lapses with its window.
+    /// Returns tokens to the store. Tokens that cannot be returned expire with their window.
     pub(super) async fn give_back(&self, owed: &[Owed]) -> Result<(), StoreError> {
         let form = &self.set_aside;
         let backs: Vec<_> =
@@ -242,7 +243,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
 }
 
 impl Slip {
-    /// The stream was heard of.
+    /// Records activity of the stream.
     pub(super) fn stir(&self, now: Timestamp) {
         self.stirred_at.store(now.as_nanos(), Relaxed);
     }
@@ -251,8 +252,8 @@ impl Slip {
         Timestamp::from_nanos(self.stirred_at.load(Relaxed))
     }
 
-    /// Takes out what is still alive. A purse is filled and emptied by one thread at a time, with the list of streams in
-    /// hand.
+    /// Takes the unexpired rest of the reservation. It is filled and emptied by one thread at a time, under the lock of
+    /// the open streams.
     fn hand_in(&self, now: Timestamp, returning: &Returning) -> Option<Owed> {
         let units = self.purse.empty(now);
         let epoch = Epoch(self.epoch.load(Relaxed));

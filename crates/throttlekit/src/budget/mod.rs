@@ -1,9 +1,9 @@
-//! Token budgets for streams whose length is not known when they begin.
+//! Token budgets for streams whose length is unknown at the start.
 //!
-//! [`TokenBudget::open`] sets tokens aside for a stream, so that what is used and what is set aside never exceed the
-//! budget. The [`TokenStream`] it gives is held while the stream runs: each chunk is debited, from what was set
-//! aside without a call to the store, beyond it by the store itself. What is left goes back when the stream settles
-//! or is dropped. How much to set aside is learned for each key from the lengths of its streams, and from hints.
+//! [`TokenBudget::open`] reserves tokens for a stream, so that used and reserved tokens together never exceed the
+//! budget. It returns a [`TokenStream`], which is held while the stream runs: each chunk is debited, from the
+//! reservation without a call to the store, beyond it at the store. The rest is returned when the stream settles or is
+//! dropped. The size of reservations is learned for each key from the lengths of its streams, and from hints.
 //!
 //! ```
 //! use std::time::Duration;
@@ -31,15 +31,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! In each window of the store at most `budget + g − 1` tokens are charged, where no chunk is of more than g: only the
-//! debit that the store itself lets cross the edge may pass it, and a reservation never does. That holds for any
-//! reservations, any number of streams and processes, streams that fall silent or crash, and messages that are lost or
-//! late (law `budget-streams` in the
+//! In each window of the store at most `budget + g − 1` tokens are charged, where no chunk has more than g: only the
+//! one debit that the store allows to cross the budget may exceed it, and a reservation never does. That holds for any
+//! reservations, any number of streams and processes, streams that become idle or crash, and messages that are lost or
+//! late (guarantee `budget-streams` in the
 //! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md)).
 //!
-//! Tokens are charged to the window in which they were set aside or debited. What was set aside dies with its window;
+//! Tokens are charged to the window in which they were reserved or debited. A reservation expires with its window;
 //! later chunks are debited from the next.
 
 mod builder;

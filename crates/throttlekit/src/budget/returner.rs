@@ -1,4 +1,4 @@
-//! The task that returns what streams leave, and what is set aside for those that have fallen silent.
+//! The task that returns the rest of ended streams, and the reservations of idle ones.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use crate::LeaseClock;
 use crate::background::Mailbox;
 use crate::store::Store;
 
-/// How many returns wait for the returner. What comes beyond lapses with its window.
+/// Maximum number of queued returns. Further ones expire with their window.
 const QUEUED_MAX: usize = 65_536;
-/// How many returns go in one call.
+/// Maximum number of returns in one call.
 const RETURNS_MAX: usize = 128;
-/// How often silence is looked for while it may last: so a silent stream is found after at most a quarter more of it.
+/// Checks for idle streams per idle timeout: an idle stream is found after at most a quarter more of it.
 const LOOKS: u32 = 4;
 
-/// The way to the returner.
+/// The mailbox of the returner.
 pub(super) type Returns = Arc<Mailbox<Owed>>;
 
-/// The way to a returner: whoever opens or leaves a stream starts it, if there is none.
+/// Creates the mailbox of a returner: opening or ending a stream starts the returner, if there is none.
 pub(super) fn mailbox<S: Store, C: LeaseClock + 'static>(ledger: &Arc<Ledger<S, C>>) -> Mailbox<Owed> {
     let ledger = ledger.clone();
     Mailbox::new(QUEUED_MAX, move |queue| {
@@ -28,7 +28,7 @@ pub(super) fn mailbox<S: Store, C: LeaseClock + 'static>(ledger: &Arc<Ledger<S, 
     })
 }
 
-/// Runs until nobody holds the budget or a stream of it, and all that they left has gone back.
+/// Runs until the budget and all its streams are dropped, and everything they left has been returned.
 async fn keep<S: Store, C: LeaseClock>(ledger: Arc<Ledger<S, C>>, mut queue: mpsc::Receiver<Owed>) {
     let look_every = ledger.silence_max / LOOKS;
     let mut looked_at = ledger.clock.now();
@@ -43,7 +43,7 @@ async fn keep<S: Store, C: LeaseClock>(ledger: Arc<Ledger<S, C>>, mut queue: mps
             owed.extend(ledger.silent(now));
         }
         for part in owed.chunks(RETURNS_MAX) {
-            // What could not be given back lapses with its window.
+            // Tokens that could not be returned expire with their window.
             let _ = ledger.give_back(part).await;
         }
         owed.clear();

@@ -1,7 +1,7 @@
-//! What a budget has done.
+//! Counters of a budget.
 
 counters! {
-    /// What a [`TokenBudget`](super::TokenBudget) has done since it was made.
+    /// Counters of a [`TokenBudget`](super::TokenBudget) since it was created.
     pub struct BudgetStats, counted by Counters {
         /// Streams that were admitted.
         opened,
@@ -9,13 +9,13 @@ counters! {
         denied,
         /// Calls to the store that debited.
         debits,
-        /// Calls to the store that gave tokens back.
+        /// Calls to the store that returned tokens.
         returns,
-        /// Tokens that were set aside.
+        /// Tokens that were reserved.
         tokens_reserved,
-        /// Of these, tokens that went back.
+        /// Of these, tokens that were returned.
         tokens_returned,
-        /// Streams that fell silent while tokens were set aside for them.
+        /// Streams that became idle while tokens were reserved for them.
         silenced,
     }
     beside {

@@ -1,4 +1,4 @@
-//! What a stream holds while it runs.
+//! A running stream.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,14 +14,14 @@ use crate::store::{DebitId, Lent, Store, StoreError};
 use crate::sync::SharedWord;
 use crate::{Answer, Ask, LeaseClock};
 
-/// How often a debit is sent. It has a name and counts once, however often it arrives.
+/// Maximum number of attempts for a debit. It carries an idempotency key and counts once.
 const DEBIT_TRIES_MAX: u32 = 3;
 
 /// Proof that a stream was admitted, held while it produces tokens.
 ///
-/// Settled when it is dropped: what is left of what was set aside is given back by a task of the budget's own, and the
-/// learner is told how many tokens there were. Where no runtime is left to do that, and where a process ends, what is left
-/// lapses with its window. A stream that was cut short counts for the learner with what it produced.
+/// Settled when it is dropped: a background task of the budget returns the rest of the reservation, and the learner
+/// records the number of tokens. If no runtime is left to do that, or the process ends, the rest expires with its
+/// window. A stream that was cut short counts for the learner with what it produced.
 pub struct TokenStream<S: Store, C: LeaseClock + 'static> {
     ledger: Arc<Ledger<S, C>>,
     slip: Arc<Slip>,
@@ -29,17 +29,18 @@ pub struct TokenStream<S: Store, C: LeaseClock + 'static> {
     id: u128,
     key: Box<[u8]>,
     hint: Option<u64>,
-    /// Whether the learner hears of it: once it has been handed over to whoever asked.
+    /// `true` once the stream was handed to the caller: then the learner records it.
     teaches: bool,
     produced: Cost,
     opened_at: Timestamp,
-    /// The time from then to the last allowed chunk. Later time, such as a denial or a handle kept open, is not throughput.
+    /// The time from then to the last allowed chunk. Later time, such as a denial or a handle kept open, is not
+    /// throughput.
     lasted: Duration,
-    /// The last debit that was sent to the store, by number, and its tokens while nobody has allowed or answered it.
+    /// The last debit sent to the store, by number, and its tokens while it is neither allowed nor responded to.
     sent: (u64, Option<Cost>),
-    /// When the whole budget is free again, by the store's clock.
+    /// Time at which the whole budget is available again, by the store's clock.
     reset_at: Timestamp,
-    /// What is to be given back, until it has been.
+    /// Tokens to return, until that is done.
     owed: Option<Owed>,
 }
 
@@ -69,8 +70,8 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         }
     }
 
-    /// Sets tokens aside, and becomes a stream if there are enough. While the store does not answer, whatever stands in
-    /// for it says whether to begin, and nothing is set aside.
+    /// Reserves tokens, and becomes a stream if there are enough. While the store does not respond, the fallback
+    /// decides whether it may start, and nothing is reserved.
     pub(super) async fn reserve(mut self) -> Result<Opened<S, C>, StoreError> {
         let ledger = &self.ledger;
         let want = ledger.want(ledger.fingerprint(&self.key), self.hint);
@@ -87,7 +88,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         Ok(Opened { answer, stream })
     }
 
-    /// Whoever asked for it has it. What nobody took is no stream of no tokens.
+    /// Marks the stream as handed to the caller. One that no caller received does not count as a stream of zero tokens.
     pub(super) fn hand_over(&mut self) {
         self.teaches = true;
     }
@@ -98,7 +99,8 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         self.ledger.shared.answered(lent.now, lent.loan.decision)
     }
 
-    /// The store says when the window ends. What is set aside for other streams here may come back before.
+    /// Returns the denial. The store reports when the window ends; reservations of other streams here may be returned
+    /// earlier.
     fn denial(&self, lent: &Lent, want: Want) -> Answer {
         let mut decision = lent.loan.decision;
         let held = self.ledger.held_for(&self.slip.key);
@@ -108,17 +110,17 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         self.ledger.shared.answered(lent.now, decision)
     }
 
-    /// Answers for a chunk of tokens, and charges it if allowed. Ask before the chunk is passed on; after a denial stop
+    /// Decides a chunk of tokens, and charges it if allowed. Call it before the chunk is sent; after a denial stop
     /// generating.
     ///
-    /// From what is set aside this takes no call to the store. Beyond that the store decides: a chunk passes while the
-    /// budget has any tokens left, those set aside for this stream among them, and is counted in full. A debit that gets
-    /// no answer is sent again under its name, up to three times, and counts once; then
-    /// [`OnOutage`](crate::OnOutage) answers. If the same number of tokens is debited again after that refused, or after
-    /// this was dropped while it waited, it goes under the same name.
+    /// Within the reservation this makes no call to the store. Beyond it the store decides: a chunk passes while the
+    /// budget has any tokens left, those reserved for this stream included, and is counted in full. A debit without a
+    /// response is retried with its idempotency key, up to three times, and counts once; then
+    /// [`OnOutage`](crate::OnOutage) decides. If the same number of tokens is debited again after that denied, or after
+    /// this future was dropped, the same idempotency key is used.
     ///
-    /// A denial says [`Retry::OnRelease`] while tokens are set aside for other streams of this process: one that ends may
-    /// give them back before the window ends.
+    /// A denial has [`Retry::OnRelease`] while tokens are reserved for other streams of this process: one that ends may
+    /// return them before the window ends.
     pub async fn debit(&mut self, tokens: Cost) -> Result<Answer, StoreError> {
         let slip = self.slip.clone();
         let drawn = Drawn::of(&slip.purse, tokens);
@@ -136,14 +138,14 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
             self.produced = self.produced.saturating_add(tokens);
             self.lasted = now.since(self.opened_at);
         } else if answer.outage.is_none() && self.ledger.held_for(&self.slip.key) > 0 {
-            // Any token that another stream here gives back lets the next chunk pass.
+            // Any token that another stream here returns lets the next chunk pass.
             answer.decision.retry_after = Retry::OnRelease;
         }
         Ok(answer)
     }
 
-    /// Asks again for a chunk that was denied, after giving back what is set aside. That may be all that the budget has
-    /// left, and the chunk may then cross the edge; otherwise the last tokens could never be used.
+    /// Retries a denied chunk after returning the reservation. That may be all that the budget has left, and the chunk
+    /// may then exceed the budget; otherwise the last tokens could never be used.
     async fn debit_whole(&mut self, tokens: Cost, denied: Answer) -> Result<Answer, StoreError> {
         if self.return_reserve().await.is_err() {
             return Ok(denied);
@@ -151,13 +153,13 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         self.debit_beyond(tokens).await
     }
 
-    /// Says that the stream goes on, though it has nothing to debit.
+    /// Reports that the stream is active, though it has nothing to debit.
     pub fn heartbeat(&self) {
         self.slip.stir(self.ledger.clock.now());
     }
 
-    /// Gives back what is left of what was set aside, and says whether that was counted. If not, or if this is dropped
-    /// while it waits, it is tried again in the background.
+    /// Returns the rest of the reservation, and reports whether that was counted. If not, or if this future is dropped,
+    /// it is retried in the background.
     pub async fn settle(mut self) -> Result<(), StoreError> {
         self.return_reserve().await
     }
@@ -173,12 +175,12 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         Ok(())
     }
 
-    /// Tokens that were allowed so far.
+    /// Returns the tokens allowed so far.
     pub fn produced(&self) -> Cost {
         self.produced
     }
 
-    /// Tokens that are set aside and can still be spent.
+    /// Returns the reserved tokens that can still be spent.
     pub fn reserved(&self) -> Cost {
         self.slip.purse.left(self.ledger.clock.now())
     }
@@ -196,7 +198,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         Answer { decision, binding: 0, guarantee, now: shared.now(), outage: None, receipt: None }
     }
 
-    /// Debits what is not set aside, or lets whatever stands in for the store answer.
+    /// Debits tokens that are not reserved, or lets the fallback decide.
     async fn debit_beyond(&mut self, tokens: Cost) -> Result<Answer, StoreError> {
         if self.sent.1 != Some(tokens) {
             self.sent = (self.sent.0 + 1, Some(tokens));
@@ -205,14 +207,14 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
             Ok(answer) => answer,
             Err(error) => self.ledger.shared.without_store([Ask { key: &self.key, cost: tokens }], error)?,
         };
-        // A chunk that passed is not tried again, whatever the store would say of it.
+        // A chunk that passed is not retried, whatever the store would decide.
         if answer.decision.allowed || answer.outage.is_none() {
             self.sent.1 = None;
         }
         Ok(answer)
     }
 
-    /// Sends a debit until an answer comes, but only so often.
+    /// Sends a debit until the store responds, up to a maximum number of attempts.
     async fn send(&self, tokens: Cost, number: u64) -> Result<Answer, StoreError> {
         let id = DebitId { stream: self.id, number };
         let mut tries = 1;
@@ -225,7 +227,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         }
     }
 
-    /// Strikes the stream off the list. Once: the second time there is nothing left.
+    /// Removes the stream from the open streams. Once: a second call has no effect.
     fn hand_in(&mut self) {
         if let Some(owed) = self.ledger.leave(self.id, &self.slip.key) {
             self.owed = Some(owed);
@@ -237,7 +239,7 @@ impl<S: Store, C: LeaseClock + 'static> Drop for TokenStream<S, C> {
     fn drop(&mut self) {
         self.hand_in();
         if let Some(owed) = self.owed.take() {
-            // Nobody to give it back, or too many before it: it lapses with its window.
+            // No task to return it, or a full queue: it expires with its window.
             let _ = self.returns.send(owed);
         }
         if self.teaches {
@@ -252,7 +254,7 @@ debug_fields!(
     |it| produced = it.produced, reserved = it.reserved()
 );
 
-/// Tokens taken out for a chunk. If that does not pass, or is not waited for, they go back where they came from.
+/// Tokens taken for a chunk. If it is denied, or its future is dropped, they are put back.
 struct Drawn<'a> {
     purse: &'a Purse<SharedWord>,
     draw: Draw,
@@ -263,7 +265,7 @@ impl<'a> Drawn<'a> {
         Self { purse, draw: purse.draw(tokens) }
     }
 
-    /// How many of them can still be spent at `now`, which was read after they were taken out.
+    /// Returns how many of them can still be spent at `now`, which was read after they were taken.
     fn alive(&self, now: Timestamp) -> Cost {
         let units = self.draw.units();
         match { self.draw }.spend(units, || now) {

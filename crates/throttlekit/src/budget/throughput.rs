@@ -11,8 +11,8 @@ const SCALE: u64 = 1_000;
 
 /// Tokens per unit of time over recent streams.
 ///
-/// The sum of all tokens over the sum of all durations, not a mean of rates. A slow stream holds its reservation for longer
-/// and counts for as much longer. So streams that reserve by this together produce what they reserve.
+/// The sum of all tokens over the sum of all durations, not a mean of rates. A slow stream holds its reservation for
+/// longer and counts for as much longer. So streams that reserve by this together produce what they reserve.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Throughput {
     /// Thousandths of a token.
@@ -21,7 +21,8 @@ pub(super) struct Throughput {
 }
 
 impl Throughput {
-    /// Records a stream that produced `tokens`, the last of them after `lasted`. A stream without tokens has no throughput.
+    /// Records a stream that produced `tokens`, the last of them after `lasted`. A stream without tokens has no
+    /// throughput.
     pub(super) fn observe(&mut self, tokens: Cost, lasted: Duration) {
         if tokens == 0 {
             return;
@@ -31,8 +32,8 @@ impl Throughput {
         self.nanos = faded(self.nanos).saturating_add(nanos);
     }
 
-    /// Returns how many tokens a stream produces in `time`, rounded down. [`Cost::MAX`] before the first stream, and while
-    /// streams take no time.
+    /// Returns how many tokens a stream produces in `time`, rounded down. [`Cost::MAX`] before the first stream, and
+    /// while streams take no time.
     pub(super) fn tokens_in(&self, time: Duration) -> Cost {
         let produced = time.as_nanos().saturating_mul(u128::from(self.milli_tokens));
         let tokens = produced.checked_div(u128::from(self.nanos) * u128::from(SCALE));

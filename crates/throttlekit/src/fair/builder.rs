@@ -1,4 +1,4 @@
-//! The choices a fair limiter is made of.
+//! Builder of a fair limiter.
 
 use std::marker::PhantomData;
 
@@ -9,7 +9,7 @@ use super::{FairLimiter, FairRule};
 use crate::builder::KEYS_MAX_DEFAULT;
 use crate::{Clock, KeyHash, SecretHash, SystemClock, WallClock};
 
-/// What a [`FairLimiter`] is made of.
+/// Builder of a [`FairLimiter`].
 pub struct FairBuilder<C = SystemClock, H = SecretHash> {
     rule: FairRule,
     weight_of: WeightOf,
@@ -31,31 +31,31 @@ impl FairBuilder {
 }
 
 impl<C: Clock, H: KeyHash> FairBuilder<C, H> {
-    /// How much each tenant weighs. Asked at every ask, so that a new weight counts from a tenant's next ask on. All
-    /// weigh the same unless stated.
+    /// Sets the weight of each tenant. Called for every request, so a new weight applies from a tenant's next request
+    /// on. Default: equal weights.
     pub fn weights(self, weight_of: impl Fn(&[u8]) -> Weight + Send + Sync + 'static) -> Self {
         Self { weight_of: Box::new(weight_of), ..self }
     }
 
-    /// How many tenants of one window are kept apart. A tenant that comes when there are as many takes the place, and
-    /// the use, of the one that has used least; so no tenant ever gets a fresh budget.
+    /// Sets the maximum number of separate tenants in one window. A tenant beyond it takes over the entry, and the use,
+    /// of the tenant that has used least; so no tenant ever gets a fresh budget.
     pub fn tenants_max(self, tenants: usize) -> Self {
         Self { tenants_max: tenants.clamp(1, MEMBERS_MAX), ..self }
     }
 
-    /// Which clock to read, instead of civil time.
+    /// Sets the clock, instead of wall-clock time.
     pub fn clock<D: Clock>(self, clock: D) -> FairBuilder<D, H> {
         let Self { rule, weight_of, tenants_max, .. } = self;
         FairBuilder { rule, weight_of, tenants_max, clock, hash: PhantomData }
     }
 
-    /// How names are hashed: [`SecretHash`] unless the operator chooses the names.
+    /// Sets the name hash. Default: [`SecretHash`]. Use another only if the operator chooses the names.
     pub fn hash<G: KeyHash>(self) -> FairBuilder<C, G> {
         let Self { rule, weight_of, tenants_max, clock, .. } = self;
         FairBuilder { rule, weight_of, tenants_max, clock, hash: PhantomData }
     }
 
-    /// The limiter.
+    /// Builds the limiter.
     pub fn build(self) -> FairLimiter<C, H> {
         FairLimiter::from_parts(self.rule, self.weight_of, self.tenants_max, self.clock, H::random())
     }

@@ -1,4 +1,4 @@
-//! What users hold: one budget that tenants share.
+//! The public fair limiter: one budget that tenants share.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::{FairBuilder, FairRule};
 use crate::sync::Mutex;
 use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
 
-/// How much a tenant weighs, by its name.
+/// Function that returns the weight of a tenant by its name.
 pub(in crate::fair) type WeightOf = Box<dyn Fn(&[u8]) -> Weight + Send + Sync>;
 
 /// One budget per window, shared by tenants, in this process.
 ///
-/// A check takes a short lock and never waits for I/O. What it costs does not grow with the number of tenants.
+/// A check takes a short lock and never waits for I/O. Its cost does not grow with the number of tenants.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,21 +40,21 @@ pub struct FairLimiter<C = SystemClock, H = SecretHash> {
     hash: H,
 }
 
-/// What a [`FairLimiter`] has on its books.
+/// State of a [`FairLimiter`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FairStats {
     /// The limit of a window.
     pub limit: u64,
-    /// What has been admitted in this window.
+    /// Units admitted in this window.
     pub used: u64,
-    /// How many tenants have asked in this window and have a place.
+    /// Number of tenants with a request in this window and an entry.
     pub tenants: usize,
-    /// How often ever a tenant took the place of another. Should this grow, so should `tenants_max`.
+    /// Number of times that a tenant took over the entry of another, ever. If this grows, raise `tenants_max`.
     pub displaced: u64,
 }
 
 impl FairLimiter {
-    /// Everything that can be chosen. A rule is an [`Escrow`](super::Escrow) or a [`FairShare`](super::FairShare).
+    /// Describes a limiter. A rule is an [`Escrow`](super::Escrow) or a [`FairShare`](super::FairShare).
     pub fn builder(rule: impl Into<FairRule>) -> FairBuilder {
         FairBuilder::new(rule.into())
     }
@@ -71,15 +71,15 @@ impl<C: Clock, H: KeyHash> FairLimiter<C, H> {
         Self { tenants: Mutex::new(Tenants::new(rule, tenants_max)), weight_of, clock, hash }
     }
 
-    /// Answers one ask, and charges it if allowed. The limit it tells is the tenant's own at present. An ask of
-    /// nothing changes nothing, and tells the most that would pass.
+    /// Decides one request, and charges it if allowed. The reported limit is the tenant's own at present. A request of
+    /// cost zero changes nothing, and returns the most that would pass.
     #[inline]
     pub fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Decision {
         let ask = ask.into();
         self.check_weighing(ask, (self.weight_of)(ask.key))
     }
 
-    /// Like [`check`](Self::check), by a tenant that weighs this from now on, until another ask says otherwise.
+    /// Like [`check`](Self::check), and sets the tenant's weight until another request changes it.
     #[inline]
     pub fn check_weighing<'a>(&self, ask: impl Into<Ask<'a>>, weight: Weight) -> Decision {
         let Ask { key, cost } = ask.into();
@@ -87,49 +87,49 @@ impl<C: Clock, H: KeyHash> FairLimiter<C, H> {
         self.tenants.lock().check(name, weight, cost, now)
     }
 
-    /// Hands units of an admitted ask back that were not used, into the window that ends at `reset_at`, as its decision
-    /// said. Nothing if that window is over, or if the tenant has lost its place to another: then they lapse with the
-    /// window. To be called once for what was charged: a [`reset`](Self::reset) in between has handed it back already.
+    /// Returns unused units of an admitted request to the window that ends at `reset_at`, as in its decision. No effect
+    /// if that window is over, or if another tenant took over the entry: then they expire with the window. Call it once
+    /// per charge: a [`reset`](Self::reset) in between has returned the units already.
     ///
-    /// What each is promised, what is left and what may be borrowed are then as if the units had not been asked for.
+    /// The guaranteed, remaining and borrowable units are then as if the units had not been requested.
     pub fn refund(&self, tenant: &(impl AsRef<[u8]> + ?Sized), units: Cost, reset_at: Timestamp) {
         let (name, now) = (self.hash.fingerprint(tenant.as_ref()), self.clock.now());
         self.tenants.lock().refund(name, units, reset_at, now);
     }
 
-    /// Takes units that were used and not asked for, in this window. They may go beyond what the tenant is promised and
-    /// beyond what is left; asks are denied as if they had been admitted.
+    /// Charges units that were used without a request, in this window. They may exceed the tenant's guarantee and the
+    /// remaining units; later requests are denied as if they had been admitted.
     pub fn owe<'a>(&self, used: impl Into<Ask<'a>>) {
         let used = used.into();
         self.owe_weighing(used, (self.weight_of)(used.key));
     }
 
-    /// Like [`owe`](Self::owe), by a tenant that weighs this from now on, until another ask says otherwise.
+    /// Like [`owe`](Self::owe), and sets the tenant's weight until another request changes it.
     pub fn owe_weighing<'a>(&self, used: impl Into<Ask<'a>>, weight: Weight) {
         let Ask { key, cost } = used.into();
         let (name, now) = (self.hash.fingerprint(key), self.clock.now());
         self.tenants.lock().owe(name, weight, cost, now);
     }
 
-    /// How much a tenant weighs.
+    /// Returns the weight of a tenant.
     pub(crate) fn weighs(&self, tenant: &[u8]) -> Weight {
         (self.weight_of)(tenant)
     }
 
-    /// Forgets a tenant: what it has used in this window is handed back, and its next ask is its first.
+    /// Removes a tenant: its use in this window is returned, and its next request counts as its first.
     pub fn reset(&self, tenant: &(impl AsRef<[u8]> + ?Sized)) {
         let (name, now) = (self.hash.fingerprint(tenant.as_ref()), self.clock.now());
         self.tenants.lock().remove(name, now);
     }
 
-    /// Changes the limit, of this window and all that follow. Nothing is taken back: below what has been admitted,
-    /// nothing is left.
+    /// Changes the limit, of this window and all that follow. Nothing is revoked: if the limit is below the admitted
+    /// units, nothing remains.
     pub fn set_limit(&self, limit: u64) {
         let now = self.clock.now();
         self.tenants.lock().rule(now).roster_mut().set_limit(limit);
     }
 
-    /// What is on the books now.
+    /// Returns the current state.
     pub fn stats(&self) -> FairStats {
         let now = self.clock.now();
         let mut tenants = self.tenants.lock();
@@ -138,13 +138,13 @@ impl<C: Clock, H: KeyHash> FairLimiter<C, H> {
         FairStats { limit, used, tenants: tenants.names().len(), displaced: tenants.names().displaced() }
     }
 
-    /// How long a window is; a calendar month counts as 31 days.
+    /// Returns the length of a window; a calendar month counts as 31 days.
     pub fn period(&self) -> Duration {
         let now = self.clock.now();
         self.tenants.lock().rule(now).period()
     }
 
-    /// The instant now, by the clock this limiter goes by.
+    /// Returns the current time of the limiter's clock.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }

@@ -1,14 +1,13 @@
 //! One budget, many tenants, each by its weight.
 //!
-//! [`FairLimiter`] holds a rule and maps names to its members. [`Escrow`] is the rule for nearly everyone: nobody can
-//! take what is reserved for another, and nothing is left over while someone wants it. [`FairShare`] is a plain cap
-//! per tenant. [`FairTree`] holds a budget under weights that are nested. [`weighted_max_min`] divides once among demands
-//! that are known.
+//! [`FairLimiter`] holds a rule and maps names to its members. [`Escrow`] is the rule for nearly all cases: no tenant
+//! can take units reserved for another, and nothing is left over while a tenant wants it. [`FairShare`] is a plain cap
+//! per tenant. [`FairTree`] holds a budget under nested weights. [`weighted_max_min`] divides once among known demands.
 //!
 //! `SharedFairLimiter` (feature `store`) shares one budget among tenants of several regions or processes.
 //!
-//! What each promises is in the
-//! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md), laws `fair-1` to `fair-4`.
+//! For what each guarantees, see `fair-1` to `fair-4` in the
+//! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md).
 
 mod builder;
 mod limiter;

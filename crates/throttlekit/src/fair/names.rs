@@ -3,7 +3,8 @@
 use hashbrown::HashTable;
 use throttlekit_core::fair::{Member, Roster};
 
-/// Who the members of a roster are, up to a number. Tenants are known by their fingerprints, which label the members.
+/// The members of a roster, up to a maximum number. Tenants are identified by their fingerprints, which label the
+/// members.
 pub(super) struct Names {
     members: HashTable<Member>,
     names_max: usize,
@@ -26,7 +27,7 @@ impl Names {
         self.members.insert_unique(name, member, |&member| roster.label(member));
     }
 
-    /// Names a member whose place a newcomer has taken.
+    /// Renames a member whose entry a new tenant took over.
     pub(super) fn displace(&mut self, roster: &mut Roster, member: Member, name: u64) {
         self.displaced += 1;
         self.forget(roster, roster.label(member));
@@ -38,12 +39,12 @@ impl Names {
         found.ok().map(|entry| entry.remove().0)
     }
 
-    /// A new window has begun.
+    /// Clears the names: a new window has begun.
     pub(super) fn clear(&mut self) {
         self.members.clear();
     }
 
-    /// Whether a newcomer has to take the place of another.
+    /// Checks whether a new tenant has to take over the entry of another.
     pub(super) fn is_full(&self) -> bool {
         self.members.len() >= self.names_max
     }
@@ -52,7 +53,7 @@ impl Names {
         self.members.len()
     }
 
-    /// How often ever a tenant took the place of another.
+    /// Returns the number of times that a tenant took over the entry of another, ever.
     pub(super) fn displaced(&self) -> u64 {
         self.displaced
     }

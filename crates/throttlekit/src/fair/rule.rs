@@ -1,16 +1,16 @@
-//! The rules by which a budget can be shared.
+//! The rules for sharing a budget.
 
 use std::time::Duration;
 
 use throttlekit_core::fair::{Escrow, FairShare, Member, Roster, Weight};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
-/// How a budget is shared.
+/// A rule for sharing a budget.
 #[derive(Clone, Debug)]
 pub enum FairRule {
-    /// By weight, with what is reserved and what may be borrowed.
+    /// By weight, with reserved and borrowable units.
     Escrow(Escrow),
-    /// By a cap for each.
+    /// By a cap for each tenant.
     Share(FairShare),
 }
 
@@ -26,7 +26,7 @@ impl From<FairShare> for FairRule {
     }
 }
 
-/// Does the same with whichever rule it is.
+/// Runs the same expression for either rule.
 macro_rules! either {
     ($self:ident, $rule:ident => $does:expr) => {
         match $self {
@@ -37,7 +37,7 @@ macro_rules! either {
 }
 
 impl FairRule {
-    /// Moves to `now`. True if a new window has begun and nobody has joined it yet.
+    /// Advances to `now`. Returns `true` if a new window has begun and no tenant has joined it yet.
     pub(super) fn advance(&mut self, now: Timestamp) -> bool {
         either!(self, rule => rule.advance(now))
     }
@@ -46,7 +46,7 @@ impl FairRule {
         either!(self, rule => rule.check(member, weight, cost))
     }
 
-    /// What an ask of nothing would say to a tenant that is not active and would join.
+    /// Returns the decision for a request of cost zero by an inactive tenant that would join.
     pub(super) fn peek_newcomer(&mut self, weight: Weight) -> Decision {
         match self {
             Self::Escrow(rule) => rule.peek_newcomer(weight),
@@ -59,7 +59,7 @@ impl FairRule {
         }
     }
 
-    /// The same to one that would take the place of another.
+    /// Like `peek_newcomer`, for a tenant that would take over the entry of another.
     pub(super) fn peek_place(&mut self, weight: Weight) -> Option<Decision> {
         match self {
             Self::Escrow(rule) => rule.peek_place(weight),
@@ -81,7 +81,7 @@ impl FairRule {
         }
     }
 
-    /// Whose place a newcomer takes; it takes its use with it.
+    /// Returns the member whose entry a new tenant takes over, including its use.
     pub(super) fn take_place(&mut self, weight: Weight) -> Option<Member> {
         match self {
             Self::Escrow(rule) => rule.take_place(weight),
@@ -96,7 +96,7 @@ impl FairRule {
         }
     }
 
-    /// Hands units back that a member was charged in this window.
+    /// Returns units that a member was charged in this window.
     pub(super) fn refund(&mut self, member: Member, units: Cost) {
         match self {
             Self::Escrow(rule) => rule.refund(member, units),
@@ -104,17 +104,17 @@ impl FairRule {
         }
     }
 
-    /// Takes units that a member has used and did not ask for.
+    /// Charges units that a member used without a request.
     pub(super) fn owe(&mut self, member: Member, weight: Weight, units: Cost) {
         either!(self, rule => rule.owe(member, weight, units));
     }
 
-    /// When the window ends.
+    /// Returns the end of the window.
     pub(super) fn ends_at(&self) -> Timestamp {
         either!(self, rule => rule.ends_at())
     }
 
-    /// Who shares the window.
+    /// Returns the members that share the window.
     #[inline]
     pub(super) fn roster(&self) -> &Roster {
         either!(self, rule => rule.roster())

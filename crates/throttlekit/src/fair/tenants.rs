@@ -1,4 +1,4 @@
-//! A rule of sharing for tenants that are known by name.
+//! A sharing rule for named tenants.
 
 use throttlekit_core::fair::{Member, Weight};
 use throttlekit_core::{Cost, Decision, Timestamp};
@@ -6,7 +6,7 @@ use throttlekit_core::{Cost, Decision, Timestamp};
 use super::FairRule;
 use super::names::Names;
 
-/// A rule, and who its members are.
+/// A rule and its members.
 pub(super) struct Tenants {
     rule: FairRule,
     names: Names,
@@ -17,7 +17,7 @@ impl Tenants {
         Self { rule, names: Names::new(tenants_max) }
     }
 
-    /// Answers an ask. A tenant that has not asked in this window becomes active by it, unless it asks for nothing.
+    /// Decides a request. A tenant without a request in this window becomes active by it, unless the cost is zero.
     pub(super) fn check(&mut self, name: u64, weight: Weight, cost: Cost, now: Timestamp) -> Decision {
         self.advance(now);
         match self.names.find(self.rule.roster(), name) {
@@ -30,7 +30,7 @@ impl Tenants {
         }
     }
 
-    /// Hands units back into the window that ends at `reset_at`, if that is the one at `now` and the tenant has a place.
+    /// Returns units to the window that ends at `reset_at`, if it is the one at `now` and the tenant has an entry.
     pub(super) fn refund(&mut self, name: u64, units: Cost, reset_at: Timestamp, now: Timestamp) {
         self.advance(now);
         if self.rule.ends_at() != reset_at {
@@ -41,7 +41,7 @@ impl Tenants {
         }
     }
 
-    /// Takes units that a tenant has used and did not ask for. One that has not asked in this window becomes active by it.
+    /// Charges units that a tenant used without a request. An inactive tenant becomes active by it.
     pub(super) fn owe(&mut self, name: u64, weight: Weight, units: Cost, now: Timestamp) {
         self.advance(now);
         if units > 0 {
@@ -51,7 +51,7 @@ impl Tenants {
         }
     }
 
-    /// Removes a tenant from the window, and its use with it.
+    /// Removes a tenant from the window, with its use.
     pub(super) fn remove(&mut self, name: u64, now: Timestamp) {
         self.advance(now);
         if let Some(member) = self.names.forget(self.rule.roster(), name) {
@@ -59,7 +59,7 @@ impl Tenants {
         }
     }
 
-    /// The rule as it is at `now`.
+    /// Returns the rule, advanced to `now`.
     pub(super) fn rule(&mut self, now: Timestamp) -> &mut FairRule {
         self.advance(now);
         &mut self.rule
@@ -75,7 +75,7 @@ impl Tenants {
         }
     }
 
-    /// What a stranger would get.
+    /// Returns the decision for an unknown tenant.
     fn peek(&mut self, weight: Weight) -> Decision {
         let taken = if self.names.is_full() { self.rule.peek_place(weight) } else { None };
         taken.unwrap_or_else(|| self.rule.peek_newcomer(weight))

@@ -8,13 +8,14 @@ use crate::builder::KEYS_MAX_DEFAULT;
 use crate::sync::Mutex;
 use crate::{Clock, KeyHash, SecretHash, SystemClock, WallClock};
 
-/// How much the last name of a path weighs among its siblings; nothing for a group that weighs what is active in it.
+/// Function that returns the weight of a path's last name among its siblings; `None` for a group whose weight is the
+/// sum of its active members.
 type WeightOf = Box<dyn Fn(&[&str]) -> Option<Weight> + Send + Sync>;
 
-/// One budget per window, shared by whoever stands in a tree of names, in this process.
+/// One budget per window, shared by the names of a tree, in this process.
 ///
-/// Names join with their first ask in a window, and weights are asked for then: a new one counts from the next window
-/// on. A check takes a short lock and costs by the depth of its path, not by the number of names.
+/// Names join with their first request in a window, and weights are read then: a new one applies from the next window
+/// on. A check takes a short lock; its cost depends on the depth of its path, not on the number of names.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,7 +45,7 @@ pub struct FairTree<C = SystemClock, H = SecretHash> {
 }
 
 impl FairTree {
-    /// A tree whose groups weigh what is active in them, and whose leaves weigh the same.
+    /// Creates a tree whose groups have the summed weight of their active members, and whose leaves have equal weights.
     pub fn new(tree: Tree) -> Self {
         Self {
             places: Mutex::new(Places::new(tree)),
@@ -56,38 +57,38 @@ impl FairTree {
 }
 
 impl<C: Clock, H: KeyHash> FairTree<C, H> {
-    /// How much the last name of a path weighs among its siblings. A group for which there is nothing weighs what is
-    /// active in it, a leaf one.
+    /// Sets the weight of a path's last name among its siblings. With `None`, a group has the summed weight of its
+    /// active members, and a leaf a weight of one.
     ///
-    /// It is asked under the lock of the tree when a name joins: let it be quick, and let it not ask this tree, which
-    /// would wait for itself for ever.
+    /// Called under the lock of the tree when a name joins: it must be quick, and must not call this tree, which would
+    /// deadlock.
     pub fn weights(self, weight_of: impl Fn(&[&str]) -> Option<Weight> + Send + Sync + 'static) -> Self {
         Self { weight_of: Box::new(weight_of), ..self }
     }
 
-    /// How many names of one window are kept apart, groups and leaves together. Whoever comes when there are as many
-    /// shares one place with the other newcomers of its group, so that nobody gets a budget anew.
+    /// Sets the maximum number of separate names in one window, groups and leaves together. Names beyond it share one
+    /// entry with the other new names of their group, so that none gets a fresh budget.
     pub fn names_max(mut self, names: usize) -> Self {
-        // Beside each name there may be the place that newcomers of its group share.
+        // Next to each name there may be the entry that new names of its group share.
         self.places.get_mut().names_max = names.clamp(1, MEMBERS_MAX / 2);
         self
     }
 
-    /// Which clock to read, instead of civil time.
+    /// Sets the clock, instead of wall-clock time.
     pub fn clock<D: Clock>(self, clock: D) -> FairTree<D, H> {
         FairTree { places: self.places, weight_of: self.weight_of, clock, hash: self.hash }
     }
 
-    /// How names are hashed: [`SecretHash`] unless the operator chooses the names.
+    /// Sets the name hash. Default: [`SecretHash`]. Use another only if the operator chooses the names.
     pub fn hash<G: KeyHash>(self) -> FairTree<C, G> {
         FairTree { places: self.places, weight_of: self.weight_of, clock: self.clock, hash: G::random() }
     }
 
-    /// Answers an ask of whoever stands at the end of the path, and charges it at every level if allowed. An ask of
-    /// nothing charges nothing, and tells what is left; but whoever asks is active.
+    /// Decides a request of the leaf at the end of the path, and charges it at every level if allowed. A request of
+    /// cost zero charges nothing, and returns the remaining units; but it makes the leaf active.
     ///
-    /// A name is a group where others stand below it, and someone else where it stands last. A path deeper than
-    /// [`DEPTH_MAX`](throttlekit_core::fair::DEPTH_MAX) ends there, in the place that newcomers share.
+    /// A name followed by others is a group; the same name at the end of a path is a separate leaf. A path deeper than
+    /// [`DEPTH_MAX`](throttlekit_core::fair::DEPTH_MAX) ends there, in the entry that new names share.
     pub fn check(&self, path: &[&str], cost: Cost) -> TreeDecision {
         let now = self.clock.now();
         let mut places = self.places.lock();
@@ -96,7 +97,7 @@ impl<C: Clock, H: KeyHash> FairTree<C, H> {
         places.tree.check(leaf, cost)
     }
 
-    /// What has been admitted in this window.
+    /// Returns the units admitted in this window.
     pub fn used(&self) -> u64 {
         let now = self.clock.now();
         let mut places = self.places.lock();
@@ -107,7 +108,7 @@ impl<C: Clock, H: KeyHash> FairTree<C, H> {
 
 debug_fields!([C, H] FairTree<C, H>);
 
-/// A tree, and who stands where in it. A name is known by its group and its fingerprint.
+/// A tree and its entries. A name is identified by its group and its fingerprint.
 struct Places {
     tree: Tree,
     groups: HashTable<(Name, Group)>,
@@ -121,7 +122,7 @@ struct Name {
     fingerprint: u64,
 }
 
-/// Of the place that newcomers share. Whoever's own name has it shares that place.
+/// Fingerprint of the entry that new names share. A name with this fingerprint shares that entry.
 const NEWCOMERS: u64 = 0;
 
 impl Name {
@@ -142,7 +143,7 @@ impl Places {
         }
     }
 
-    /// Who stands at the end of a path, from now on.
+    /// Returns the leaf at the end of a path, which joins if needed.
     fn find(&mut self, path: &[&str], hash: &impl KeyHash, weight_of: &WeightOf) -> Leaf {
         let mut parent = Group::ROOT;
         let groups = path.len().saturating_sub(1);
@@ -157,7 +158,7 @@ impl Places {
         self.leaf(Name { parent, fingerprint }, || weight_of(path).unwrap_or_default())
     }
 
-    /// The group of this name; nothing if there is no place for another.
+    /// Returns the group of this name; `None` if there is no capacity for another.
     fn group(&mut self, name: Name, weight: impl FnOnce() -> Option<Weight>) -> Option<Group> {
         if let Some((_, group)) = self.groups.find(name.hash(), |(known, _)| *known == name) {
             return Some(*group);
@@ -209,7 +210,7 @@ mod tests {
             assert!(tree.check(&["known", &nth.to_string()], 1).decision.allowed);
         }
         let passed = (0..100_000).filter(|nth| tree.check(&["flood", &format!("{nth}")], 1).decision.allowed);
-        // Three of the flood have a place of their own and ask once. The others are one, the ninth of nine.
+        // Three of the flood have an entry of their own and send one request. The others are one, the ninth of nine.
         assert_eq!(passed.count(), 3 + 1_000 / 9);
         assert!(tree.check(&["known", "0"], 110).decision.allowed, "what is reserved is still there");
         assert!(tree.used() <= 1_000);

@@ -1,4 +1,4 @@
-//! The choices a fleet guard is made of.
+//! Builder of a shared concurrency limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +18,21 @@ use crate::store::{KeySpace, ROLL_KEPT_DEFAULT, RollStore};
 use crate::sync::Mutex;
 use crate::{Guard, LeaseClock};
 
-/// The clock that a grant is held by, unless chosen otherwise: one that costs a few nanoseconds.
+/// Default clock for grants: one that costs a few nanoseconds.
 #[cfg(target_os = "linux")]
 pub type FleetClock = crate::TickClock;
-/// The clock that a grant is held by, unless chosen otherwise.
+/// Default clock for grants.
 #[cfg(not(target_os = "linux"))]
 pub type FleetClock = crate::BootClock;
 
-/// How late a timer may stop the work of a permit: grants die as much earlier.
+/// Maximum delay of the timer that stops the work of a permit: grants expire that much earlier.
 const TIMER_LATE_MAX: Duration = Duration::from_millis(5);
-/// A beat is sent often enough that two may be lost.
+/// Minimum number of heartbeats per grant lifetime: two may be lost.
 const BEATS_A_LIFE: u32 = 3;
 const SPACING_MIN: Duration = Duration::from_millis(1);
 
-/// What a [`FleetGuard`] is made of. All nodes of a fleet must choose alike, but for [`local`](Self::local),
-/// [`clock`](Self::clock) and how often they beat.
+/// Builder of a [`FleetGuard`]. All nodes that share a limit must use the same settings, except for
+/// [`local`](Self::local), [`clock`](Self::clock) and the heartbeat interval.
 #[derive(Debug)]
 pub struct FleetBuilder<R, C = FleetClock> {
     store: R,
@@ -75,65 +75,66 @@ impl<R: RollStore> FleetBuilder<R> {
 }
 
 impl<R: RollStore, C: LeaseClock + 'static> FleetBuilder<R, C> {
-    /// Under which prefix and name the store keeps the roll: `tk` and the fleet's name unless stated.
+    /// Sets the prefix and the name of the membership record in the store. Default: `tk` and the name of the limit.
     pub fn prefix(self, prefix: &str, name: &str) -> Self {
         Self { key: KeySpace::roll(prefix, name), ..self }
     }
 
-    /// How the ceilings that nodes infer become one.
+    /// Sets how the limits that nodes infer are combined into one.
     pub fn folded(mut self, folded: Folded) -> Self {
         self.fold.folded = folded;
         self
     }
 
-    /// What each node is due.
+    /// Sets how the limit is divided among nodes.
     pub fn split(mut self, split: Split) -> Self {
         self.fold.split = split;
         self
     }
 
-    /// How long a grant lives: four seconds unless stated. A node that is cut off lets work in for as long, and one that
-    /// died keeps its share for as long.
+    /// Sets the lifetime of a grant. Default: 4 s. A disconnected node admits work for that long, and a crashed one
+    /// keeps its share for that long.
     pub fn lives(mut self, lives: Duration) -> Self {
         self.fold.lives = lives;
         self
     }
 
-    /// For how long work may go on when its grant has died: not at all unless stated. Say how long your work can take at
-    /// the most if it is not stopped by [`run`](super::FleetPermit::run) or otherwise.
+    /// Sets how long work may continue after its grant has expired. Default: 0. Set it to the longest time your work
+    /// can take if it is not stopped by [`run`](super::FleetPermit::run) or otherwise.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.fold.linger = linger;
         self
     }
 
-    /// How often this node beats, give or take a fifth: each second unless stated, and at least three times in the life
-    /// of a grant.
+    /// Sets the heartbeat interval, with a jitter of a fifth. Default: 1 s. At least three heartbeats are sent in the
+    /// lifetime of a grant.
     pub fn beats_every(self, every: Duration) -> Self {
         Self { every, ..self }
     }
 
-    /// How soon a beat may follow another while shares move: 50 ms unless stated.
+    /// Sets the minimum time between heartbeats while shares change. Default: 50 ms.
     pub fn spacing(self, spacing: Duration) -> Self {
         Self { spacing, ..self }
     }
 
-    /// What clocks may be wrong by.
+    /// Sets the margin for clock errors.
     pub fn margin(self, margin: Margin) -> Self {
         Self { margin, ..self }
     }
 
-    /// How long the roll is kept after the last beat: a day unless stated, and never less than four lives.
+    /// Sets how long the membership record is kept after the last heartbeat. Default: one day. Minimum: four grant
+    /// lifetimes.
     pub fn keeps(self, keeps: Duration) -> Self {
         Self { keeps, ..self }
     }
 
-    /// How long a beat may take, all its round trips together: until the next one is due unless stated.
+    /// Sets the timeout of a heartbeat, all its round trips together. Default: until the next one is due.
     pub fn deadline(self, deadline: Duration) -> Self {
         Self { deadline: Some(deadline), ..self }
     }
 
-    /// How many this node lets in while it is cut off: none unless stated. With L the ceiling, at most L and so many for
-    /// each node that is cut off are then in flight.
+    /// Sets the number of concurrent calls that this node admits while it is disconnected. Default: 0. With L the
+    /// shared limit, at most L plus this number for each disconnected node are then in flight.
     pub fn local(self, share: u32) -> Self {
         Self { local: share, ..self }
     }
@@ -143,19 +144,20 @@ impl<R: RollStore, C: LeaseClock + 'static> FleetBuilder<R, C> {
         Self { guard: self.guard.class_below(kept_thousandths), ..self }
     }
 
-    /// How many of each class may wait; see [`GuardBuilder::depth_max`].
+    /// Sets the maximum number of waiters of each class; see [`GuardBuilder::depth_max`].
     pub fn depth_max(self, depth: u32) -> Self {
         Self { guard: self.guard.depth_max(depth), ..self }
     }
 
-    /// Which clock the grant is held by. It is read with every admission.
+    /// Sets the clock for the grant. It is read with every admission.
     pub fn clock<D: LeaseClock>(self, clock: D) -> FleetBuilder<R, D> {
         let Self { store, key, fold, limit, guard, every, spacing, margin, keeps, deadline, local, .. } =
             self;
         FleetBuilder { store, key, fold, limit, guard, every, spacing, margin, keeps, deadline, local, clock }
     }
 
-    /// The guard of a node that has only just come. Its task runs on the store's [`background`](RollStore::background).
+    /// Builds the guard of a node that has just joined. Its task runs on the store's
+    /// [`background`](RollStore::background).
     pub fn build(self) -> FleetGuard<C> {
         let every = self.every.min(self.fold.lives / BEATS_A_LIFE).max(SPACING_MIN);
         let spacing = self.spacing.clamp(SPACING_MIN, every);

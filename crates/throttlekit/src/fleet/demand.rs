@@ -1,4 +1,4 @@
-//! How many a node would have in flight if nobody were turned away.
+//! Demand of a node: the number in flight if nothing were denied.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use throttlekit_core::Timestamp;
 
 use crate::sync::{AtomicU32, AtomicU64};
 
-/// Of so many admissions one is counted, for all: a count of each would cost as much as the admission.
+/// One admission in this many is counted, for all of them: counting each would cost as much as the admission.
 const COUNTED_OF: u64 = 16;
 
-/// What threads count. On a line of its own: it is written now and then.
+/// Counters written by all threads. On a cache line of their own: they are written now and then.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Demand {
@@ -20,19 +20,19 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// One was let in whose turn it is to count for sixteen.
+    /// Counts sixteen admissions, for the one in sixteen that is sampled.
     #[cold]
     pub(super) fn sixteen(&self, in_flight: u32) {
         self.admitted.fetch_add(COUNTED_OF, Relaxed);
         self.peak.fetch_max(in_flight, Relaxed);
     }
 
-    /// One was let in who had waited.
+    /// Counts an admission that had waited.
     pub(super) fn one(&self) {
         self.admitted.fetch_add(1, Relaxed);
     }
 
-    /// One was turned away, with so many in flight.
+    /// Counts a denial, with this many in flight.
     pub(super) fn denied(&self, in_flight: u32) {
         self.denied.fetch_add(1, Relaxed);
         if self.peak.load(Relaxed) < in_flight {
@@ -57,8 +57,8 @@ struct Seen {
     peak: u32,
 }
 
-/// What was counted in this window and the one before it: enough that few admissions do not make shares jump, and
-/// forgotten soon enough to follow.
+/// The counts of this window and the one before it: long enough that a few admissions do not make shares jump, and
+/// short enough to follow the demand.
 #[derive(Debug)]
 pub(super) struct Meter {
     window: Duration,
@@ -72,7 +72,7 @@ impl Meter {
         Self { window, since: Timestamp::EPOCH, base: Seen::default(), before: Seen::default() }
     }
 
-    /// The most that were in flight, times what was asked for what was let in.
+    /// Returns the peak in flight, times the ratio of requests to admissions.
     pub(super) fn wants(&mut self, demand: &Demand, in_flight: u32, now: Timestamp) -> u32 {
         let total = demand.seen(in_flight);
         let (admitted, denied) = (total.admitted - self.base.admitted, total.denied - self.base.denied);
@@ -88,7 +88,7 @@ impl Meter {
 
 fn wants(here: Seen, before: Seen) -> u32 {
     let (admitted, denied) = (here.admitted + before.admitted, here.denied + before.denied);
-    // Who has no share is denied with nothing in flight, and wants something all the same.
+    // A node without a share is denied with nothing in flight, but still has demand.
     let peak = here.peak.max(before.peak).max(u32::from(denied > 0));
     let asks = u128::from(admitted) + u128::from(denied);
     let wants = (u128::from(peak) * asks).div_ceil(u128::from(admitted.max(1)));

@@ -1,4 +1,4 @@
-//! The task of a fleet guard: drives the [`Node`] and puts in force what it was granted.
+//! The task of a shared concurrency limit: drives the [`Node`] and applies its grants.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,11 +20,11 @@ use crate::hash::random_u64;
 use crate::store::{Heard, RollStore, StoreError, beat};
 use crate::{BootClock, Guard, LeaseClock};
 
-/// A node tells what it infers once it has learnt from so many: before, it would only tell where inference begins.
+/// A node reports its inferred limit after this many samples: before, it would only report the initial value.
 const SAMPLES_MIN: u64 = 32;
 
-/// Nobody wants more than so many times the ceiling, however often the same ask comes again. Less would do wrong to a
-/// node with most of the demand: its asks would have less of a chance than those of others.
+/// Maximum demand, as a multiple of the shared limit, however often the same request is retried. A smaller value would
+/// be unfair to a node with most of the demand: its requests would have less of a chance than those of others.
 const WANTS_MAX: u32 = 8;
 
 pub(super) struct Driver<R, C> {
@@ -37,7 +37,7 @@ pub(super) struct Driver<R, C> {
     pub(super) node: Node,
     pub(super) meter: Meter,
     pub(super) infers: bool,
-    /// The guard lets in no more than the local share.
+    /// `true` if the guard admits no more than the local share.
     pub(super) fenced: bool,
     pub(super) guard: Arc<Guard<BootClock>>,
     pub(super) shared: Arc<Shared<C>>,
@@ -62,8 +62,8 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
         }
     }
 
-    /// Shuts the door, if the grant has died, before anything is reported: from then on the report is of a node that
-    /// enforces nothing, and what it has in flight becomes only less.
+    /// Stops admissions, if the grant has expired, before anything is reported: from then on the report is of a node
+    /// that enforces nothing, and its number in flight only falls.
     fn fence(&mut self, now: Timestamp, leaving: bool) {
         if leaving {
             self.guard.cap(0);
@@ -74,7 +74,7 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
         }
     }
 
-    /// One load shows what is in flight, after the last share was put in force.
+    /// Reads the number in flight in one load, after the last share was applied.
     fn occupancy(&mut self, now: Timestamp) -> Occupancy {
         let seen = self.guard.stats();
         let in_flight = self.guard.in_flight();
@@ -88,9 +88,10 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
     }
 
     async fn beat(&mut self, report: &Report, sent: Timestamp) {
-        // The deadline first: who was stopped for long must not go on with a report of long ago.
+        // The deadline first: a process that was paused for long must not continue with an outdated report.
         let heard = beat(&self.store, &self.key, &self.fold, self.keeps, report);
-        // And it must not be heard once the grant that it names has died: that would look as if a roll had been lost.
+        // And it must not arrive after the grant that it names has expired: that would look like a lost membership
+        // record.
         let left = self.node.standing(sent).map(|_| self.node.dies().since(sent));
         let deadline = left.map_or(self.deadline, |left| left.min(self.deadline));
         let answer = match either(sleep(deadline), caught(heard)).await {
@@ -100,7 +101,7 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
         self.shared.stats.lock().beats += 1;
         match answer {
             Ok(Heard { beat: Beat::Grant(grant), races, .. }) => {
-                // Read when the answer is there: if the grant before still lives, the store had not given it away.
+                // Read after the response: if the previous grant is still valid, the store had not given it away.
                 let now = self.shared.clock.now();
                 let counts = self.node.handle_grant(grant, sent, now);
                 let mut stats = self.shared.stats.lock();
@@ -118,7 +119,7 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
         }
     }
 
-    /// The share first, then the row, then how long it lives; see `Lease`.
+    /// Applies the share first, then the row, then its expiry; see `Lease`.
     fn put_in_force(&mut self, ceiling: u32, now: Timestamp) {
         let broken = self.shared.is_dead(now);
         if broken && !self.fenced {
@@ -137,20 +138,20 @@ impl<R: RollStore, C: LeaseClock> Driver<R, C> {
         count(&mut self.shared.stats.lock());
     }
 
-    /// Until the next beat is due; but looks a few times in between for work that has ended and demand that has come,
-    /// which may make one due before, and for the end of the grant.
+    /// Waits until the next heartbeat is due; but checks a few times in between for ended work and new demand, which
+    /// may make one due earlier, and for the end of the grant.
     async fn rest(&mut self, now: Timestamp) {
         let due = self.node.next_deadline().since(now);
         let mut wait = due.clamp(self.spacing / 4, self.spacing);
         if !self.fenced {
             wait = wait.min(self.shared.lease.dies().since(now));
         }
-        // Whoever holds the guard says that it leaves, or nothing; without them this task is ended.
+        // The owner of the guard signals that it leaves, or nothing; without an owner this task is aborted.
         let _ = either(self.leaves.changed(), sleep(wait.max(Duration::from_millis(1)))).await;
     }
 }
 
-/// A store that panics has not answered. The task must outlive it: nobody else beats for this node.
+/// Treats a panic of the store as a failed call. The task must outlive it: nothing else sends heartbeats for this node.
 async fn caught<T>(beat: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let mut beat = pin!(beat);
     poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! What users hold: this node's part of a ceiling that a fleet shares.
+//! The public shared concurrency limit: this node's part of it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,46 +17,46 @@ use crate::store::{Background, RollStore};
 use crate::sync::Mutex;
 use crate::{BootClock, Guarantee, Guard, LeaseClock};
 
-/// At most so many at a time, by all nodes of a fleet together. See the [module](super) for what is promised.
+/// A concurrency limit that all its nodes share. See the [module](super) for its guarantees.
 ///
-/// Its task ends when it is dropped; then the others have its share as soon as its last grant has died.
-/// [`leave`](Self::leave) gives it to them at once.
+/// Its task ends when it is dropped; then the others get its share as soon as its last grant has expired.
+/// [`leave`](Self::leave) releases it at once.
 pub struct FleetGuard<C: LeaseClock = FleetClock> {
     guard: Arc<Guard<BootClock>>,
     shared: Arc<Shared<C>>,
     task: Task,
 }
 
-/// What the threads that ask, the permits and the task have in common.
+/// State that callers, permits and the task share.
 pub(super) struct Shared<C> {
     pub(super) lease: Lease,
     pub(super) clock: C,
-    /// How many this node lets in while it is cut off.
+    /// Number of concurrent calls that this node admits while it is disconnected.
     pub(super) local: u32,
     pub(super) guarantee: Guarantee,
-    /// Where the task runs, and whose timers end work.
+    /// The background of the task, and of the timers that end work.
     pub(super) background: Background,
     pub(super) demand: Demand,
     pub(super) stats: Mutex<FleetStats>,
 }
 
-/// Why nobody was let in.
+/// Reason for a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotLetIn {
     /// This node's share is in use.
     Full(Full),
-    /// This node is cut off from its fleet, has only just come, or leaves.
+    /// This node is disconnected from the others, has just joined, or is leaving.
     Fenced,
 }
 
-/// The task that beats, and how to tell it to leave.
+/// The heartbeat task, and the channel that makes it leave.
 pub(super) struct Task {
     pub(super) leaves: watch::Sender<bool>,
     pub(super) handle: JoinHandle<()>,
 }
 
 impl FleetGuard {
-    /// The fleet `name` over a store that all its nodes reach: with a fixed ceiling, or within which bounds it is inferred.
+    /// Describes the limit `name` over a store that all its nodes reach: fixed, or inferred within bounds.
     pub fn builder<R: RollStore>(store: R, name: &str, limit: impl Into<GuardLimit>) -> FleetBuilder<R> {
         FleetBuilder::new(store, name, limit.into())
     }
@@ -67,24 +67,24 @@ impl<C: LeaseClock> FleetGuard<C> {
         Self { guard, shared, task }
     }
 
-    /// A slot, if this node has one now. No call is made.
+    /// Acquires a slot, if this node has a free one now. Makes no call to the store.
     ///
-    /// The slot is taken first, then the clock is read: who is stopped in between finds the grant dead, and gives the
-    /// slot back.
+    /// The slot is taken first, then the clock is read: a process that is paused in between finds the grant expired,
+    /// and releases the slot.
     #[inline]
     pub fn try_acquire(&self) -> Result<FleetPermit<'_, C>, NotLetIn> {
         let (permit, row) = self.enter(Class::FIRST)?;
         Ok(FleetPermit::new(permit, &self.shared, row))
     }
 
-    /// The same for a class of work.
+    /// Like [`try_acquire`](Self::try_acquire), for a class of work.
     #[inline]
     pub fn try_acquire_as(&self, class: Class) -> Result<FleetPermit<'_, C>, NotLetIn> {
         let (permit, row) = self.enter(class)?;
         Ok(FleetPermit::new(permit, &self.shared, row))
     }
 
-    /// The same in a permit that lives on its own.
+    /// Like [`try_acquire_as`](Self::try_acquire_as), with an owned permit.
     pub fn try_acquire_owned(&self, class: Class) -> Result<OwnedFleetPermit<C>, NotLetIn> {
         let (permit, row) = self.enter(class)?;
         let permit = permit.into_owned(Arc::clone(&self.guard));
@@ -105,11 +105,12 @@ impl<C: LeaseClock> FleetGuard<C> {
         }
     }
 
-    /// A slot of a class, now or when it is this ask's turn; see [`Guard::acquire`]. A wait outlasts an outage.
+    /// Acquires a slot of a class, now or after waiting in the queue; see [`Guard::acquire`]. A wait continues through
+    /// an outage.
     pub async fn acquire(&self, class: Class) -> Result<FleetPermit<'_, C>, NotLetIn> {
         let permit = self.guard.acquire(class).await.map_err(|full| self.shared.turns_away(full))?;
-        // The row of when the wait was over, and a slot that was taken before that: its share may be of a broken row.
-        // So it is given back unless it is within the share of now, as everything that is in flight then is.
+        // The row is read after the wait, and the slot was taken before that: its share may be of a broken row. So it
+        // is released unless it is within the current share, like everything that is in flight then.
         let row = self.shared.lease.row();
         let (limit, in_flight) = self.guard.snapshot();
         if in_flight > limit {
@@ -120,25 +121,25 @@ impl<C: LeaseClock> FleetGuard<C> {
         Ok(FleetPermit::new(permit, &self.shared, row))
     }
 
-    /// Lets nothing more in, tells the others, and waits until all that is in flight has ended and they know. Wait no
-    /// longer than you want to: dropped before, the others have the share as soon as the last grant has died.
+    /// Stops admissions, notifies the other nodes, and waits until all work in flight has ended and they have seen it.
+    /// Add a timeout if needed: if dropped earlier, the others get the share as soon as the last grant has expired.
     pub async fn leave(mut self) {
         self.guard.cap(0);
         let _ = self.task.leaves.send(true);
         let _ = (&mut self.task.handle).await;
     }
 
-    /// What the answers of this node are worth while it hears of its fleet.
+    /// Returns the guarantee of this node's decisions while it is connected.
     pub(crate) fn guarantee(&self) -> Guarantee {
         self.shared.guarantee
     }
 
-    /// How many this node may have in flight now, and how many it has.
+    /// Returns the number that this node may have in flight now, and the number that it has.
     pub fn snapshot(&self) -> (u32, u32) {
         self.guard.snapshot()
     }
 
-    /// Everything there is to see.
+    /// Returns the current state and counters.
     pub fn stats(&self) -> FleetStats {
         let (limit, in_flight) = self.guard.snapshot();
         let fenced = self.shared.is_dead(self.shared.clock.now());
@@ -148,13 +149,13 @@ impl<C: LeaseClock> FleetGuard<C> {
 }
 
 impl<C: LeaseClock> Shared<C> {
-    /// Under which row a slot that was just taken may be used, or that it may not.
+    /// Returns the row under which a slot that was just taken may be used, or a denial.
     #[inline(always)]
     fn admits(&self, row: Row, guard: &Guard<BootClock>) -> Result<Option<Row>, NotLetIn> {
         if self.lease.stands(row, self.clock.now()) { Ok(Some(row)) } else { self.admits_alone(guard) }
     }
 
-    /// One of the local share, if there is one and this slot lies within it.
+    /// Admits under the local share, if there is one and this slot is within it.
     #[cold]
     fn admits_alone(&self, guard: &Guard<BootClock>) -> Result<Option<Row>, NotLetIn> {
         if guard.in_flight() <= self.local {
@@ -181,7 +182,7 @@ impl Drop for Task {
     }
 }
 
-/// A denial that passes when a slot is given back, or when this node hears of its fleet again.
+/// A denial that ends when a slot is released, or when this node is connected again.
 impl From<NotLetIn> for Decision {
     fn from(not: NotLetIn) -> Self {
         match not {

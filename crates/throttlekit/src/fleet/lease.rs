@@ -1,4 +1,4 @@
-//! Until when the share of this node may be used, as its threads see it.
+//! Expiry of this node's share, as its threads see it.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
@@ -6,18 +6,20 @@ use throttlekit_core::Timestamp;
 
 use crate::sync::AtomicU64;
 
-/// Which unbroken row of grants work was let in under.
+/// The unbroken sequence of grants under which work was admitted.
 ///
-/// Each grant of a row came before the one before it had died, so the others have kept this node's slots all along. When
-/// a row has broken they may have given them away, and what was let in under it must not go on under the next.
+/// Each grant of a row arrived before the previous one expired, so the others have kept this node's slots reserved all
+/// along. When a row has broken they may have reassigned them, and work that was admitted under it must not continue
+/// under the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row(u64);
 
-/// When the last grant dies, and of which row it is.
+/// Expiry of the last grant, and its row.
 ///
-/// Whoever lets work in reads the row, takes a slot, then asks whether the row [`stands`](Self::stands). The one task that
-/// grants puts a new share in force, then begins a row if the last has broken, then moves the end. So a slot that was
-/// taken under the share of a broken row is never used under the next: whoever sees the new end sees the new row.
+/// An admission reads the row, takes a slot, then checks whether the row [`stands`](Self::stands). The one task that
+/// receives grants applies a new share, then begins a row if the last has broken, then moves the expiry. So a slot that
+/// was taken under the share of a broken row is never used under the next: a thread that sees the new expiry sees the
+/// new row.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Lease {
@@ -26,7 +28,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Nothing was granted.
+    /// Creates a lease without a grant.
     pub(super) fn new() -> Self {
         Self { row: AtomicU64::new(0), dies_nanos: AtomicU64::new(0) }
     }
@@ -41,13 +43,13 @@ impl Lease {
         Timestamp::from_nanos(self.dies_nanos.load(Acquire))
     }
 
-    /// Whether what was let in under this row may go on at `now`.
+    /// Checks whether work that was admitted under this row may continue at `now`.
     #[inline(always)]
     pub(super) fn stands(&self, row: Row, now: Timestamp) -> bool {
         now < self.dies() && self.row() == row
     }
 
-    /// A grant came that dies then; `broken` if the one before it had died. Its share is in force already.
+    /// Records a grant that expires at `dies`; `broken` if the previous one had expired. Its share is already applied.
     pub(super) fn extend(&self, dies: Timestamp, broken: bool) {
         if broken {
             self.row.fetch_add(1, AcqRel);

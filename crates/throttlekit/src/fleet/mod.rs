@@ -1,4 +1,4 @@
-//! One ceiling for a fleet: each node lets work in by itself, and all of them together never more than the ceiling.
+//! A shared concurrency limit: each node admits work locally, and all of them together never exceed the limit.
 //!
 //! ```no_run
 //! use throttlekit::FleetGuard;
@@ -20,20 +20,20 @@
 //! # async fn call_backend() {}
 //! ```
 //!
-//! A task of the guard's own beats: it reports to the fleet and hears which share it has and for how long. Between two
-//! beats nobody calls anybody; letting work in is a compare-and-swap and a look at the clock.
+//! A background task of the guard sends heartbeats: it reports to the store and receives the node's share and its
+//! expiry. Between two heartbeats there are no calls; an admission is a compare-and-swap and a read of the clock.
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! * The sum of what the nodes have in flight never exceeds the ceiling in force, while shares move, nodes come, go,
-//!   stop or die, and messages are lost. It takes what leases take: clocks whose pace is within the
-//!   [margin](FleetBuilder::margin), a store whose clock is not set, and work that ends when its grant does, or as long
-//!   after as [`linger`](FleetBuilder::linger) says. See [`FleetPermit::run`].
-//! * A node that hears nothing lets nothing in from the instant on at which the others may have its share. With
-//!   [`local`](FleetBuilder::local) it goes on with so many of its own, labelled [`Local`](crate::Guarantee::Local), and
-//!   the sum is at most the ceiling and that many for each node that is cut off.
-//! * What a failover of the store may lose is up to the store: see its `Failover`. A roll that is lost takes nothing
-//!   from anybody, and lets no share rise for as long as a grant lives.
+//! * The sum of what the nodes have in flight never exceeds the limit in force, while shares change, nodes join, leave,
+//!   stop or crash, and messages are lost. It assumes what leases assume: clocks whose rate is within the
+//!   [margin](FleetBuilder::margin), a store whose clock is not set, and work that ends when its grant does, or at most
+//!   [`linger`](FleetBuilder::linger) later. See [`FleetPermit::run`].
+//! * A disconnected node admits nothing from the instant at which the others may have its share. With
+//!   [`local`](FleetBuilder::local) it continues with that many of its own, labeled [`Local`](crate::Guarantee::Local),
+//!   and the sum is at most the limit plus that many for each disconnected node.
+//! * What a failover of the store may lose depends on the store: see its `Failover`. A lost membership record revokes
+//!   nothing, and lets no share rise for the lifetime of a grant.
 
 mod builder;
 mod demand;

@@ -1,4 +1,4 @@
-//! Proof of admission to a fleet's ceiling, and the end of it where the fleet must be told nothing more.
+//! Proof of admission to a shared concurrency limit, and its end when the grant expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,25 +13,26 @@ use crate::fence::{Fenced, run_unless_fenced};
 use crate::guard::{OwnedPermit, Permit};
 use crate::{BootClock, Guarantee, LeaseClock};
 
-/// A slot of the fleet's ceiling, held while work runs. As a [`Permit`] it is given back exactly once, however it goes.
+/// A slot of a shared concurrency limit, held while work runs. Like a [`Permit`] it is released exactly once, however
+/// the work ends.
 #[must_use = "the slot is given back as soon as the permit is dropped"]
 pub struct FleetPermit<'a, C: LeaseClock = FleetClock> {
     permit: Permit<'a, BootClock>,
     hold: Hold<&'a Shared<C>>,
 }
 
-/// A [`FleetPermit`] that lives on its own, for tasks and streams.
+/// An owned [`FleetPermit`], for tasks and streams.
 #[must_use = "the slot is given back as soon as the permit is dropped"]
 pub struct OwnedFleetPermit<C: LeaseClock = FleetClock> {
     permit: OwnedPermit<BootClock>,
     hold: Hold<Arc<Shared<C>>>,
 }
 
-/// Under what a permit stands.
+/// The grant that a permit depends on.
 #[derive(Clone)]
 pub(super) struct Hold<S> {
     shared: S,
-    /// Nothing for one of this node's local share, which no grant ends.
+    /// `None` for a slot of this node's local share, which no grant ends.
     row: Option<Row>,
 }
 
@@ -51,7 +52,7 @@ impl<C: LeaseClock, S: std::ops::Deref<Target = Shared<C>>> Hold<S> {
         self.row.is_none_or(|row| self.shared.lease.stands(row, self.shared.clock.now()))
     }
 
-    /// Looks again whenever the grant that was last seen is about to die: by then there is a later one, or none.
+    /// Checks again whenever the last seen grant is about to expire: by then there is a later one, or none.
     async fn fenced(&self) {
         while self.stands() {
             let Some(dies) = self.dies() else { return std::future::pending().await };
@@ -61,7 +62,8 @@ impl<C: LeaseClock, S: std::ops::Deref<Target = Shared<C>>> Hold<S> {
     }
 }
 
-/// A clock that reads behind shows an end that has come a little later; to look without a pause would be to spin.
+/// Minimum pause between checks: a clock that reads late shows the expiry a little later, and checking without a pause
+/// would spin.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 macro_rules! permit {
@@ -74,30 +76,32 @@ macro_rules! permit {
                 self.permit.end(ending, latency);
             }
 
-            /// What it is worth: as much as the roll of the fleet, or one of this node's local share.
+            /// Returns the guarantee: that of the membership record, or [`Local`](Guarantee::Local) for a slot of the
+            /// local share.
             pub fn guarantee(&self) -> Guarantee {
                 if self.hold.row.is_some() { self.hold.shared.guarantee } else { Guarantee::Local }
             }
 
-            /// When the work must have ended, by the guard's clock, unless this node hears of its fleet before. Later
-            /// whenever it is asked. Nothing for one of the local share.
+            /// Returns the time by which the work must have ended, by the guard's clock, unless this node renews its
+            /// grant before. Each call may return a later time. `None` for a slot of the local share.
             ///
-            /// Where timers may be late, tell it to whoever does the work: what comes after it, refuse.
+            /// If timers may be late, pass this time to the service that does the work, and let it reject what arrives
+            /// later.
             pub fn dies(&self) -> Option<Timestamp> {
                 self.hold.dies()
             }
 
-            /// Whether the work must have ended by now.
+            /// Checks whether the work must have ended by now.
             pub fn is_fenced(&self) -> bool {
                 !self.hold.stands()
             }
 
-            /// Waits until the work must have ended, for ever while this node hears of its fleet.
+            /// Waits until the work must have ended: forever while this node stays connected.
             pub async fn fenced(&self) {
                 self.hold.fenced().await;
             }
 
-            /// Does the work, but no longer than it may be done: then it is dropped where it stands.
+            /// Runs the work, but no longer than it is allowed to: then the future is dropped.
             pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Fenced> {
                 run_unless_fenced(work, || self.is_fenced(), self.fenced()).await
             }

@@ -4,13 +4,13 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-/// What ended.
+/// The output of the future that completed.
 pub(super) enum Either<A, B> {
     This(A),
     That(B),
 }
 
-/// Waits for whichever ends first; for `this` if both have. The other is dropped where it stands.
+/// Waits for the first future to complete; for `this` if both have. The other is dropped.
 pub(super) async fn either<A: Future, B: Future>(this: A, that: B) -> Either<A::Output, B::Output> {
     let (mut this, mut that) = (pin!(this), pin!(that));
     poll_fn(|context| match this.as_mut().poll(context) {

@@ -1,35 +1,35 @@
-//! What a fleet guard has seen, for dashboards.
+//! Statistics of a shared concurrency limit, for dashboards.
 
 use throttlekit_core::concurrency::fleet::Grant;
 
-/// A fleet guard at one instant.
+/// A shared concurrency limit at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FleetStats {
-    /// How many this node may have in flight: its share, or less where it infers less, or nothing while it is fenced.
+    /// Maximum number in flight on this node: its share, or less if it infers less, or zero while it is fenced.
     pub limit: u32,
-    /// How many it has.
+    /// Number in flight on this node.
     pub in_flight: u32,
-    /// What it was granted last.
+    /// The last grant.
     pub grant: Option<Grant>,
-    /// What it infers that the whole backend takes; zero while it does not know, or the ceiling is fixed.
+    /// Inferred limit of the whole backend; zero while it is unknown, or the limit is fixed.
     pub inferred: u32,
-    /// What it said that it wants.
+    /// Demand that it reported.
     pub wants: u32,
-    /// Its grant has died: it lets nothing in, or only its local share.
+    /// `true` if its grant has expired: it admits nothing, or only its local share.
     pub fenced: bool,
-    /// Reports sent.
+    /// Heartbeats sent.
     pub beats: u64,
-    /// Of them, those that were answered with a grant that counts.
+    /// Of these, those that returned a valid grant.
     pub grants: u64,
-    /// Of them, those that found a later one of this node, or brought an older grant.
+    /// Of these, those that found a later one of this node, or returned an older grant.
     pub stale: u64,
-    /// Of them, those that were not answered, or with an error.
+    /// Of these, those that failed or got no response.
     pub failed: u64,
-    /// How often another node's beat came between: each cost one round trip.
+    /// Number of conflicts with another node's heartbeat: each cost one round trip.
     pub races: u64,
-    /// How often its grant died.
+    /// Number of times that its grant expired.
     pub fences: u64,
-    /// Asks that were turned away.
+    /// Requests that were denied.
     pub denied: u64,
 }

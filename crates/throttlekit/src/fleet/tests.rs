@@ -1,4 +1,4 @@
-//! The guard over a store in process, on tokio's paused time.
+//! The guard over a store in process, with tokio's paused time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -17,7 +17,7 @@ const MS: Duration = Duration::from_millis(1);
 const LIVES: Duration = Duration::from_millis(1_200);
 const RAMPS: u32 = 24;
 
-/// Tokio's time, which stands still while something runs and jumps when nothing does.
+/// Tokio's time, which stops while a task runs and jumps when all are idle.
 #[derive(Clone, Copy)]
 struct Paused(Instant);
 
@@ -29,7 +29,7 @@ impl Clock for Paused {
 
 impl LeaseClock for Paused {}
 
-/// A store that can be cut off, counts its calls, and takes a millisecond for each.
+/// A store that can be disconnected, counts its calls, and takes a millisecond for each.
 struct Wire {
     store: MemoryStore<Paused>,
     calls: AtomicU64,
@@ -73,7 +73,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// A fleet whose roll has been quiet for long enough.
+    /// Creates nodes whose membership record has been quiet for long enough.
     async fn ready() -> Self {
         let clock = Paused(Instant::now());
         let fleet = Self {
@@ -102,7 +102,7 @@ impl Fleet {
     }
 }
 
-/// Takes as many as it gets.
+/// Acquires as many slots as it gets.
 fn fill<'a>(guard: &'a FleetGuard<Paused>) -> Vec<FleetPermit<'a, Paused>> {
     std::iter::from_fn(|| guard.try_acquire().ok()).collect()
 }
@@ -132,8 +132,8 @@ async fn a_share_is_handed_over_when_the_work_that_has_it_ends_and_not_before() 
     assert!(one.try_acquire().is_err());
 }
 
-/// From the first beat of the newcomer until it has its due: with eager beats some round trips, with regular ones some
-/// periods.
+/// From the first heartbeat of the new node until it has its share: with eager heartbeats a few round trips, with
+/// regular ones a few periods.
 #[tokio::test(start_paused = true)]
 async fn eager_beats_collapse_the_ramp() {
     async fn ramp(spacing: Duration) -> Duration {
@@ -155,7 +155,7 @@ async fn eager_beats_collapse_the_ramp() {
         eager += ramp(20 * MS).await / RAMPS;
         regular += ramp(400 * MS).await / RAMPS;
     }
-    // Half a period until the first hears of it; then a beat to acknowledge and one to take, 20 ms each or 400.
+    // Half a period until the first node sees it; then a heartbeat to acknowledge and one to take, 20 ms each or 400.
     assert!(eager < 450 * MS, "{eager:?}");
     assert!(regular * 2 > eager * 3, "{regular:?} beside {eager:?}");
 }
@@ -301,7 +301,7 @@ async fn whatever_is_dropped_at_any_await_gives_its_slot_back() {
     assert_eq!(three.snapshot().0, 2);
 }
 
-/// Nodes whose demand is far apart: each is due what it wants.
+/// Nodes with very different demand: each gets what it wants.
 #[tokio::test(start_paused = true)]
 async fn shares_follow_what_is_asked() {
     let fleet = Fleet::ready().await;
@@ -320,7 +320,7 @@ async fn shares_follow_what_is_asked() {
     assert!(beats < 120, "{beats} beats in four seconds: two a second and node, and some while shares move");
 }
 
-/// The store's clock stands in for nothing here: whoever infers tells it once it has learnt enough.
+/// The store's clock has no effect here: a node reports its inferred limit once it has enough samples.
 #[tokio::test(start_paused = true)]
 async fn a_newcomer_says_nothing_of_a_backend_that_it_has_not_seen() {
     let fleet = Fleet::ready().await;

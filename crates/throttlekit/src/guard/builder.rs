@@ -1,4 +1,4 @@
-//! The choices a guard is made of.
+//! Builder of a guard.
 
 use throttlekit_core::concurrency::{Ceiling, Estimator};
 
@@ -10,11 +10,11 @@ use super::slots::Slots;
 use super::tuner::Own;
 use crate::{BootClock, Clock};
 
-/// How many at a time: a number, or a [`Ceiling`] within which it is inferred.
+/// A concurrency limit: a number, or a [`Ceiling`] within which it is inferred.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum GuardLimit {
-    /// Always so many.
+    /// A fixed number.
     Fixed(u32),
     /// As many as keeps latency low.
     Adaptive(Ceiling),
@@ -32,7 +32,7 @@ impl From<Ceiling> for GuardLimit {
     }
 }
 
-/// What a [`Guard`] is made of.
+/// Builder of a [`Guard`].
 ///
 /// ```
 /// use throttlekit::Guard;
@@ -60,32 +60,32 @@ impl GuardBuilder {
 }
 
 impl<C: Clock> GuardBuilder<C> {
-    /// Another limit.
+    /// Replaces the limit.
     pub(super) fn limit(self, limit: GuardLimit) -> Self {
         Self { limit, ..self }
     }
 
-    /// Adds a class after the last, from which so many thousandths of the limit are kept, rounded down.
+    /// Adds a class after the last, from which this many thousandths of the limit are withheld, rounded down.
     ///
-    /// Never fewer than from the class before it, and never the whole: where there is a slot at all each class may use
-    /// one. A guard has at most [`Class::COUNT_MAX`](super::Class::COUNT_MAX) classes; more are not added.
+    /// Never fewer than from the class before it, and never the whole limit: if there is a slot at all, each class may
+    /// use one. A guard has at most [`Class::COUNT_MAX`](super::Class::COUNT_MAX) classes; more are not added.
     pub fn class_below(mut self, kept_thousandths: u16) -> Self {
         self.classes.add(Kept::thousandths(kept_thousandths));
         self
     }
 
-    /// How many of each class may wait: none unless stated.
+    /// Sets the maximum number of waiters of each class. Default: 0.
     pub fn depth_max(self, depth: u32) -> Self {
         Self { depth_max: depth, ..self }
     }
 
-    /// Which clock measures latency, instead of [`BootClock`].
+    /// Sets the clock that measures latency. Default: [`BootClock`].
     pub fn clock<D: Clock>(self, clock: D) -> GuardBuilder<D> {
         let Self { limit, classes, depth_max, .. } = self;
         GuardBuilder { limit, classes, depth_max, clock }
     }
 
-    /// The guard.
+    /// Builds the guard.
     pub fn build(self) -> Guard<C> {
         let (own, timed) = match self.limit {
             GuardLimit::Fixed(limit) => (Own::Fixed(limit.min(LIMIT_MAX)), 0),

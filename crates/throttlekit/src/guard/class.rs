@@ -1,16 +1,16 @@
-//! Classes of work: who may use the last of the slots.
+//! Classes of work: which of them may use the last slots.
 
-/// Which class of work asks. The first may use every slot; each further one leaves some to those before it.
+/// A class of work. The first may use every slot; each further one leaves some to those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Class(u8);
 
 impl Class {
     /// The class that may use every slot: the only one unless a builder adds more.
     pub const FIRST: Self = Self(0);
-    /// How many classes a guard may have.
+    /// Maximum number of classes of a guard.
     pub const COUNT_MAX: usize = 8;
 
-    /// The class at this place, counted from zero. A guard that has fewer takes it for its last.
+    /// Returns the class at this index, counted from zero. A guard with fewer classes treats it as its last.
     pub const fn at(place: u8) -> Self {
         Self(place)
     }
@@ -20,10 +20,10 @@ impl Class {
     }
 }
 
-/// What is kept from a class, in parts of 2³² of the limit.
+/// The part of the limit withheld from a class, in parts of 2³².
 ///
-/// A product and a shift on the way of an ask, where a division would wait for the word. Thousandths are rounded up, so
-/// that what is kept is exact for limits below four million, and at most one more beyond.
+/// A product and a shift on the request path, where a division would delay the atomic word. Thousandths are rounded up,
+/// so that the withheld part is exact for limits below four million, and at most one more beyond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Kept(u32);
 
@@ -33,20 +33,21 @@ const PARTS_BITS: u32 = 32;
 impl Kept {
     pub(super) const NOTHING: Self = Self(0);
 
-    /// Never the whole: where there is a slot at all, each class may use one.
+    /// Never the whole limit: if there is a slot at all, each class may use one.
     pub(super) fn thousandths(of_limit: u16) -> Self {
         let thousandths = u64::from(of_limit).min(THOUSAND - 1);
         Self((thousandths << PARTS_BITS).div_ceil(THOUSAND) as u32)
     }
 
-    /// How many the class may use of a limit; nothing where the limit is below zero. What is kept is rounded down.
+    /// Returns how many slots the class may use of a limit; zero if the limit is below zero. The withheld part is
+    /// rounded down.
     #[inline(always)]
     pub(super) fn leaves(self, limit: i64) -> i64 {
         limit - ((limit * i64::from(self.0)) >> PARTS_BITS)
     }
 }
 
-/// What is kept from each class, which never falls from one to the next.
+/// The part withheld from each class, which never decreases from one to the next.
 #[derive(Clone, Debug)]
 pub(super) struct Classes {
     kept: [Kept; Class::COUNT_MAX],
@@ -58,7 +59,7 @@ impl Classes {
         Self { kept: [Kept::NOTHING; Class::COUNT_MAX], count: 1 }
     }
 
-    /// Adds one after the last, if there is room for it.
+    /// Adds a class after the last, if there is capacity for it.
     pub(super) fn add(&mut self, kept: Kept) {
         if self.count < Class::COUNT_MAX {
             let kept = kept.max(self.kept[self.count - 1]);
@@ -80,7 +81,7 @@ impl Classes {
         self.count
     }
 
-    /// The place of a class that this guard has.
+    /// Returns the index of a class in this guard.
     pub(super) fn place(&self, class: Class) -> usize {
         class.place().min(self.count - 1)
     }

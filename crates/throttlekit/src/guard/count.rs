@@ -1,13 +1,13 @@
-//! How many are in flight and how many may be, in one word.
+//! The number in flight and its limit, in one atomic word.
 //!
 //! ```text
 //! 63      60 59      58        32 31          0
 //! | turn 4 | waits 1 | limit 27 | in flight 32 |
 //! ```
 //!
-//! One load shows limit and count of the same instant, and whoever is let in compares and swaps both: the count never
-//! passes the limit that was in force when it grew. A lower limit is a swap of the same word. Each admission moves the
-//! turn on by one, which wraps: it picks which of them are timed, without another word to write.
+//! One load shows limit and count of the same instant, and each admission compares and swaps both: the count never
+//! exceeds the limit that was in force when it grew. A lower limit is a swap of the same word. Each admission advances
+//! the turn by one, which wraps: it selects which of them are timed, without writing a second word.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -17,17 +17,17 @@ use crate::sync::AtomicU64;
 const IN_FLIGHT_BITS: u32 = 32;
 const TURN_BITS: u32 = 4;
 const LIMIT_BITS: u32 = 27;
-/// Set while somebody is in line, and only under the lock of the line.
+/// Set while the wait queue is not empty, and only under its lock.
 const WAITS: u64 = 1 << (IN_FLIGHT_BITS + LIMIT_BITS);
 /// One more in flight, one turn further.
 const ENTER: u64 = 1 | 1 << (64 - TURN_BITS);
 
-/// The largest limit: 134 million at a time.
+/// The largest limit: 134 million.
 pub(super) const LIMIT_MAX: u32 = (1 << LIMIT_BITS) - 1;
-/// Turns until the first comes again.
+/// Number of turns until the first repeats.
 pub(super) const TURNS: u32 = 1 << TURN_BITS;
 
-/// Limit and count that threads share, on a cache line of their own and the one that processors fetch along.
+/// Limit and count that threads share, on a cache line of their own plus the adjacent one that processors prefetch.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Count {
@@ -38,7 +38,7 @@ pub(super) struct Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen(u64);
 
-/// What an admission saw: the count with itself in it, what its class could have had, and its turn.
+/// The result of an admission: the count including itself, the limit of its class, and its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) in_flight: u32,
@@ -62,7 +62,8 @@ impl Seen {
         self.0 & WAITS != 0
     }
 
-    /// The limit, or less than zero while somebody waits: then nobody passes without a look at the line.
+    /// Returns the limit, or a negative number while the queue is not empty: then every admission has to check the
+    /// queue.
     #[inline(always)]
     fn limit_unless_waited_for(self) -> i64 {
         ((self.0 << TURN_BITS).cast_signed()) >> (TURN_BITS + IN_FLIGHT_BITS)
@@ -86,13 +87,13 @@ impl Count {
         Seen(self.word.load(Acquire))
     }
 
-    /// Lets one in where nobody waits and the class has room; otherwise what was in the way.
+    /// Admits one if the queue is empty and the class has capacity; otherwise returns the word that was read.
     #[inline(always)]
     pub(super) fn enter(&self, kept: Kept) -> Result<Entry, Seen> {
         self.enter_below(|seen| kept.leaves(seen.limit_unless_waited_for()))
     }
 
-    /// The same whether somebody waits or not: for who holds the lock of the line.
+    /// Like `enter`, but ignores the queue: for callers that hold its lock.
     pub(super) fn enter_beside_line(&self, kept: Kept) -> Result<Entry, Seen> {
         self.enter_below(|seen| kept.leaves(i64::from(seen.limit())))
     }
@@ -113,7 +114,7 @@ impl Count {
         }
     }
 
-    /// Lets one out; what was there with it.
+    /// Removes one; returns the word before that.
     #[inline(always)]
     pub(super) fn leave(&self) -> Seen {
         let seen = Seen(self.word.fetch_sub(1, AcqRel));
@@ -121,7 +122,7 @@ impl Count {
         seen
     }
 
-    /// Puts another limit in force; the word before.
+    /// Applies another limit; returns the word before that.
     pub(super) fn set_limit(&self, limit: u32) -> Seen {
         let limit = u64::from(limit.min(LIMIT_MAX)) << IN_FLIGHT_BITS;
         let field = u64::from(LIMIT_MAX) << IN_FLIGHT_BITS;
@@ -132,7 +133,7 @@ impl Count {
         Seen(word)
     }
 
-    /// Says whether somebody waits. Only under the lock of the line.
+    /// Sets whether the queue is not empty. Only under its lock.
     pub(super) fn set_waits(&self, waits: bool) {
         if waits {
             self.word.fetch_or(WAITS, AcqRel);

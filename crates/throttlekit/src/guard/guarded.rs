@@ -1,4 +1,4 @@
-//! What users hold: at most so many at a time.
+//! The public concurrency limiter.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::tuner::{Learnt, Own, Tuner};
 use super::wait::Acquire;
 use crate::{BootClock, Clock};
 
-/// At most so many at a time, in this process: a fixed number, or one that follows how long work takes.
+/// A concurrency limiter for this process: a fixed limit, or one that adapts to latency.
 ///
-/// [`try_acquire`](Self::try_acquire) is one load and one compare-and-swap where nobody waits. See the
-/// [module](super) for what is promised.
+/// [`try_acquire`](Self::try_acquire) is one load and one compare-and-swap if no caller waits. See the [module](super)
+/// for its guarantees.
 ///
 /// ```
 /// use throttlekit::Guard;
@@ -37,14 +37,14 @@ pub struct Guard<C = BootClock> {
     clock: C,
 }
 
-/// Why nobody was let in: so many already were.
+/// A denial: the concurrency limit is reached.
 ///
-/// Below the limit where the rest is kept for classes before this one, or for those who wait.
+/// `in_flight` is below `limit` if the rest is reserved for earlier classes, or for waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
-    /// How many may be in flight.
+    /// Maximum number in flight.
     pub limit: u32,
-    /// How many were, at the same instant.
+    /// Number in flight, at the same instant.
     pub in_flight: u32,
 }
 
@@ -52,32 +52,32 @@ pub struct Full {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GuardStats {
-    /// How many may be in flight.
+    /// Maximum number in flight.
     pub limit: u32,
-    /// How many are.
+    /// Number in flight.
     pub in_flight: u32,
-    /// How many wait.
+    /// Number of waiters.
     pub waiting: u32,
     /// The limit before [`cap`](Guard::cap): fixed, or inferred here.
     pub own_limit: u32,
-    /// Endings whose latency was learnt.
+    /// Completed calls whose latency was sampled.
     pub samples: u64,
-    /// Endings that were drops.
+    /// Completed calls with the outcome `dropped`.
     pub dropped: u64,
 }
 
 impl Guard {
-    /// At most `limit` at a time; 134 million are the most that can be counted.
+    /// Creates a guard with a fixed limit; the largest limit is 134 million.
     pub fn fixed(limit: u32) -> Self {
         Self::builder(limit).build()
     }
 
-    /// As many at a time as keeps latency low, within the bounds of the ceiling.
+    /// Creates a guard that admits as many concurrent calls as keeps latency low, within the bounds of the ceiling.
     pub fn adaptive(ceiling: Ceiling) -> Self {
         Self::builder(ceiling).build()
     }
 
-    /// Everything that can be chosen, over a fixed limit or a [`Ceiling`].
+    /// Describes a guard with a fixed limit or a [`Ceiling`].
     pub fn builder(limit: impl Into<super::GuardLimit>) -> GuardBuilder {
         GuardBuilder::new(limit.into())
     }
@@ -88,7 +88,7 @@ impl<C: Clock> Guard<C> {
         Self { slots, tuner: Tuner::new(own), clock }
     }
 
-    /// A slot of the first class, if there is one now.
+    /// Acquires a slot of the first class, if one is free now.
     #[inline]
     pub fn try_acquire(&self) -> Result<Permit<'_, C>, Full> {
         match self.slots.enter_first() {
@@ -97,7 +97,7 @@ impl<C: Clock> Guard<C> {
         }
     }
 
-    /// The same, and whether it is the first of sixteen turns: for who counts admissions.
+    /// Acquires a slot, and returns whether it is the first of sixteen turns: for counting admissions.
     #[cfg(feature = "store")]
     #[inline(always)]
     pub(crate) fn try_acquire_counted(&self, class: Class) -> Result<(Permit<'_, C>, bool), Full> {
@@ -107,7 +107,7 @@ impl<C: Clock> Guard<C> {
         }
     }
 
-    /// A slot of a class, if there is one for it now.
+    /// Acquires a slot of a class, if one is free for it now.
     #[inline]
     pub fn try_acquire_as(&self, class: Class) -> Result<Permit<'_, C>, Full> {
         match self.slots.enter(class) {
@@ -116,7 +116,7 @@ impl<C: Clock> Guard<C> {
         }
     }
 
-    /// The same in a permit that lives on its own.
+    /// Like [`try_acquire_as`](Self::try_acquire_as), with an owned permit.
     #[inline]
     pub fn try_acquire_owned(self: &Arc<Self>, class: Class) -> Result<OwnedPermit<C>, Full> {
         Arc::clone(self).try_into_permit(class)
@@ -132,21 +132,21 @@ impl<C: Clock> Guard<C> {
         }
     }
 
-    /// A slot of a class, now or when it is this ask's turn. [`Full`] at once where as many wait as may.
+    /// Acquires a slot of a class, now or after waiting in the queue. Returns [`Full`] at once if the queue is full.
     ///
-    /// The future can be dropped at any time: it leaves the line, and a slot that was its own already goes to the next.
-    /// How deep the line may be is the builder's [`depth_max`](GuardBuilder::depth_max), zero unless stated.
+    /// The future can be dropped at any time: it leaves the queue, and a slot that was already granted goes to the next
+    /// waiter. The builder's [`depth_max`](GuardBuilder::depth_max) sets the length of the queue. Default: 0.
     pub fn acquire(&self, class: Class) -> Acquire<'_, C> {
         Acquire::new(self, class)
     }
 
-    /// The same in a permit that lives on its own.
+    /// Like [`acquire`](Self::acquire), with an owned permit.
     pub async fn acquire_owned(self: Arc<Self>, class: Class) -> Result<OwnedPermit<C>, Full> {
         let slot = self.acquire(class).await?.into_slot();
         Ok(OwnedPermit::new(self, slot))
     }
 
-    /// A slot of a class within `wait`, measured by tokio's timer; [`Full`] when it has passed.
+    /// Acquires a slot of a class within `wait`, measured by tokio's timer; returns [`Full`] on timeout.
     #[cfg(feature = "wait")]
     pub async fn acquire_within(&self, class: Class, wait: Duration) -> Result<Permit<'_, C>, Full> {
         match tokio::time::timeout(wait, self.acquire(class)).await {
@@ -155,48 +155,47 @@ impl<C: Clock> Guard<C> {
         }
     }
 
-    /// At most so many at a time, whatever this guard would allow by itself: the limit in force is the least of both.
+    /// Caps the limit: the limit in force is the smaller of `share` and this guard's own limit.
     ///
-    /// Those in flight stay. Zero shuts the door.
+    /// Calls in flight continue. Zero denies all new ones.
     pub fn cap(&self, share: u32) {
         self.tuner.cap(share, self.clock.now(), &self.slots);
     }
 
-    /// A share of a ceiling that others use as well, by what this guard infers of all of it.
+    /// Caps the limit to a share of a limit that others use as well, whose total this guard infers.
     #[cfg(feature = "store")]
     pub(crate) fn cap_of(&self, share: u32, ceiling: u32) {
         self.tuner.cap_of(share, ceiling, self.clock.now(), &self.slots);
     }
 
-    /// So many at a time from now on, fixed: what was inferred is forgotten. A [`cap`](Self::cap) stays.
+    /// Sets a fixed limit; the inferred one is discarded. A [`cap`](Self::cap) stays.
     pub fn set_limit(&self, limit: u32) {
         self.tuner.fix(limit, self.clock.now(), &self.slots);
     }
 
-    /// How many may be in flight, and how many are, at one instant.
+    /// Returns the maximum number in flight and the number in flight, at one instant.
     #[inline]
     pub fn snapshot(&self) -> (u32, u32) {
         let seen = self.slots.count.seen();
         (seen.limit(), seen.in_flight())
     }
 
-    /// How many may be in flight: what is inferred or fixed, or the [`cap`](Self::cap) if that is less.
+    /// Returns the maximum number in flight: inferred or fixed, or the [`cap`](Self::cap) if that is lower.
     pub fn limit(&self) -> u32 {
         self.snapshot().0
     }
 
-    /// How many this guard would allow by itself: what is inferred or fixed, before the [`cap`](Self::cap). Takes a short
-    /// lock.
+    /// Returns this guard's own limit: inferred or fixed, before the [`cap`](Self::cap). Takes a short lock.
     pub fn own_limit(&self) -> u32 {
         self.tuner.learnt(self.clock.now(), &self.slots).own
     }
 
-    /// How many are in flight.
+    /// Returns the number in flight.
     pub fn in_flight(&self) -> u32 {
         self.snapshot().1
     }
 
-    /// Everything there is to see. Takes two short locks.
+    /// Returns the current state and counters. Takes two short locks.
     pub fn stats(&self) -> GuardStats {
         let (learnt, waiting) = (self.tuner.learnt(self.clock.now(), &self.slots), self.slots.waiting());
         let (limit, in_flight) = self.snapshot();
@@ -212,7 +211,7 @@ impl<C: Clock> Guard<C> {
         self.clock.now()
     }
 
-    /// The slot of one who was let in, with the time if its turn is one of those that are timed.
+    /// Creates the slot of an admission, with a start time if its turn is timed.
     #[inline(always)]
     pub(super) fn slot(&self, entry: Entry) -> Slot {
         if entry.turn < self.slots.timed.load(Relaxed) {
@@ -222,7 +221,7 @@ impl<C: Clock> Guard<C> {
         }
     }
 
-    /// The one way out: gives the slot back, and learns.
+    /// Ends a slot; every outcome takes this path: releases it, and updates the limit.
     #[inline(always)]
     pub(super) fn end(&self, slot: Slot, ending: Ending, latency: Option<Duration>) {
         match ending {
@@ -232,7 +231,7 @@ impl<C: Clock> Guard<C> {
         }
     }
 
-    /// The slot goes back first: nobody waits for what is learnt.
+    /// Releases the slot first: no caller waits for the update of the limit.
     #[inline(never)]
     fn end_timed(&self, slot: Slot, latency: Option<Duration>) {
         let now = self.clock.now();
@@ -254,7 +253,7 @@ impl Full {
     }
 }
 
-/// A denial that passes when someone gives a slot back; no clock tells when.
+/// A denial that ends when a slot is released; no retry time is known.
 impl From<Full> for Decision {
     fn from(full: Full) -> Self {
         let Full { limit, in_flight } = full;

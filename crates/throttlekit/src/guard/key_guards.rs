@@ -1,4 +1,4 @@
-//! The guards of keys: at most `n`, and none that is held is ever dropped.
+//! The guards of keys: at most `n`; a guard in use is never dropped.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use hashbrown::HashTable;
 use super::Guard;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Below this many keys one lock is enough; above there are several, each for a part of the keys.
+/// Below this many keys one lock is enough; above there are several shards, each with a part of the keys.
 const KEYS_FOR_SHARDS: usize = 4_096;
 const SHARDS: usize = 16;
-/// How many entries are looked at for the one that was idle longest.
+/// Number of entries examined for the one that was idle longest.
 const LOOKS: usize = 8;
-/// How many are looked at in all, for any that is idle, where none of those was.
+/// Maximum number of entries examined for any idle one, if none of those was idle.
 const LOOKS_MAX: usize = 64;
 
 /// Guards by fingerprint.
@@ -20,14 +20,14 @@ pub(super) struct KeyGuards<C> {
     shards: Box<[Mutex<Shard<C>>]>,
 }
 
-/// A part of the keys.
+/// A shard of the keys.
 pub(super) struct Shard<C> {
     index: HashTable<u32>,
     entries: Vec<Entry<C>>,
     entries_max: usize,
-    /// Where the search for an idle key goes on.
+    /// Position at which the search for an idle key continues.
     hand: usize,
-    /// Counts lookups: what idleness is measured by.
+    /// Counts lookups: the measure of idle time.
     turn: u64,
 }
 
@@ -44,14 +44,14 @@ impl<C> KeyGuards<C> {
         Self { shards: (0..shards).map(|_| Mutex::new(Shard::new(entries_max))).collect() }
     }
 
-    /// The part that a key belongs to.
+    /// Locks the shard of a key.
     pub(super) fn lock(&self, fingerprint: u64) -> MutexGuard<'_, Shard<C>> {
-        // As many as a power of two.
+        // The number of shards is a power of two.
         let shard = (fingerprint >> 32) as usize & (self.shards.len() - 1);
         self.shards[shard].lock()
     }
 
-    /// How many keys have a guard of their own.
+    /// Returns the number of keys with a guard of their own.
     pub(super) fn count(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().entries.len()).sum()
     }
@@ -62,7 +62,7 @@ impl<C> Shard<C> {
         Self { index: HashTable::new(), entries: Vec::new(), entries_max, hand: 0, turn: 0 }
     }
 
-    /// The key's guard, if it has one.
+    /// Returns the key's guard, if it has one.
     pub(super) fn find(&mut self, fingerprint: u64) -> Option<Arc<Guard<C>>> {
         let at = *self.index.find(fingerprint, |&at| self.entries[at as usize].fingerprint == fingerprint)?;
         self.turn += 1;
@@ -71,7 +71,7 @@ impl<C> Shard<C> {
         Some(Arc::clone(&entry.guard))
     }
 
-    /// Gives a key that has none a guard: in a new entry, or in that of an idle key. None where there is neither.
+    /// Creates a guard for a key without one: in a new entry, or in that of an idle key. `None` if there is neither.
     pub(super) fn give(
         &mut self,
         fingerprint: u64,
@@ -92,7 +92,7 @@ impl<C> Shard<C> {
         Some(guard)
     }
 
-    /// Takes the entry of the key that was idle longest, of the few that are looked at; else of the next that is idle.
+    /// Evicts the key that was idle longest, of the few examined; otherwise the next idle one.
     fn vacate(&mut self) -> Option<usize> {
         let mut longest: Option<usize> = None;
         for look in 0..LOOKS_MAX.min(self.entries.len()) {
@@ -115,8 +115,8 @@ impl<C> Shard<C> {
 }
 
 impl<C> Entry<C> {
-    /// Nobody holds a permit of it, waits for one, or is about to ask. Whoever does has the guard, and only the lock of
-    /// the shard, which is held, lets anybody have it.
+    /// Checks that no caller holds a permit of it, waits for one, or is about to request one. Any such caller holds the
+    /// guard, and the guard is only handed out under the lock of the shard, which is held.
     fn is_idle(&self) -> bool {
         Arc::strong_count(&self.guard) == 1
     }

@@ -1,4 +1,4 @@
-//! Many keys: at most so many at a time of each, and perhaps of all.
+//! A concurrency limiter for many keys, and optionally for all of them together.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use super::overflow::{Guest, Overflow};
 use super::{Class, Full, Guard, GuardBuilder, GuardLimit, KeyedGuardBuilder, OwnedPermit};
 use crate::{BootClock, Clock, KeyHash, SecretHash};
 
-/// At most so many at a time for each key: a tenant, a model, a backend.
+/// A concurrency limiter for each key: a tenant, a model, a backend.
 ///
 /// Each key has a [`Guard`] of its own, fixed or adaptive, and there may be one over all. Memory is bounded: at the cap
-/// the key that was idle longest, of a few, makes room for a newcomer. A key that holds or awaits a slot is never
-/// dropped. While all that are looked at do, newcomers share one more guard, and so one ceiling, until they have let go
-/// of it; none of them has more there, waiting or not, than its own limit.
+/// a new key evicts the key that was idle longest, of a few. A key that holds or awaits a slot is never evicted. While
+/// all examined keys do, new keys share one more guard, and so one limit, until they have released it; none of them has
+/// more there, waiting or not, than its own limit.
 ///
 /// ```
 /// use throttlekit::KeyedGuard;
@@ -35,39 +35,39 @@ pub struct KeyedGuard<C = BootClock, H = SecretHash> {
     hash: H,
 }
 
-/// What the guard of a key is made of.
+/// Settings of the guard of a key.
 pub(super) struct Each<C> {
     pub(super) builder: GuardBuilder<C>,
-    /// The limit of a key, where they differ.
+    /// The limit of a key, if limits differ.
     pub(super) limit_of: Option<LimitOf>,
 }
 
-/// The limit of a key.
+/// Function that returns the limit of a key.
 pub(super) type LimitOf = Box<dyn Fn(&[u8]) -> GuardLimit + Send + Sync>;
 
-/// The guard of a key; and where it is the shared one, the word that the key is in it.
+/// The guard of a key; and if it is the shared one, the entry of the key in it.
 type Found<C> = (Arc<Guard<C>>, Option<Guest<C>>);
 
-/// A slot of a key, and one of all where there is such a limit. Ends like a [`Permit`](super::Permit).
+/// A slot of a key, and one of the total limit if there is one. Ends like a [`Permit`](super::Permit).
 #[must_use = "the slot is given back as soon as the permit is dropped"]
 pub struct KeyedPermit<C: Clock = BootClock> {
-    // In the order in which they are dropped: the slot before the word that the key is in the shared guard.
+    // In drop order: the slot before the key's entry in the shared guard.
     own: OwnedPermit<C>,
     total: Option<OwnedPermit<C>>,
     guest: Option<Guest<C>>,
 }
 
-/// Which limit let nobody in.
+/// The limit that denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyedFull {
-    /// The key's own, or the one it shares with other newcomers.
+    /// The key's own, or the one it shares with other new keys.
     Key(Full),
     /// The one over all keys.
     Total(Full),
 }
 
 impl KeyedGuard {
-    /// Everything that can be chosen, over the limit of each key: a number or a [`Ceiling`](super::Ceiling).
+    /// Describes a keyed guard with this limit for each key: a number or a [`Ceiling`](super::Ceiling).
     pub fn builder(limit: impl Into<GuardLimit>) -> KeyedGuardBuilder {
         KeyedGuardBuilder::new(limit.into())
     }
@@ -80,12 +80,12 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuard<C, H> {
         Self { guards, overflow, total, each, hash: H::random() }
     }
 
-    /// A slot of the key, of the first class, if there is one now.
+    /// Acquires a slot of the key, of the first class, if one is free now.
     pub fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<KeyedPermit<C>, KeyedFull> {
         self.try_acquire_as(key, Class::FIRST)
     }
 
-    /// A slot of the key, of a class, if there is one for it now.
+    /// Acquires a slot of the key, of a class, if one is free for it now.
     pub fn try_acquire_as(&self, key: impl AsRef<[u8]>, class: Class) -> Result<KeyedPermit<C>, KeyedFull> {
         let (guard, guest) = self.guard(key.as_ref())?;
         let own = guard.try_into_permit(class).map_err(KeyedFull::Key)?;
@@ -93,23 +93,24 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuard<C, H> {
         Ok(KeyedPermit { own, total: total.map_err(KeyedFull::Total)?, guest })
     }
 
-    /// A slot of the key and then one of all, each now or when it is this ask's turn.
+    /// Acquires a slot of the key and then one of the total limit, each now or after waiting in the queue.
     ///
-    /// The future can be dropped at any time, like that of [`Guard::acquire`]. An ask that has its key's slot keeps it
-    /// while it waits for one of all, also before one of the same key whose class comes first.
+    /// The future can be dropped at any time, like that of [`Guard::acquire`]. A request that has its key's slot keeps
+    /// it while it waits for one of the total limit, even ahead of a request of the same key with an earlier class.
     pub async fn acquire(&self, key: impl AsRef<[u8]>, class: Class) -> Result<KeyedPermit<C>, KeyedFull> {
         let (guard, guest) = self.guard(key.as_ref())?;
         let mut own = guard.acquire_owned(class).await.map_err(KeyedFull::Key)?;
         let mut total = None;
         if let Some(all) = self.total.clone() {
             total = Some(all.acquire_owned(class).await.map_err(KeyedFull::Total)?);
-            // The work begins now. Who waited long for a slot of all would else teach the key that its backend is slow.
+            // The work begins now. Otherwise a long wait for the total limit would count as latency of the key's
+            // backend.
             own.restart();
         }
         Ok(KeyedPermit { own, total, guest })
     }
 
-    /// The same within `wait`, by tokio's timer. None when it has passed.
+    /// Like [`acquire`](Self::acquire), with a timeout by tokio's timer. `None` on timeout.
     #[cfg(feature = "wait")]
     pub async fn acquire_within(
         &self,
@@ -120,8 +121,8 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuard<C, H> {
         tokio::time::timeout(wait, self.acquire(key, class)).await.ok()
     }
 
-    /// How many of a key may be in flight, and how many are: its own, or those of the guard it shares. None for a key
-    /// that holds nothing and has no guard.
+    /// Returns the maximum number in flight and the number in flight of a key: of its own guard, or of the one it
+    /// shares. `None` for a key that holds nothing and has no guard.
     pub fn snapshot(&self, key: impl AsRef<[u8]>) -> Option<(u32, u32)> {
         let fingerprint = self.hash.fingerprint(key.as_ref());
         let mut shard = self.guards.lock(fingerprint);
@@ -129,22 +130,23 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuard<C, H> {
         shard.find(fingerprint).or_else(shared).map(|guard| guard.snapshot())
     }
 
-    /// The guard over all keys, if there is one.
+    /// Returns the guard over all keys, if there is one.
     pub fn total(&self) -> Option<&Guard<C>> {
         self.total.as_deref()
     }
 
-    /// How many keys have a guard of their own; at most the cap.
+    /// Returns the number of keys with a guard of their own; at most the cap.
     pub fn keys(&self) -> usize {
         self.guards.count()
     }
 
-    /// How many asks are in the guard that newcomers share: above zero, the cap is too small for the load.
+    /// Returns the number of requests in the guard that new keys share: above zero, the cap is too small for the load.
     pub fn overflowing(&self) -> usize {
         self.overflow.count()
     }
 
-    /// The key's guard, or the shared one. A key that is in the shared one stays in it: two would be two ceilings.
+    /// Returns the key's guard, or the shared one. A key in the shared one stays in it: two guards would mean two
+    /// limits.
     fn guard(&self, key: &[u8]) -> Result<Found<C>, KeyedFull> {
         let fingerprint = self.hash.fingerprint(key);
         let mut shard = self.guards.lock(fingerprint);
@@ -169,7 +171,7 @@ impl<C: Clock + Clone> Each<C> {
         }
     }
 
-    /// How many a key may have wherever it is: what its own guard could ever let in.
+    /// Returns the most that a key may have in any guard: the maximum of its own limit.
     fn most(&self, key: &[u8]) -> u32 {
         match self.limit_of.as_ref().map(|limit_of| limit_of(key)) {
             Some(GuardLimit::Fixed(limit)) => limit,
@@ -180,7 +182,7 @@ impl<C: Clock + Clone> Each<C> {
 }
 
 impl<C: Clock> KeyedPermit<C> {
-    /// How many of the key may be in flight, and how many are.
+    /// Returns the maximum number in flight and the number in flight of the key.
     pub(crate) fn snapshot(&self) -> (u32, u32) {
         self.own.snapshot()
     }
@@ -192,7 +194,7 @@ impl<C: Clock> KeyedPermit<C> {
 
     endings!();
 
-    /// Ends both, and says last that the key is no longer in the shared guard.
+    /// Ends both slots, and then removes the key from the shared guard.
     pub(crate) fn end(self, ending: Ending, latency: Option<Duration>) {
         let Self { own, total, guest } = self;
         own.end(ending, latency);
@@ -202,7 +204,7 @@ impl<C: Clock> KeyedPermit<C> {
 }
 
 impl KeyedFull {
-    /// The limit, and how many were in flight.
+    /// Returns the limit and the number in flight.
     pub fn full(self) -> Full {
         let (Self::Key(full) | Self::Total(full)) = self;
         full

@@ -1,4 +1,4 @@
-//! The choices a keyed guard is made of.
+//! Builder of a keyed guard.
 
 use std::marker::PhantomData;
 
@@ -6,10 +6,10 @@ use super::keyed::{Each, LimitOf};
 use super::{GuardBuilder, GuardLimit, KeyedGuard};
 use crate::{BootClock, Clock, KeyHash, SecretHash};
 
-/// Room for keys unless stated.
+/// Default maximum number of keys.
 const KEYS_MAX_DEFAULT: usize = 1 << 12;
 
-/// What a [`KeyedGuard`] is made of.
+/// Builder of a [`KeyedGuard`].
 ///
 /// ```
 /// use throttlekit::KeyedGuard;
@@ -37,46 +37,47 @@ impl KeyedGuardBuilder {
 }
 
 impl<C: Clock + Clone, H: KeyHash> KeyedGuardBuilder<C, H> {
-    /// The limit of a key, where they differ; asked when a key gets a guard, and for each ask of a newcomer that shares
-    /// one: of these, all together have the limit that the builder was made with, and none more than its own.
+    /// Sets the limit of each key, if limits differ. Called when a key gets a guard, and for each request of a new key
+    /// in the shared guard: all of these together have the limit that the builder was created with, and none more than
+    /// its own.
     pub fn limit_of(self, limit_of: impl Fn(&[u8]) -> GuardLimit + Send + Sync + 'static) -> Self {
         Self { limit_of: Some(Box::new(limit_of)), ..self }
     }
 
-    /// A limit over all keys, beside their own.
+    /// Adds a limit over all keys, in addition to their own.
     pub fn total(self, limit: impl Into<GuardLimit>) -> Self {
         Self { total: Some(limit.into()), ..self }
     }
 
-    /// How many keys have a guard of their own: 4,096 unless stated. From 4,096 on they are kept in sixteen parts, of
-    /// which one may be full a little before the others.
+    /// Sets the maximum number of keys with a guard of their own. Default: 4,096. From 4,096 on they are kept in
+    /// sixteen shards, of which one may be full a little before the others.
     pub fn keys_max(self, keys: usize) -> Self {
         Self { keys_max: keys, ..self }
     }
 
-    /// See [`GuardBuilder::class_below`]; for each key, and for all.
+    /// Adds a class, for each key and for the total; see [`GuardBuilder::class_below`].
     pub fn class_below(self, kept_thousandths: u16) -> Self {
         Self { each: self.each.class_below(kept_thousandths), ..self }
     }
 
-    /// How many of each class may wait at each guard: none unless stated.
+    /// Sets the maximum number of waiters of each class at each guard. Default: 0.
     pub fn depth_max(self, depth: u32) -> Self {
         Self { each: self.each.depth_max(depth), ..self }
     }
 
-    /// Which clock measures latency, instead of [`BootClock`].
+    /// Sets the clock that measures latency. Default: [`BootClock`].
     pub fn clock<D: Clock + Clone>(self, clock: D) -> KeyedGuardBuilder<D, H> {
         let Self { each, limit_of, total, keys_max, hash } = self;
         KeyedGuardBuilder { each: each.clock(clock), limit_of, total, keys_max, hash }
     }
 
-    /// How keys are hashed: [`SecretHash`] unless the operator chooses the keys.
+    /// Sets the key hash. Default: [`SecretHash`]. Use another only if the operator chooses the keys.
     pub fn hash<G: KeyHash>(self) -> KeyedGuardBuilder<C, G> {
         let Self { each, limit_of, total, keys_max, .. } = self;
         KeyedGuardBuilder { each, limit_of, total, keys_max, hash: PhantomData }
     }
 
-    /// The keyed guard.
+    /// Builds the keyed guard.
     pub fn build(self) -> KeyedGuard<C, H> {
         let total = self.total.map(|limit| self.each.clone().limit(limit).build());
         KeyedGuard::from_parts(Each { builder: self.each, limit_of: self.limit_of }, total, self.keys_max)

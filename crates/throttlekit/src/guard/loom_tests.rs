@@ -1,6 +1,6 @@
-//! Slots under loom: threads that come, go, wait, give up and change the limit, in every order of their steps.
+//! Slots under loom: threads that enter, leave, wait, give up and change the limit, in every order of their steps.
 //!
-//! Who is woken is counted, not run: a waiter that was woken polls again, one that was not must find nothing.
+//! Wake-ups are counted, not run: a woken waiter polls again, one that was not woken must find nothing.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::task::{Poll, Wake, Waker};
@@ -42,7 +42,7 @@ impl Wake for Bell {
     }
 }
 
-/// One who waits in line.
+/// A waiter in the queue.
 struct Waiter {
     class: Class,
     bell: std::sync::Arc<Bell>,
@@ -54,7 +54,7 @@ impl Waiter {
         Self { class, bell: std::sync::Arc::default(), ticket: None }
     }
 
-    /// Asks for a slot; whether there was one at once.
+    /// Requests a slot; returns whether one was free at once.
     fn ask(&mut self, slots: &Slots) -> bool {
         let waker = Waker::from(std::sync::Arc::clone(&self.bell));
         let answer = slots.poll_enter(self.class, &mut self.ticket, &waker);
@@ -65,7 +65,7 @@ impl Waiter {
         self.bell.0.load(SeqCst) > 0
     }
 
-    /// Gives up, if there is a place to give up.
+    /// Gives up, if it is in the queue.
     fn give_up(&mut self, slots: &Slots) {
         if let Some(ticket) = self.ticket.take() {
             slots.give_up(ticket);
@@ -73,7 +73,7 @@ impl Waiter {
     }
 }
 
-/// Does something with the slots on another thread.
+/// Runs a closure on the slots on another thread.
 fn beside<T: 'static>(
     slots: &Arc<Slots>,
     work: impl FnOnce(&Slots) -> T + Send + 'static,
@@ -82,7 +82,7 @@ fn beside<T: 'static>(
     thread::spawn(move || work(&slots))
 }
 
-/// Nothing is in flight, nobody waits, and the word says so.
+/// Asserts that nothing is in flight and the queue is empty, and that the word agrees.
 fn assert_at_rest(slots: &Slots, limit: u32) {
     let seen = slots.count.seen();
     assert_eq!((seen.in_flight(), seen.limit(), seen.somebody_waits()), (0, limit, false));
@@ -116,7 +116,7 @@ fn loom_a_limit_that_falls_holds_for_whoever_enters_after_it() {
         let slots = slots(2);
         let lowered = beside(&slots, |slots| {
             let _ = slots.set_limit(1);
-            // Whoever was in stays; nobody may come beside them.
+            // Calls in flight continue; no further one may enter.
             let before = slots.count.seen().in_flight();
             let now = slots.enter(Class::FIRST);
             assert!(before == 0 || now.is_err() || slots.count.seen().in_flight() <= 1);
@@ -248,7 +248,7 @@ fn loom_no_drop_is_lost_and_the_limit_is_the_last_decided() {
     });
 }
 
-/// What `enter` does, in two steps instead of one.
+/// A seeded bug: `enter` in two steps instead of one.
 fn enter_in_two_steps(count: &AtomicU32, limit: u32) -> bool {
     let room = count.load(Acquire) < limit;
     if room {
@@ -269,7 +269,7 @@ fn loom_finds_the_planted_bug_of_a_check_before_the_count() {
     });
 }
 
-/// Stands in line the wrong way round: looks first, says that it waits afterwards.
+/// A seeded bug: checks first, sets the flag afterwards.
 fn wait_without_a_second_look(slots: &Slots, waiter: &mut Waiter) -> bool {
     if slots.enter(waiter.class).is_ok() {
         return true;

@@ -1,4 +1,4 @@
-//! Concurrency: at most so many at a time, and an inference of how many that should be.
+//! Concurrency limits: fixed, or inferred from latency.
 //!
 //! ```
 //! use throttlekit::Guard;
@@ -16,22 +16,22 @@
 //! # fn call_backend() -> Result<(), &'static str> { Ok(()) }
 //! ```
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! * Never more in flight than the limit that was in force when the last was let in. A limit that falls takes nothing
-//!   back and lets nobody in until there is room below it.
-//! * A slot is given back exactly once: by the word on how work ended, or by the drop of the permit. A permit that is
-//!   dropped without a word counts as ignored, or as dropped if the thread is panicking.
-//! * Who waits is served in the order of coming within a [`Class`], classes in theirs; nobody overtakes a waiter of the
-//!   own class or one before it. A wait that is dropped leaks no slot and loses no turn.
+//! * The number in flight never exceeds the limit that was in force at the last admission. A lower limit revokes
+//!   nothing and admits nothing until the number in flight is below it.
+//! * A slot is released exactly once: when the outcome of the work is reported, or when the permit is dropped. A permit
+//!   that is dropped without an outcome counts as ignored, or as dropped if the thread is panicking.
+//! * Waiters are served first come, first served within a [`Class`], classes in their order; no request overtakes a
+//!   waiter of its own class or an earlier one. A wait that is dropped leaks no slot and loses no turn.
 //!
-//! # What is sampled
+//! # Sampling
 //!
-//! While fewer than 20,000 endings a second come, every success is timed, in nanoseconds on [`BootClock`]. While more
-//! do, one admission in sixteen is timed; the others read no clock. It is one in sixteen until fewer than 10,000 a second
-//! come again, which the next timed one notices. A sample that finds another being learnt at that very moment is lost.
-//! Drops are counted and never lost; while one success in sixteen is a sample, sixteen drops teach what one does
-//! otherwise, so that their part of all endings is the true one.
+//! Below 20,000 completed calls a second, every success is timed, in nanoseconds on [`BootClock`]. Above, one admission
+//! in sixteen is timed; the others read no clock. It stays one in sixteen until the rate falls below 10,000 a second,
+//! which the next timed one detects. A sample is lost if another one is being processed at the same moment. Drops are
+//! counted and never lost; while one success in sixteen is a sample, sixteen drops count as one, so that the ratio of
+//! outcomes is the true one.
 //!
 //! [`BootClock`]: crate::BootClock
 

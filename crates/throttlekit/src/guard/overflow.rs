@@ -1,6 +1,6 @@
-//! What newcomers share while every place is held: one guard, and who is in it.
+//! The guard that new keys share while all entries are in use, and the keys in it.
 //!
-//! A key that holds or awaits a slot here stays here until it has none, or it would have a second ceiling beside this.
+//! A key that holds or awaits a slot here stays here until it has none; otherwise it would have a second limit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
 use super::{Full, Guard};
 use crate::sync::Mutex;
 
-/// The one guard, and how often each key is in it.
+/// The shared guard, and the number of entries of each key in it.
 pub(super) struct Overflow<C> {
     pub(super) guard: Arc<Guard<C>>,
-    /// At most as many keys as the guard lets in and lets wait, beside those that are just asking.
+    /// At most as many keys as the guard admits and queues, plus those with a request in progress.
     guests: Mutex<HashMap<u64, u32>>,
-    /// How many are in it by all keys: zero where nobody has to look.
+    /// Number of entries of all keys: if zero, no lookup is needed.
     count: AtomicUsize,
 }
 
-/// One ask of a key that is counted here until it is dropped.
+/// One request of a key, counted here until it is dropped.
 pub(super) struct Guest<C> {
     overflow: Arc<Overflow<C>>,
     fingerprint: u64,
@@ -29,12 +29,12 @@ impl<C> Overflow<C> {
         Arc::new(Self { guard: Arc::new(guard), guests: Mutex::default(), count: AtomicUsize::new(0) })
     }
 
-    /// Whether the key has anything here. Right for who holds the lock of the key's shard: nobody comes meanwhile.
+    /// Checks whether the key has an entry here. Valid under the lock of the key's shard: none is added meanwhile.
     pub(super) fn has(&self, fingerprint: u64) -> bool {
         self.count.load(Acquire) > 0 && self.guests.lock().contains_key(&fingerprint)
     }
 
-    /// Counts an ask of the key, unless it has `most` here already. Only under the lock of the key's shard.
+    /// Counts a request of the key, unless it has `most` here already. Only under the lock of the key's shard.
     pub(super) fn enter(self: &Arc<Self>, fingerprint: u64, most: u32) -> Result<Guest<C>, Full> {
         let mut guests = self.guests.lock();
         let in_flight = guests.get(&fingerprint).copied().unwrap_or(0);
@@ -46,7 +46,7 @@ impl<C> Overflow<C> {
         Ok(Guest { overflow: Arc::clone(self), fingerprint })
     }
 
-    /// How many hold, await or ask for a slot here.
+    /// Returns the number of requests that hold, await or request a slot here.
     pub(super) fn count(&self) -> usize {
         self.count.load(Acquire)
     }

@@ -10,10 +10,11 @@ use super::Guard;
 use super::count::Entry;
 use crate::{BootClock, Clock};
 
-/// A slot, held while work runs. Gives it back exactly once, however it goes.
+/// A slot, held while work runs. Released exactly once, however the work ends.
 ///
-/// Say how the work ended. Dropped without a word it counts as [`ignored`](Self::ignored), the caller went away; or as
-/// [`dropped`](Self::dropped) if the thread is panicking; so one panic drops every permit that its task holds.
+/// Report the outcome of the work. Dropped without an outcome it counts as [`ignored`](Self::ignored), the caller is
+/// gone; or as [`dropped`](Self::dropped) if the thread is panicking; so one panic drops every permit that its task
+/// holds.
 #[derive(Debug)]
 #[must_use = "the slot is given back as soon as the permit is dropped"]
 pub struct Permit<'a, C: Clock = BootClock> {
@@ -21,11 +22,11 @@ pub struct Permit<'a, C: Clock = BootClock> {
     slot: Slot,
 }
 
-/// A [`Permit`] that lives on its own, for tasks and streams.
+/// An owned [`Permit`], for tasks and streams.
 #[derive(Debug)]
 #[must_use = "the slot is given back as soon as the permit is dropped"]
 pub struct OwnedPermit<C: Clock = BootClock> {
-    /// Nothing once it has ended.
+    /// `None` once it has ended.
     guard: Option<Arc<Guard<C>>>,
     slot: Slot,
 }
@@ -38,21 +39,21 @@ impl<'a, C: Clock> Permit<'a, C> {
 
     endings!();
 
-    /// Forgets itself first: a waker that panics must not make it end twice.
+    /// Ends the permit. Forgets it first: a waker that panics must not make it end twice.
     #[inline(always)]
     pub(crate) fn end(self, ending: Ending, latency: Option<Duration>) {
         let guard = self.guard;
         guard.end(self.into_slot(), ending, latency);
     }
 
-    /// The same in a permit that lives on its own.
+    /// Converts it into an owned permit.
     #[cfg(feature = "store")]
     pub(crate) fn into_owned(self, guard: Arc<Guard<C>>) -> OwnedPermit<C> {
         debug_assert!(std::ptr::eq(self.guard, &raw const *guard), "a slot of another guard");
         OwnedPermit::new(guard, self.into_slot())
     }
 
-    /// The slot without its keeper, for one who keeps it otherwise.
+    /// Takes the slot out of the permit; the caller must end it.
     #[inline(always)]
     pub(super) fn into_slot(self) -> Slot {
         let slot = self.slot;
@@ -73,19 +74,19 @@ impl<C: Clock> OwnedPermit<C> {
         Self { guard: Some(guard), slot }
     }
 
-    /// How long it has been held, where it is one that is timed: for [`success_after`](Self::success_after), if the
-    /// slot outlasts what is to be learnt from.
+    /// Returns how long the slot has been held, if this permit is timed: for [`success_after`](Self::success_after), if
+    /// the slot is held longer than the work to be sampled.
     pub fn elapsed(&self) -> Option<Duration> {
         let guard = self.guard.as_ref().filter(|_| self.slot.is_timed())?;
         Some(self.slot.sample(None, guard.now()).latency)
     }
 
-    /// How many may be in flight, and how many are.
+    /// Returns the maximum number in flight and the number in flight.
     pub(super) fn snapshot(&self) -> (u32, u32) {
         self.guard.as_ref().map_or((0, 0), |guard| guard.snapshot())
     }
 
-    /// The work begins only now.
+    /// Restarts the time measurement: the work begins only now.
     pub(super) fn restart(&mut self) {
         if let Some(guard) = self.guard.as_ref().filter(|_| self.slot.is_timed()) {
             self.slot.started_nanos = guard.now().as_nanos();
@@ -111,13 +112,13 @@ impl<C: Clock> Drop for OwnedPermit<C> {
     }
 }
 
-/// How a permit ends that nobody ends.
+/// Returns the outcome of a permit that is dropped without one.
 #[inline(always)]
 pub(crate) fn ending_without_a_word() -> Ending {
     if std::thread::panicking() { Ending::Dropped } else { Ending::Ignored }
 }
 
-/// What a permit remembers of its admission, if its latency is to be learnt.
+/// Data of an admission, if its latency is sampled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     started_nanos: u64,
@@ -125,7 +126,7 @@ pub(super) struct Slot {
     allowed: u32,
 }
 
-/// No clock reads so late.
+/// No clock reads this late.
 const UNTIMED: u64 = u64::MAX;
 
 impl Slot {
@@ -144,7 +145,7 @@ impl Slot {
         self.started_nanos != UNTIMED
     }
 
-    /// What a timed slot tells when its work is done: how long it took, unless the caller knows better.
+    /// Returns the sample of a timed slot when its work is done: the measured latency, unless the caller supplies one.
     pub(super) fn sample(self, latency: Option<Duration>, now: Timestamp) -> Sample {
         let took = || now.since(Timestamp::from_nanos(self.started_nanos));
         let Self { in_flight, allowed, .. } = self;

@@ -1,4 +1,4 @@
-//! The sampling rate of latencies: all while they are few, one in sixteen while they come fast.
+//! The sampling rate of latencies: all at low rates, one in sixteen at high rates.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use throttlekit_core::Timestamp;
 
 use super::count::TURNS;
 
-/// Endings by which a pace is told.
+/// Number of completed calls over which the rate is measured.
 const WINDOW: u32 = 256;
-/// So many within less than this is fast: more than 20,000 a second.
+/// Time for that many calls below which the rate is high: more than 20,000 a second.
 const FAST: Duration = Duration::from_nanos(WINDOW as u64 * 1_000_000_000 / 20_000);
-/// So many over more than this is slow again: less than 10,000 a second.
+/// Time for that many calls above which the rate is low again: less than 10,000 a second.
 const SLOW: Duration = Duration::from_nanos(WINDOW as u64 * 1_000_000_000 / 10_000);
 const _: () = assert!(FAST.as_nanos() < SLOW.as_nanos() && WINDOW.is_multiple_of(TURNS));
 
 /// Every turn is timed.
 pub(super) const ALL: u32 = TURNS;
-/// One turn of sixteen is.
+/// One turn in sixteen is timed.
 pub(super) const FEW: u32 = 1;
 
-/// How fast endings come, told by those that are learnt.
+/// The rate of completed calls, measured from those that are sampled.
 #[derive(Debug, Default)]
 pub(super) struct SamplingRate {
     since: Timestamp,
@@ -27,10 +27,10 @@ pub(super) struct SamplingRate {
 }
 
 impl SamplingRate {
-    /// How many turns are timed from now on, after so many endings while `timed` were.
+    /// Returns the number of turns to time from now on, after `endings` more completed calls while `timed` were.
     ///
-    /// The window begins anew with each verdict. While few are timed each ending that is learnt is looked at: a load that
-    /// ceases is noticed by the next one, at most sixteen admissions later, and one that turns into drops at once.
+    /// The window restarts with each verdict. While few are timed, each sampled call is checked: a load that ends is
+    /// detected by the next one, at most sixteen admissions later, and one that turns into drops at once.
     pub(super) fn after(&mut self, endings: u32, timed: u32, now: Timestamp) -> u32 {
         let took = now.since(self.since);
         self.endings = self.endings.saturating_add(endings);

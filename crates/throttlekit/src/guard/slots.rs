@@ -1,8 +1,8 @@
-//! Slots and the line before them: one word where nobody waits, a lock where somebody does.
+//! Slots and their wait queue: one atomic word if the queue is empty, a lock otherwise.
 //!
-//! While somebody waits the word says so, and nobody passes without the lock of the line. Whoever gives a slot back sees
-//! it in the same step, and hands over under that lock. So no slot is free beside a waiter who may have it, except in
-//! the steps between the two.
+//! While the queue is not empty the word has a flag, and no request is admitted without the lock of the queue. A
+//! release sees the flag in the same step, and hands the slot over under that lock. So no slot is free while a waiter
+//! may have it, except in the steps between the two.
 
 use std::task::{Poll, Waker};
 
@@ -14,8 +14,8 @@ use crate::sync::{AtomicU32, Mutex};
 #[derive(Debug)]
 pub(super) struct Slots {
     pub(super) count: Count,
-    /// How many of the turns are timed. Away from the word, which another thread may have taken by the time this is
-    /// read: it is hardly ever written, so every processor keeps it.
+    /// Number of turns that are timed. Not on the cache line of the word, which another thread may have taken by the
+    /// time this is read: it is hardly ever written, so every processor keeps it cached.
     pub(super) timed: AtomicU32,
     classes: Classes,
     line: Mutex<WaitQueue<Entry>>,
@@ -27,19 +27,19 @@ impl Slots {
         Self { count: Count::new(limit), timed: AtomicU32::new(timed), classes, line }
     }
 
-    /// Lets one of the first class in; otherwise what was in the way.
+    /// Admits one of the first class; otherwise returns the word that was read.
     #[inline(always)]
     pub(super) fn enter_first(&self) -> Result<Entry, Seen> {
         self.count.enter(Kept::NOTHING).or_else(|seen| self.enter_past_line(Class::FIRST, seen))
     }
 
-    /// Lets one of a class in; otherwise what was in the way.
+    /// Admits one of a class; otherwise returns the word that was read.
     #[inline(always)]
     pub(super) fn enter(&self, class: Class) -> Result<Entry, Seen> {
         self.count.enter(self.classes.kept(class)).or_else(|seen| self.enter_past_line(class, seen))
     }
 
-    /// Somebody waits, but perhaps only classes that come later, with less room.
+    /// Admits one while the queue is not empty, but perhaps only with later classes, which have less capacity.
     #[cold]
     fn enter_past_line(&self, class: Class, seen: Seen) -> Result<Entry, Seen> {
         let kept = self.classes.kept(class);
@@ -53,7 +53,7 @@ impl Slots {
         self.count.enter_beside_line(kept)
     }
 
-    /// Gives a slot back, to whoever waits for it.
+    /// Releases a slot, to a waiter if there is one.
     #[inline(always)]
     pub(super) fn leave(&self) {
         if self.count.leave().somebody_waits() {
@@ -61,14 +61,14 @@ impl Slots {
         }
     }
 
-    /// Puts another limit in force. The caller hands over if this says that somebody waits for more.
+    /// Applies another limit. The caller hands over if this returns that a waiter may be admitted.
     #[must_use]
     pub(super) fn set_limit(&self, limit: u32) -> bool {
         let before = self.count.set_limit(limit);
         before.somebody_waits() && before.limit() < limit
     }
 
-    /// Gives free slots to whoever waits, and wakes them without the lock.
+    /// Gives free slots to waiters, and wakes them without the lock.
     #[cold]
     pub(super) fn hand_over(&self) {
         while let Some(waker) = self.grant_next() {
@@ -80,7 +80,7 @@ impl Slots {
         }
     }
 
-    /// Gives a slot to the first in line. Where there is none for them there is none for anybody after them.
+    /// Gives a slot to the first in the queue. If there is none for it, there is none for any waiter after it.
     fn grant_next(&self) -> Option<Waker> {
         let mut line = self.line.lock();
         let place = line.first()?;
@@ -90,10 +90,10 @@ impl Slots {
         waker
     }
 
-    /// Lets one in, now or when it is their turn. Their place in line is in `ticket` meanwhile.
+    /// Admits one, now or after waiting in the queue. Its position in the queue is in `ticket` meanwhile.
     ///
-    /// It says that somebody waits before it looks again: a slot given back from then on is handed over, and one that
-    /// was given back before is seen.
+    /// It sets the flag before it checks again: a slot released from then on is handed over, and one released before is
+    /// seen.
     pub(super) fn poll_enter(
         &self,
         class: Class,
@@ -134,7 +134,7 @@ impl Slots {
         }
     }
 
-    /// Leaves the line. A slot that was granted meanwhile goes to the next.
+    /// Leaves the queue. A slot that was granted meanwhile goes to the next.
     pub(super) fn give_up(&self, ticket: Ticket) {
         let left = {
             let mut line = self.line.lock();
@@ -148,7 +148,7 @@ impl Slots {
         }
     }
 
-    /// A planted bug: says that somebody waits, and does not look again.
+    /// A seeded bug: sets the flag, and does not check again.
     #[cfg(all(test, loom))]
     pub(super) fn wait_blindly(&self, ticket: &mut Option<Ticket>, waker: &Waker) {
         let mut line = self.line.lock();
@@ -160,7 +160,7 @@ impl Slots {
         self.line.lock().waiting()
     }
 
-    /// Keeps the word's flag in step with the line, whose lock is held.
+    /// Clears the word's flag if the queue is empty. The queue's lock is held.
     fn tell(&self, line: &WaitQueue<Entry>) {
         if line.is_empty() {
             self.count.set_waits(false);

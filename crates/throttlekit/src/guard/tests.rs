@@ -1,5 +1,4 @@
-//! What a guard promises, one thread at a time. Threads are in `loom_tests.rs`, random sequences in the conformance
-//! suite.
+//! Guarantees of a guard, on one thread. Threads are in `loom_tests.rs`, random sequences in the conformance suite.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The limit of a guard: the inference, the share from outside, and the least of both.
+//! The limit of a guard: the inferred one, the external share, and the smaller of both.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
@@ -10,24 +10,24 @@ use super::sampling::SamplingRate;
 use super::slots::Slots;
 use crate::sync::{AtomicU64, Mutex, MutexGuard};
 
-/// More drops at once teach nothing more: the estimate is at its least long before.
+/// More drops at once have no further effect: the estimate reaches its minimum long before.
 const DROPS_AT_ONCE_MAX: u64 = 1_024;
 
-/// Learns from endings, one at a time. Nobody waits for it: a sample that finds another one being learnt is lost, a drop
-/// is counted and learnt by whoever comes next.
+/// Learns from completed calls, one at a time. No caller waits for it: a sample is lost if another one is being
+/// processed, a drop is counted and processed by the next caller.
 #[derive(Debug)]
 pub(super) struct Tuner {
     state: Mutex<TunerState>,
-    /// Drops that were not learnt yet.
+    /// Drops that were not processed yet.
     drops: AtomicU64,
 }
 
 #[derive(Debug)]
 struct TunerState {
     own: Own,
-    /// What another authority leaves of it.
+    /// The share set from outside.
     share: u32,
-    /// Of how many that is a share, where the own limit is of these.
+    /// The total of which that is a share, if the own limit is an estimate of this total.
     whole: Option<u32>,
     pace: SamplingRate,
     thinned: Thinned,
@@ -42,7 +42,7 @@ pub(super) enum Own {
     Inferred(Box<Estimator>),
 }
 
-/// What a tuner has seen so far.
+/// Samples and drops of a tuner so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Learnt {
     pub(super) own: u32,
@@ -73,14 +73,15 @@ impl Tuner {
         Self { state: Mutex::new(state), drops: AtomicU64::new(0) }
     }
 
-    /// At most so many, whatever is inferred.
+    /// Caps the limit, whatever is inferred.
     pub(super) fn cap(&self, share: u32, now: Timestamp, slots: &Slots) {
         let mut state = self.state.lock();
         (state.share, state.whole) = (share, None);
         self.leave(state, now, slots);
     }
 
-    /// A share of a ceiling that others use as well. What is inferred here is of all of it, and not far above it.
+    /// Caps the limit to a share of a limit that others use as well. The inferred limit is of the total, and not far
+    /// above it.
     #[cfg(feature = "store")]
     pub(super) fn cap_of(&self, share: u32, ceiling: u32, now: Timestamp, slots: &Slots) {
         let mut state = self.state.lock();
@@ -91,7 +92,7 @@ impl Tuner {
         self.leave(state, now, slots);
     }
 
-    /// So many, fixed.
+    /// Sets a fixed limit.
     pub(super) fn fix(&self, limit: u32, now: Timestamp, slots: &Slots) {
         let mut state = self.state.lock();
         state.own = Own::Fixed(limit.min(LIMIT_MAX));
@@ -99,7 +100,7 @@ impl Tuner {
         self.leave(state, now, slots);
     }
 
-    /// Work was done.
+    /// Records a success.
     pub(super) fn success(&self, sample: Sample, now: Timestamp, slots: &Slots) {
         if let Some(mut state) = self.state.try_lock() {
             state.learn(sample, now, slots);
@@ -107,7 +108,7 @@ impl Tuner {
         }
     }
 
-    /// Work was dropped.
+    /// Records a drop.
     pub(super) fn dropped(&self, now: Timestamp, slots: &Slots) {
         self.drops.fetch_add(1, AcqRel);
         if let Some(state) = self.state.try_lock() {
@@ -115,7 +116,7 @@ impl Tuner {
         }
     }
 
-    /// What was learnt, the drops until now among it.
+    /// Returns the samples so far, including the drops until now.
     pub(super) fn learnt(&self, now: Timestamp, slots: &Slots) -> Learnt {
         let mut state = self.state.lock();
         state.take_drops(&self.drops, now, slots);
@@ -129,10 +130,10 @@ impl Tuner {
         self.drops.load(Relaxed)
     }
 
-    /// The only way to unlock the state: learns the drops that nobody has, and looks again once it is unlocked.
+    /// The only way to unlock the state: processes pending drops, and checks again once it is unlocked.
     ///
-    /// Who drops counts it first and then finds the state locked, and may go: both touch the count of drops by
-    /// read-modify-write, so either this look sees the drop or the one who dropped saw the state unlocked.
+    /// A thread that drops counts it first and then finds the state locked, and may return: both access the count of
+    /// drops by read-modify-write, so either this check sees the drop or that thread saw the state unlocked.
     fn leave<'a>(&'a self, mut state: MutexGuard<'a, TunerState>, now: Timestamp, slots: &Slots) {
         loop {
             state.take_drops(&self.drops, now, slots);
@@ -145,7 +146,7 @@ impl Tuner {
         }
     }
 
-    /// Puts the limit in force, in the order in which it was decided, and hands over what came free without the lock.
+    /// Applies limits in the order in which they were decided, and hands over free slots without the lock.
     fn apply(state: MutexGuard<'_, TunerState>, slots: &Slots) {
         let limit = state.limit().min(LIMIT_MAX);
         let more = slots.count.seen().limit() != limit && slots.set_limit(limit);
@@ -157,8 +158,8 @@ impl Tuner {
 }
 
 impl TunerState {
-    /// The least of the own limit and the share. An own limit that is of more than this guard lets in counts by as much as
-    /// it is below that: a dip that shows how long work takes without a queue is then a dip here as well.
+    /// Returns the smaller of the own limit and the share. If the own limit is of a larger total, the share is reduced
+    /// by the same ratio: a dip that measures latency without a queue is then a dip here as well.
     fn limit(&self) -> u32 {
         let (own, share) = (u64::from(self.own.limit()), u64::from(self.share));
         match self.whole.map(u64::from) {
@@ -176,7 +177,7 @@ impl TunerState {
         self.keep_pace(TURNS / timed, now, slots);
     }
 
-    /// Takes all drops there are, and learns as many of them as of successes.
+    /// Takes all pending drops, and samples them at the same rate as successes.
     fn take_drops(&mut self, drops: &AtomicU64, now: Timestamp, slots: &Slots) {
         let taken = drops.swap(0, AcqRel);
         self.dropped += taken;
@@ -190,7 +191,7 @@ impl TunerState {
         }
     }
 
-    /// How many turns are timed from now on.
+    /// Returns the number of turns to time from now on.
     fn keep_pace(&mut self, endings: u32, now: Timestamp, slots: &Slots) -> u32 {
         let timed = slots.timed.load(Relaxed);
         let next = self.pace.after(endings, timed, now);
@@ -201,16 +202,16 @@ impl TunerState {
     }
 }
 
-/// Drops as samples: while one success in sixteen is one, so is one drop, or their part of all endings would seem sixteen
-/// times as large as it is.
+/// Drops as samples: while one success in sixteen is sampled, so is one drop in sixteen; otherwise their ratio would
+/// seem sixteen times as large as it is.
 #[derive(Debug, Default)]
 struct Thinned {
-    /// What was not learnt yet, in sixteenths of a sample.
+    /// Drops not sampled yet, in sixteenths of a sample.
     owed: u64,
 }
 
 impl Thinned {
-    /// How many samples so many drops are, while so many turns are timed. What is left over stays owed.
+    /// Returns how many samples `drops` count as, while `timed` turns are timed. The remainder is carried over.
     fn learnt(&mut self, drops: u64, timed: u32) -> u64 {
         self.owed = self.owed.saturating_add(drops.saturating_mul(timed.into()));
         let learnt = self.owed / u64::from(TURNS);

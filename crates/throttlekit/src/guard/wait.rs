@@ -13,7 +13,7 @@ use crate::{BootClock, Clock};
 pub struct Acquire<'a, C: Clock = BootClock> {
     guard: &'a Guard<C>,
     class: Class,
-    /// A place in line, from the first poll that finds no slot until the one that does.
+    /// A position in the queue, from the first poll that finds no slot until the one that does.
     ticket: Option<Ticket>,
 }
 
@@ -26,7 +26,7 @@ impl<'a, C: Clock> Acquire<'a, C> {
 impl<'a, C: Clock> Future for Acquire<'a, C> {
     type Output = Result<Permit<'a, C>, Full>;
 
-    /// Time is taken when the slot is, not when it was granted: the work begins here.
+    /// Reads the time when the slot is taken, not when it was granted: the work begins here.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { guard, class, ref mut ticket } = *self;
         let answer = guard.slots().poll_enter(class, ticket, context.waker());

@@ -1,6 +1,6 @@
-//! The queue of waiters: first come first served within a class, classes in their order.
+//! The queue of waiters: first come, first served within a class, classes in their order.
 //!
-//! One node a waiter, in a slab whose free places are used again. Coming, going and giving up take a fixed number of
+//! One node per waiter, in a slab whose free entries are reused. Entering, leaving and giving up take a fixed number of
 //! steps each.
 //!
 //! ```text
@@ -45,26 +45,26 @@ enum State<G> {
     Granted(G),
 }
 
-/// Where someone stands in line. Good until it is left.
+/// A position in the queue. Valid until the waiter leaves.
 #[derive(Debug)]
 pub(super) struct Ticket(u32);
 
-/// What a look at one's place shows.
+/// The result of checking a position.
 pub(super) enum Turn<G> {
-    /// Not yet. The waker that was kept before, to be dropped without the lock.
+    /// Not yet. Returns the previously stored waker, to be dropped without the lock.
     Wait(Ticket, Waker),
-    /// A slot is theirs; the place is left.
+    /// A slot was granted; the position is free.
     Come(G),
 }
 
-/// What someone leaves behind who gives up.
+/// The remains of a waiter that gives up.
 pub(super) enum Left<G> {
     Place(Waker),
     Slot(G),
 }
 
 impl<G> WaitQueue<G> {
-    /// A line for so many classes, in each of which at most so many wait.
+    /// Creates a queue for this many classes, with at most `depth_max` waiters in each.
     pub(super) fn new(classes: usize, depth_max: u32) -> Self {
         let nobody = Rank { first: NONE, last: NONE, depth: 0 };
         let depth_max = depth_max.min((NONE - 1) / (2 * classes as u32));
@@ -79,12 +79,12 @@ impl<G> WaitQueue<G> {
         self.first().is_none()
     }
 
-    /// Whether someone waits who comes before a newcomer of this class.
+    /// Checks whether a waiter is ahead of a new request of this class.
     pub(super) fn is_ahead_of(&self, class: usize) -> bool {
         self.first().is_some_and(|first| first <= class)
     }
 
-    /// The class whose turn it is.
+    /// Returns the class whose turn it is.
     pub(super) fn first(&self) -> Option<usize> {
         self.ranks.iter().position(|rank| rank.depth > 0)
     }
@@ -93,7 +93,7 @@ impl<G> WaitQueue<G> {
         self.ranks[class].depth >= self.depth_max
     }
 
-    /// Stands at the end of a class that is not full.
+    /// Appends a waiter to a class that is not full.
     pub(super) fn enter(&mut self, class: usize, waker: Waker) -> Ticket {
         let last = self.ranks[class].last;
         let node = Node { before: last, after: NONE, class: class as u32, state: State::Waiting(waker) };
@@ -107,7 +107,7 @@ impl<G> WaitQueue<G> {
         Ticket(at)
     }
 
-    /// Gives a slot to the first of a class in which someone waits. It is theirs until they come or give up.
+    /// Grants a slot to the first waiter of a class. It holds the slot until it takes it or gives up.
     pub(super) fn grant(&mut self, class: usize, slot: G) -> Option<Waker> {
         let first = self.ranks[class].first;
         let state = std::mem::replace(&mut self.nodes.get_mut(first as usize)?.state, State::Granted(slot));
@@ -118,7 +118,7 @@ impl<G> WaitQueue<G> {
         }
     }
 
-    /// Whether it is their turn; if not, whom to wake when it is.
+    /// Checks whether a slot was granted; if not, stores the waker.
     pub(super) fn look(&mut self, ticket: Ticket, waker: Waker) -> Turn<G> {
         let node = &mut self.nodes[ticket.0 as usize];
         match std::mem::replace(&mut node.state, State::Free) {
@@ -134,7 +134,7 @@ impl<G> WaitQueue<G> {
         }
     }
 
-    /// Gives up. A slot that was theirs already is the caller's to hand on.
+    /// Leaves the queue. A slot that was already granted is the caller's to hand on.
     #[expect(clippy::needless_pass_by_value, reason = "nobody leaves twice")]
     pub(super) fn leave(&mut self, ticket: Ticket) -> Left<G> {
         let at = ticket.0;

@@ -1,4 +1,4 @@
-//! What the layer asks: anything that decides, now or after a round trip.
+//! Interface between the layer and a limiter, which decides at once or after a round trip.
 
 use std::error::Error;
 use std::fmt;
@@ -8,24 +8,24 @@ use std::time::Duration;
 
 use crate::{Ask, Clock, Cost, Decision, KeyHash, Limiter, Timestamp};
 
-/// Decides about asks, and may fail to.
+/// Decides about requests, and may fail to.
 ///
-/// A [`Limiter`] answers at once and never fails; a store over a network takes a future and may not reach it. The
-/// future does not borrow: it outlives the call that made it, and may keep the `Arc`.
+/// A [`Limiter`] decides at once and never fails; a network store returns a future and may be unreachable. The future
+/// does not borrow: it outlives the call that made it, and may keep the `Arc`.
 pub trait Admit: Send + Sync + 'static {
-    /// When the answer is there. Dropped if the client goes away meanwhile.
+    /// Future of the decision. Dropped if the client disconnects meanwhile.
     type Answer: Future<Output = Result<Decision, AdmitError>>;
 
-    /// Answers one ask, and charges it if allowed. A denial is an answer, not an error.
+    /// Decides one request, and charges it if allowed. A denial is a decision, not an error.
     fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer;
 
-    /// The most units that ever pass at once, as told in `RateLimit-Policy`.
+    /// Returns the maximum number of units that ever pass at once, as reported in `RateLimit-Policy`.
     fn units(&self) -> Cost;
 
-    /// How long it takes until all of them are back; `None` where no clock brings them back.
+    /// Returns the time until all of them are back; `None` if they do not come back with time.
     fn period(&self) -> Option<Duration>;
 
-    /// The instant now, by the clock that the decisions' `reset_at` goes by.
+    /// Returns the current time of the clock that the decisions' `reset_at` uses.
     fn now(&self) -> Timestamp;
 }
 
@@ -49,7 +49,8 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Admit for Limiter<C, H> {
     }
 }
 
-/// A budget that callers share; their keys are its tenants. The policy tells the whole budget, each answer the caller's own.
+/// A budget shared by callers, whose keys are its tenants. The policy reports the whole budget, each response the
+/// caller's own part.
 impl<C: Clock + 'static, H: KeyHash + 'static> Admit for crate::FairLimiter<C, H> {
     type Answer = Ready<Result<Decision, AdmitError>>;
 
@@ -70,9 +71,9 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Admit for crate::FairLimiter<C, H
     }
 }
 
-/// A limit that a fleet shares. While its store does not answer, its own [`OnOutage`](crate::OnOutage) does. Where
-/// that refuses, the client is told of an outage, not of a limit, unless the layer's `OnFailure` lets it pass; where it
-/// lets pass, the client is told nothing of a limit that nobody counted.
+/// A limit shared through a store. While the store is unavailable, its own [`OnOutage`](crate::OnOutage) decides. If
+/// that denies, the client gets an outage response instead of a limit response, unless the layer's `OnFailure` allows
+/// the request. If it allows, the response reports no limit, because nothing was counted.
 #[cfg(feature = "store")]
 impl<S: crate::store::Store> Admit for crate::SharedLimiter<S> {
     type Answer = Later;
@@ -95,7 +96,7 @@ impl<S: crate::store::Store> Admit for crate::SharedLimiter<S> {
     }
 }
 
-/// The same, answered mostly by this node.
+/// The same, decided mostly by this node.
 #[cfg(feature = "store")]
 impl<S: crate::store::Store, C: crate::LeaseClock + 'static> Admit for crate::TwoTier<S, C> {
     type Answer = Later;
@@ -134,7 +135,7 @@ fn decision(answer: Result<crate::Answer, crate::store::StoreError>) -> Result<D
     }
 }
 
-/// Lets a limiter be used elsewhere as well.
+/// Allows a limiter to be used elsewhere as well.
 impl<A: Admit + ?Sized> Admit for Arc<A> {
     type Answer = A::Answer;
 
@@ -155,10 +156,10 @@ impl<A: Admit + ?Sized> Admit for Arc<A> {
     }
 }
 
-/// Nothing was decided: the store did not answer.
+/// No decision: the store did not respond.
 ///
-/// Where the layer lets such a request pass, this stands in the extensions of request and response, so that what
-/// passed uncounted can be counted.
+/// If the layer allows such a request, this error is in the extensions of request and response, so that uncounted
+/// requests can be counted.
 #[derive(Clone, Debug)]
 pub struct AdmitError {
     cause: Arc<dyn Error + Send + Sync>,
@@ -166,13 +167,12 @@ pub struct AdmitError {
 }
 
 impl AdmitError {
-    /// An error because of `cause`. The layer's [`OnFailure`](super::OnFailure) says what becomes of the request.
+    /// Creates an error with `cause`. The layer's [`OnFailure`](super::OnFailure) decides what happens to the request.
     pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { cause: cause.into().into(), passes: false }
     }
 
-    /// The same where the limiter itself has chosen that the request passes uncounted, as
-    /// `OnOutage::Open` does.
+    /// Creates the error of a limiter that has itself chosen to allow the request uncounted, as `OnOutage::Open` does.
     pub fn passing(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { passes: true, ..Self::new(cause) }
     }

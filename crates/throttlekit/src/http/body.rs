@@ -1,4 +1,4 @@
-//! A response body that is the service's, or ours.
+//! Response body: that of the service, or of a refusal.
 
 use std::mem;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The body of the service behind the layer, or the few words of a refusal.
+    /// The body of the service behind the layer, or the short text of a refusal.
     ///
     /// It has the service's own data and error types, so it fits wherever that body did.
     #[derive(Debug)]

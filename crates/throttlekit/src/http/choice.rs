@@ -1,31 +1,31 @@
-//! What happens to requests that no limit decides about.
+//! Handling of requests that no limit decides about.
 
 use super::admit::AdmitError;
 
-/// What to do with a request for which no key is found.
+/// Action for a request without a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnMissing {
-    /// Refuse it: 400 where the client left the key out, 500 where the server did.
+    /// Refuse it: 400 if the client left the key out, 500 if the server did.
     #[default]
     Refuse,
-    /// Let it pass uncounted. To count all such requests together, end the chain of
+    /// Allow it uncounted. To count all such requests under one key, end the chain of
     /// [`Identify::or`](super::Identify::or) with a [`SharedKey`](super::SharedKey) instead.
     Skip,
 }
 
-/// What to do with a request when nothing could be decided.
+/// Action for a request when no decision was possible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
-    /// Refuse it with 503: the limit holds, and an outage of its store is an outage of the service.
+    /// Fail closed: refuse it with 503. The limit holds, and an outage of its store is an outage of the service.
     #[default]
     Closed,
-    /// Let it pass: the service stays up, and during the outage nothing is limited.
+    /// Fail open: allow it. The service stays up, and during the outage nothing is limited.
     Open,
 }
 
-/// Chooses what to do when nothing could be decided: an [`OnFailure`], or a closure that looks at the error.
+/// Chooses the action when no decision was possible: an [`OnFailure`], or a closure that inspects the error.
 pub trait ChooseOnFailure: Send + Sync + 'static {
-    /// The choice for this error.
+    /// Returns the action for this error.
     fn choose(&self, error: &AdmitError) -> OnFailure;
 }
 

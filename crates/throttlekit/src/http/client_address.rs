@@ -1,4 +1,4 @@
-//! The client's address, told apart from what the client says it is.
+//! The client's address, from trusted sources only.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -12,19 +12,18 @@ use super::key::{Identify, Key, Missing};
 
 /// The client's network address as the key.
 ///
-/// By default the peer of the connection, and no header is believed. Behind proxies the peer is a proxy, and the
-/// client stands in `X-Forwarded-For`, to which each proxy adds, on the right, who connected to it. What stands
-/// further left came with the request and may be invented; so the list is read from the right, and only past
-/// proxies that are yours. An entry that is no address ends the walk at the proxy that wrote it: such clients
-/// share one budget.
+/// By default the peer of the connection, and no header is trusted. Behind proxies the peer is a proxy, and the client
+/// is in `X-Forwarded-For`: each proxy appends, on the right, the address that connected to it. Entries further left
+/// came with the request and may be forged; so the list is read from the right, and only past your own proxies. An
+/// entry that is not an address ends the walk at the proxy that wrote it: such clients share one budget.
 ///
-/// An IPv6 address counts by its /64, since that is what one customer gets. One that stands for an IPv4 address counts as
-/// that: mapped (`::ffff:192.0.2.7`), compatible (`::192.0.2.7`), or translated by NAT64 (`64:ff9b::/96`, and
-/// `64:ff9b:1::/48` with the address where a prefix of 48 or of 96 bits puts it).
+/// An IPv6 address is counted by its /64, since that is what one customer gets. One that represents an IPv4 address is
+/// counted as that: mapped (`::ffff:192.0.2.7`), compatible (`::192.0.2.7`), or translated by NAT64 (`64:ff9b::/96`,
+/// and `64:ff9b:1::/48` with the address at the offset for a prefix of 48 or of 96 bits).
 ///
 /// The peer comes from a [`SocketAddr`] in the request's extensions, and with the feature `axum` also from
 /// `ConnectInfo<SocketAddr>`, which is there if the router is served with
-/// `into_make_service_with_connect_info::<SocketAddr>()`. Where the server keeps it elsewhere, name the place:
+/// `into_make_service_with_connect_info::<SocketAddr>()`. If the server keeps it elsewhere, pass a function:
 ///
 /// ```
 /// use http::Extensions;
@@ -44,7 +43,7 @@ pub struct ClientAddress {
     ipv6_prefix: u8,
 }
 
-/// The peer as hyper servers pass it on, or as axum does.
+/// Returns the peer from the extensions of hyper servers or of axum.
 fn peer(extensions: &Extensions) -> Option<IpAddr> {
     let peer = extensions.get::<SocketAddr>();
     #[cfg(feature = "axum")]
@@ -55,20 +54,20 @@ fn peer(extensions: &Extensions) -> Option<IpAddr> {
 type FindPeer = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
 
 impl ClientAddress {
-    /// The peer of the connection: for a server that clients reach directly.
+    /// Uses the peer of the connection: for a server that clients reach directly.
     pub fn peer() -> Self {
         Self::trusting(Trust::Hops(0))
     }
 
-    /// The client in front of `count` proxies.
+    /// Uses the client in front of `count` proxies.
     ///
-    /// Right only if every request passes all of them. Who can reach the server around the proxies can write the
-    /// header at will; where that is possible take [`behind_networks`](Self::behind_networks).
+    /// Correct only if every request passes all of them. A client that can bypass the proxies can forge the header; in
+    /// that case use [`behind_networks`](Self::behind_networks).
     pub fn behind_proxies(count: u8) -> Self {
         Self::trusting(Trust::Hops(count))
     }
 
-    /// The nearest address outside `networks`, the addresses of your proxies.
+    /// Uses the nearest address outside `networks`, the addresses of your proxies.
     pub fn behind_networks(networks: impl IntoIterator<Item = IpNet>) -> Self {
         Self::trusting(Trust::Networks(networks.into_iter().map(canonical_network).collect()))
     }
@@ -89,12 +88,12 @@ impl ClientAddress {
 
     /// Reads this header instead of `X-Forwarded-For`, such as `CF-Connecting-IP`.
     ///
-    /// The proxy must set it or add to it on the right; a header it passes through is the client's.
+    /// The proxy must set it or append to it on the right; the client controls a header that the proxy passes through.
     pub fn header(self, name: HeaderName) -> Self {
         Self { header: name, ..self }
     }
 
-    /// Counts IPv6 clients by this many leading bits, 64 until told; above 128 means all of them.
+    /// Counts IPv6 clients by this number of leading bits; above 128 means all of them. Default: 64.
     pub fn ipv6_prefix(self, bits: u8) -> Self {
         Self { ipv6_prefix: bits.min(128), ..self }
     }

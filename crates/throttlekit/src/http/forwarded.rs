@@ -1,4 +1,4 @@
-//! Reads `X-Forwarded-For` from the right, past our own proxies and no further.
+//! Reads `X-Forwarded-For` from the right, past trusted proxies and no further.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str;
@@ -7,20 +7,20 @@ use std::sync::Arc;
 use http::HeaderValue;
 use ipnet::{IpNet, Ipv4Net};
 
-/// The most entries that are read, whatever was configured or sent.
+/// Maximum number of entries that are read, whatever was configured or sent.
 const HOPS_MAX: usize = 32;
 
-/// Which proxies are ours.
+/// Trusted proxies.
 #[derive(Clone, Debug)]
 pub(super) enum Trust {
-    /// This many, counted from the server.
+    /// This number of proxies, counted from the server.
     Hops(u8),
-    /// Those with an address in one of these networks.
+    /// Proxies with an address in one of these networks.
     Networks(Arc<[IpNet]>),
 }
 
 impl Trust {
-    /// Whether the address found after `passed` trusted hops is a proxy of ours.
+    /// Returns whether the address found after `passed` trusted hops is a trusted proxy.
     fn holds(&self, passed: usize, address: IpAddr) -> bool {
         match self {
             Self::Hops(count) => passed < usize::from(*count),
@@ -29,7 +29,7 @@ impl Trust {
     }
 }
 
-/// The farthest address that a trusted proxy vouches for; the peer, if it is no proxy of ours.
+/// Returns the farthest address reported by a trusted proxy; the peer, if it is not a trusted proxy.
 pub(super) fn client<'a>(
     trust: &Trust,
     peer: IpAddr,
@@ -47,7 +47,7 @@ pub(super) fn client<'a>(
     farthest
 }
 
-/// One entry: an address, with or without a port. Everything else, also nothing, is no address.
+/// Parses one entry: an address, with or without a port. Anything else, also an empty entry, is no address.
 fn address(entry: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(entry).ok()?.trim();
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
@@ -55,8 +55,8 @@ fn address(entry: &[u8]) -> Option<IpAddr> {
     address.ok().map(canonical)
 }
 
-/// The IPv4 address that an IPv6 address stands for, where there is one: mapped (`::ffff:0:0/96`), compatible (`::/96`), or
-/// translated (NAT64, RFC 6052 and RFC 8215). A translator puts all IPv4 clients into one /64.
+/// Returns the IPv4 address that an IPv6 address represents, if there is one: mapped (`::ffff:0:0/96`), compatible
+/// (`::/96`), or translated (NAT64, RFC 6052 and RFC 8215). A translator puts all IPv4 clients into one /64.
 pub(super) fn canonical(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => embedded(v6.to_bits()).map_or(IpAddr::V6(v6), IpAddr::V4),
@@ -64,7 +64,7 @@ pub(super) fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The same of a network: one of IPv4 addresses in their IPv6 form is that IPv4 network.
+/// The same for a network: one of IPv4 addresses in their IPv6 form becomes that IPv4 network.
 pub(super) fn canonical_network(network: IpNet) -> IpNet {
     let bits = network.prefix_len().checked_sub(EMBEDDED_AT);
     match (canonical(network.network()), bits) {
@@ -75,7 +75,7 @@ pub(super) fn canonical_network(network: IpNet) -> IpNet {
     }
 }
 
-/// Where an IPv4 address begins that stands at the end of an IPv6 address.
+/// Offset, in bits, of an IPv4 address at the end of an IPv6 address.
 const EMBEDDED_AT: u8 = 96;
 /// `64:ff9b::/96`, the well-known prefix of translators.
 const NAT64: u128 = 0x0064_ff9b << 96;
@@ -85,7 +85,7 @@ const NAT64_LOCAL: u128 = NAT64 | 1 << 80;
 fn embedded(bits: u128) -> Option<Ipv4Addr> {
     let (prefix_96, last_32) = (bits >> 32 << 32, Ipv4Addr::from_bits(bits as u32));
     let is_local = bits >> 80 == NAT64_LOCAL >> 80;
-    // Behind a prefix of 48 bits the address stands around an octet of zeros, and zeros follow it.
+    // Behind a prefix of 48 bits the address surrounds an octet of zeros, and zeros follow it.
     let around = bits >> 64 & 0xff_ffff == bits >> 64 & 0xff_ff00 && bits & 0xff_ffff_ffff == 0;
     let middle = (bits >> 48 & 0xffff_0000) as u32 | (bits >> 40 & 0xffff) as u32;
     match prefix_96 {
@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// What our proxies add after whatever the client sent.
+    /// Position at which our proxies append to the client's header.
     #[derive(Debug, Clone)]
     enum Append {
         ToTheLastLine,

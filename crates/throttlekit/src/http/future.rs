@@ -1,4 +1,4 @@
-//! One request on its way through the layer.
+//! One request passing through the layer.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::stamp::Stamp;
 use crate::{Decision, Retry};
 
 pin_project! {
-    /// The response of [`AdmitService`](super::AdmitService), to come.
+    /// Future of the response of [`AdmitService`](super::AdmitService).
     pub struct AdmitFuture<A, S, B, R>
     where
         A: Admit,
@@ -30,7 +30,7 @@ pin_project! {
 }
 
 pin_project! {
-    /// Where the request stands.
+    /// State of the request.
     #[project = StepProjected]
     pub(super) enum Step<A, S, B, R>
     where
@@ -85,7 +85,7 @@ where
     }
 }
 
-/// The request, and all that is needed once the answer is there.
+/// The request, and everything that is needed once the decision is there.
 pub(super) struct Held<A, S, B> {
     pub(super) service: S,
     pub(super) request: Request<B>,

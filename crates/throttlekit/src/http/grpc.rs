@@ -1,4 +1,4 @@
-//! A refusal as gRPC clients read it: trailers only, that is HTTP 200, no body, the outcome in `grpc-status`.
+//! Refusals for gRPC clients: trailers only, that is HTTP 200, no body, the outcome in `grpc-status`.
 
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -8,7 +8,7 @@ use super::key::Missing;
 use super::refusal::Refusal;
 use crate::{Decision, Retry};
 
-/// The content type of the answer, if the request is gRPC or gRPC-Web.
+/// Returns the content type of the response, if the request is gRPC or gRPC-Web.
 pub(super) fn content_type(request: &HeaderMap) -> Option<HeaderValue> {
     let sent = request.get(CONTENT_TYPE)?.to_str().ok()?;
     let kind = sent.split([';', '+']).next()?.trim();
@@ -32,7 +32,7 @@ pub(super) fn trailers_only<B>(refusal: Refusal<'_>, content_type: HeaderValue) 
 
 fn status(refusal: Refusal<'_>) -> u16 {
     match refusal {
-        // Full is no UNAVAILABLE: clients try that again at once.
+        // Full does not map to UNAVAILABLE: clients retry that at once.
         Refusal::Denied(..) | Refusal::Full(_) => 8, // RESOURCE_EXHAUSTED
         Refusal::Missing(Missing::ByClient) => 3,    // INVALID_ARGUMENT
         Refusal::Missing(Missing::ByServer) => 13,   // INTERNAL
@@ -40,7 +40,7 @@ fn status(refusal: Refusal<'_>) -> u16 {
     }
 }
 
-/// The wait as gRPC's retry policy reads it: a negative one stops the retries, none leaves them to the client.
+/// Returns the wait for gRPC's retry policy: a negative one stops the retries, `None` leaves them to the client.
 fn pushback_ms(refusal: Refusal<'_>) -> Option<i64> {
     if let Refusal::Full(_) | Refusal::Denied(_, Decision { retry_after: Retry::OnRelease, .. }) = refusal {
         return None;
@@ -49,7 +49,7 @@ fn pushback_ms(refusal: Refusal<'_>) -> Option<i64> {
     Some(wait_ms.map_or(-1, |millis| i64::try_from(millis).unwrap_or(i64::MAX)))
 }
 
-/// The words with `%` escaped, as the protocol wants it.
+/// Encodes the message with `%` escaped, as the protocol requires.
 fn message(detail: &str) -> HeaderValue {
     HeaderValue::from_str(&detail.replace('%', "%25")).expect("a detail is printable ASCII")
 }

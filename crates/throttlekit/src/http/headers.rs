@@ -1,7 +1,7 @@
-//! What clients are told about their limit.
+//! Response headers that report the limit.
 //!
-//! `RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers: lists of structured fields
-//! (RFC 9651). `X-RateLimit-*` is the older habit. All numbers describe one limit, the one that decided.
+//! `RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers: lists of structured fields (RFC
+//! 9651). `X-RateLimit-*` is the older convention. All numbers describe one limit, the one that decided.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ const LEGACY_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remain
 const LEGACY_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 const NANOS_A_SECOND: u128 = 1_000_000_000;
-/// How many windows of whole seconds are tried to tell a pace exactly.
+/// Number of windows of whole seconds that are tried to express a pace exactly.
 const WINDOWS_TRIED: u128 = 60;
 
-/// The greatest number a structured field can hold: 15 digits.
+/// Greatest number that a structured field can hold: 15 digits.
 const NUMBER_MAX: u64 = 999_999_999_999_999;
 
-/// Which headers tell clients what is left. `Retry-After` goes with every denial that waiting can cure, whatever
+/// Headers that report the remaining units. `Retry-After` is sent with every denial that waiting can resolve, whatever
 /// the style.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HeaderStyle {
@@ -39,10 +39,10 @@ pub enum HeaderStyle {
     None,
 }
 
-/// Writes what `decision` says into `headers`, in the given style.
+/// Writes `decision` into `headers`, in the given style.
 ///
-/// `inner` is what a layer further in decided about the same request. The standard fields are lists and take one
-/// member per limit; of the older ones there can be one set, and the tighter limit's stays.
+/// `inner` is the decision of an inner layer about the same request. The standard fields are lists and take one member
+/// per limit; of the older ones there can be one set, and the tighter limit's stays.
 pub(super) fn write(
     headers: &mut HeaderMap,
     style: HeaderStyle,
@@ -73,9 +73,9 @@ pub(super) fn policy(name: &StringRef, units: Cost, period: Option<Duration>) ->
     field(name, [(key_ref("q"), Some(units)), (key_ref("w"), secs)])
 }
 
-/// A quota and a window of whole seconds, whose ratio is the pace of `units` in each `period`: a client that paces itself
-/// by them is as fast as it may be. Of windows from the period on, rounded up, the first in which whole units come back;
-/// else the one that loses least to rounding down.
+/// Returns a quota and a window of whole seconds, whose ratio is the pace of `units` in each `period`: a client that
+/// paces itself by them is as fast as it may be. Of windows from the period on, rounded up, the first in which whole
+/// units come back; else the one that loses least to rounding down.
 fn quota(units: Cost, period: Duration) -> (Cost, u64) {
     let period = period.as_nanos().max(1);
     let first = period.div_ceil(NANOS_A_SECOND);
@@ -95,7 +95,7 @@ fn left(name: &StringRef, remaining: Cost, reset_secs: Option<u64>) -> HeaderVal
     field(name, [(key_ref("r"), Some(remaining)), (key_ref("t"), reset_secs)])
 }
 
-/// A list of one item: a name with numbers.
+/// Encodes a list of one item: a name with numbers.
 fn field(name: &StringRef, numbers: [(&KeyRef, Option<u64>); 2]) -> HeaderValue {
     let mut list = ListSerializer::new();
     let mut item = list.bare_item(name);
@@ -109,8 +109,8 @@ fn field(name: &StringRef, numbers: [(&KeyRef, Option<u64>); 2]) -> HeaderValue 
     HeaderValue::from_str(&text).expect("a structured field is printable ASCII")
 }
 
-/// Seconds until there is more: for a denied request until it passes, so that `t` and `Retry-After` agree;
-/// otherwise until all is back. `None` where no clock tells.
+/// Returns the seconds until there is more: for a denied request until it passes, so that `t` and `Retry-After` agree;
+/// otherwise until all is back. `None` if no clock determines it.
 fn reset_secs(terms: &Terms, decision: &Decision) -> Option<u64> {
     match decision.retry_after {
         Retry::After(wait) if !decision.allowed => Some(retry_secs(wait)),
@@ -119,7 +119,7 @@ fn reset_secs(terms: &Terms, decision: &Decision) -> Option<u64> {
     }
 }
 
-/// Whole seconds to wait, as `Retry-After` tells them: never early, and at least one.
+/// Returns the whole seconds to wait, for `Retry-After`: never early, and at least one.
 pub(super) fn retry_secs(wait: Duration) -> u64 {
     clamp(secs_ceil(wait).max(1))
 }

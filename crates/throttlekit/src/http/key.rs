@@ -1,4 +1,4 @@
-//! Under which key a request is counted.
+//! Keys under which requests are counted.
 
 use std::fmt;
 
@@ -19,10 +19,10 @@ use http::request::Parts;
 /// # is_identify(who);
 /// ```
 pub trait Identify: Send + Sync + 'static {
-    /// The key, or who left it out.
+    /// Returns the key, or the side that left it out.
     fn identify(&self, request: &Parts) -> Result<Key, Missing>;
 
-    /// Falls back to `other` where this finds nothing.
+    /// Falls back to `other` if this finds nothing.
     fn or<I: Identify>(self, other: I) -> Or<Self, I>
     where
         Self: Sized,
@@ -37,10 +37,10 @@ impl<F: Fn(&Parts) -> Option<Key> + Send + Sync + 'static> Identify for F {
     }
 }
 
-/// What a limit counts by.
+/// A key that a limit counts by.
 ///
-/// Keys made here start with their kind (`ip:`, `header/x-tenant:`, `secret/x-api-key:`), so that one kind can
-/// never be taken for another: a client that sends an address as its tenant does not spend that address's units.
+/// Keys made here start with their kind (`ip:`, `header/x-tenant:`, `secret/x-api-key:`), so that one kind can never be
+/// taken for another: a client that sends an address as its tenant does not spend that address's units.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key(Box<[u8]>);
 
@@ -49,7 +49,7 @@ impl Key {
         Self([kind.as_bytes(), b"/", name.as_bytes(), b":", value].concat().into())
     }
 
-    /// The bytes a limiter sees.
+    /// Returns the bytes that a limiter sees.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -67,13 +67,13 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Who left out what the key is made of.
+/// The side that left out the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// The client did not send it: answered with 400 where the layer refuses.
+    /// The client did not send it: 400 if the layer refuses.
     ByClient,
-    /// The server did not pass on the peer's address: answered with 500 where the layer refuses, and this error stands in
-    /// the extensions of the response.
+    /// The server did not pass on the peer's address: 500 if the layer refuses, and this error is in the extensions of
+    /// the response.
     ByServer,
 }
 
@@ -104,7 +104,7 @@ impl<A: Identify, B: Identify> Identify for Or<A, B> {
     }
 }
 
-/// One key for every request: a limit on the whole service, or on all that cannot be told apart.
+/// One key for every request: a limit on the whole service, or on all requests that cannot be distinguished.
 #[derive(Clone, Debug)]
 pub struct SharedKey(Key);
 
@@ -123,8 +123,8 @@ impl Identify for SharedKey {
 
 /// A header's value as the key, such as a tenant set by the gateway in front.
 ///
-/// Only for headers the client cannot choose: whoever picks the value picks a fresh budget. For an API key or
-/// anything secret take [`SecretHeader`](super::SecretHeader).
+/// Only for headers the client cannot choose: a client that picks the value picks a new budget. For an API key or
+/// anything secret use [`SecretHeader`](super::SecretHeader).
 #[derive(Clone, Debug)]
 pub struct Header(HeaderName);
 
@@ -142,9 +142,9 @@ impl Identify for Header {
     }
 }
 
-/// The value of a header sent once and not empty.
+/// Returns the value of a header sent once and not empty.
 ///
-/// Sent twice, this layer and whatever checks the header could each read another line.
+/// If it is sent twice, this layer and the code that checks the header could each read another line.
 pub(super) fn only_value<'a>(request: &'a Parts, name: &HeaderName) -> Result<&'a [u8], Missing> {
     let mut values = request.headers.get_all(name).iter();
     match (values.next(), values.next()) {

@@ -1,4 +1,4 @@
-//! The layer as users build it.
+//! The layer and its options.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use super::plan::{Caller, Plan};
 use super::service::AdmitService;
 use crate::{Cost, Limiter};
 
-/// A tower layer that admits requests or answers them itself.
+/// A tower layer that admits requests or responds to them itself.
 ///
-/// Clones share the limits. See the [module](super) for what it does and an example.
+/// Clones share the limits. See the [module](super) for details and an example.
 pub struct AdmitLayer<A = Limiter> {
     settings: Arc<Settings<A>>,
 }
 
 impl<A: Admit> AdmitLayer<A> {
-    /// One plan for all, counted by who asks.
+    /// Creates a layer with one plan for all requests, counted by the key from `who`.
     pub fn new(plan: Plan<A>, who: impl Identify) -> Self {
         Self::choosing(move |request| Ok(plan.caller(who.identify(request)?)))
     }
 
-    /// A plan for each request: `choose` says under which plan it counts, and as whom.
+    /// Creates a layer with a plan for each request: `choose` returns the plan and the key.
     ///
     /// ```
     /// use http::{HeaderName, request::Parts};
@@ -59,34 +59,34 @@ impl<A: Admit> AdmitLayer<A> {
         Self { settings: Arc::new(settings) }
     }
 
-    /// What a request costs; 1 until told.
+    /// Sets the cost of a request. Default: 1.
     pub fn cost(self, cost: impl Fn(&Parts) -> Cost + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.cost = Arc::new(cost))
     }
 
-    /// Which requests pass uncounted, such as health checks; none until told. They carry no decision and get no
-    /// headers.
+    /// Sets which requests pass uncounted, such as health checks. They carry no decision and get no headers. Default:
+    /// none.
     pub fn exempt(self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.exempt = Arc::new(exempt))
     }
 
-    /// What happens where no key is found; refused until told.
+    /// Sets the action for requests without a key. Default: refuse.
     pub fn on_missing(self, missing: OnMissing) -> Self {
         self.with(|settings| settings.missing = missing)
     }
 
-    /// What happens where nothing could be decided; closed until told. A [`Limiter`] always decides.
+    /// Sets the action when no decision was possible. Default: closed. A [`Limiter`] always decides.
     pub fn on_failure(self, failure: impl ChooseOnFailure) -> Self {
         self.with(|settings| settings.failure = Arc::new(failure))
     }
 
-    /// Which headers go with responses.
+    /// Sets the headers of responses.
     pub fn headers(self, style: HeaderStyle) -> Self {
         self.with(|settings| settings.style = style)
     }
 
-    /// How to wait for one's turn when a shaper ([`Limit::leaky_bucket`](crate::Limit::leaky_bucket)) admits with
-    /// a delay, such as `tokio::time::sleep`.
+    /// Sets the timer, such as `tokio::time::sleep`, for requests that a shaper
+    /// ([`Limit::leaky_bucket`](crate::Limit::leaky_bucket)) admits with a delay.
     ///
     /// Without it such a request starts at once and carries the wait in its [`Decision`](crate::Decision), for the
     /// service to act on: the shaper then bounds how many come, not how evenly.
@@ -115,10 +115,10 @@ clone_fields!([A] AdmitLayer<A>, settings);
 
 debug_fields!([A] AdmitLayer<A>);
 
-/// A wait that ends: [`AdmitLayer::delay`].
+/// Future that completes after a wait: [`AdmitLayer::delay`].
 pub(super) type Delay = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Something of a request.
+/// A function of a request.
 pub(super) type OfRequest<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
 pub(super) struct Settings<A> {

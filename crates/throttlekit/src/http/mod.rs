@@ -1,7 +1,6 @@
-//! A tower layer: requests are asked about before they reach the service, and clients learn where they stand.
+//! A tower layer that checks requests before they reach the service, and reports the limit to clients.
 //!
-//! It works in axum, tonic, hyper and whatever else is a tower service over `http` types. Cloned services share
-//! the limits.
+//! It works in axum, tonic, hyper and any other tower service over `http` types. Cloned services share the limits.
 //!
 //! ```
 //! use http::{Request, Response, StatusCode};
@@ -31,29 +30,30 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What happens to a request
+//! # Request flow
 //!
 //! 1. [`AdmitLayer::exempt`] requests pass untouched.
-//! 2. The key is found ([`Identify`]) and with it the [`Plan`], that is, the limit. Without a key, [`OnMissing`].
-//! 3. The limit is asked ([`Admit`]). If it cannot answer, [`OnFailure`].
+//! 2. The key is found ([`Identify`]) and with it the [`Plan`], that is, the limit. Without a key, [`OnMissing`]
+//!    applies.
+//! 3. The limit is checked ([`Admit`]). If it cannot decide, [`OnFailure`] applies.
 //! 4. Denied: 429 with a problem document, or `RESOURCE_EXHAUSTED` for gRPC. A denial costs nothing.
-//! 5. Allowed: the service is called, after its turn has come where the limit shapes ([`AdmitLayer::delay`]).
+//! 5. Allowed: the service is called, after the delay if the limit shapes ([`AdmitLayer::delay`]).
 //! 6. The response gets its headers ([`HeaderStyle`]).
 //!
-//! The [`Decision`](crate::Decision) stands in the extensions of the request, for the service, and of the
-//! response, for layers around this one.
+//! The [`Decision`](crate::Decision) is in the extensions of the request, for the service, and of the response, for
+//! outer layers.
 //!
 //! # The body
 //!
 //! A refusal must have a body in whatever type the service uses, and there is no way to make an arbitrary one:
 //! axum's comes from a string, tonic's does not, hyper's `Incoming` only from a socket. So the response body is
-//! [`AdmitBody`], either the service's or a string, with the service's own data and error types. Its only demand
+//! [`AdmitBody`], either the service's or a string, with the service's own data and error types. Its only requirement
 //! is that the data can be made from a `String`, as `Bytes` can. axum and tonic box it as they do any body.
 //!
 //! # Several limits
 //!
-//! Layers stack. The outer one asks first, and what it charged stays charged if the inner one then denies. The
-//! standard headers list both limits, the older ones show the tighter.
+//! Layers stack. The outer one checks first, and its charge stays if the inner one then denies. The standard headers
+//! list both limits, the older ones show the tighter.
 
 mod admit;
 mod body;

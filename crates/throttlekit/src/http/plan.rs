@@ -1,4 +1,4 @@
-//! A limit under the name that clients see.
+//! Limits under the names that clients see.
 
 use std::error::Error;
 use std::fmt;
@@ -13,7 +13,7 @@ use super::key::Key;
 use crate::sync::Mutex;
 use crate::{Cost, Decision, Limiter, Timestamp};
 
-/// A named limit, such as `free` or `pro`: the name stands in the headers and in the answer to a denied request.
+/// A named limit, such as `free` or `pro`. The name appears in the headers and in the response to a denied request.
 ///
 /// Clones share the limit.
 ///
@@ -30,7 +30,7 @@ pub struct Plan<A = Limiter> {
     gate: Arc<A>,
 }
 
-/// One who asks, and the plan it asks under.
+/// A caller, by its key, and its plan.
 #[derive(Debug)]
 pub struct Caller<A = Limiter> {
     pub(super) plan: Plan<A>,
@@ -38,7 +38,7 @@ pub struct Caller<A = Limiter> {
 }
 
 impl<A: Admit> Plan<A> {
-    /// A plan that asks `gate`. The name is printable ASCII, as the headers need it.
+    /// Creates a plan that checks `gate`. The name must be printable ASCII, as the headers require.
     pub fn new(name: &str, gate: A) -> Result<Self, NameError> {
         let name = sfv::String::from_string(name.to_owned()).map_err(|(_, name)| NameError(name))?;
         let gate = Arc::new(gate);
@@ -46,7 +46,7 @@ impl<A: Admit> Plan<A> {
         Ok(Self { terms: Arc::new(terms), gate })
     }
 
-    /// Whoever asks under this plan with this key.
+    /// Returns the caller with this key under this plan.
     pub fn caller(&self, key: impl Into<Key>) -> Caller<A> {
         Caller { plan: self.clone(), key: key.into() }
     }
@@ -62,10 +62,10 @@ impl<A> Plan<A> {
     }
 }
 
-// The gate need not be `Clone`.
+// `gate` need not be `Clone`.
 clone_fields!([A] Plan<A>, terms, gate);
 
-/// What a plan tells clients.
+/// Terms of a plan, as reported to clients.
 pub(super) struct Terms {
     pub(super) name: sfv::String,
     numbers: Box<dyn Fn() -> Numbers + Send + Sync>,
@@ -74,7 +74,7 @@ pub(super) struct Terms {
     policy: Mutex<(Numbers, HeaderValue)>,
 }
 
-/// The units of a limit, and how long it takes until all of them are back. A limit may change while it is in use.
+/// Units of a limit, and the time until all of them are back. A limit may change while it is in use.
 type Numbers = (Cost, Option<Duration>);
 
 impl Terms {
@@ -86,7 +86,7 @@ impl Terms {
         Self { name, numbers, now: Box::new(move || clock.now()), policy }
     }
 
-    /// The value of `RateLimit-Policy` for the limit as it is now.
+    /// Returns the value of `RateLimit-Policy` for the limit as it is now.
     pub(super) fn policy(&self) -> HeaderValue {
         let numbers = (self.numbers)();
         let mut policy = self.policy.lock();
@@ -96,7 +96,7 @@ impl Terms {
         policy.1.clone()
     }
 
-    /// How long until all units are back: never more than the limit's whole period.
+    /// Returns the time until all units are back: never more than the limit's whole period.
     pub(super) fn reset_in(&self, reset_at: Timestamp) -> Duration {
         let (_, period) = (self.numbers)();
         reset_at.since((self.now)()).min(period.unwrap_or(Duration::MAX))
@@ -105,15 +105,15 @@ impl Terms {
 
 debug_fields!([] Terms, |it| name = it.name);
 
-/// Of two decisions about one request, the one that leaves less.
+/// Returns the decision that leaves less, of two about one request.
 ///
-/// Clients hear about that one: the numbers of a limit that did not bind would mislead them.
+/// Clients see that one: the numbers of a limit that did not bind would mislead them.
 pub(super) fn tighter(one: Decision, other: Decision) -> Decision {
     let room = |decision: &Decision| (decision.allowed, decision.remaining);
     if room(&one) < room(&other) { one } else { other }
 }
 
-/// A plan's name that no header can carry: it is not printable ASCII.
+/// Error for a plan's name that no header can carry: it is not printable ASCII.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameError(String);
 

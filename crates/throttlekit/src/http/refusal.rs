@@ -1,7 +1,7 @@
-//! The answer to a request that does not reach the service.
+//! Responses to requests that do not reach the service.
 //!
-//! HTTP clients get a problem document (RFC 9457), gRPC clients what they read. Both learn how long to wait, and
-//! that waiting is pointless where it is.
+//! HTTP clients get a problem document (RFC 9457), gRPC clients a gRPC status. Both report how long to wait, or that
+//! waiting is pointless.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use super::plan::Terms;
 use crate::guard::Full;
 use crate::{Decision, Retry};
 
-/// When to come back after nothing could be decided: soon, as the outage of a store is short or long but unknown.
+/// Retry delay when no decision was possible: short, as the duration of a store's outage is unknown.
 const UNDECIDED_WAIT: Duration = Duration::from_secs(1);
-/// When to look again for a slot that no clock gives back. `Retry-After` knows nothing shorter.
+/// Retry delay for a slot that no clock gives back. `Retry-After` has nothing shorter.
 const RELEASE_WAIT: Duration = Duration::from_secs(1);
 
 const TYPE_DENIED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const TYPE_UNDECIDED: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
-/// Why a request is refused.
+/// Reason for a refusal.
 #[derive(Clone, Copy)]
 pub(super) enum Refusal<'a> {
     Denied(&'a Terms, Decision),
@@ -34,7 +34,7 @@ pub(super) enum Refusal<'a> {
 }
 
 impl Refusal<'_> {
-    /// The response, in the protocol that the request's headers speak.
+    /// Builds the response, in the protocol of the request's headers.
     pub(super) fn answer<B>(self, request: &HeaderMap) -> Response<AdmitBody<B>> {
         match grpc::content_type(request) {
             Some(content_type) => grpc::trailers_only(self, content_type),
@@ -53,7 +53,7 @@ impl Refusal<'_> {
         response
     }
 
-    /// The problem document. Of printable ASCII, and nothing else comes in here, `{:?}` writes a JSON string.
+    /// Builds the problem document. For printable ASCII, the only input here, `{:?}` writes a JSON string.
     fn document(self) -> String {
         let (status, detail) = (self.status(), self.detail());
         let title = status.canonical_reason().unwrap_or_default();
@@ -75,7 +75,7 @@ impl Refusal<'_> {
         }
     }
 
-    /// How long to wait before trying again; `None` where that would not help.
+    /// Returns the time to wait before a retry; `None` if that would not help.
     pub(super) fn wait(self) -> Option<Duration> {
         match self {
             Self::Denied(_, decision) => match decision.retry_after {
@@ -90,7 +90,7 @@ impl Refusal<'_> {
         }
     }
 
-    /// The same in words: printable ASCII, as plan names are.
+    /// Formats the reason as text: printable ASCII, as plan names are.
     pub(super) fn detail(self) -> String {
         match self {
             Self::Denied(terms, decision) => denial(terms, &decision),

@@ -1,4 +1,4 @@
-//! A secret as a key, without keeping the secret.
+//! A secret as a key, without storing the secret.
 
 use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderName;
@@ -9,11 +9,11 @@ use super::key::{Identify, Key, Missing, only_value};
 
 /// A secret header as the key, such as an API key or `Authorization`: counted by its HMAC-SHA256.
 ///
-/// The secret itself never becomes a key, so it cannot leak through a store, a metric or a log; and without the
-/// pepper nobody can test guesses against what leaked. Every node that shares a store needs the same pepper.
+/// The secret itself never becomes a key, so it cannot leak through a store, a metric or a log; and without the pepper
+/// nobody can test guesses against leaked keys. Every node that shares a store needs the same pepper.
 ///
-/// This does not check the secret. A client that invents API keys gets a fresh budget with each, so check first,
-/// or choose this key only for accounts that exist.
+/// This does not verify the secret. A client that invents API keys gets a new budget with each, so verify first, or
+/// choose this key only for accounts that exist.
 #[derive(Clone)]
 pub struct SecretHeader {
     name: HeaderName,
@@ -21,7 +21,7 @@ pub struct SecretHeader {
 }
 
 impl SecretHeader {
-    /// Counts by the HMAC of the header `name` under `pepper`, at best 32 random bytes.
+    /// Counts by the HMAC of the header `name` under `pepper`, ideally 32 random bytes.
     pub fn new(name: HeaderName, pepper: &[u8]) -> Self {
         let keyed = Hmac::new_from_slice(pepper).expect("HMAC takes keys of any length");
         Self { name, keyed }

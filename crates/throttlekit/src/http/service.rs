@@ -1,4 +1,4 @@
-//! The service around a service: check the limit, then serve or refuse.
+//! The tower service: checks the limit, then serves or refuses.
 
 use std::fmt;
 use std::mem;
@@ -20,7 +20,7 @@ use super::refusal::Refusal;
 use super::stamp::Stamp;
 use crate::{Ask, Limiter};
 
-/// A service that [`AdmitLayer`](super::AdmitLayer) stands in front of.
+/// A service wrapped by [`AdmitLayer`](super::AdmitLayer).
 pub struct AdmitService<S, A = Limiter> {
     inner: S,
     settings: Arc<Settings<A>>,

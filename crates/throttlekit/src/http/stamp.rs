@@ -1,4 +1,4 @@
-//! What request and response carry of the decision.
+//! Decision that request and response carry.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use super::headers::{self, HeaderStyle};
 use super::plan::{Terms, tighter};
 use crate::Decision;
 
-/// How a request came through, as told to the service behind and to the client.
+/// Result of the check, as reported to the service and to the client.
 pub(super) enum Stamp {
-    /// Nobody was asked.
+    /// No limit was checked.
     Uncounted,
-    /// A limit answered.
+    /// A limit decided.
     Decided { decision: Decision, terms: Arc<Terms>, style: HeaderStyle },
-    /// Nobody answered, and the door was open.
+    /// No decision was possible, and the layer failed open.
     Open(AdmitError),
 }
 
 impl Stamp {
-    /// Tells the service behind. Under several layers the tightest decision so far stands there.
+    /// Adds the result to the extensions for the service. Under several layers the tightest decision so far is there.
     pub(super) fn mark(&self, extensions: &mut Extensions) {
         match self {
             Self::Uncounted => {}
@@ -33,7 +33,7 @@ impl Stamp {
         }
     }
 
-    /// Tells the client and the layers around.
+    /// Adds the result to the response, for the client and the outer layers.
     pub(super) fn mark_response<R>(&self, response: &mut Response<AdmitBody<R>>) {
         if let Self::Decided { decision, terms, style } = self {
             let inner = response.extensions().get().copied();

@@ -1,4 +1,4 @@
-//! The layer as a whole, in front of a service that says what it saw.
+//! The layer as a whole, in front of a service that reports what it saw.
 
 use std::convert::Infallible;
 use std::future::{Ready, poll_fn, ready};
@@ -18,7 +18,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 use super::*;
 use crate::{Ask, Cost, Decision, Limiter, Rate, Retry, Timestamp};
 
-/// A gate that gives one answer to all, and remembers the last cost.
+/// A limiter that returns one decision for all requests, and remembers the last cost.
 #[derive(Clone, Debug)]
 pub(super) struct FixedGate {
     answer: Result<Decision, &'static str>,
@@ -72,7 +72,7 @@ fn deciding(decision: Decision) -> AdmitLayer<FixedGate> {
     gated(FixedGate::answers(decision))
 }
 
-/// Answers with a header `seen`: what the extensions of the request said.
+/// Responds with a header `seen`: the result in the extensions of the request.
 fn service()
 -> impl Service<Request<()>, Response = Response<String>, Error = Infallible, Future: Send> + Clone {
     service_fn(async |request: Request<()>| {
@@ -345,7 +345,7 @@ fn stacked_layers_list_every_limit_and_the_tightest_decision_stands() {
     }
 }
 
-/// A gate as a store over a network is one: its answer takes a while.
+/// A limiter like a network store: its decision takes a while.
 struct SlowGate;
 
 impl Admit for SlowGate {

@@ -1,18 +1,19 @@
-//! How much memory the keys of a limiter may take, and what it is divided into.
+//! Memory budget for the keys of a limiter, and its parts.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Room for two million keys of one word at least: a key for each 32 bytes is promised. Memory is taken as keys come.
+/// Capacity for at least two million keys of one word: a key for each 32 bytes is guaranteed. Memory is taken as keys
+/// come.
 pub(crate) const BUDGET_DEFAULT: usize = 128 << 20;
-/// Keys for which a table is laid out at once: 2.4 MiB.
+/// Keys for which a table is allocated at once: 2.4 MiB.
 pub(crate) const EXPECTED_KEYS_DEFAULT: usize = 1 << 16;
 
-/// Of a budget, one part in this many is for estimates of keys beyond it. Chosen from the measured curve.
+/// Fraction of a budget, one part in this many, for estimates of keys beyond it. Chosen from the measured curve.
 pub(super) const ESTIMATES_PART: usize = 4;
 
-/// What a limiter's keys may take.
+/// Memory that a limiter's keys may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capacity {
     pub(crate) bytes: usize,
@@ -26,13 +27,13 @@ impl Default for Capacity {
 }
 
 impl Capacity {
-    /// The part of each of so many limits.
+    /// Returns the part of each of `limits` limits.
     pub(crate) fn each_of(self, limits: usize) -> Self {
         Self { bytes: self.bytes / limits.max(1), ..self }
     }
 }
 
-/// Bytes taken of a budget: by states, and by estimates of those that found no room.
+/// Bytes taken of a budget: by states, and by estimates of keys that got none.
 #[derive(Debug)]
 pub(crate) struct Budget {
     states: Purpose,
@@ -52,12 +53,12 @@ impl Budget {
         Self { states: purpose(bytes - estimates), estimates: purpose(estimates) }
     }
 
-    /// All that is taken.
+    /// Returns the bytes taken.
     pub(crate) fn taken(&self) -> usize {
         self.states.taken.load(Relaxed) + self.estimates.taken.load(Relaxed)
     }
 
-    /// All that may be.
+    /// Returns the maximum number of bytes.
     pub(crate) fn most(&self) -> usize {
         self.states.most + self.estimates.most
     }
@@ -70,7 +71,8 @@ impl Purpose {
     }
 }
 
-/// What the keys of one limit have taken of a budget that several may share. Dropped, it gives everything back.
+/// Bytes that the keys of one limit have taken of a budget that several may share. If dropped, it gives everything
+/// back.
 pub(super) struct Account {
     budget: Arc<Budget>,
     states: AtomicUsize,
@@ -86,21 +88,21 @@ impl Account {
         &self.budget
     }
 
-    /// Takes bytes for states if there are as many.
+    /// Takes bytes for states if enough are left.
     pub(super) fn take(&self, bytes: usize) -> bool {
         let taken = self.budget.states.take(bytes);
         self.states.fetch_add(if taken { bytes } else { 0 }, Relaxed);
         taken
     }
 
-    /// Takes bytes for estimates if there are as many.
+    /// Takes bytes for estimates if enough are left.
     pub(super) fn take_for_estimates(&self, bytes: usize) -> bool {
         let taken = self.budget.estimates.take(bytes);
         self.estimates.fetch_add(if taken { bytes } else { 0 }, Relaxed);
         taken
     }
 
-    /// Counts bytes that are taken already. Whether they are within the budget.
+    /// Adds bytes that are taken already. Returns whether they are within the budget.
     pub(super) fn add(&self, bytes: usize) -> bool {
         self.states.fetch_add(bytes, Relaxed);
         self.budget.states.taken.fetch_add(bytes, Relaxed) + bytes <= self.budget.states.most

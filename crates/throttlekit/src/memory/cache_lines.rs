@@ -8,18 +8,18 @@ pub(super) const CELLS_PER_LINE: usize = 4;
 pub(super) const LINE_BYTES: usize = size_of::<Line>();
 /// Two pairs, so that the first two lines are not the last two.
 pub(super) const LINES_MIN: usize = 4;
-/// A newcomer goes to its second pair of lines when the first has fewer free cells than this.
+/// A new key goes to its second pair of lines when the first has fewer free cells than this.
 const FREE_MIN_AT_HOME: usize = 2;
 
 /// One cache line.
 #[repr(align(64))]
 pub(super) struct Line([Cell; CELLS_PER_LINE]);
 
-/// An even number of lines, so that each has a neighbour. A key lives in its home line, the neighbour of that, a second
-/// line elsewhere, or its neighbour.
+/// An even number of lines, so that each has a neighbor. A key lives in its home line, the neighbor of that, a second
+/// line elsewhere, or its neighbor.
 pub(super) struct Lines(Box<[Line]>);
 
-/// A cell whose owner has nothing left to answer for, or that nobody owns.
+/// A cell whose owner has no usage left, or that has no owner.
 pub(super) struct Free<'a> {
     pub(super) cell: &'a Cell,
     pub(super) seen: u64,
@@ -35,7 +35,7 @@ impl Lines {
         &self.0
     }
 
-    /// The cell at home that is the key's if any there is.
+    /// Returns the cell in the home line that is the key's if any there is.
     #[inline(always)]
     pub(super) fn likely(&self, key: u64) -> &Cell {
         self.0[self.home(key)].likely(key)
@@ -45,7 +45,7 @@ impl Lines {
         self.pair(self.home(key)).chain(self.pair(self.second(key))).find(|cell| cell.key() == key)
     }
 
-    /// A free cell for a newcomer, at home unless it is crowded there.
+    /// Returns a free cell for a new key, in the home line unless that is crowded.
     pub(super) fn free(&self, key: u64, floor: u64) -> Option<Free<'_>> {
         let (home, second) = (self.home(key), self.second(key));
         let free = |line| self.free_in(line, floor);
@@ -63,22 +63,22 @@ impl Lines {
         })
     }
 
-    /// How many cells hold a word above the floor.
+    /// Returns the number of cells that hold a word above the floor.
     pub(super) fn live(&self, floor: u64) -> usize {
         self.0.iter().flat_map(|line| &line.0).filter(|cell| cell.word().0 > floor).count()
     }
 
-    /// The lines beside home in which a key may live.
+    /// Returns the lines beside the home line in which a key may live.
     pub(super) fn others(&self, key: u64) -> [usize; 3] {
         [self.home(key) ^ 1, self.second(key), self.second(key) ^ 1]
     }
 
-    /// The cells of a line and of its neighbour.
+    /// Returns the cells of a line and of its neighbor.
     fn pair(&self, line: usize) -> impl Iterator<Item = &Cell> {
         self.0[line].0.iter().chain(&self.0[line ^ 1].0)
     }
 
-    /// Where a key is looked for, and put, first.
+    /// Returns the line in which a key is looked up, and added, first.
     #[inline(always)]
     pub(super) fn home(&self, key: u64) -> usize {
         scale(key, self.0.len())
@@ -90,7 +90,7 @@ impl Lines {
 }
 
 impl Line {
-    /// The cell that is the key's if any of this line is. Takes no branch on the place, which nobody can predict.
+    /// Returns the cell that is the key's if any of this line is. Takes no branch on the index, which is unpredictable.
     #[inline(always)]
     pub(super) fn likely(&self, key: u64) -> &Cell {
         let [a, b, c, d] = &self.0;
@@ -99,8 +99,8 @@ impl Line {
         select_unpredictable(d.key() == key, d, cell)
     }
 
-    /// A line that nobody has used. Keys of all zeros and of all ones are looked for only in the first two and the
-    /// last two lines, so one of them stands for nobody in each.
+    /// Creates an unused line. Keys of all zeros and of all ones are looked up only in the first two and the last two
+    /// lines, so in each line one of them can represent no owner.
     fn empty(line: usize) -> Self {
         let nobody = if line < 2 { u64::MAX } else { 0 };
         Self(std::array::from_fn(|_| Cell::empty(nobody)))

@@ -1,6 +1,6 @@
-//! How full the memory for keys is.
+//! Memory usage of keys.
 
-/// How full the memory for keys is, and how many requests it was too small for.
+/// Memory usage of keys, and the number of requests that it was too small for.
 ///
 /// While keys fit their budget every decision is exact. Watch [`live_keys`](Self::live_keys) against
 /// [`keys_max`](Self::keys_max), or [`used_bytes`](Self::used_bytes) against [`budget_bytes`](Self::budget_bytes) where
@@ -9,28 +9,28 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyMemory {
-    /// The most that keys may take.
+    /// Maximum number of bytes that keys may take.
     pub budget_bytes: usize,
-    /// What they have taken. Memory that is free again is kept for the next keys.
+    /// Bytes that they have taken. Memory that is free again is kept for the next keys.
     pub used_bytes: usize,
-    /// Keys that are counted exactly and owe something now.
+    /// Keys that are counted exactly and have usage now.
     pub live_keys: usize,
-    /// How many keys can be counted exactly. Near it, from about nine in ten on, the first are estimated.
+    /// Number of keys that can be counted exactly. Near it, from about nine in ten on, the first are estimated.
     pub keys_max: usize,
     /// Charges to keys that were estimated, since the limiter was built.
     pub estimated: u64,
-    /// Of a million keys never seen before, how many would start short of their limit now.
+    /// Number of keys, of a million never seen before, that would start short of their limit now.
     pub strangers_short_ppm: u32,
 }
 
 #[cfg(feature = "store")]
 impl KeyMemory {
-    /// Of a budget that several limits share.
+    /// Creates the report of a budget that several limits share.
     pub(crate) fn of(budget: &super::Budget) -> Self {
         Self { budget_bytes: budget.most(), used_bytes: budget.taken(), ..Self::default() }
     }
 
-    /// Adds the keys of one of them.
+    /// Adds the keys of one of these limits.
     pub(crate) fn add(&mut self, one: &Self) {
         self.live_keys += one.live_keys;
         self.estimated += one.estimated;
@@ -39,7 +39,7 @@ impl KeyMemory {
     }
 }
 
-/// Adds up how likely a key that was never seen is to find something in each of its rows.
+/// Sum of the probabilities that a key that was never seen finds a count in each of its rows.
 #[derive(Default)]
 pub(super) struct Collisions {
     sum: f64,
@@ -47,7 +47,7 @@ pub(super) struct Collisions {
 }
 
 impl Collisions {
-    /// A sketch of so many cells, some of which hold something.
+    /// Adds a sketch of `cells` cells, of which `held` hold a count.
     pub(super) fn add(&mut self, held: usize, cells: usize) {
         let part = held as f64 / cells.max(1) as f64;
         self.sum += part.powi(throttlekit_core::rate::estimate::ROWS as i32);

@@ -1,4 +1,4 @@
-//! The keys of one limit: in words where the rule allows it, in a map of states where it does not.
+//! The keys of one limit: in words if the rule allows it, otherwise in a map of states.
 
 use throttlekit_core::rate::word::{GcraWord, WORDS_END, WindowWord, WordForm, WordRule};
 use throttlekit_core::rate::{Limit, Mark, Rule, Settle};
@@ -10,8 +10,8 @@ use super::table::{HeldCell, WordTable};
 use super::wide::{Locked, WideMap};
 use crate::{Clock, Guarantee};
 
-/// The word form of a limit, where it has one and the clock shows a time that words can say. A limiter built in a year
-/// beyond that keeps states in full.
+/// Returns the word form of a limit, if it has one and the clock shows a time that words can represent. A limiter built
+/// in a year beyond that keeps full states.
 pub(crate) fn word_form(limit: &Limit, now: Timestamp) -> Option<WordForm> {
     if now < WORDS_END { WordForm::of(limit) } else { None }
 }
@@ -21,7 +21,7 @@ pub(crate) struct Keys {
     states: States,
 }
 
-/// Tagged openly: the first test on the way of a check is then one comparison.
+/// Tagged explicitly: the first test of a check is then one comparison.
 #[repr(u8)]
 enum States {
     Gcra(WordTable<GcraWord>),
@@ -29,7 +29,7 @@ enum States {
     Wide(WideMap),
 }
 
-/// One key, held so that several limits can decide as one.
+/// One key, held so that several limits decide as one atomic group.
 pub(crate) enum HeldKey<'a> {
     Gcra(&'a GcraWord, HeldCell<'a>),
     Window(&'a WindowWord, HeldCell<'a>),
@@ -58,7 +58,7 @@ impl Keys {
         }
     }
 
-    /// Kept apart so that the common path stays short.
+    /// Separate, so that the common path stays short.
     #[inline(never)]
     fn check_other(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
         match &self.states {
@@ -68,7 +68,7 @@ impl Keys {
         }
     }
 
-    /// Answers an ask and charges it if allowed: then with where it went, so that it can be settled later.
+    /// Checks a request and charges it if allowed, with the charge position, so that it can be settled later.
     pub(crate) fn check_marked(&self, key: u64, cost: Cost, now: Timestamp) -> (Decision, Mark) {
         match &self.states {
             States::Gcra(table) => table.check_marked(key, cost, now),
@@ -81,7 +81,7 @@ impl Keys {
         }
     }
 
-    /// Answers up to [`BATCH`](super::BATCH) asks at one instant, in order.
+    /// Checks up to [`BATCH`](super::BATCH) requests at one instant, in order.
     #[inline]
     pub(crate) fn check_batch(
         &self,
@@ -121,11 +121,11 @@ impl Keys {
         }
     }
 
-    /// Replaces what a charge that left `mark` took by what was used.
+    /// Replaces what a charge at position `mark` took by what was used.
     ///
-    /// Beyond it the key owes, also one that is not known here. What was not used goes back to a key that is still
-    /// known; one that is not had nothing left to answer for, or is estimated, and estimates are not lowered.
-    /// A reset in between forgave the charge: settle none from before it.
+    /// Usage beyond it is charged, also to a key that is not known here. Unused units go back to a key that is still
+    /// known; one that is not had no usage left, or is estimated, and estimates are not lowered. A reset in between
+    /// cleared the charge: settle none from before it.
     pub(crate) fn settle(&self, key: u64, mark: Mark, charged: Cost, actual: Cost, now: Timestamp) {
         match actual.checked_sub(charged) {
             Some(0) => {}
@@ -158,7 +158,7 @@ impl Keys {
         }
     }
 
-    /// How full the memory is. Looks at every key.
+    /// Returns how full the memory is. Scans every key.
     pub(crate) fn memory(&self, now: Timestamp) -> KeyMemory {
         match &self.states {
             States::Gcra(table) => table.memory(now),
@@ -186,7 +186,7 @@ impl HeldKey<'_> {
         }
     }
 
-    /// The same where nothing crosses the edge of a budget: whether all of it fits.
+    /// The same where nothing may cross the edge of a budget: the whole cost must fit.
     #[inline(always)]
     pub(crate) fn decide_whole(&self, cost: Cost, now: Timestamp) -> Decision {
         match self {
@@ -196,7 +196,7 @@ impl HeldKey<'_> {
         }
     }
 
-    /// Returns whether an estimate stands for the key.
+    /// Returns whether the key's state is an estimate.
     #[inline(always)]
     pub(crate) fn is_estimated(&self, now: Timestamp) -> bool {
         match self {
@@ -206,7 +206,7 @@ impl HeldKey<'_> {
         }
     }
 
-    /// What a decision on the key is worth. One that is estimated may be short by all that the estimate says.
+    /// Returns the guarantee of a decision on the key. An estimated key may be short by the whole estimate.
     #[cold]
     pub(crate) fn guarantee(&self, now: Timestamp) -> Guarantee {
         if !self.is_estimated(now) {
@@ -216,7 +216,7 @@ impl HeldKey<'_> {
         Guarantee::Bounded((left.limit - left.remaining).max(1))
     }
 
-    /// Where a charge at `now` goes, so that it can be settled later. To be asked before the charge.
+    /// Returns the position of a charge at `now`, so that it can be settled later. Call it before the charge.
     #[inline(always)]
     pub(crate) fn mark(&self, now: Timestamp) -> Mark {
         match self {
@@ -226,7 +226,7 @@ impl HeldKey<'_> {
         }
     }
 
-    /// Takes the cost of an ask that `decide` allowed at the same instant.
+    /// Takes the cost of a request that `decide` allowed at the same instant.
     #[inline(always)]
     pub(crate) fn charge(&mut self, cost: Cost, now: Timestamp) {
         match self {
@@ -237,7 +237,7 @@ impl HeldKey<'_> {
     }
 }
 
-/// A clock that stands still, for asks that share one instant.
+/// A fixed clock, for requests that share one instant.
 struct At(Timestamp);
 
 impl Clock for At {
@@ -266,7 +266,7 @@ mod tests {
         Keys::new(limit, Capacity::default(), start())
     }
 
-    /// Rules in words and in states of their own.
+    /// Rules with words and with full states.
     fn limits() -> [Limit; 5] {
         [
             Limit::gcra(Rate::per_minute(10)),
@@ -306,7 +306,7 @@ mod tests {
         }
     }
 
-    /// A check that leaves a mark is a check, and its mark that of the rule; known keys and new ones.
+    /// A check with a charge position is a check, and its position is that of the rule; known keys and new ones.
     #[test]
     fn a_marked_check_is_a_check_with_the_mark_of_the_rule() {
         for limit in limits() {

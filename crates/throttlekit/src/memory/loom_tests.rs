@@ -40,13 +40,13 @@ fn owned_by(key: u64, word: u64) -> Cell {
     cell
 }
 
-/// Whether an ask of one unit was charged; a cell that is held or gone charges nothing.
+/// Returns whether a request of one unit was charged; a cell that is held or gone charges nothing.
 fn charged(cell: &Cell, key: u64, burst: u64, now: Timestamp) -> bool {
     let rule = rule(burst);
     matches!(cell.charge(key, &rule, 1, rule.floor(now)), Charged::Allowed(_))
 }
 
-/// Four preemptions, unless the environment says otherwise.
+/// Explores at most four preemptions, unless the environment sets another number.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(4));
@@ -73,7 +73,7 @@ fn loom_three_threads_on_one_cell_admit_exactly_the_burst() {
     });
 }
 
-/// Bob wants the cell in which Alice has nothing left to answer for; Alice asks twice meanwhile.
+/// Bob wants the cell in which Alice has no usage left; Alice sends two requests meanwhile.
 fn takeover(first_word_of_bob: impl Fn(u64) -> u64 + Copy + Send + Sync + 'static) {
     explore(move || {
         let idle = 50 * UNIT;
@@ -137,7 +137,7 @@ fn loom_a_reset_forgives_what_was_charged_before_it_and_nothing_after() {
     });
 }
 
-/// Alice hands back the one unit she was charged, while she asks for two more of a burst of two.
+/// Alice returns the one unit she was charged, while she requests two more of a burst of two.
 fn refund(hand_back: impl Fn(&Cell, &dyn Fn(u64) -> u64) + Copy + Send + Sync + 'static) {
     explore(move || {
         let cell = Arc::new(owned_by(ALICE, 101 * UNIT));
@@ -170,7 +170,7 @@ fn loom_finds_the_planted_bug_of_a_refund_that_does_not_hold_the_cell() {
     refund(|cell, next| cell.release(next(cell.word().0)));
 }
 
-/// Bob wants the cell of Alice, who is handed something back meanwhile and asks again.
+/// Bob wants the cell of Alice, who gets a refund meanwhile and sends another request.
 #[test]
 fn loom_a_refund_never_reaches_the_next_owner() {
     explore(|| {
@@ -221,7 +221,7 @@ impl Clock for Still {
     }
 }
 
-/// The smallest table: sixteen cells, and a sketch of two columns for whoever finds none.
+/// Creates the smallest table: sixteen cells, and a sketch of two columns for keys without a cell.
 fn table(burst: u64) -> WordTable<GcraWord> {
     WordTable::new(rule(burst), Capacity { bytes: 1, expected_keys: 1 })
 }
@@ -231,7 +231,7 @@ fn two_threads(mut work: impl FnMut() -> Box<dyn FnOnce() -> u64>) -> u64 {
     work()() + other.join().unwrap()
 }
 
-/// Two preemptions: a look at a table is dozens of loads.
+/// Explores at most two preemptions: a lookup in a table is dozens of loads.
 fn explore_table(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(2));
@@ -250,7 +250,7 @@ fn loom_two_threads_never_add_a_key_twice() {
     });
 }
 
-/// Both asks know nothing of the key when they begin; one of them is over several limits and denied elsewhere.
+/// Neither request finds the key when it begins; one of them is over several limits and denied elsewhere.
 #[test]
 fn loom_a_newcomer_that_is_not_charged_leaves_the_cell_as_it_was() {
     explore_table(|| {
@@ -296,7 +296,7 @@ fn loom_finds_the_seeded_bug_of_a_cell_that_is_stored_and_not_raised() {
     counted_at_once(WordSketch::store);
 }
 
-/// All sixteen cells are taken by keys that owe: the key is counted in the sketch, by two threads.
+/// All sixteen cells are taken by keys with usage: the key is counted in the sketch, by two threads.
 #[test]
 fn loom_two_threads_beyond_the_budget_admit_exactly_the_burst() {
     let mut builder = loom::model::Builder::new();

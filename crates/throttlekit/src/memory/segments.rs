@@ -1,8 +1,8 @@
-//! Room beyond the first table, taken a segment at a time.
+//! Capacity beyond the first table, allocated a segment at a time.
 //!
-//! A segment has cells for keys and, beside them, a sketch for those that find no cell. Which one is a key's follows
-//! from the key, so segments fill evenly. One is allocated when the first of its keys needs it: 64 KiB, some
-//! microseconds. Nothing is ever moved.
+//! A segment has cells for keys and, beside them, a sketch for those that find no cell. The key determines its segment,
+//! so segments fill evenly. One is allocated when the first of its keys needs it: 64 KiB, some microseconds. Nothing is
+//! ever moved.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,14 +12,14 @@ use super::cache_lines::{CELLS_PER_LINE, LINE_BYTES, LINES_MIN, Lines, scale};
 use super::word_sketch::{WordSketch, mixed};
 use crate::sync::AtomicU64;
 
-/// Nine cells for four keys: so many keys as are expected then each find a cell, and nearly all in their home line, as a
+/// Nine cells for four keys: the expected number of keys then each find a cell, and nearly all in their home line, as a
 /// test shows.
 const CELLS_PER_4_KEYS: usize = 9;
 const SEGMENT_BYTES: usize = 64 << 10;
 /// The first table has one sketch cell for this many lines.
 const LINES_PER_SKETCH_CELL: usize = 2;
 
-/// How a budget is laid out.
+/// Layout of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Lines of the first table.
@@ -81,12 +81,12 @@ impl Segments {
         Self { layout, segments: (0..layout.segments).map(|_| OnceLock::new()).collect() }
     }
 
-    /// The key's segment, if it was ever needed.
+    /// Returns the key's segment, if it was ever needed.
     pub(super) fn get(&self, key: u64) -> Option<&Segment> {
         self.segments[self.place(key)].get()
     }
 
-    /// The key's segment, allocated now if it is not yet.
+    /// Returns the key's segment, and allocates it if necessary.
     pub(super) fn get_or_allocate(&self, key: u64) -> &Segment {
         self.segments[self.place(key)].get_or_init(|| Segment::new(&self.layout))
     }
@@ -95,12 +95,12 @@ impl Segments {
         self.segments.iter().filter_map(OnceLock::get)
     }
 
-    /// All of them, those that are not allocated too.
+    /// Visits all segments, also those that are not allocated.
     pub(super) fn each(&self, see: impl FnMut(Option<&Segment>)) {
         self.segments.iter().map(OnceLock::get).for_each(see);
     }
 
-    /// Bytes of those that are allocated, and of the first table.
+    /// Returns the bytes of the allocated segments and of the first table.
     pub(super) fn bytes(&self) -> usize {
         self.layout.first_bytes() + self.allocated().count() * self.layout.segment_bytes()
     }

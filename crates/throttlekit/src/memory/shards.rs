@@ -1,8 +1,8 @@
-//! What is kept of keys whose state is more than a word, under small locks and within a budget of bytes.
+//! Keys whose state is more than a word, under small locks and within a budget of bytes.
 //!
-//! States are kept as long as there is room for them. A key that finds none is counted in its shard's sketch, where an
-//! estimate stands for it that is never below what it owes, and stays there until that is over: what is kept of a key is
-//! exact. A state that outgrows the budget goes to the sketch as well.
+//! States are kept as long as there is memory for them. A key that finds none is counted in its shard's sketch, where
+//! its estimate is never below what it owes, and stays there until that is over: what is kept of a key is exact. A
+//! state that outgrows the budget goes to the sketch as well.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use super::sketch::{Sketch, SketchSize};
 use super::trie::{NoRoom, Node};
 use crate::sync::{Mutex, MutexGuard};
 
-/// What the allocator needs beside a state's own bytes.
+/// Bytes that the allocator needs beside a state's own.
 const ALLOCATION_BYTES: usize = 16;
-/// A shard for so many bytes of the budget, up to [`SHARDS_MAX`].
+/// Bytes of the budget per shard, up to [`SHARDS_MAX`].
 const BYTES_PER_SHARD: usize = 256 << 10;
 const SHARDS_MAX: usize = 64;
 
@@ -29,20 +29,20 @@ pub(crate) struct Shards<T> {
     sketch: SketchSize,
 }
 
-/// What a kept state means, by the rule that is asked.
+/// Interpretation of a kept state by the current rule.
 pub(crate) trait Owing<T> {
-    /// From when on it owes nothing.
+    /// Returns the time from which on it owes nothing.
     fn idle_at(&self, kept: &T) -> Timestamp;
 
-    /// Bytes that it takes outside of itself.
+    /// Returns the bytes that it takes outside of itself.
     fn heap_bytes(&self, kept: &T) -> usize;
 
     fn estimates(&self) -> Estimates;
 
-    /// What is kept, as it is estimated.
+    /// Returns the kept state, as it is estimated.
     fn state<'a>(&self, kept: &'a T, now: Timestamp) -> Cow<'a, State>;
 
-    /// An estimate, as it would be kept.
+    /// Returns an estimate, as it would be kept.
     fn kept(&self, state: State, now: Timestamp) -> T;
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct LockedKey<'a, T> {
 }
 
 impl<T> Shards<T> {
-    /// Keys that share a budget with others. At most `shards_max` shards.
+    /// Creates keys that share a budget with others. At most `shards_max` shards.
     pub(crate) fn new(budget: Arc<Budget>, shards_max: usize) -> Self {
         let shards =
             (budget.most() / BYTES_PER_SHARD).clamp(1, shards_max.min(SHARDS_MAX)).next_power_of_two();
@@ -75,13 +75,13 @@ impl<T> Shards<T> {
         Self { shards: (0..shards).map(|_| Mutex::default()).collect(), account, sketch }
     }
 
-    /// Keys with a budget of their own.
+    /// Creates keys with a budget of their own.
     pub(crate) fn alone(bytes: usize) -> Self {
         Self::new(Arc::new(Budget::new(bytes)), SHARDS_MAX)
     }
 
     pub(crate) fn lock(&self, key: u64) -> LockedKey<'_, T> {
-        // The tables inside a shard go by other bits.
+        // The tables inside a shard use other bits.
         let index = (key >> 32) as usize & (self.shards.len() - 1);
         LockedKey { shard: self.shards[index].lock(), shards: self, key }
     }
@@ -92,7 +92,7 @@ impl<T> Shards<T> {
         }
     }
 
-    /// How many keys are kept and owe something at `now`. Looks at every key.
+    /// Returns the number of keys that are kept and owe something at `now`. Scans every key.
     pub(crate) fn live(&self, owing: &impl Owing<T>, now: Timestamp) -> usize {
         let mut live = 0;
         self.shards.iter().for_each(|shard| {
@@ -101,7 +101,7 @@ impl<T> Shards<T> {
         live
     }
 
-    /// Whether no key owes anything at `now`, nor any that is estimated. Looks until it finds one.
+    /// Returns whether no key owes anything at `now`, nor any that is estimated. Stops at the first that does.
     #[cfg(feature = "store")]
     pub(crate) fn is_idle(&self, owing: &impl Owing<T>, now: Timestamp) -> bool {
         let estimates = owing.estimates();
@@ -110,7 +110,7 @@ impl<T> Shards<T> {
         })
     }
 
-    /// How full it is at `now`. Looks at every key.
+    /// Returns how full it is at `now`. Scans every key.
     pub(crate) fn memory(&self, owing: &impl Owing<T>, now: Timestamp) -> KeyMemory {
         let (estimates, mut collisions, mut estimated) = (owing.estimates(), Collisions::default(), 0);
         for shard in self.shards.iter().map(Mutex::lock) {
@@ -129,7 +129,7 @@ impl<T> Shards<T> {
     }
 }
 
-/// Bytes that a state takes beside its place in the table.
+/// Returns the bytes that a state takes beside its table entry.
 fn bytes<T>(owing: &impl Owing<T>, kept: &T) -> usize {
     match owing.heap_bytes(kept) {
         0 => 0,
@@ -138,7 +138,7 @@ fn bytes<T>(owing: &impl Owing<T>, kept: &T) -> usize {
 }
 
 impl<T: Clone + Default> LockedKey<'_, T> {
-    /// What is kept, or what is estimated of a key that is not. Nothing is a key that owes nothing.
+    /// Returns the kept state, or the estimate of a key that is not kept. `None` is a key that owes nothing.
     #[inline]
     pub(crate) fn state(&self, owing: &impl Owing<T>, now: Timestamp) -> Option<Cow<'_, T>> {
         match self.shard.keys.find(self.key) {
@@ -147,23 +147,23 @@ impl<T: Clone + Default> LockedKey<'_, T> {
         }
     }
 
-    /// What a key that is not kept may owe at `now`, at the most.
+    /// Returns an upper bound of what a key that is not kept may owe at `now`.
     fn estimate(&self, owing: &impl Owing<T>, now: Timestamp) -> Option<State> {
         self.shard.sketch.state(&owing.estimates(), self.key, now)
     }
 
-    /// Returns whether the key's state is an estimate. One that was neither kept nor counted before is not.
+    /// Returns whether the key's state is an estimate. It is not for a key that was neither kept nor counted before.
     pub(crate) fn is_estimated(&self, owing: &impl Owing<T>, now: Timestamp) -> bool {
         self.shard.keys.find(self.key).is_none() && self.estimate(owing, now).is_some()
     }
 
-    /// What is kept of a key.
+    /// Returns the kept state of a key.
     #[inline]
     pub(crate) fn known(&mut self) -> Option<&mut T> {
         self.shard.keys.find_mut(self.key)
     }
 
-    /// Changes what is kept, or what is estimated where there is no room.
+    /// Changes the kept state, or the estimate if there is no memory for one.
     pub(crate) fn change(&mut self, owing: &impl Owing<T>, now: Timestamp, by: impl FnOnce(&mut T)) {
         if let Some(kept) = self.known() {
             let before = bytes(owing, kept);
@@ -197,7 +197,7 @@ impl<T: Clone + Default> LockedKey<'_, T> {
         }
     }
 
-    /// A state that grew beyond the budget is estimated from now on.
+    /// Moves a state that grew beyond the budget to the estimates.
     fn resized(&mut self, owing: &impl Owing<T>, now: Timestamp, before: usize, after: usize) {
         let account = &self.shards.account;
         if after <= before {

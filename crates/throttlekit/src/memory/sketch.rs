@@ -14,7 +14,7 @@ use super::word_sketch::{mixed, places};
 
 /// Cells of a block where the budget is not too small for it: 4 KiB.
 const BLOCK_CELLS: usize = 512;
-/// Cells that keys share for which the budget has no block.
+/// Cells shared by keys for which the budget has no block.
 const SHARED_CELLS: usize = 64;
 
 type Block = Option<Box<[u64]>>;
@@ -22,15 +22,15 @@ type Block = Option<Box<[u64]>>;
 #[derive(Default)]
 pub(super) struct Sketch {
     blocks: Box<[Block]>,
-    /// Taken beyond the budget if need be: what a key owes is never forgotten.
+    /// Allocated beyond the budget if necessary: what a key owes is never forgotten.
     shared: Block,
-    /// No cell was raised later.
+    /// Time after which no cell was raised.
     latest: Timestamp,
     /// Charges that were counted here.
     pub(super) estimated: u64,
 }
 
-/// How large a sketch may become.
+/// Maximum size of a sketch.
 #[derive(Clone, Copy)]
 pub(super) struct SketchSize {
     blocks: usize,
@@ -38,7 +38,7 @@ pub(super) struct SketchSize {
 }
 
 impl SketchSize {
-    /// Of one in so many sketches that share these bytes.
+    /// Returns the size of one of `sketches` sketches that share these bytes.
     pub(super) fn of(bytes: usize, sketches: usize) -> Self {
         let cells = bytes / size_of::<u64>() / sketches.max(1);
         Self {
@@ -49,7 +49,7 @@ impl SketchSize {
 }
 
 impl Sketch {
-    /// The estimate of a key, if it may owe something at `now`.
+    /// Returns the estimate of a key, if it may owe something at `now`.
     pub(super) fn state(&self, estimates: &Estimates, key: u64, now: Timestamp) -> Option<State> {
         let latest = self.latest.max(now);
         let own = self.blocks.get(self.place(key)).and_then(Option::as_ref);
@@ -86,7 +86,7 @@ impl Sketch {
         }
     }
 
-    /// Whether any key that was counted may owe something at `now`.
+    /// Returns whether any key that was counted may owe something at `now`.
     pub(super) fn is_alive(&self, estimates: &Estimates, now: Timestamp) -> bool {
         let blocks = self.blocks.iter().chain([&self.shared]).flatten();
         blocks.flat_map(|block| block.iter()).any(|cell| self.cell_is_alive(*cell, estimates, now))

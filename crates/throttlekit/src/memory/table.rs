@@ -1,15 +1,15 @@
 //! One word of state per key, one compare-and-swap per check.
 //!
-//! The first table is laid out when the limiter is built. A key may live in one of sixteen of its cells, most at home,
-//! which is one cache line. Nothing moves and nothing is swept: a cell whose word lies below the floor says no more than
-//! an empty one, so it is simply given to the next key that needs room. That is all there is to expiry.
+//! The first table is allocated when the limiter is built. A key may live in one of sixteen of its cells, most in the
+//! home line, which is one cache line. Nothing moves and nothing is swept: a cell whose word lies below the floor is as
+//! good as an empty one, so the next key that needs a cell takes it. That is all there is to expiry.
 //!
-//! A key that finds its sixteen cells taken by live keys goes to sixteen more in its segment, which is allocated when it
-//! is first needed. If these are taken too, the budget is used up: the key has no cell, and is counted in its segment's
-//! sketch, where an estimate stands for it that is never below what it owes. A cell is never taken from a key that owes.
+//! A key that finds its sixteen cells taken by live keys goes to sixteen more in its segment, which is allocated when
+//! it is first needed. If these are taken too, the budget is used up: the key has no cell, and is counted in its
+//! segment's sketch, where its estimate is never below what it owes. A cell is never taken from a key that owes.
 //!
-//! The word of a key that lost its cell when it owed nothing is kept in a sketch as well, so that no key comes back to a
-//! fresh budget when the clock steps back to a time at which it still owed.
+//! The word of a key that lost its cell when it owed nothing is kept in a sketch as well, so that no key gets a new
+//! budget when the clock steps back to a time at which it still owed.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,14 +27,14 @@ use super::word_sketch::WordSketch;
 use crate::Clock;
 use crate::sync::{Mutex, MutexGuard, pause};
 
-/// How many keys a batch looks up together.
+/// Number of keys that a batch looks up at once.
 pub(crate) const BATCH: usize = 16;
 const LINES_PER_STRIPE: usize = 32;
 
 pub(crate) struct WordTable<R> {
     rule: R,
     lines: Lines,
-    /// Held to add a key, so that no key is ever added twice. One for some neighbouring home lines.
+    /// Held to add a key, so that no key is ever added twice. One for some neighboring home lines.
     adding: Box<[Mutex<()>]>,
     /// Words with which keys lost their cells, owing nothing by then.
     expired: WordSketch,
@@ -42,17 +42,17 @@ pub(crate) struct WordTable<R> {
     budget: usize,
 }
 
-/// A key's cell while an ask decides. Released as it was found unless `charge` is called.
+/// A key's cell while a request is decided. Released as it was found unless `charge` is called.
 pub(crate) struct HeldCell<'a> {
-    /// None, where the key is counted in a sketch.
+    /// `None` if the key is counted in a sketch.
     cell: Option<&'a Cell>,
     /// The key's word.
     word: u64,
     newcomer: Option<Newcomer<'a>>,
 }
 
-/// A key that has no cell yet: the one held for it stays its owner's until the newcomer is charged. So a denied
-/// ask adds nobody and leaves every word as it was.
+/// A key that has no cell yet: the one held for it stays its owner's until the new key is charged. So a denied request
+/// adds no key and leaves every word as it was.
 struct Newcomer<'a> {
     key: u64,
     to: Destination<'a>,
@@ -60,11 +60,11 @@ struct Newcomer<'a> {
     _adding: MutexGuard<'a, ()>,
 }
 
-/// Where a newcomer goes.
+/// Destination of a new key.
 enum Destination<'a> {
-    /// To a free cell, whose owner's word was `seen` and is kept in `expired`.
+    /// A free cell, whose owner's word was `seen` and is kept in `expired`.
     Cell { seen: u64, expired: &'a WordSketch },
-    /// To the sketch of its segment.
+    /// The sketch of its segment.
     Sketch(&'a Segment),
 }
 
@@ -81,8 +81,8 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// Answers an ask and charges it if allowed. The clock is read once the cell is found: what it costs to
-    /// read then overlaps with fetching the cell.
+    /// Checks a request and charges it if allowed. The clock is read once the cell is found: the cost of reading it
+    /// then overlaps with fetching the cell.
     #[inline(always)]
     pub(crate) fn check(&self, key: u64, cost: Cost, clock: &impl Clock) -> Decision {
         let cell = self.lines.likely(key);
@@ -90,7 +90,7 @@ impl<R: WordRule> WordTable<R> {
         self.check_in(cell, key, cost, self.rule.floor(now), now)
     }
 
-    /// The same at `now`, with where the charge went if there was one, so that it can be settled later.
+    /// The same at `now`, with the charge position if it was charged, so that it can be settled later.
     #[inline]
     pub(crate) fn check_marked(&self, key: u64, cost: Cost, now: Timestamp) -> (Decision, Mark) {
         let (cell, floor) = (self.lines.likely(key), self.rule.floor(now));
@@ -110,7 +110,7 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// Answers up to [`BATCH`] asks at one instant, in order. All keys' lines are asked for before the first is
+    /// Checks up to [`BATCH`] requests at one instant, in order. All keys' lines are prefetched before the first is
     /// used, so that the processor waits for memory once and not once a key.
     #[inline]
     pub(crate) fn check_batch(
@@ -143,7 +143,7 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// What a key owes, or what is estimated of a key that has no cell.
+    /// Returns what a key owes, or the estimate of a key that has no cell.
     pub(crate) fn word(&self, key: u64) -> u64 {
         self.find(key).and_then(|cell| cell.word_of(key)).unwrap_or_else(|| self.estimate(key))
     }
@@ -152,17 +152,17 @@ impl<R: WordRule> WordTable<R> {
         &self.rule
     }
 
-    /// Makes a key owe nothing.
+    /// Clears the usage of a key.
     pub(crate) fn forgive(&self, key: u64) {
         self.with_cell(key, |cell| cell.forgive(key));
     }
 
-    /// Hands back units of a charge that left `mark`; none to a key that has no cell, whose estimate cannot be lowered.
+    /// Refunds units of a charge at position `mark`; none to a key that has no cell, whose estimate cannot be lowered.
     pub(crate) fn refund(&self, key: u64, mark: Mark, units: Cost, now: Timestamp) {
         self.with_cell(key, |cell| cell.change(key, |word| self.rule.refund(word, mark, units, now)));
     }
 
-    /// Takes units that were used and not asked for, from a newcomer too.
+    /// Charges units that were used beyond the request, also to a new key.
     pub(crate) fn owe(&self, key: u64, units: Cost, now: Timestamp) {
         self.hold(key, now).owe(&self.rule, units, now);
     }
@@ -189,14 +189,14 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// How many keys have a cell and owe something at `now`. Looks at every cell.
+    /// Returns the number of keys that have a cell and owe something at `now`. Scans every cell.
     pub(crate) fn live(&self, now: Timestamp) -> usize {
         let floor = self.rule.floor(now);
         let beyond = self.segments.allocated().filter_map(Segment::lines);
         self.lines.live(floor) + beyond.map(|lines| lines.live(floor)).sum::<usize>()
     }
 
-    /// How full it is at `now`. Looks at every cell.
+    /// Returns how full it is at `now`. Scans every cell.
     pub(crate) fn memory(&self, now: Timestamp) -> KeyMemory {
         let floor = self.rule.floor(now);
         let mut collisions = Collisions::default();
@@ -238,7 +238,7 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// Does something with a key's cell, again while it is held; nothing if the key is not there.
+    /// Applies `act` to a key's cell, again while it is held. Returns `None` if the key is not there.
     fn with_cell<'a, T>(&'a self, key: u64, act: impl Fn(&'a Cell) -> Option<T>) -> Option<T> {
         let mut spins = 0;
         loop {
@@ -250,7 +250,7 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// Holds a free cell for a key that has none, or its place in the sketch; nothing if it turns out to have one.
+    /// Holds a free cell for a key that has none, or its sketch. Returns `None` if the key turns out to have a cell.
     fn hold_newcomer(&self, key: u64, floor: u64) -> Option<HeldCell<'_>> {
         let adding = self.adding(key);
         if self.find(key).is_some() {
@@ -266,7 +266,7 @@ impl<R: WordRule> WordTable<R> {
         Some(HeldCell { cell, word, newcomer: Some(Newcomer { key, to, charged: false, _adding: adding }) })
     }
 
-    /// Holds a cell that is free: in the first table, or else in the key's segment.
+    /// Holds a free cell: in the first table, or else in the key's segment.
     fn hold_free(&self, key: u64, floor: u64) -> Option<Free<'_>> {
         let mut spins = 0;
         loop {
@@ -279,7 +279,7 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// What a key that has no cell may owe: at least what it does.
+    /// Returns an upper bound of what a key that has no cell owes.
     fn estimate(&self, key: u64) -> u64 {
         let counted = self.segments.get(key).map_or(0, |segment| segment.sketch.least(key));
         counted.max(self.expired.least(key))
@@ -320,7 +320,7 @@ impl<'a> HeldCell<'a> {
         self.newcomer.is_some() && self.word > floor
     }
 
-    /// Takes the cost of an ask that the rule allows at `now`.
+    /// Takes the cost of a request that the rule allows at `now`.
     #[inline]
     pub(crate) fn charge(&mut self, rule: &impl WordRule, cost: Cost, now: Timestamp) {
         let next = rule.next(self.word, rule.floor(now), cost);
@@ -329,15 +329,15 @@ impl<'a> HeldCell<'a> {
         }
     }
 
-    /// Takes units that were used and not asked for.
+    /// Charges units that were used beyond the request.
     fn owe(&mut self, rule: &impl WordRule, units: Cost, now: Timestamp) {
         if units > 0 {
             self.charge_to(rule.owe(self.word, units, now));
         }
     }
 
-    /// A newcomer gets its cell only with a greater word than was found there, which every charge brings: what was found
-    /// lies below the floor.
+    /// Sets the word after a charge. A new key gets its cell only with a greater word than was found there, which every
+    /// charge guarantees: the word found lies below the floor.
     #[inline]
     fn charge_to(&mut self, next: u64) {
         self.word = next;
@@ -359,7 +359,7 @@ impl Drop for HeldCell<'_> {
 }
 
 impl Newcomer<'_> {
-    /// Gets the cell if it was charged; else its owner keeps it.
+    /// Takes the cell if it was charged; else its owner keeps it.
     #[cold]
     #[inline(never)]
     fn end(&self, cell: Option<&Cell>, word: u64) {
@@ -368,7 +368,7 @@ impl Newcomer<'_> {
                 cell.release(*seen);
             }
             (Destination::Cell { seen, expired }, Some(cell)) => {
-                // Before the cell changes hands: whoever then misses the owner finds its word there.
+                // Before the cell changes owner: a thread that then misses the old owner finds its word there.
                 if *seen > 0 {
                     expired.raise(cell.key(), *seen);
                 }
@@ -414,7 +414,7 @@ mod tests {
         assert!(share >= 95, "{share} in 100 are at home");
     }
 
-    /// The fingerprints that stand for nobody are fingerprints like others.
+    /// The fingerprints that represent no owner are fingerprints like others.
     #[test]
     fn keys_of_all_zeros_and_all_ones_are_limited_like_any_other() {
         let clock = clock();

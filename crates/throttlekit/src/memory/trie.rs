@@ -1,29 +1,29 @@
 //! A map that grows without a pause: small hash tables, each with sixteen below it once it is full.
 //!
-//! A table that grows moves its keys, so none has more than [`BUCKETS_MAX`]. A key that finds its table full goes on to the
-//! one below that its fingerprint names. Before a table grows, and again for every few keys that it has no room for, it is
-//! looked through: keys that owe nothing make room.
+//! A table that grows moves its keys, so none has more than [`BUCKETS_MAX`]. A key that finds its table full goes on to
+//! the child table that its fingerprint selects. Before a table grows, and again for every few keys that do not fit, it
+//! is swept: keys that owe nothing are dropped.
 
 use hashbrown::HashTable;
 
 use super::budget::Account;
 
-/// Of a table, which then holds 896 keys.
+/// Maximum number of buckets of a table, which then holds 896 keys.
 const BUCKETS_MAX: usize = 1_024;
 const BRANCHES: usize = 16;
-/// Bits of a fingerprint that name branches. Tables go by the lowest and the highest, shards by those above.
+/// Bits of a fingerprint that select branches. Tables use the lowest and the highest, shards those above.
 const BRANCH_BITS: std::ops::Range<u32> = 12..32;
-/// A full table is looked through once for so many keys that come to it: eight of its keys for each of them.
+/// Number of keys that come to a full table per sweep: eight of its keys for each of them.
 const NEWCOMERS_PER_SWEEP: u32 = 128;
-/// And at once if one of so many, which are looked at for each, owes nothing.
+/// Number of keys inspected for each new one; if one of them owes nothing, the table is swept at once.
 const CANDIDATES: usize = 8;
 
 pub(super) struct Node<T> {
     keys: HashTable<(u64, T)>,
     below: Option<Box<[Self; BRANCHES]>>,
-    /// How many found the table full since it was looked through.
+    /// Number of keys that found the table full since the last sweep.
     since_sweep: u32,
-    /// The bucket that was looked at last.
+    /// Bucket that was inspected last.
     hand: usize,
 }
 
@@ -33,7 +33,7 @@ impl<T> Default for Node<T> {
     }
 }
 
-/// Why a key was not added: there is no room for it.
+/// Error for a key that does not fit, with its state.
 pub(super) struct NoRoom<T>(pub(super) T);
 
 impl<T> Node<T> {
@@ -69,7 +69,7 @@ impl<T> Node<T> {
         }
     }
 
-    /// Adds a key that is not there. Keys that are `idle` make room first, and go to `dropped`.
+    /// Adds a key that is not there. Keys that are `idle` are dropped first, and go to `dropped`.
     pub(super) fn insert(
         &mut self,
         (key, state): (u64, T),
@@ -100,7 +100,7 @@ impl<T> Node<T> {
         self.keys.len() < self.keys.capacity()
     }
 
-    /// Drops all keys that owe nothing, if the table is full and was not looked through for a while.
+    /// Drops all keys that owe nothing, if the table is full and a sweep is due.
     fn sweep_if_due(
         &mut self,
         idle: impl Fn(&T) -> bool,
@@ -114,7 +114,7 @@ impl<T> Node<T> {
         self.since_sweep = (self.since_sweep + 1) % NEWCOMERS_PER_SWEEP;
         if due && self.keys.iter().any(|(_, state)| idle(state)) {
             self.keys.extract_if(|(_, state)| idle(state)).for_each(|(key, state)| dropped(key, state));
-            // What is removed leaves traces, for which a table would grow that has room.
+            // Removed keys leave tombstones, for which a table would grow that has free buckets.
             let keys = std::mem::take(&mut self.keys);
             let before = keys.allocation_size();
             self.keys = HashTable::with_capacity(keys.num_buckets() / 8 * 7);
@@ -123,7 +123,7 @@ impl<T> Node<T> {
         }
     }
 
-    /// Returns whether one of the next few keys is so.
+    /// Returns whether one of the next few keys matches.
     fn sees_one(&mut self, is: impl Fn(&T) -> bool) -> bool {
         let buckets = self.keys.num_buckets();
         (0..CANDIDATES.min(buckets)).any(|_| {
@@ -132,7 +132,7 @@ impl<T> Node<T> {
         })
     }
 
-    /// Makes the table twice as large, if it may be.
+    /// Doubles the table, if the budget and the maximum size allow.
     fn grow(&mut self, account: &Account) -> bool {
         let before = self.keys.allocation_size();
         // The first has eight buckets.
@@ -148,13 +148,13 @@ impl<T> Node<T> {
         true
     }
 
-    /// All states.
+    /// Visits all states.
     pub(super) fn for_each(&self, see: &mut impl FnMut(&T)) {
         self.keys.iter().for_each(|(_, state)| see(state));
         self.below.iter().flat_map(|below| below.iter()).for_each(|node| node.for_each(see));
     }
 
-    /// Whether all states are so. Looks until it finds one that is not.
+    /// Returns whether all states match. Stops at the first that does not.
     pub(super) fn all(&self, is: &impl Fn(&T) -> bool) -> bool {
         self.keys.iter().all(|(_, state)| is(state))
             && self.below.iter().flat_map(|below| below.iter()).all(|node| node.all(is))

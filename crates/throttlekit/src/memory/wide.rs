@@ -56,7 +56,7 @@ impl WideMap {
         self.keys.remove(fingerprint, &self.limit);
     }
 
-    /// How many keys owe something at `now`. Looks at every key.
+    /// Returns the number of keys that owe something at `now`. Scans every key.
     pub(crate) fn live(&self, now: Timestamp) -> usize {
         self.keys.live(&self.limit, now)
     }
@@ -67,7 +67,7 @@ impl WideMap {
 }
 
 impl Locked<'_> {
-    /// What is kept of the key, or estimated.
+    /// Returns the kept state of the key, or its estimate.
     pub(crate) fn state(&self, now: Timestamp) -> Cow<'_, State> {
         self.key.state(self.limit, now).unwrap_or(Cow::Owned(State::Fresh))
     }
@@ -89,7 +89,7 @@ impl Locked<'_> {
         self.change(now, |limit, state| limit.charge(state, cost, now));
     }
 
-    /// Hands back units of a charge that left `mark`; none to a key that is not kept.
+    /// Refunds units of a charge at position `mark`; none to a key that is not kept.
     pub(crate) fn refund(&mut self, mark: Mark, units: Cost, now: Timestamp) {
         let limit = *self.limit;
         if let Some(state) = self.key.known() {
@@ -97,7 +97,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Changes the key's state, making room for it where it has none.
+    /// Changes the key's state, and creates one if it has none.
     pub(crate) fn change(&mut self, now: Timestamp, by: impl FnOnce(&Limit, &mut State)) {
         let limit = self.limit;
         self.key.change(limit, now, |state| by(limit, state));

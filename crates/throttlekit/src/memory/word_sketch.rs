@@ -2,7 +2,7 @@
 //!
 //! Words are ordered, and the join of two debts is the greater word. So a key's cells are raised to its word, its
 //! estimate is the least of them, and that is never below the key's own word: others only raise cells. A word below the
-//! floor says nothing, so nothing is swept.
+//! floor counts as none, so nothing is swept.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -16,7 +16,7 @@ pub(super) struct WordSketch {
 }
 
 impl WordSketch {
-    /// So many cells at most, and two in each row at least.
+    /// Creates a sketch of at most `cells` cells, and at least two in each row.
     pub(super) fn new(cells: usize) -> Self {
         let cells = (cells / ROWS).max(2) * ROWS;
         Self { cells: (0..cells).map(|_| AtomicU64::new(0)).collect() }
@@ -30,14 +30,14 @@ impl WordSketch {
         self.cells.len()
     }
 
-    /// The greatest word the key can have been counted with.
+    /// Returns the greatest word the key can have been counted with.
     pub(super) fn least(&self, key: u64) -> u64 {
         places(key, self.cells.len() / ROWS)
             .into_iter()
             .fold(u64::MAX, |least, place| least.min(self.cells[place].load(Acquire)))
     }
 
-    /// Counts a key with this word. Of one key, one thread at a time; of different ones, as they come.
+    /// Counts a key with this word. One thread at a time per key; different keys concurrently.
     pub(super) fn raise(&self, key: u64, word: u64) {
         for place in places(key, self.cells.len() / ROWS) {
             self.cells[place].fetch_max(word, AcqRel);
@@ -54,14 +54,14 @@ impl WordSketch {
         }
     }
 
-    /// How many cells hold a greater word.
+    /// Returns the number of cells that hold a greater word.
     pub(super) fn above(&self, floor: u64) -> usize {
         self.cells.iter().filter(|cell| cell.load(Acquire) > floor).count()
     }
 }
 
-/// The cells of a key, one in each row of `width`. Two rows take their column from one 64-bit number: the first off its
-/// top, the other off the fraction that is left.
+/// Returns the cells of a key, one in each row of `width`. Two rows take their column from one 64-bit number: the first
+/// off its top, the other off the fraction that is left.
 pub(super) fn places(key: u64, width: usize) -> [usize; ROWS] {
     let lanes = [mixed(key ^ 0x5851_F42D_4C95_7F2D), mixed(key.rotate_left(29) ^ 0x1405_7B7E_F767_814F)];
     std::array::from_fn(|row| {
@@ -72,7 +72,7 @@ pub(super) fn places(key: u64, width: usize) -> [usize; ROWS] {
     })
 }
 
-/// Another 64 bits that depend on all of the key: the finisher of SplitMix64.
+/// Returns another 64 bits that depend on all of the key: the finisher of SplitMix64.
 pub(super) fn mixed(key: u64) -> u64 {
     let key = (key ^ (key >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let key = (key ^ (key >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

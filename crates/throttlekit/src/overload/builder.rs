@@ -1,4 +1,4 @@
-//! The choices that limiters over a sketch are made of.
+//! Builders of limiters over a sketch.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::guarded::Guarded;
 use super::{FloodLimiter, SketchLimiter};
 use crate::{Clock, KeyHash, PreciseClock, SecretHash};
 
-/// The error unless stated: at most 1 % of the units admitted in a window, but once in a thousand.
+/// Default error: at most 1 % of the units admitted in a window, but once in a thousand.
 const ERROR: (f64, f64) = (0.01, 0.001);
-/// Keys counted one by one unless stated: 16 KiB of them.
+/// Default number of keys counted one by one: 16 KiB of them.
 const HOT_KEYS: usize = 1 << 10;
 
-/// Declares a builder with the choices that both kinds have, and its own.
+/// Declares a builder with the options that both kinds have, and its own.
 macro_rules! builder {
     ($(#[$doc:meta])* $name:ident { $($own:ident: $type:ty = $default:expr)? }) => {
         $(#[$doc])*
@@ -39,31 +39,32 @@ macro_rules! builder {
         }
 
         impl<C: Clock, H: KeyHash> $name<C, H> {
-            /// The smallest sketch that counts a key too high by more than `epsilon` of all units that it admits in a
-            /// window with probability `delta` at most.
+            /// Uses the smallest sketch that counts a key too high by more than `epsilon` of all units that it admits
+            /// in a window with probability at most `delta`.
             pub fn error(self, epsilon: f64, delta: f64) -> Self {
                 Self { shape: Shape::for_error(epsilon, delta), ..self }
             }
 
-            /// A sketch of this shape.
+            /// Uses a sketch of this shape.
             pub fn shape(self, shape: Shape) -> Self {
                 Self { shape: Ok(shape), ..self }
             }
 
-            /// Which clock to read: [`PreciseClock`] unless stated. With a [`CoarseClock`](crate::CoarseClock) a check takes
-            /// half as long.
+            /// Sets the clock. Default: [`PreciseClock`]. With a [`CoarseClock`](crate::CoarseClock) a check takes half
+            /// as long.
             pub fn clock<D: Clock>(self, clock: D) -> $name<D, H> {
                 let Self { limit, shape, hash, $($own,)? .. } = self;
                 $name { limit, shape, clock, hash, $($own)? }
             }
 
-            /// How keys are hashed, with a new random secret: [`SecretHash`] unless the operator chooses the keys.
+            /// Sets the hash of keys, with a new random secret. Default: [`SecretHash`]. Change it only if the operator
+            /// chooses the keys.
             pub fn hash<G: KeyHash>(self) -> $name<C, G> {
                 self.hash_by(G::random())
             }
 
-            /// Hashes with this secret instead of a random one, to replay a run. Who knows it can choose keys that deny
-            /// others early; nobody is admitted more.
+            /// Hashes with this secret instead of a random one, to replay a run. Anyone who knows it can choose keys
+            /// that deny others early; nobody is admitted more.
             pub fn seed(self, seed: [u8; 16]) -> $name<C, SecretHash> {
                 self.hash_by(SecretHash::with_seed(seed))
             }
@@ -77,17 +78,17 @@ macro_rules! builder {
 }
 
 builder! {
-    /// What a [`SketchLimiter`] is made of.
+    /// Builder of a [`SketchLimiter`].
     SketchBuilder {}
 }
 
 builder! {
-    /// What a [`FloodLimiter`] is made of. Its sketch counts the keys that are not counted one by one.
+    /// Builder of a [`FloodLimiter`]. Its sketch counts the keys that are not counted one by one.
     FloodBuilder { hot_keys: usize = HOT_KEYS }
 }
 
 impl<C: Clock, H: KeyHash> SketchBuilder<C, H> {
-    /// The limiter, or why it cannot be made.
+    /// Builds the limiter, or returns why it cannot be built.
     pub fn build(self) -> Result<SketchLimiter<C, H>, SketchError> {
         let keys = Guarded::new(SketchWindow::new(self.limit?, self.shape?));
         Ok(SketchLimiter { keys, clock: self.clock, hash: self.hash })
@@ -95,13 +96,13 @@ impl<C: Clock, H: KeyHash> SketchBuilder<C, H> {
 }
 
 impl<C: Clock, H: KeyHash> FloodBuilder<C, H> {
-    /// How many of the busiest keys are counted one by one, in 16 bytes each: better twice as many as will be at their
-    /// limit at once.
+    /// Sets the number of the busiest keys that are counted one by one, in 16 bytes each: better twice as many as will
+    /// be at their limit at once. Default: 1,024.
     pub fn hot_keys(self, hot_keys: usize) -> Self {
         Self { hot_keys, ..self }
     }
 
-    /// The limiter, or why it cannot be made.
+    /// Builds the limiter, or returns why it cannot be built.
     pub fn build(self) -> Result<FloodLimiter<C, H>, SketchError> {
         let keys = Guarded::new(FloodWindow::new(self.limit?, self.shape?, self.hot_keys)?);
         Ok(FloodLimiter { keys, clock: self.clock, hash: self.hash })

@@ -12,9 +12,9 @@ use crate::{Ask, Clock, KeyHash, PreciseClock, SecretHash};
 
 /// [`SketchLimiter`](super::SketchLimiter) with the busiest keys counted one by one.
 ///
-/// It promises the same: no key is admitted more than its limit in a window, ever, in memory that is fixed. What it
-/// adds is that busy keys do not fill the counters which quiet ones share, so far fewer quiet ones are denied early;
-/// and it can tell who the busiest are.
+/// It guarantees the same: no key is admitted more than its limit in a window, ever, in fixed memory. In addition busy
+/// keys do not fill the counters which quiet ones share, so far fewer quiet ones are denied early; and it can report
+/// the busiest keys.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,57 +36,58 @@ pub struct FloodLimiter<C = PreciseClock, H = SecretHash> {
 }
 
 impl FloodLimiter {
-    /// A limiter with the defaults: 1,024 keys counted one by one, ε 0.01 and δ 0.001 for the rest, precise clock,
-    /// attack-resistant hash with a secret of its own; 24,000 bytes.
+    /// Creates a limiter with the defaults: 1,024 keys counted one by one, ε 0.01 and δ 0.001 for the rest, precise
+    /// clock, attack-resistant hash with a secret of its own; 24,000 bytes.
     pub fn new(units: u64, window: Duration) -> Result<Self, SketchError> {
         Self::builder(units, window).build()
     }
 
-    /// Everything that can be chosen.
+    /// Creates a builder, with all options.
     pub fn builder(units: u64, window: Duration) -> FloodBuilder {
         FloodBuilder::new(units, window)
     }
 }
 
 impl<C: Clock, H: KeyHash> FloodLimiter<C, H> {
-    /// Answers one ask, and charges it if allowed.
+    /// Checks one request, and charges it if allowed.
     #[inline]
     pub fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Decision {
         let ask = ask.into();
         self.keys.check(self.fingerprint(ask.key), ask.cost, self.clock.now())
     }
 
-    /// What a key has left at the least, spending nothing: `allowed` tells whether one unit would pass.
+    /// Returns what a key has at least left, without spending: `allowed` reports whether one unit would pass.
     pub fn peek(&self, key: &(impl AsRef<[u8]> + ?Sized)) -> Decision {
         self.keys.peek(self.fingerprint(key), self.clock.now())
     }
 
-    /// Up to `count` keys, the busiest of this window first. Looks at the whole table: for dashboards, not for requests.
+    /// Returns up to `count` keys, the busiest of this window first. Scans the whole table: for dashboards, not for
+    /// requests.
     ///
-    /// Keys are known by their hash alone: compare with the [`fingerprint`](Self::fingerprint)s of keys that you log.
-    /// Nobody waits for it, so what is told of a key may be of the moment before or after.
+    /// Keys are identified by their hash alone: compare with the [`fingerprint`](Self::fingerprint)s of keys that you
+    /// log. It blocks no request, so the numbers of a key may be of the moment before or after.
     pub fn busiest(&self, count: usize) -> Vec<Hot> {
         let current = self.keys.is_current(self.clock.now());
         if current { self.keys.rule().busiest(count) } else { Vec::new() }
     }
 
-    /// The hash by which a key is known in this limiter.
+    /// Returns the hash that identifies a key in this limiter.
     #[inline]
     pub fn fingerprint(&self, key: &(impl AsRef<[u8]> + ?Sized)) -> u64 {
         self.hash.fingerprint(key.as_ref())
     }
 
-    /// The instant now, by the clock this limiter goes by.
+    /// Returns the current time of this limiter's clock.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// The limit.
+    /// Returns the limit.
     pub fn limit(&self) -> &SketchLimit {
         self.keys.rule().limit()
     }
 
-    /// Bytes that its counts take.
+    /// Returns the bytes that its counts take.
     pub fn bytes(&self) -> usize {
         self.keys.rule().bytes()
     }

@@ -6,20 +6,20 @@ use throttlekit_core::{Cost, Decision, Timestamp};
 use super::latch::Latch;
 use super::shared::Shared;
 
-/// What counts in windows.
+/// A rule that counts in windows.
 pub(super) trait Counts: Sized {
     fn limit(&self) -> &SketchLimit;
     fn check(keys: &Guarded<Self>, hash: u64, cost: Cost, now: Timestamp) -> Decision;
     fn decide(&self, hash: u64, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision;
-    /// Forgets the window before; one caller at a time.
+    /// Forgets the previous window; one caller at a time.
     fn begin(&self);
 }
 
 /// A rule behind its latch.
 ///
-/// An ask that is denied only reads what it is decided on: counts only grow within a window, so a count that denies still
-/// does when the answer is given, as long as the window is the same. An ask that may be allowed holds the latch and
-/// decides again. So two threads never decide on the same count, and no ask falls between two windows.
+/// A denied request only reads: counts only grow within a window, so a count that denies still does when the decision
+/// is returned, as long as the window is the same. A request that may be allowed holds the latch and decides again. So
+/// two threads never decide on the same count, and no request falls between two windows.
 #[derive(Debug)]
 pub(super) struct Guarded<R> {
     latch: Latch,
@@ -40,7 +40,7 @@ impl<R: Counts> Guarded<R> {
         R::check(self, hash, cost, now)
     }
 
-    /// Answers an ask: `denies` says what is counted for the key, if that denies it; `admit` decides and charges.
+    /// Decides a request: `denies` returns the count of the key, if that denies it; `admit` decides and charges.
     #[inline(always)]
     fn answer(
         &self,
@@ -52,7 +52,7 @@ impl<R: Counts> Guarded<R> {
         self.denial(cost, now, denies).unwrap_or_else(|| self.alone(now, admit))
     }
 
-    /// The answer where counts that stand in the current window deny.
+    /// Returns the denial, if the counts of the current window deny.
     #[inline(always)]
     fn denial(&self, cost: Cost, now: Timestamp, denies: impl FnOnce(&R) -> Option<u32>) -> Option<Decision> {
         let ends_at = self.latch.ends_at();
@@ -63,7 +63,7 @@ impl<R: Counts> Guarded<R> {
         self.latch.is_still(ends_at).then(|| self.rule.limit().denied(used, cost, ends_at, now))
     }
 
-    /// Decides alone, in the window of `now` or in a later one that has begun.
+    /// Decides under the latch, in the window of `now` or in a later one that has begun.
     #[inline(always)]
     fn alone(&self, now: Timestamp, admit: impl FnOnce(&R, Timestamp) -> Decision) -> Decision {
         let mut held = self.latch.hold();
@@ -74,7 +74,7 @@ impl<R: Counts> Guarded<R> {
         admit(&self.rule, held.ends_at())
     }
 
-    /// What a key has left, spending nothing: `allowed` tells whether one unit would pass.
+    /// Returns what a key has left, without spending: `allowed` reports whether one unit would pass.
     pub(super) fn peek(&self, hash: u64, now: Timestamp) -> Decision {
         let held = self.latch.hold();
         if SketchLimit::is_over(held.ends_at(), now) {
@@ -84,7 +84,7 @@ impl<R: Counts> Guarded<R> {
         Decision { allowed: one.allowed, retry_after: one.retry_after, ..left }
     }
 
-    /// Whether what is counted is of a window that goes on.
+    /// Returns whether the counts are of a window that has not ended.
     pub(super) fn is_current(&self, now: Timestamp) -> bool {
         !SketchLimit::is_over(self.latch.ends_at(), now)
     }

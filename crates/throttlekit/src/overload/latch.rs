@@ -1,13 +1,13 @@
-//! Which window it is, and who may count in it, in one word.
+//! The current window, and the right to count in it, in one word.
 //!
 //! ```text
 //! // Open(end) => Held(end)
 //! // Held(end) => Open(end) | Held(none) => Open(later end)
 //! ```
 //!
-//! The end of a window only grows. It is taken away before anything of the window is cleared, and the next is published
-//! after that. So a reader that finds the same end before and after it looked saw that window and no other, also beside
-//! someone who counts: counts of one window only rise.
+//! The end of a window only grows. It is removed before anything of the window is cleared, and the next is published
+//! after that. So a reader that finds the same end before and after its read saw that window and no other, also while
+//! another thread counts: counts of one window only rise.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -16,41 +16,41 @@ use throttlekit_core::overload::SketchLimit;
 
 use crate::sync::AtomicU64;
 
-/// The bit that says: someone is counting. Windows end below it.
+/// Bit that is set while a thread counts. Windows end below it.
 const HELD: u64 = SketchLimit::INSTANT_MAX.as_nanos() + 1;
 
-/// On a cache line of its own, and the neighbour that processors fetch along.
+/// On a cache line of its own, and the neighbor that processors fetch along.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Latch {
     word: AtomicU64,
 }
 
-/// The right to count; ends when dropped.
+/// The right to count; released on drop.
 pub(super) struct Held<'a> {
     latch: &'a Latch,
     ends_at: u64,
 }
 
 impl Latch {
-    /// Before the first window.
+    /// Creates a latch before the first window.
     pub(super) fn new() -> Self {
         Self { word: AtomicU64::new(0) }
     }
 
-    /// When the window ends; long ago while one is being cleared.
+    /// Returns the end of the window; long ago while one is being cleared.
     #[inline(always)]
     pub(super) fn ends_at(&self) -> Timestamp {
         Timestamp::from_nanos(self.word.load(Acquire) & !HELD)
     }
 
-    /// Whether the window that ends then still is the current one.
+    /// Returns whether the window with this end is still the current one.
     #[inline(always)]
     pub(super) fn is_still(&self, ends_at: Timestamp) -> bool {
         self.word.load(Relaxed) & !HELD == ends_at.as_nanos()
     }
 
-    /// Waits for whoever is counting, a few instructions, and holds.
+    /// Waits for the current holder, a few instructions, and holds.
     #[inline(always)]
     pub(super) fn hold(&self) -> Held<'_> {
         let word = self.word.load(Relaxed);
@@ -78,14 +78,13 @@ impl Latch {
 }
 
 impl Held<'_> {
-    /// When the window ends.
+    /// Returns the end of the window.
     #[inline(always)]
     pub(super) fn ends_at(&self) -> Timestamp {
         Timestamp::from_nanos(self.ends_at)
     }
 
-    /// Says that the window is over, and another the current one once this is dropped; what was counted can then be
-    /// cleared.
+    /// Ends the window, and makes another the current one once this is dropped; the counts can then be cleared.
     pub(super) fn begin(&mut self, ends_at: Timestamp) {
         debug_assert!(ends_at.as_nanos() >= self.ends_at, "windows follow each other");
         self.ends_at = ends_at.as_nanos();
@@ -100,8 +99,8 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Gives whoever holds time for several asks: the memory they count in stays with one processor as long. Trying again
-/// at once would take it away in the middle of each.
+/// Gives the holder time for several requests: the memory they count in stays with one processor as long. A retry at
+/// once would take it away in the middle of each.
 #[cfg(not(loom))]
 fn rest(rests: &mut u32) {
     const SPINS: u32 = 16;

@@ -1,4 +1,4 @@
-//! Limits in a sketch under loom: two threads, a window that ends, keys that take each other's place. Not three: two that
+//! Limits in a sketch under loom: two threads, a window that ends, keys that replace each other. Not three: two that
 //! wait for a third wake each other up without end.
 //!
 //! The sketches are tiny, so that every key shares its counters. CI stops at three preemptions;
@@ -36,7 +36,7 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Each of these asks for one unit, on a thread of its own; the answers in order.
+/// Sends each of these requests for one unit, on a thread of its own; returns the decisions in order.
 fn race<R: Counts + Send + Sync + 'static>(
     keys: &Arc<Guarded<R>>,
     asks: &[(u64, Timestamp)],
@@ -70,7 +70,7 @@ fn loom_a_window_that_ends_loses_no_count_and_hands_none_on() {
     explore(|| {
         let keys = Arc::new(sketch(1));
         assert!(keys.check(ALICE, 1, FIRST).allowed);
-        // One asks in the old window, which is full, or late in the new one, where there is one unit for both.
+        // One request is in the old window, which is full, or late in the new one, where there is one unit for both.
         let answers = race(&keys, &[(ALICE, FIRST), (ALICE, SECOND)]);
         assert_eq!(admitted_in(&answers, FIRST), 0);
         assert_eq!(admitted_in(&answers, SECOND), 1);
@@ -92,7 +92,7 @@ fn loom_keys_that_take_each_others_place_keep_their_counts() {
     explore(|| {
         let rule = FloodWindow::new(limit(2), Shape::new(1, 1).unwrap(), 1).unwrap();
         let keys = Arc::new(Guarded::new(rule));
-        // Nine keys for the eight places of the only bucket: Alice is in the sketch, and takes a place.
+        // Nine keys for the eight slots of the only bucket: Alice is in the sketch, and takes a slot.
         for key in 1..=8 {
             assert!(keys.check(key << 32, 1, FIRST).allowed);
         }
@@ -103,7 +103,7 @@ fn loom_keys_that_take_each_others_place_keep_their_counts() {
     });
 }
 
-/// What `check` does, without the latch.
+/// The steps of `check`, without the latch.
 fn unguarded(used: &AtomicU64, limit: u64) -> bool {
     let seen = used.load(Relaxed);
     if seen < limit {

@@ -1,4 +1,4 @@
-//! What a fleet saw of a key.
+//! Counts of a key over all nodes.
 
 use throttlekit_core::overload::{LinearSketch, MergeError, Merged, Shape, SnapshotError};
 
@@ -6,14 +6,14 @@ use crate::hash::random_u64;
 use crate::sync::Mutex;
 use crate::{KeyHash, SecretHash};
 
-/// Counts what comes, in fixed memory, and can be added to what other nodes counted.
+/// Counts units in fixed memory, and can be merged with the counts of other nodes.
 ///
-/// For floods that stay below every node's limit: each node counts, sends its [`snapshot`](Self::snapshot) around now
-/// and then, and adds up those of the others; the sum is the sketch of all traffic, counter for counter. It detects,
+/// For floods that stay below every node's limit: each node counts, sends its [`snapshot`](Self::snapshot)
+/// periodically, and merges those of the others; the sum is the sketch of all traffic, counter for counter. It detects,
 /// late by as long as snapshots take, and limits nothing. Snapshots are of everything since the last
-/// [`take`](Self::take), so add each node's once.
+/// [`take`](Self::take), so merge each node's once.
 ///
-/// All nodes need one seed. Keep it secret: who knows it can choose keys that are counted for others.
+/// All nodes need one seed. Keep it secret: anyone who knows it can choose keys that are counted for others.
 ///
 /// ```
 /// use throttlekit::MergeableSketch;
@@ -34,11 +34,11 @@ pub struct MergeableSketch {
     hash: SecretHash,
 }
 
-/// What stands for a seed: its hash of a text that is no key of yours.
+/// Text whose hash identifies a seed; it is no key of yours.
 const PRINTED: &[u8] = b"throttlekit: the seed of a mergeable sketch";
 
 impl MergeableSketch {
-    /// A sketch for this node alone, with a random seed.
+    /// Creates a sketch for this node alone, with a random seed.
     pub fn new(shape: Shape) -> Self {
         let mut seed = [0; 16];
         seed[..8].copy_from_slice(&random_u64().to_le_bytes());
@@ -46,7 +46,7 @@ impl MergeableSketch {
         Self::with_seed(shape, seed)
     }
 
-    /// A sketch that can be added to others with this seed and shape.
+    /// Creates a sketch that can be merged with others of this seed and shape.
     pub fn with_seed(shape: Shape, seed: [u8; 16]) -> Self {
         let hash = SecretHash::with_seed(seed);
         Self { counts: Mutex::new(LinearSketch::new(shape, hash.fingerprint(PRINTED))), hash }
@@ -58,27 +58,27 @@ impl MergeableSketch {
         self.counts.lock().observe(hash, units);
     }
 
-    /// What was counted here for a key, or more.
+    /// Returns the count of a key on this node, or more.
     pub fn estimate(&self, key: &(impl AsRef<[u8]> + ?Sized)) -> u32 {
         self.estimate_in(&self.counts.lock(), key)
     }
 
-    /// What was counted for a key in a sketch of the same seed: a sum over the fleet, say.
+    /// Returns the count of a key in a sketch of the same seed, such as the sum over all nodes.
     pub fn estimate_in(&self, sketch: &LinearSketch, key: &(impl AsRef<[u8]> + ?Sized)) -> u32 {
         sketch.estimate(self.hash.fingerprint(key.as_ref()))
     }
 
-    /// All units counted here.
+    /// Returns all units counted here.
     pub fn total(&self) -> u64 {
         self.counts.lock().total()
     }
 
-    /// What was counted so far; [`LinearSketch::to_bytes`] makes it ready to send.
+    /// Returns the counts so far; [`LinearSketch::to_bytes`] makes them ready to send.
     pub fn snapshot(&self) -> LinearSketch {
         self.counts.lock().clone()
     }
 
-    /// What was counted so far, and begins anew.
+    /// Returns the counts so far, and resets them.
     pub fn take(&self) -> LinearSketch {
         let mut counts = self.counts.lock();
         let taken = counts.clone();
@@ -86,12 +86,12 @@ impl MergeableSketch {
         taken
     }
 
-    /// Adds what another node counted to what was counted here.
+    /// Adds the counts of another node to those of this one.
     pub fn merge(&self, other: &LinearSketch) -> Result<Merged, MergeError> {
         self.counts.lock().merge(other)
     }
 
-    /// The sketch that these bytes of another node say.
+    /// Decodes the sketch of another node from its bytes.
     pub fn read(bytes: &[u8]) -> Result<LinearSketch, SnapshotError> {
         LinearSketch::from_bytes(bytes)
     }

@@ -1,13 +1,14 @@
-//! Overload: limits over any number of keys in fixed memory, what a fleet saw of a key, and shedding at the client.
+//! Overload protection: limits over any number of keys in fixed memory, counts over all nodes, and client-side
+//! shedding.
 //!
-//! | you have | take |
+//! | need | type |
 //! |---|---|
 //! | more keys than there is memory for, most of them quiet | [`FloodLimiter`] |
 //! | the same, and the smallest memory or the shortest check matters most | [`SketchLimiter`] |
 //! | a flood that stays below every node's limit | [`MergeableSketch`], which detects and does not limit |
 //! | calls to a backend that refuses them when it is full | [`AdaptiveThrottle`] |
 //!
-//! `docs/overload.md` says how large each has to be.
+//! `docs/overload.md` describes how large each has to be.
 
 mod builder;
 mod flood;

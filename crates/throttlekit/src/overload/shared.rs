@@ -6,7 +6,7 @@ use throttlekit_core::overload::{Memory, Slot};
 
 use crate::sync::{AtomicU32, AtomicU64};
 
-/// Words that threads share.
+/// Words shared by threads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shared;
 
@@ -20,7 +20,7 @@ impl Memory for Shared {
     type Word = SharedWord;
 }
 
-/// Who reads a number also sees whatever was written before it: which window it belongs to, above all.
+/// A reader of a number also sees everything that was written before it: above all, its window.
 macro_rules! shared_slot {
     ($slot:ty, $atomic:ty, $number:ty) => {
         impl Slot<$number> for $slot {

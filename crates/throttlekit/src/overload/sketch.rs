@@ -10,14 +10,14 @@ use super::guarded::Guarded;
 use super::shared::Shared;
 use crate::{Ask, Clock, KeyHash, PreciseClock, SecretHash};
 
-/// So many units for each key in each window, over any number of keys, in fixed memory: 7,616 bytes unless stated.
+/// A limit of units for each key in each window, over any number of keys, in fixed memory. Default: 7,616 bytes.
 ///
-/// No key is ever admitted more than its limit in a window, whatever comes from wherever, with any number of threads.
-/// The price is that a key may be denied early, when others fill the counters that it shares with them: by more than ε of
-/// all units admitted in the window with probability δ at the most. So choose ε such that ε times what is admitted in
-/// a window is small beside the limit. A key that was denied may ask again in the next window.
+/// No key is ever admitted more than its limit in a window, whatever the traffic, with any number of threads. The price
+/// is that a key may be denied early, when others fill the counters that it shares with them: by more than ε of all
+/// units admitted in the window with probability at most δ. So choose ε such that ε times what is admitted in a window
+/// is small beside the limit. A denied key can be admitted again in the next window.
 ///
-/// An ask that is denied takes no lock and writes nothing.
+/// A denied request takes no lock and writes nothing.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,41 +36,42 @@ pub struct SketchLimiter<C = PreciseClock, H = SecretHash> {
 }
 
 impl SketchLimiter {
-    /// A limiter with the defaults: ε 0.01, δ 0.001, precise clock, attack-resistant hash with a secret of its own.
+    /// Creates a limiter with the defaults: ε 0.01, δ 0.001, precise clock, attack-resistant hash with a secret of its
+    /// own.
     pub fn new(units: u64, window: Duration) -> Result<Self, SketchError> {
         Self::builder(units, window).build()
     }
 
-    /// Everything that can be chosen.
+    /// Creates a builder, with all options.
     pub fn builder(units: u64, window: Duration) -> SketchBuilder {
         SketchBuilder::new(units, window)
     }
 }
 
 impl<C: Clock, H: KeyHash> SketchLimiter<C, H> {
-    /// Answers one ask, and charges it if allowed.
+    /// Checks one request, and charges it if allowed.
     #[inline]
     pub fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Decision {
         let ask = ask.into();
         self.keys.check(self.hash.fingerprint(ask.key), ask.cost, self.clock.now())
     }
 
-    /// What a key has left at the least, spending nothing: `allowed` tells whether one unit would pass.
+    /// Returns what a key has at least left, without spending: `allowed` reports whether one unit would pass.
     pub fn peek(&self, key: &(impl AsRef<[u8]> + ?Sized)) -> Decision {
         self.keys.peek(self.hash.fingerprint(key.as_ref()), self.clock.now())
     }
 
-    /// The instant now, by the clock this limiter goes by.
+    /// Returns the current time of this limiter's clock.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// The limit.
+    /// Returns the limit.
     pub fn limit(&self) -> &SketchLimit {
         self.keys.rule().limit()
     }
 
-    /// The size of the sketch.
+    /// Returns the size of the sketch.
     pub fn shape(&self) -> Shape {
         self.keys.rule().shape()
     }

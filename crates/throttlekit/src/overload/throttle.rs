@@ -1,4 +1,4 @@
-//! Shedding at the client of a backend that is full.
+//! Client-side load shedding for a backend that is full.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use crate::hash::random_u64;
 use crate::sync::Mutex;
 use crate::{Clock, PreciseClock};
 
-/// K unless stated: the backend gets up to twice what it accepts.
+/// Default K: the backend gets up to twice what it accepts.
 const K_THOUSANDTHS: u32 = 2_000;
-/// The window unless stated.
+/// Default window.
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// Sheds a growing part of the calls to a backend, the fewer of them it accepts.
 ///
-/// A client that keeps calling a full backend makes it spend its time on refusals. This one stops sending what would
-/// be refused: a call is shed with probability `max(0, (requests − K·accepts)/(requests + 1))`, over the last ten
-/// seconds, scaled down by its [`Priority`]. It needs no limit to be set, and lets go by itself as the backend recovers.
+/// A client that keeps calling a full backend makes it spend its time on refusals. This one stops sending what would be
+/// refused: a call is shed with probability `max(0, (requests − K·accepts)/(requests + 1))`, over the last ten seconds,
+/// scaled down by its [`Priority`]. It needs no configured limit, and stops shedding as the backend recovers.
 ///
 /// ```
 /// use throttlekit::AdaptiveThrottle;
@@ -37,8 +37,8 @@ pub struct AdaptiveThrottle<C = PreciseClock> {
 
 /// A call that may be sent.
 ///
-/// Say [`accepted`](Self::accepted) when the backend took it, whatever came of it. Dropped, it counts as refused: so a
-/// timeout, an error and a panic do what they should.
+/// Call [`accepted`](Self::accepted) when the backend took it, whatever the result. If dropped, it counts as refused:
+/// this covers a timeout, an error and a panic.
 #[derive(Debug)]
 #[must_use = "a call that is not said to be accepted counts as refused"]
 pub struct Attempt<'a, C: Clock = PreciseClock> {
@@ -46,7 +46,7 @@ pub struct Attempt<'a, C: Clock = PreciseClock> {
 }
 
 impl AdaptiveThrottle {
-    /// K 2 over ten seconds.
+    /// Creates a throttle with K 2 over ten seconds.
     pub fn new() -> Self {
         Self::with(K_THOUSANDTHS, WINDOW, PreciseClock::new()).expect("the defaults are a throttle")
     }
@@ -59,20 +59,20 @@ impl Default for AdaptiveThrottle {
 }
 
 impl<C: Clock> AdaptiveThrottle<C> {
-    /// Lets through up to K, in thousandths, times what is accepted, over a window of this length.
+    /// Creates a throttle that sends up to K, in thousandths, times what is accepted, over a window of this length.
     pub fn with(k_thousandths: u32, window: Duration, clock: C) -> Result<Self, ThrottleError> {
         let throttle = Throttle::new(k_thousandths, window)?;
         Ok(Self { state: Mutex::new((throttle, Dice(random_u64()))), clock })
     }
 
-    /// Whether a call may be sent. Nothing if it is shed.
+    /// Checks whether a call may be sent. Returns `None` if it is shed.
     pub fn admit(&self, priority: Priority) -> Option<Attempt<'_, C>> {
         let now = self.clock.now();
         let (throttle, dice) = &mut *self.state.lock();
         throttle.admit(priority, dice.roll(), now).then_some(Attempt { throttle: self })
     }
 
-    /// How many of a million calls of this priority are shed now: for dashboards.
+    /// Returns how many of a million calls of this priority are shed now: for dashboards.
     pub fn shed_per_million(&self, priority: Priority) -> u32 {
         let now = self.clock.now();
         self.state.lock().0.shed_per_million(priority, now)
@@ -80,7 +80,7 @@ impl<C: Clock> AdaptiveThrottle<C> {
 }
 
 impl<C: Clock> Attempt<'_, C> {
-    /// The backend took the call.
+    /// Records that the backend took the call.
     pub fn accepted(self) {
         let now = self.throttle.clock.now();
         self.throttle.state.lock().0.accept(now);
@@ -89,7 +89,7 @@ impl<C: Clock> Attempt<'_, C> {
 
 debug_fields!([C] AdaptiveThrottle<C>);
 
-/// SplitMix64: nobody gains by guessing it.
+/// SplitMix64: predicting it gains nothing.
 struct Dice(u64);
 
 impl Dice {

@@ -1,4 +1,4 @@
-//! What users of a shared store hold.
+//! The limiter over a shared store.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::{Ask, Clock, WallClock};
 
 const PREFIX: &str = "tk";
 
-/// One limit, or several that answer together, over state that many processes share.
+/// One limit, or several decided as one, over state that many processes share.
 ///
-/// Every process that names the same policy on the same store counts together. An ask is one round trip. While the
-/// store does not answer, [`OnOutage`] does, and every [`Answer`] says what it is worth.
+/// Every process that names the same policy on the same store counts together. A request is one round trip. While the
+/// store is unavailable, [`OnOutage`] decides, and every [`Answer`] carries its guarantee.
 ///
 /// ```
 /// use throttlekit::{OnOutage, Rate, SharedLimiter, store::MemoryStore};
@@ -39,29 +39,29 @@ pub struct SharedLimiter<S, const N: usize = 1> {
     store: S,
     need: Need,
     forms: [SharedForm; N],
-    /// The same limits where nothing crosses the edge of a budget, for what is set aside.
+    /// The same limits where nothing crosses the edge of a budget, for reservations.
     reserving: [SharedForm; N],
     spaces: [KeySpace; N],
     home: Home,
     stand_in: StandIn<N>,
     tallies: Tallies,
-    /// How long debits are remembered by name.
+    /// Time for which debits are remembered by name.
     remember: Duration,
-    /// How far the store's clock was ahead of ours when it last answered, in nanoseconds.
+    /// Offset of the store's clock ahead of ours when it last responded, in nanoseconds.
     ahead: AtomicI64,
 }
 
-/// Which key picks the place in a cluster for all keys of one ask.
+/// Routing key: the key that selects the cluster slot for all keys of one request.
 #[derive(Clone, Copy, Debug)]
 enum Home {
-    /// None: all keys of the policy live in one place.
+    /// None: all keys of the policy live in one slot.
     Policy,
-    /// That of the limit with this index.
+    /// The key of the limit with this index.
     Limit(usize),
 }
 
 impl<S: Store> SharedLimiter<S> {
-    /// One limit over many keys. The policy's name tells its keys apart from those of others on the same store.
+    /// Creates one limit over many keys. The policy's name separates its keys from those of others on the same store.
     pub fn new<L: TryInto<Limit>>(store: S, policy: &str, limit: L) -> Result<Self, LimitError>
     where
         LimitError: From<L::Error>,
@@ -69,17 +69,17 @@ impl<S: Store> SharedLimiter<S> {
         Ok(Self::needing(Need::All, store, policy, [("", limit)])?.home(0))
     }
 
-    /// Answers one ask, and charges it if allowed.
+    /// Checks one request, and charges it if allowed.
     pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Answer, StoreError> {
         self.check_all([ask.into()]).await
     }
 
-    /// Answers a debit that has a name, and charges it if it is allowed and was not charged before.
+    /// Checks a debit that has an idempotency key, and charges it if it is allowed and was not charged before.
     ///
-    /// For windows and token budgets, metered by many streams. A stream has one debit under way at a time and numbers
-    /// them upwards. If the store did not answer, the same debit may be sent again, under the same number: it counts
-    /// once, and its answer is that of the first time. See [`remember_debits`](Self::remember_debits) for how long. There
-    /// is no receipt: one that is answered often would be settled often.
+    /// For windows and token budgets, metered by many streams. A stream has one debit in flight at a time and numbers
+    /// them upwards. If the store did not respond, the same debit may be sent again, under the same number: it counts
+    /// once, and its response is that of the first time. See [`remember_debits`](Self::remember_debits) for how long.
+    /// There is no receipt: one that is returned often would be settled often.
     ///
     /// ```
     /// use std::time::Duration;
@@ -112,13 +112,13 @@ impl<S: Store> SharedLimiter<S> {
         }
     }
 
-    /// How long [debits](Self::debit) are remembered by their names, whether their window lasts or not. Unless chosen,
-    /// a minute; at most a day. Longer than any caller keeps trying.
+    /// Sets how long [debits](Self::debit) are remembered by their idempotency keys, whether their window lasts or not.
+    /// Choose it longer than any caller keeps retrying; at most a day. Default: one minute.
     pub fn remember_debits(self, remember: Duration) -> Self {
         Self { remember, ..self }
     }
 
-    /// Sends a debit once, to a key as the store keeps it. Nobody stands in for the store.
+    /// Sends a debit once, to a key as the store keeps it. No fallback applies.
     pub(crate) async fn try_debit(&self, key: &str, tokens: Cost, id: DebitId) -> Result<Answer, StoreError> {
         let charge = Charge { key, form: &self.forms[0], cost: tokens };
         let answers = self.store.debit(&[Debit { charge, id, remember: self.remember }]).await;
@@ -127,22 +127,22 @@ impl<S: Store> SharedLimiter<S> {
         Ok(Answer::of(outcome.verdict.decision, guarantee, outcome.now))
     }
 
-    /// An answer of the store that nobody settles.
+    /// Creates an answer of the store that is not settled.
     pub(crate) fn answered(&self, now: Timestamp, decision: Decision) -> Answer {
         Answer::of(decision, self.note_as(crate::Guarantee::Exact, now), now)
     }
 
-    /// The key of an ask as the store keeps it.
+    /// Returns the key of a request as the store keeps it.
     pub(crate) fn key(&self, key: &[u8]) -> String {
         self.spaces[0].key(key, key)
     }
 
-    /// The limit in the numbers of a shared store.
+    /// Returns the limit in the script encoding.
     pub(crate) fn form(&self) -> &SharedForm {
         &self.forms[0]
     }
 
-    /// What a key could spend at the ask's cost, now and later.
+    /// Forecasts what a key could spend at the request's cost, now and later.
     pub async fn forecast<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Forecast, StoreError> {
         let ask = ask.into();
         let keys = self.keys(&[ask]);
@@ -152,7 +152,7 @@ impl<S: Store> SharedLimiter<S> {
 }
 
 impl<S: Store, const N: usize> SharedLimiter<S, N> {
-    /// Several limits, each with a name of its own, that must all allow.
+    /// Creates several limits, each with a name of its own, that must all allow.
     ///
     /// ```
     /// use throttlekit::{Ask, Rate, SharedLimiter, store::MemoryStore};
@@ -175,7 +175,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         Self::needing(Need::All, store, policy, limits)
     }
 
-    /// Several limits of which at least one must allow; those that do are charged.
+    /// Creates several limits of which at least one must allow; those that do are charged.
     pub fn any<L: TryInto<Limit>>(store: S, policy: &str, limits: [(&str, L); N]) -> Result<Self, LimitError>
     where
         LimitError: From<L::Error>,
@@ -216,25 +216,24 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         })
     }
 
-    /// Keeps the keys of each ask where the key of the limit at `index` belongs, so that a policy spreads over a
-    /// cluster.
+    /// Keeps the keys of each request in the cluster slot of the key of the limit at `index`, so that a policy spreads
+    /// over a cluster.
     ///
-    /// Right only if each key always comes with the same key of that limit, as users do with their organisation:
-    /// under another it counts as another. Unless chosen, all keys of a policy with several limits live in one
-    /// place.
+    /// Correct only if each key always comes with the same key of that limit, as users do with their organization:
+    /// under another it counts as another. Default: all keys of a policy with several limits live in one slot.
     pub fn home(self, index: usize) -> Self {
         assert!(index < N, "the home is one of the policy's limits");
         Self { home: Home::Limit(index), ..self }
     }
 
-    /// What to answer while the store does not. Unless chosen, refusals.
+    /// Sets the fallback while the store is unavailable. Default: deny.
     pub fn on_outage(self, choice: OnOutage) -> Self {
         let (shares, limits) = (self.store.local_shares().cloned().unwrap_or_default(), self.limits());
         let share = |place: usize, nodes| shares.of(&self.spaces[place], limits[place], nodes);
         Self { stand_in: StandIn::new(choice, self.need, share), ..self }
     }
 
-    /// Answers one ask over all limits, and charges all or none.
+    /// Checks one request over all limits, and charges all or none.
     pub async fn check_all(&self, asks: [Ask<'_>; N]) -> Result<Answer, StoreError> {
         let (keys, costs) = (self.keys(&asks), asks.map(|ask| ask.cost));
         let answers = {
@@ -245,8 +244,8 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         self.answer(outcome, keys, &costs, asks)
     }
 
-    /// Like [`check_all`](Self::check_all) where nothing crosses the edge of a budget; with what each limit said, if the
-    /// store answered.
+    /// Like [`check_all`](Self::check_all) where nothing crosses the edge of a budget; with the decision of each limit,
+    /// if the store responded.
     pub(crate) async fn reserve_all(
         &self,
         asks: [Ask<'_>; N],
@@ -261,8 +260,9 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         Ok((self.answer(outcome, keys, &costs, asks)?, decisions))
     }
 
-    /// Answers several asks, each by itself and in order, in one flight; over a cluster, in one for each slot. An ask
-    /// whose part of the store does not answer is answered by [`OnOutage`], the others as ever.
+    /// Checks several requests, each independently and in order, in one round trip; over a cluster, in one for each
+    /// slot. If the part of the store for a request is unavailable, [`OnOutage`] decides that request; the others are
+    /// not affected.
     pub async fn check_many(&self, asks: &[[Ask<'_>; N]]) -> Vec<Result<Answer, StoreError>> {
         let keys: Vec<_> = asks.iter().map(|ask| self.keys(ask)).collect();
         let costs: Vec<[Cost; N]> = asks.iter().map(|ask| ask.map(|ask| ask.cost)).collect();
@@ -292,7 +292,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         }
     }
 
-    /// What each key has left on its limit, spending nothing. Never answered by a stand-in.
+    /// Returns what each key has left on its limit, without spending. No fallback applies.
     pub async fn peek_each(&self, keys: [&[u8]; N]) -> Result<[Decision; N], StoreError> {
         let asks = keys.map(|key| Ask { key, cost: 1 });
         let keys = self.keys(&asks);
@@ -300,9 +300,9 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         Ok(std::array::from_fn(|i| self.forms[i].limit().peek(&sight.states[i], sight.now)))
     }
 
-    /// Replaces the cost of each ask by what was used: hands back what was too much, takes what was too little.
+    /// Replaces the cost of each charge by what was used: returns what was too much, charges what was too little.
     ///
-    /// Into the window it came from, while that lasts. What a smooth rate has refilled since is not handed back a
+    /// Units go to the window they came from, while that lasts. What a smooth rate has refilled since is not returned a
     /// second time.
     pub async fn settle(&self, receipt: Receipt, actual: [Cost; N]) -> Result<(), StoreError> {
         let each = receipt.charged.iter().map(|charged| Settlement {
@@ -319,59 +319,59 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         self.store.settle(&settlements).await
     }
 
-    /// Forgets the keys of an ask: their next ask is their first.
+    /// Forgets the keys of a request: their next request counts as their first.
     pub async fn reset(&self, keys: [&[u8]; N]) -> Result<(), StoreError> {
         let names = self.keys(&keys.map(|key| Ask { key, cost: 1 }));
         self.store.reset(&names.iter().map(String::as_str).collect::<Vec<_>>()).await
     }
 
-    /// About what the store's clock shows now, which the answers' `reset_at` goes by.
+    /// Returns the approximate current time of the store's clock, which the answers' `reset_at` uses.
     pub fn now(&self) -> Timestamp {
         let ours = WallClock.now().as_nanos();
         Timestamp::from_nanos(ours.saturating_add_signed(self.ahead.load(Relaxed)))
     }
 
-    /// How many answers there were of each kind.
+    /// Returns the number of answers of each kind.
     pub fn tally(&self) -> Tally {
         self.tallies.read()
     }
 
-    /// The limits.
+    /// Returns the limits.
     pub fn limits(&self) -> [Limit; N] {
         limits_of(&self.forms)
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// Whether all limits must allow.
+    /// Returns whether all limits must allow.
     pub(crate) fn needs_all(&self) -> bool {
         self.need == Need::All
     }
 
-    /// The limit at this place in the numbers of a shared store.
+    /// Returns the limit at this index in the script encoding.
     pub(crate) fn form_at(&self, place: usize) -> &SharedForm {
         &self.forms[place]
     }
 
-    /// The same where nothing crosses its edge.
+    /// The same where nothing crosses the edge of its budget.
     pub(crate) fn reserving(&self, place: usize) -> &SharedForm {
         &self.reserving[place]
     }
 
-    /// How long debits are remembered by their names.
+    /// Returns how long debits are remembered by their idempotency keys.
     pub(crate) fn remembers(&self) -> Duration {
         self.remember
     }
 
-    /// Counts an answer of the store's, and says what it is worth.
+    /// Counts an answer of the store, and returns its guarantee.
     pub(crate) fn note(&self, outcome: &Outcome) -> crate::Guarantee {
         self.note_as(outcome.guarantee, outcome.now)
     }
 
-    /// The same where the answer itself is worth this.
+    /// The same for an answer with this guarantee of its own.
     pub(crate) fn note_as(&self, guarantee: crate::Guarantee, now: Timestamp) -> crate::Guarantee {
         let guarantee = self.store.guarantee().weaker(guarantee);
         self.tallies.count(guarantee);
@@ -384,7 +384,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         self.ahead.store(i64::try_from(ahead).unwrap_or(0), Relaxed);
     }
 
-    /// The answer to an ask for which the store has none.
+    /// Returns the fallback's answer to a request for which the store has none.
     pub(crate) fn without_store(&self, asks: [Ask<'_>; N], error: StoreError) -> Result<Answer, StoreError> {
         if !error.is_outage() {
             self.tallies.errors.fetch_add(1, Relaxed);
@@ -397,7 +397,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         Ok(Answer { decision, binding, guarantee, now, outage: Some(error), receipt: None })
     }
 
-    /// The keys of an ask as the store keeps them.
+    /// Returns the keys of a request as the store keeps them.
     pub(crate) fn keys(&self, asks: &[Ask<'_>; N]) -> Vec<String> {
         let home = match self.home {
             Home::Policy => &[],

@@ -1,4 +1,4 @@
-//! Limits that a fleet shares.
+//! Limits shared by processes through a store.
 
 mod limiter;
 mod outage;

@@ -1,4 +1,4 @@
-//! What stands in for the store while it does not answer.
+//! Fallback while the store is unavailable.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use throttlekit_core::{Decision, Retry, Timestamp};
 use crate::store::{LocalShare, check_shares};
 use crate::{Ask, Guarantee};
 
-/// When to come back after a refusal for an outage: breakers probe several times a second.
+/// Retry delay after a denial in an outage: circuit breakers probe several times a second.
 const CLOSED_RETRY: Duration = Duration::from_secs(1);
 
-/// What to answer while the store does not.
+/// Fallback while the store is unavailable.
 ///
 /// With a limit of L, during an outage and per period of the limit:
 ///
@@ -24,24 +24,24 @@ const CLOSED_RETRY: Duration = Duration::from_secs(1);
 /// | `Local { nodes }` | at most ⌊L / nodes⌋ on each node that cannot reach the store, so at most L on `nodes` of them beside what the store itself admits |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnOutage {
-    /// Refuse. The limit holds, and an outage of the store is an outage for whoever asks.
+    /// Fail closed: deny. The limit holds, and an outage of the store is an outage for its callers.
     #[default]
     Closed,
-    /// Let pass, uncounted.
+    /// Fail open: allow, uncounted.
     Open,
-    /// Go on by this node's share of the limit, counted in this process: once for all limiters that ask for the same
+    /// Continue with this node's share of the limit, counted in this process: once for all limiters that use the same
     /// limit through clones of one store.
     Local {
-        /// How many nodes there are at the most; each gets so small a share.
+        /// Maximum number of nodes; each gets an equal share of the limit.
         nodes: NonZeroU32,
     },
 }
 
-/// The stand-in of one limiter.
+/// The fallback of one limiter.
 pub(crate) enum StandIn<const N: usize> {
     Closed,
     Open,
-    /// Counts on across outages: a store that comes and goes hands out no fresh shares.
+    /// Keeps counting across outages: a store with repeated outages grants no new shares.
     Local {
         need: Need,
         shares: [Arc<LocalShare>; N],
@@ -49,7 +49,7 @@ pub(crate) enum StandIn<const N: usize> {
 }
 
 impl<const N: usize> StandIn<N> {
-    /// `share` tells the share of each limit, among so many nodes.
+    /// Creates the fallback. `share` returns the share of each limit, for a number of nodes.
     pub(crate) fn new(
         choice: OnOutage,
         need: Need,
@@ -81,7 +81,7 @@ impl<const N: usize> StandIn<N> {
     }
 }
 
-/// Nobody counted, so nothing is known to be left.
+/// Returns a verdict without a count: nothing is known to be left.
 fn uncounted(allowed: bool, limits: &[Limit], now: Timestamp) -> Verdict {
     let retry_after = if allowed { Retry::Now } else { Retry::After(CLOSED_RETRY) };
     let limit = limits.iter().map(Limit::units).min().unwrap_or(0);

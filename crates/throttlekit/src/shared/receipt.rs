@@ -1,4 +1,4 @@
-//! What an ask comes back with.
+//! Results of requests to a shared limiter.
 
 use throttlekit_core::rate::{Mark, Verdict};
 use throttlekit_core::{Cost, Decision, Timestamp};
@@ -6,43 +6,43 @@ use throttlekit_core::{Cost, Decision, Timestamp};
 use crate::Guarantee;
 use crate::store::{Charge, Outcome, StoreError};
 
-/// The answer to one ask, and what it is worth.
+/// The decision on one request, and its guarantee.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The answer.
+    /// The decision.
     pub decision: Decision,
-    /// The limit to name, by its place: of a denial the one to wait for, of an admission the one closest to binding.
+    /// Index of the limit to report: for a denial the one to wait for, for an admission the one closest to binding.
     pub binding: usize,
-    /// What the answer is worth.
+    /// Guarantee of the decision.
     pub guarantee: Guarantee,
-    /// The instant of the answer by the store's clock, which `reset_at` goes by.
+    /// Time of the decision by the store's clock, which `reset_at` uses.
     pub now: Timestamp,
-    /// Why the store did not answer, where something stood in for it.
+    /// Reason why the store did not respond, if the fallback decided.
     pub outage: Option<StoreError>,
-    /// With which the true cost can be settled. Only what the store charged can be.
+    /// Receipt with which the actual cost can be settled. Only what the store charged can be.
     pub receipt: Option<Receipt>,
 }
 
-/// Proof of charges, by which they can be settled when the true cost is known. Once: it cannot be copied.
+/// Proof of charges, by which they can be settled when the actual cost is known. Once: it cannot be copied.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Receipt {
     pub(crate) charged: Vec<Paid>,
 }
 
-/// What one limit was charged.
+/// Charge to one limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Paid {
-    /// The limit's place.
+    /// Index of the limit.
     pub(crate) limit: usize,
     /// The key as the store keeps it.
     pub(crate) key: String,
     pub(crate) cost: Cost,
-    /// Where it went.
+    /// Charge position.
     pub(crate) mark: Mark,
 }
 
 impl Answer {
-    /// An answer of the store that nobody settles.
+    /// Creates an answer of the store that is not settled.
     pub(super) fn of(decision: Decision, guarantee: Guarantee, now: Timestamp) -> Self {
         Self { decision, binding: 0, guarantee, now, outage: None, receipt: None }
     }
@@ -60,7 +60,7 @@ impl Answer {
 }
 
 impl Receipt {
-    /// Of several limits where any may allow, those that denied were not charged.
+    /// Creates a receipt. Of several limits where any may allow, those that denied were not charged.
     fn of(outcome: &Outcome, keys: Vec<String>, costs: &[Cost]) -> Self {
         let each = keys.into_iter().zip(costs).zip(&outcome.marks).zip(&outcome.decisions).enumerate();
         let charged = each
@@ -71,7 +71,7 @@ impl Receipt {
     }
 }
 
-/// The charges of one ask, borrowed from what the limiter holds.
+/// Returns the charges of one request, borrowed from the limiter.
 pub(super) fn charges<'a, const N: usize>(
     keys: &'a [String],
     forms: &'a [throttlekit_core::rate::shared::SharedForm; N],

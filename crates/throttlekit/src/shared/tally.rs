@@ -1,11 +1,11 @@
-//! How many answers there were of each kind.
+//! Counters of answers by guarantee.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::Guarantee;
 
 counters! {
-    /// How many answers there were of each kind since the limiter was made, and how many asks ended in an error.
+    /// Number of answers by guarantee since the limiter was created, and of requests that ended in an error.
     pub struct Tally, counted by Tallies {
         /// [`Guarantee::Exact`].
         exact,
@@ -17,7 +17,7 @@ counters! {
         open,
         /// [`Guarantee::Closed`].
         closed,
-        /// No answer: the store is set up wrongly or a key holds something foreign.
+        /// No answer: the store is misconfigured or a key holds foreign data.
         errors,
     }
 }

@@ -1,4 +1,4 @@
-//! What can be chosen.
+//! Options of shared slots.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::renewer::SLOTS_MAX_HERE;
 use crate::store::{LIVES_MAX, LIVES_MIN, SlotStore, StoreError};
 use crate::{BootClock, LeaseClock};
 
-/// Longer than a failover of the store takes: to notice, to elect, to connect anew.
+/// Longer than a failover of the store takes: to detect, to elect, to reconnect.
 const LIVES: Duration = Duration::from_secs(30);
-/// Under which names stores keep keys.
+/// Prefix of keys in stores.
 const PREFIX: &str = "tk";
 
-/// Describes a [`SharedSlots`].
+/// Builder of a [`SharedSlots`].
 #[derive(Debug)]
 pub struct SlotsBuilder<S, C = BootClock> {
     pub(super) store: S,
@@ -44,42 +44,42 @@ impl<S: SlotStore> SlotsBuilder<S> {
 }
 
 impl<S: SlotStore, C: LeaseClock + 'static> SlotsBuilder<S, C> {
-    /// How long a lease lives without a beat: after so long the slot of a process that died comes back, and after so long
-    /// without the store every holder has to stop. Unless chosen, thirty seconds.
+    /// Sets the lifetime of a lease without a heartbeat: after this time the slot of a process that died is free again,
+    /// and after this time without the store every holder has to stop. Default: 30 seconds.
     ///
-    /// It has to outlive a failover of the store. Leases of two seconds are all over when a Redis cluster has failed over,
-    /// as that takes longer.
+    /// It has to outlive a failover of the store. Leases of two seconds all expire while a Redis cluster fails over, as
+    /// that takes longer.
     ///
-    /// All processes of a policy need the same. A server that may have forgotten leases keeps each asker out for as long as
-    /// that asker's own leases live; leases that were forgotten live as long as those who hold them asked. So whoever
-    /// lowers it changes all processes, and waits out the old life before a failover is safe again.
+    /// All processes of a policy need the same lifetime. A server that may have forgotten leases rejects each process
+    /// for the lifetime of that process's own leases; forgotten leases live for the lifetime that their holders
+    /// requested. So to lower it, change all processes, and wait out the old lifetime before a failover is safe again.
     pub fn lives(self, lives: Duration) -> Self {
         Self { lives, ..self }
     }
 
-    /// How many slots this process holds at a time, of all keys together; one more is denied until another is left. Unless
-    /// chosen, 12,288, which is the most.
+    /// Sets the maximum number of slots that this process holds at a time, over all keys; one more is denied until
+    /// another is released. Default: 12,288, which is the maximum.
     pub fn slots_max(self, slots: usize) -> Self {
         Self { slots_max: slots.min(SLOTS_MAX_HERE), ..self }
     }
 
-    /// What the clocks of store and process may be wrong by.
+    /// Sets the maximum error of the clocks of store and process.
     pub fn margin(self, margin: Margin) -> Self {
         Self { margin, ..self }
     }
 
-    /// With what the names of keys begin. Unless chosen, `tk`.
+    /// Sets the prefix of keys. Default: `tk`.
     pub fn prefix(self, prefix: &str) -> Self {
         Self { prefix: prefix.to_owned(), ..self }
     }
 
-    /// The clock by which holders stop.
+    /// Sets the clock for the deadlines of holders.
     pub fn clock<D: LeaseClock>(self, clock: D) -> SlotsBuilder<S, D> {
         let Self { store, policy, prefix, most, lives, margin, slots_max, .. } = self;
         SlotsBuilder { store, policy, prefix, most, lives, margin, slots_max, clock }
     }
 
-    /// The slots, or why leases cannot live so long.
+    /// Builds the slots, or returns why leases cannot live that long.
     pub fn build(self) -> Result<SharedSlots<S, C>, StoreError> {
         let margin = self.margin.behind(self.clock.behind_max());
         let works = margin.deadline(Timestamp::EPOCH, self.lives).since(Timestamp::EPOCH);

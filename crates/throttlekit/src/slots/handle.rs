@@ -1,4 +1,4 @@
-//! What users hold.
+//! The handle to shared slots.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -17,15 +17,15 @@ use crate::hash::random_u64;
 use crate::store::{KeySpace, SlotAnswer, SlotAsk, SlotStore, StoreError};
 use crate::{BootClock, Guarantee, LeaseClock};
 
-/// When to come back after a refusal for an outage: breakers probe several times a second.
+/// Retry delay after a denial in an outage: circuit breakers probe several times a second.
 const OUTAGE_RETRY: Duration = Duration::from_secs(1);
 
-/// Slots for each of many keys that a fleet shares. See [the module](super).
+/// Slots for each of many keys, shared by processes. See [the module](super).
 ///
-/// The renewer, a task that beats for all slots of the process, runs on the store's
-/// [`background`](SlotStore::background), whoever calls and wherever. Should it end, the next [`admit`](Self::admit) or
-/// release starts another: [`SlotStats::keeper_alive`] says whether one is there, and [`SlotStats::keepers`] how many
-/// there have been. Slots that are held meanwhile are fenced in time.
+/// The renewer, a task that sends heartbeats for all slots of the process, runs on the store's
+/// [`background`](SlotStore::background), whatever the caller's runtime. If it ends, the next [`admit`](Self::admit) or
+/// release starts another: [`SlotStats::keeper_alive`] reports whether one is running, and [`SlotStats::keepers`] how
+/// many have been started. Slots that are held meanwhile are fenced in time.
 ///
 /// All processes of a policy need the same [`lives`](SlotsBuilder::lives).
 pub struct SharedSlots<S, C = BootClock> {
@@ -33,30 +33,31 @@ pub struct SharedSlots<S, C = BootClock> {
     keys: Arc<KeySpace>,
     most: Arc<AtomicU32>,
     margin: Margin,
-    /// The way to the renewer, which the first ask starts.
+    /// Mailbox of the renewer, which the first request starts.
     leaves: Leaves,
 }
 
-/// The answer to who wants a slot.
+/// The response to a request for a slot.
 #[derive(Debug)]
 #[must_use = "dropping it gives the slot back"]
 pub struct Admission<C: LeaseClock = BootClock> {
-    /// Whether there is one; if not, when to come back.
+    /// Decision: whether there is a slot; if not, when to retry.
     pub decision: Decision,
-    /// What the answer is worth.
+    /// Guarantee of the decision.
     pub guarantee: Guarantee,
-    /// The slot, if there is one. Dropping it gives it back, so keep it while work runs: who only looks whether the
-    /// decision allows and drops the rest, as in `if slots.admit(key).await?.decision.allowed { work() }`, works without.
+    /// The slot, if there is one. Dropping it releases it, so keep it while work runs: code that only checks the
+    /// decision and drops the rest, as in `if slots.admit(key).await?.decision.allowed { work() }`, works without a
+    /// slot.
     pub slot: Option<HeldSlot<C>>,
-    /// After how long there is room at the latest, if nobody beats and nobody asks meanwhile.
+    /// Maximum time until a slot is free, if there are no heartbeats or requests meanwhile.
     pub room_in: Option<Duration>,
-    /// Why the store did not decide, if so. Then the ask was refused.
+    /// Reason why the store did not decide, if so. Then the request was denied.
     pub outage: Option<StoreError>,
 }
 
 impl<S: SlotStore> SharedSlots<S> {
-    /// Describes slots of which `most` are held at a time, for each of many keys. The policy's name tells its keys apart
-    /// from those of others on the store.
+    /// Creates a builder of slots of which at most `most` are held at a time, for each of many keys. The policy's name
+    /// separates its keys from those of others on the store.
     pub fn builder(store: S, policy: &str, most: u32) -> SlotsBuilder<S> {
         SlotsBuilder::new(store, policy, most)
     }
@@ -79,11 +80,11 @@ impl<S: SlotStore, C: LeaseClock + 'static> SharedSlots<S, C> {
         }
     }
 
-    /// Asks for a slot of a key, in one call to the store.
+    /// Requests a slot of a key, in one call to the store.
     ///
-    /// A denial says how many are held by `remaining` and that a release makes room. While the store does not answer, asks
-    /// are refused. Whoever goes away while this waits leaves nothing behind: the call is made to its end by a task of
-    /// its own, and a slot that nobody takes goes back.
+    /// A denial reports the free slots as `remaining`, and that a release frees one. While the store is unavailable,
+    /// requests are denied. A caller that stops waiting leaves nothing behind: the call is completed by a task of its
+    /// own, and a slot that nobody takes is released.
     pub async fn admit(&self, key: impl AsRef<[u8]>) -> Result<Admission<C>, StoreError> {
         let (registry, clock) = (&self.renewer.registry, &self.renewer.clock);
         let key = key.as_ref();
@@ -94,7 +95,7 @@ impl<S: SlotStore, C: LeaseClock + 'static> SharedSlots<S, C> {
         self.leaves.wake();
         let slot = HeldSlot::asked_for(ticket, registry.clone(), clock.clone(), self.leaves.clone());
         let most = self.most();
-        // As a task of its own, which lands whether or not anyone waits for it.
+        // A task of its own, which completes whether or not anyone waits for it.
         let asked = ask(self.renewer.clone(), slot, most, self.margin);
         match registry.background.run(1, asked).await.unwrap_or_else(Err) {
             Err(error) if error.is_outage() => Ok(Admission::without_store(most, error)),
@@ -102,41 +103,42 @@ impl<S: SlotStore, C: LeaseClock + 'static> SharedSlots<S, C> {
         }
     }
 
-    /// How many are held at a time, as of now.
+    /// Returns the current maximum number of slots held at a time.
     pub fn most(&self) -> u32 {
         self.most.load(Relaxed)
     }
 
-    /// Changes how many are held at a time, for asks of this process from now on. Slots that are held stay held.
+    /// Changes the maximum held at a time, for requests of this process from now on. Slots that are held stay held.
     pub fn set_most(&self, most: u32) {
         self.most.store(most, Relaxed);
     }
 
-    /// How many slots of a key are held, by the fleet.
+    /// Returns the number of slots of a key that are held, by all processes.
     pub async fn occupancy(&self, key: impl AsRef<[u8]>) -> Result<u32, StoreError> {
         let key = self.keys.key(key.as_ref(), key.as_ref());
         let seen = self.renewer.store.occupancy(&[&key]).await?;
         Ok(seen.first().map_or(0, |seen| seen.held))
     }
 
-    /// What an answer is worth.
+    /// Returns the guarantee of a decision.
     pub fn guarantee(&self) -> Guarantee {
         self.renewer.store.guarantee()
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &S {
         &self.renewer.store
     }
 
-    /// What has been done.
+    /// Returns the statistics.
     pub fn stats(&self) -> SlotStats {
         let keeper_alive = self.leaves.is_open() && self.renewer.is_on_time();
         SlotStats { keeper_alive, ..self.renewer.registry.stats() }
     }
 }
 
-/// Asks the store. Dropped on the way, and also where no answer came, the slot is released: it may have been entered.
+/// Requests a slot from the store. If dropped on the way, or without a response, the slot is released: the store may
+/// have recorded it.
 async fn ask<S: SlotStore, C: LeaseClock + 'static>(
     renewer: Arc<Renewer<S, C>>,
     slot: HeldSlot<C>,

@@ -13,22 +13,21 @@ use crate::fence::{Fenced, run_unless_fenced};
 use crate::store::StoreError;
 use crate::{BootClock, LeaseClock};
 
-/// For how many deadlines of its store a release is waited for, and how long more for the pauses between its tries and
-/// for those before it.
+/// Number of the store's deadlines for which a release is awaited, and extra time for the pauses between its attempts
+/// and for those before it.
 const RELEASE_DEADLINES: u32 = 16;
 const RELEASE_PAUSES: Duration = Duration::from_secs(5);
 
-/// Proof that a slot is held, by this process, until a deadline that beats put off.
+/// Proof that this process holds a slot, until a deadline that heartbeats extend.
 ///
-/// Dropped, it is given back by a task of the slots' own; where a process ends before that, it comes back when its lease
-/// is over.
+/// If dropped, it is released by a background task; if the process ends before that, it is free when its lease expires.
 #[must_use = "dropping it gives the slot back"]
 pub struct HeldSlot<C: LeaseClock = BootClock> {
     ticket: Arc<Ticket>,
     registry: Arc<SlotRegistry>,
     clock: Arc<C>,
     leaves: Leaves,
-    /// Whether the store may know of it.
+    /// True if the store may know of it.
     owed: bool,
 }
 
@@ -46,7 +45,7 @@ impl<C: LeaseClock> HeldSlot<C> {
         self.ticket.begin(hold);
     }
 
-    /// The store does not know of it.
+    /// Drops a slot that the store does not know of.
     pub(super) fn forget(mut self) {
         self.owed = false;
     }
@@ -55,12 +54,14 @@ impl<C: LeaseClock> HeldSlot<C> {
         &self.ticket
     }
 
-    /// Until when work may run, by the clock that the slots were built with, as of now: beats put it off.
+    /// Returns the time until which work may run, by the clock that the slots were built with, as of now: heartbeats
+    /// extend it.
     pub fn deadline(&self) -> Timestamp {
         self.ticket.deadline()
     }
 
-    /// Whether work has to stop. Once it has, it always has. Look before every step that must not be done twice.
+    /// Returns whether work has to stop. Once it has, it always has. Check it before every step that must not be done
+    /// twice.
     pub fn is_fenced(&self) -> bool {
         self.ticket.is_fenced(self.clock.now())
     }
@@ -73,24 +74,23 @@ impl<C: LeaseClock> HeldSlot<C> {
             if self.ticket.is_fenced(now) {
                 return;
             }
-            // Beats put the deadline off, and losses bring it forward: both ring.
+            // Heartbeats extend the deadline, and losses shorten it: both notify.
             let _ = self.registry.background.within(self.deadline().since(now), rung).await;
         }
     }
 
-    /// Works until the work is done or has to stop; then it is dropped where it stands.
+    /// Runs the work until it is done or has to stop; then it is dropped where it is.
     ///
-    /// The clock is looked at before every step, so that a process which was paused past its deadline does not take
-    /// another.
+    /// The clock is read before every step, so that a process which was paused past its deadline does not take another.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Fenced> {
         run_unless_fenced(work, || self.is_fenced(), self.fenced()).await
     }
 
-    /// Gives the slot back, and says whether it was held to the end. If this is dropped while it waits, the slot goes back
-    /// all the same.
+    /// Releases the slot, and returns whether it was held to the end. If this is dropped while it waits, the slot is
+    /// released all the same.
     ///
-    /// An error says that nobody knows whether it went back: the store did not answer, or no renewer was left to ask it.
-    /// Then it comes back when its lease is over.
+    /// An error means that it is unknown whether the slot was released: the store did not respond, or no renewer was
+    /// left to call it. Then it is free when its lease expires.
     pub async fn release(mut self) -> Result<bool, StoreError> {
         let (told, hears) = oneshot::channel();
         self.leave(Some(told));
@@ -101,7 +101,7 @@ impl<C: LeaseClock> HeldSlot<C> {
         told.unwrap_or_else(|_| Err(StoreError::unavailable("nobody is left to give the slot back")))
     }
 
-    /// From here on nobody beats for it: a beat on the way back would only put its end off.
+    /// Ends the heartbeats of this slot: a heartbeat during the release would only extend the lease.
     fn leave(&mut self, told: Option<oneshot::Sender<Result<bool, StoreError>>>) {
         self.registry.strike(self.ticket.lease);
         if !std::mem::take(&mut self.owed) {

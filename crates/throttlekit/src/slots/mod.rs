@@ -1,8 +1,9 @@
-//! Slots that a fleet shares: no more work at a time than the ceiling, on all nodes together.
+//! Slots shared by processes: no more concurrent work than the limit, on all nodes together.
 //!
-//! [`SharedSlots::admit`] asks the store for a slot. The [`HeldSlot`] it gives is held while work runs; dropping it gives the
-//! slot back. A slot is held under a lease: one task beats for all slots of a process, and those of a process that died
-//! come back by themselves. Whoever holds a slot knows until when it may work, by its own clock; past that it is fenced.
+//! [`SharedSlots::admit`] requests a slot from the store. The [`HeldSlot`] it returns is held while work runs; dropping
+//! it releases the slot. A slot is held under a lease: one task sends heartbeats for all slots of a process, and those
+//! of a process that died are free again when their leases expire. The holder of a slot has a deadline by its own
+//! clock; past that it is fenced.
 //!
 //! ```
 //! use std::time::Duration;
@@ -23,18 +24,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! The store never counts more than the ceiling, and nobody works in a slot past the end of its lease who works under
-//! [`HeldSlot::run`]: so no more than the ceiling work at a time, whatever the network does, and also where a process is
-//! paused for longer than a lease lives. What a holder did just before it looked at its clock cannot be undone: one step
-//! of the work may end after the fence. A slot whose holder died comes back when its lease is over (law `slots` in the
+//! The store never counts more than the limit, and no work under [`HeldSlot::run`] goes on past the end of its lease:
+//! so concurrent work never exceeds the limit, whatever the network does, and also if a process is paused for longer
+//! than a lease lives. What a holder did just before it read its clock cannot be undone: one step of the work may end
+//! after the fence. A slot whose holder died is free again when its lease expires (guarantee `slots` in the
 //! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md)).
 //!
-//! What a failover of the store forgets is told with the store. A lease must outlive one: with leases of two seconds every
-//! failover of a Redis cluster takes all slots from their holders.
+//! The documentation of a store describes what its failover forgets. A lease must outlive one: with leases of two
+//! seconds every failover of a Redis cluster takes all slots from their holders.
 //!
-//! [`SlotDesk`] is the other side in process: leases over permits of any kind, for a server whose clients hold them.
+//! [`SlotDesk`] is the lease registry in one process: leases over permits of any kind, for a server whose clients hold
+//! them.
 
 mod builder;
 mod handle;

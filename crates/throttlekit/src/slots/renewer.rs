@@ -1,4 +1,4 @@
-//! The task that renews all slots of a process, and releases those that are left.
+//! The task that renews all slots of a process, and releases those that are given back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,25 +14,25 @@ use crate::LeaseClock;
 use crate::background::Mailbox;
 use crate::store::{SlotLease, SlotStore};
 
-/// How many releases wait for the renewer. What comes beyond comes back when its lease is over.
+/// Maximum number of releases that wait for the renewer. A slot beyond is free when its lease expires.
 const QUEUED_MAX: usize = 65_536;
-/// How many leases go in one call.
+/// Maximum number of leases in one call.
 const FLIGHT_MAX: usize = 128;
-/// How many calls of each kind are under way.
+/// Maximum number of calls of each kind in flight.
 const FLIGHTS_MAX: usize = 16;
-/// How many beats begin in one round, however many are due: after a pause they come one round after the other.
+/// Maximum number of heartbeats that begin in one round: after a pause the rest follow, one round after the other.
 const ROUND_MAX: usize = 1_024;
-/// Rounds in the life of a lease.
+/// Rounds in the lifetime of a lease.
 const ROUNDS: u32 = 60;
-/// The most slots one process holds: as many as are beaten for in a fifth of a life.
+/// Maximum number of slots of one process: as many as get a heartbeat in a fifth of a lifetime.
 pub(super) const SLOTS_MAX_HERE: usize = ROUND_MAX * ROUNDS as usize / 5;
-/// How often a release is sent, and the pause between. It counts once, however often it arrives.
+/// Maximum number of attempts of a release, and the pause between. It counts once, however often it arrives.
 const RELEASE_TRIES_MAX: u32 = 3;
 const RELEASE_PAUSE: Duration = Duration::from_millis(100);
-/// A renewer whose last round is longer ago than this part of a life is not alive: beats begin at a third of it.
+/// A renewer without a round for this part of a lifetime is not alive: heartbeats begin at a third of it.
 const LATE_PART: u32 = 4;
 
-/// What the renewer works with.
+/// State of the renewer.
 pub(super) struct Renewer<S, C> {
     pub(super) store: S,
     pub(super) registry: Arc<SlotRegistry>,
@@ -40,7 +40,7 @@ pub(super) struct Renewer<S, C> {
     pub(super) lives: Duration,
 }
 
-/// The way to a renewer: whoever leaves a slot starts it, if there is none.
+/// Returns the mailbox of a renewer: releasing a slot starts it, if there is none.
 pub(super) fn mailbox<S: SlotStore, C: LeaseClock + 'static>(renewer: &Arc<Renewer<S, C>>) -> Mailbox<Leave> {
     let renewer = renewer.clone();
     Mailbox::new(QUEUED_MAX, move |queue| {
@@ -51,14 +51,14 @@ pub(super) fn mailbox<S: SlotStore, C: LeaseClock + 'static>(renewer: &Arc<Renew
 }
 
 impl<S, C: LeaseClock> Renewer<S, C> {
-    /// Whether the last round began so lately that no lease is in danger: within a quarter of a life.
+    /// Returns whether the last round began so recently that no lease is in danger: within a quarter of a lifetime.
     pub(super) fn is_on_time(&self) -> bool {
         let round_at = Timestamp::from_nanos(self.registry.round_at.load(Relaxed));
         self.clock.now().since(round_at) < self.lives / LATE_PART
     }
 }
 
-/// Runs until nobody holds the slots or one of them, and all that they left has gone back.
+/// Runs until the slots and all held ones are dropped, and all releases are done.
 pub(super) async fn run<S: SlotStore, C: LeaseClock + 'static>(
     renewer: Arc<Renewer<S, C>>,
     mut queue: mpsc::Receiver<Leave>,
@@ -87,7 +87,7 @@ pub(super) async fn run<S: SlotStore, C: LeaseClock + 'static>(
     }
 }
 
-/// Each call is a task of its own: one that hangs holds up no other.
+/// Starts the heartbeats. Each call is a task of its own: one that hangs delays no other.
 fn start_beats<S: SlotStore, C: LeaseClock + 'static>(
     renewer: &Arc<Renewer<S, C>>,
     flights: &Arc<Semaphore>,
@@ -119,7 +119,7 @@ async fn beat<S: SlotStore, C: LeaseClock>(
                 registry.counters.lost.fetch_add(1, Relaxed);
                 ticket.beaten(sent, None, now);
             }
-            // Whether it lives nobody knows: the deadline stands.
+            // It is unknown whether it lives: the deadline stays.
             Err(_) => {}
         }
     }

@@ -15,35 +15,35 @@ use crate::hash::{random_u64, random_u128};
 use crate::store::{Background, SlotLease, StoreError};
 use crate::sync::Mutex;
 
-/// Every slot of this process that is held or asked for, so that one task beats for all.
+/// Every slot of this process that is held or requested, so that one task sends heartbeats for all.
 pub(super) struct SlotRegistry {
     tickets: Mutex<HashMap<LeaseId, Arc<Ticket>>>,
     pub(super) owner: Owner,
     slots_max: usize,
     pub(super) background: Background,
     pub(super) counters: Counters,
-    /// When the renewer's last round began, by the clock of the slots, in nanoseconds.
+    /// Time when the renewer's last round began, by the clock of the slots, in nanoseconds.
     pub(super) round_at: AtomicU64,
 }
 
-/// One slot, while it is held or asked for.
+/// One slot, while it is held or requested.
 pub(super) struct Ticket {
     /// The key as the store keeps it.
     pub(super) key: Arc<str>,
     pub(super) lease: LeaseId,
-    /// Nothing while it is only asked for.
+    /// `None` while it is only requested.
     hold: Mutex<Option<Hold>>,
-    /// Rung when the deadline moves or the slot is lost.
+    /// Notified when the deadline moves or the slot is lost.
     pub(super) bell: Notify,
 }
 
-/// A slot on its way back. Whoever waits hears whether it was held.
+/// A slot to release. A waiting caller gets whether it was held.
 pub(super) struct Leave {
     pub(super) ticket: Arc<Ticket>,
     pub(super) told: Option<oneshot::Sender<Result<bool, StoreError>>>,
 }
 
-/// The way to the renewer.
+/// Mailbox of the renewer.
 pub(super) type Leaves = Arc<Mailbox<Leave>>;
 
 impl SlotRegistry {
@@ -58,7 +58,7 @@ impl SlotRegistry {
         }
     }
 
-    /// Enters a slot that is asked for, unless too many are.
+    /// Adds a slot that is requested, unless there are too many.
     pub(super) fn enter(&self, key: Arc<str>) -> Option<Arc<Ticket>> {
         let lease = LeaseId(random_u128());
         let ticket = Arc::new(Ticket { key, lease, hold: Mutex::default(), bell: Notify::new() });
@@ -74,7 +74,7 @@ impl SlotRegistry {
         self.tickets.lock().remove(&lease);
     }
 
-    /// Up to `most` slots whose beat is due now, those of one key beside each other.
+    /// Returns up to `most` slots whose heartbeat is due now, those of one key beside each other.
     pub(super) fn due(&self, most: usize, now: Timestamp) -> Vec<Arc<Ticket>> {
         let mut due = Vec::new();
         for ticket in self.tickets.lock().values() {
@@ -95,12 +95,12 @@ impl SlotRegistry {
 }
 
 impl Ticket {
-    /// The slot was admitted.
+    /// Records that the slot was admitted.
     pub(super) fn begin(&self, hold: Hold) {
         *self.hold.lock() = Some(hold);
     }
 
-    /// Whether work has to stop. A slot that is only asked for is nobody's to work in.
+    /// Returns whether work has to stop. No work may run in a slot that is only requested.
     pub(super) fn is_fenced(&self, now: Timestamp) -> bool {
         self.hold.lock().as_mut().is_none_or(|hold| hold.is_fenced(now))
     }
@@ -113,7 +113,7 @@ impl Ticket {
         self.hold.lock().as_mut().is_some_and(|hold| hold.poll_beat(random_u64() as u32, now))
     }
 
-    /// The beat that was sent at `sent` was answered; says whether the slot was lost by it.
+    /// Records the response to the heartbeat that was sent at `sent`.
     pub(super) fn beaten(&self, sent: Timestamp, lives: Option<Duration>, now: Timestamp) {
         if let Some(hold) = self.hold.lock().as_mut() {
             hold.handle_beat(sent, lives, now);
@@ -121,14 +121,14 @@ impl Ticket {
         self.bell.notify_waiters();
     }
 
-    /// The lease as the store knows it.
+    /// Returns the lease as the store knows it.
     pub(super) fn lease(&self, owner: Owner) -> SlotLease<'_> {
         SlotLease { key: &self.key, lease: self.lease, owner }
     }
 }
 
 impl Leave {
-    /// Sends a slot back. Where nobody takes it, it comes back when its lease is over.
+    /// Releases a slot. If the renewer does not take it, it is free when its lease expires.
     pub(super) fn send(self, leaves: &Leaves, counters: &Counters) {
         if leaves.send(self).is_err() {
             counters.lapsed.fetch_add(1, Relaxed);

@@ -1,32 +1,32 @@
-//! What slots have done.
+//! Statistics of shared slots.
 
 counters! {
-    /// What a [`SharedSlots`](super::SharedSlots) has done since it was made.
+    /// Statistics of a [`SharedSlots`](super::SharedSlots) since it was created.
     pub struct SlotStats, counted by Counters {
-        /// Asks that were admitted.
+        /// Requests that were admitted.
         admitted,
-        /// Asks that were denied.
+        /// Requests that were denied.
         denied,
-        /// Calls to the store that beat.
+        /// Calls to the store with heartbeats.
         flights,
-        /// Beats in them.
+        /// Heartbeats in them.
         beats,
-        /// Beats that were told that the lease is lost.
+        /// Heartbeats for which the store reported that the lease is lost.
         lost,
         /// Slots whose deadline passed while they were held.
         fenced,
-        /// Slots that were given back.
+        /// Slots that were released.
         released,
-        /// Releases that the store did not answer; those come back when their leases are over.
+        /// Releases without a response of the store; those slots are free when their leases expire.
         lapsed,
-        /// Keepers that were started. More than one: an earlier one ended.
+        /// Renewers that were started. More than one: an earlier one ended.
         keepers,
     }
     beside {
-        /// Slots that are held or asked for now.
+        /// Slots that are held or requested now.
         held: u64,
-        /// Whether there is a renewer now that is driven: its last round began within a quarter of a life. Where slots are
-        /// held and there is none, nobody beats for them.
+        /// True if a renewer is running now: its last round began within a quarter of a lifetime. If slots are held and
+        /// there is none, no heartbeats are sent for them.
         keeper_alive: bool,
     }
 }

@@ -1,8 +1,8 @@
-//! When to stop asking an engine that does not answer.
+//! Circuit breaker for an engine that does not respond.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-/// Opens after so many outages in a row; closes when told that the engine answers again.
+/// Circuit breaker: opens after a number of outages in a row; closes when the engine responds again.
 ///
 /// ```text
 /// // Closed => Open (outages in a row) | Closed (any answer)
@@ -24,20 +24,20 @@ impl Breaker {
         self.open.load(Relaxed)
     }
 
-    /// Notes an answer of any kind.
+    /// Records a response of any kind.
     pub(super) fn answered(&self) {
         if self.in_a_row.load(Relaxed) != 0 {
             self.in_a_row.store(0, Relaxed);
         }
     }
 
-    /// Notes an outage, and tells whether this one opened the breaker.
+    /// Records an outage, and returns whether this one opened the breaker.
     pub(super) fn failed(&self) -> bool {
         let before = self.in_a_row.fetch_add(1, Relaxed);
         before.saturating_add(1) >= self.opens_after && self.open()
     }
 
-    /// Opens, and tells whether it was closed before.
+    /// Opens, and returns whether it was closed before.
     pub(super) fn open(&self) -> bool {
         !self.open.swap(true, Relaxed)
     }

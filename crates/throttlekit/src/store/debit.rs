@@ -1,7 +1,7 @@
-//! Debits that count once, however often they arrive.
+//! Idempotent debits: they count once, however often they arrive.
 //!
-//! A stream has one debit under way at a time, and numbers them upwards. So a store keeps of each stream only the last
-//! number and what it found then: the same number again is answered as before, and charges nothing.
+//! A stream has one debit in flight at a time, and numbers them upwards. So a store keeps of each stream only the last
+//! number and the state it found then: the same number again gets the same response, and charges nothing.
 
 use std::time::Duration;
 
@@ -10,58 +10,58 @@ use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
 use super::{Charge, Charges, Outcome, StoreError};
 
-/// How long a debit is remembered unless stated: longer than a caller keeps trying.
+/// Default time for which a debit is remembered: longer than a caller keeps retrying.
 pub const REMEMBER_DEFAULT: Duration = Duration::from_secs(60);
-/// The longest a debit is remembered.
+/// Maximum time for which a debit is remembered.
 pub const REMEMBER_MAX: Duration = Duration::from_secs(86_400);
 
-/// Names one debit of one key.
+/// Idempotency key of one debit of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DebitId {
-    /// The stream, by a number that no other stream has: 128 random bits, say.
+    /// The stream, by a number that no other stream has: 128 random bits, for example.
     pub stream: u128,
-    /// Rises from debit to debit of the stream; at most 2⁵³ − 1.
+    /// Number of the debit, which rises from debit to debit of the stream; at most 2⁵³ − 1.
     pub number: u64,
 }
 
-/// A charge with a name, against a window or a token budget.
+/// A charge with an idempotency key, against a window or a token budget.
 #[derive(Clone, Copy, Debug)]
 pub struct Debit<'a> {
-    /// What to charge.
+    /// The charge.
     pub charge: Charge<'a>,
-    /// Its name among those of the key.
+    /// Its idempotency key among those of the key.
     pub id: DebitId,
-    /// How long the name is remembered, whether the window lasts or not; at most [`REMEMBER_MAX`]. A repeat that
-    /// arrives later is charged.
+    /// Time for which the idempotency key is remembered, whether the window lasts or not; at most [`REMEMBER_MAX`]. A
+    /// repeat that arrives later is charged.
     pub remember: Duration,
 }
 
-/// The answer to one [`Debit`].
+/// The response to one [`Debit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Debited {
-    /// The answer.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Whether it had been given before, and nothing was charged now.
+    /// True if it was returned before, and nothing was charged now.
     pub repeated: bool,
 }
 
-/// What a store keeps of a stream: its last debit, and what that found.
+/// Record of a stream in a store: its last debit, and the state that it found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastDebit {
     /// The debit's number.
     pub number: u64,
-    /// What it cost.
+    /// Cost of the debit.
     pub cost: Cost,
-    /// The store's instant.
+    /// Time of the debit, by the store's clock.
     pub now: Timestamp,
     /// The key's state before.
     pub state: State,
-    /// Whether it was charged.
+    /// True if it was charged.
     pub admitted: bool,
 }
 
 impl Debit<'_> {
-    /// Whether a store can count it once, and else what to do.
+    /// Checks whether a store can count it once, and returns what to do otherwise.
     pub fn check(&self) -> Result<(), StoreError> {
         if !matches!(self.charge.form.limit(), Limit::Window(_)) {
             return Err(StoreError::misconfigured(
@@ -76,18 +76,18 @@ impl Debit<'_> {
         Ok(())
     }
 
-    /// How long the name is remembered.
+    /// Returns how long the idempotency key is remembered.
     pub fn remembered(&self) -> Duration {
         self.remember.clamp(Duration::from_millis(1), REMEMBER_MAX)
     }
 
-    /// What it costs, in a number that every engine keeps: what is beyond the limit's most is answered alike.
+    /// Returns the cost, in a number that every engine keeps: costs beyond the limit's maximum get the same response.
     pub fn cost(&self) -> Cost {
         self.charge.cost.min(self.charge.form.limit().cost_max() + 1)
     }
 
-    /// What the stream's last debit, if it is still remembered, makes of this one: its answer if it is the same, an
-    /// error if it is a later one, nothing if this one is new.
+    /// Compares this debit with the stream's last one, if that is still remembered: returns its response if it is the
+    /// same, an error if it is a later one, `None` if this one is new.
     pub fn repeats(&self, last: Option<&LastDebit>) -> Result<Option<Debited>, StoreError> {
         match last {
             Some(last) if last.number > self.id.number => Err(StoreError::Stale(self.id.number)),
@@ -96,8 +96,8 @@ impl Debit<'_> {
         }
     }
 
-    /// The answer to a debit that found this. The rule words it, as it does the first time. If the limit has changed
-    /// since, what was charged stays charged, and what was denied stays denied.
+    /// Computes the response to a debit that found this state, by the rule, as it does the first time. If the limit has
+    /// changed since, what was charged stays charged, and what was denied stays denied.
     pub fn answer(&self, found: &LastDebit, repeated: bool) -> Result<Debited, StoreError> {
         let charge = Charge { cost: found.cost, ..self.charge };
         let ask = Charges { need: Need::All, charges: &[charge] };
@@ -114,7 +114,7 @@ impl Debit<'_> {
 }
 
 impl LastDebit {
-    /// What was answered, in the numbers of a limit that would answer otherwise.
+    /// Returns the first decision, in the numbers of a limit that would decide otherwise.
     fn retold(&self, limit: &Limit) -> Decision {
         let mut state = self.state.clone();
         if self.admitted {
@@ -126,23 +126,23 @@ impl LastDebit {
     }
 }
 
-/// Debits without those that no store counts once, which are refused before anything is charged.
+/// Debits without those that no store counts once, which are rejected before anything is charged.
 #[derive(Clone, Debug)]
 pub struct Countable<'a> {
-    /// What a store is to answer.
+    /// The debits for the store.
     pub debits: Vec<Debit<'a>>,
     refusals: Vec<Option<StoreError>>,
 }
 
 impl<'a> Countable<'a> {
-    /// Sorts out debits.
+    /// Selects the debits that can be counted once.
     pub fn of(debits: &[Debit<'a>]) -> Self {
         let refusals: Vec<_> = debits.iter().map(|debit| debit.check().err()).collect();
         let fit = debits.iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none());
         Self { debits: fit.map(|(debit, _)| *debit).collect(), refusals }
     }
 
-    /// The answers to all debits, in order, from those to [`debits`](Self::debits).
+    /// Returns the responses to all debits, in order, from those to [`debits`](Self::debits).
     pub fn answers(self, debited: Vec<Result<Debited, StoreError>>) -> Vec<Result<Debited, StoreError>> {
         let mut debited = debited.into_iter();
         let mut next =
@@ -161,7 +161,7 @@ mod tests {
     /// Half a minute into a window.
     const NOW: Timestamp = Timestamp::from_millis(1_700_000_010_000);
 
-    /// A budget of so many, of which some are used.
+    /// A budget of `tokens`, of which `used` are used.
     fn budget(tokens: u64, used: u64) -> (SharedForm, State) {
         let limit = Limit::token_budget(tokens, MINUTE).unwrap();
         let mut state = State::default();
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_repeat_is_answered_as_before_though_the_budget_was_changed() {
-        // Of 1,000 tokens so many were used when 100 were asked for; then so many became the budget.
+        // Of 1,000 tokens `used` were used when 100 were requested; then `tokens` became the budget.
         for (used, tokens, admitted, left, wait) in [
             (500, 400, true, 0, Duration::ZERO),
             (500, 800, true, 200, Duration::ZERO),

@@ -1,4 +1,4 @@
-//! Wrappers of stores: what a wrapper does not change, it passes on.
+//! Wrappers of stores: a wrapper forwards what it does not change.
 
 /// Implements methods of one of the store traits by those of another store.
 ///

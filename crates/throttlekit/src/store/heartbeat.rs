@@ -9,30 +9,29 @@ use tokio::time::sleep;
 
 use super::{RollStore, StoreError, Swapped};
 
-/// How often the roll may have changed in between, until a beat is given up. The next report makes up for it.
+/// Maximum number of changes to the record in between, until a heartbeat is abandoned. The next report makes up for it.
 const RACES_MAX: u32 = 32;
-/// After so many lost races in a row a beat steps aside for a moment.
+/// Number of lost races in a row after which a heartbeat pauses for a moment.
 const RACES_IN_A_ROW: u32 = 4;
 const ASIDE_MAX: Duration = Duration::from_millis(8);
 
-/// How a report was heard.
+/// Result of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// What the fold answered.
+    /// Result of the rebalance.
     pub beat: Beat,
-    /// At which instant of the store it did.
+    /// Time of the rebalance, by the store's clock.
     pub now: Timestamp,
-    /// How often another beat came first.
+    /// Number of times that another heartbeat came first.
     pub races: u32,
 }
 
-/// Takes a report into the roll under `key` and answers it: two round trips, one more for each race that is lost, and two
-/// more where there is no roll yet.
+/// Adds a report to the membership record under `key` and returns the result: two round trips, one more for each race
+/// that is lost, and two more if there is no record yet.
 ///
-/// The fold runs at the instant of the load, or of the swap that failed. That lies after the report was sent, so what
-/// is granted dies for the node before it is forgotten here. And it lies before the swap that counts: nobody has
-/// changed the roll in between, so a later instant could only have freed what silent nodes hold. Both err to the safe
-/// side.
+/// The rebalance runs at the instant of the load, or of the swap that failed. That lies after the report was sent, so a
+/// grant expires for the node before it is forgotten here. And it lies before the swap that counts: no node has changed
+/// the record in between, so a later instant could only have freed what silent nodes hold. Both err to the safe side.
 pub async fn beat<R: RollStore>(
     store: &R,
     key: &str,
@@ -42,8 +41,8 @@ pub async fn beat<R: RollStore>(
 ) -> Result<Heard, StoreError> {
     let mut kept = store.load(key).await?;
     if kept.version == 0 {
-        // What is swapped in where there is nothing may come late: after others began the roll and lost it again. So it
-        // says nothing of how long ago that was; only what is swapped for a roll that lies there does.
+        // A swap where there is no record may come late: after others began the record and lost it again. So it does
+        // not carry how long ago that was; only a swap of an existing record does.
         kept = match store.swap(key, 0, &Roll::default().to_bytes(), keeps).await? {
             Swapped::Done => store.load(key).await?,
             Swapped::Newer(newer) => newer,

@@ -1,4 +1,4 @@
-//! How a key is written in a store: two different keys never look alike, and no caller chooses the cluster slot.
+//! Encoding of keys in a store: two different keys never collide, and no caller chooses the cluster slot.
 //!
 //! ```text
 //! tk:{api/acme}g:user/alice      prefix, policy, home, rule, limit, key
@@ -9,58 +9,57 @@
 //! tk:{api/}r:                    the roll of a fleet
 //! ```
 //!
-//! Between the braces stands what picks the slot of a Redis cluster, so all keys with one home share a slot. Every
-//! part is escaped: letters, digits and a few marks stand for themselves, all else becomes `%xx`. So the braces
-//! and separators are ours alone, and the parts can be read back. A part beyond [`KEY_PART_MAX`] bytes is
+//! The text between the braces, the hash tag, selects the slot of a Redis cluster, so all keys with one routing key
+//! share a slot. Every part is escaped: letters, digits and a few other characters are literal, all else becomes `%xx`.
+//! So the braces and separators are ours alone, and the parts can be read back. A part beyond [`KEY_PART_MAX`] bytes is
 //! replaced by its SHA-256.
 
 use sha2::{Digest, Sha256};
 use throttlekit_core::rate::shared::{Kind, SharedForm};
 
-/// The longest part of a key that is written out.
+/// Maximum length of a part of a key that is written out.
 pub const KEY_PART_MAX: usize = 200;
 
-/// Under which names the keys of one limit are kept.
+/// Names under which the keys of one limit are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeySpace {
-    /// Up to and with the slash after the policy.
+    /// Up to and including the slash after the policy.
     head: String,
     /// Rule and limit.
     tail: String,
 }
 
 impl KeySpace {
-    /// Where `limit` of `policy` keeps its keys. A limit's name tells it apart from the policy's others.
+    /// Creates the names for the keys of `limit` of `policy`. A limit's name separates it from the policy's others.
     pub fn new(prefix: &str, policy: &str, limit: &str, form: &SharedForm) -> Self {
         Self::tagged(prefix, policy, limit, &rule_tag(form))
     }
 
-    /// The name of the pool that the regions of `policy` share.
+    /// Returns the name of the pool that the regions of `policy` share.
     pub fn pool(prefix: &str, policy: &str) -> String {
         Self::tagged(prefix, policy, "", "p").key(b"", b"")
     }
 
-    /// The name of the window of which the processes of `policy` take quanta.
+    /// Returns the name of the window of which the processes of `policy` take quanta.
     pub fn quanta(prefix: &str, policy: &str) -> String {
         Self::tagged(prefix, policy, "", "q").key(b"", b"")
     }
 
-    /// Where `policy` keeps who holds the slots of its keys. Each key is its own home.
+    /// Creates the names for the slot holders of `policy`. Each key is its own routing key.
     pub fn slots(prefix: &str, policy: &str) -> Self {
         Self::tagged(prefix, policy, "", "h")
     }
 
-    /// The name of the roll of the fleet `name`.
+    /// Returns the name of the membership record of the shared concurrency limit `name`.
     pub fn roll(prefix: &str, name: &str) -> String {
         Self::tagged(prefix, name, "", "r").key(b"", b"")
     }
 
-    /// A name as it is written in keys and in what lies under them: apart from every other, without separators, and
-    /// never empty.
+    /// Encodes a name for keys and for their values: different from every other, without separators, and never empty.
     pub fn part(name: &[u8]) -> String {
         let mut written = String::new();
         part(name, &mut written);
-        // No other name is written so: elsewhere two digits follow.
+        // No other name is encoded so: elsewhere two digits follow.
         if written.is_empty() { "%".into() } else { written }
     }
 
@@ -75,7 +74,7 @@ impl KeySpace {
         Self { head, tail }
     }
 
-    /// The name of `key` beside the others of its `home`.
+    /// Returns the name of `key` beside the others with the routing key `home`.
     pub fn key(&self, home: &[u8], key: &[u8]) -> String {
         let mut name = String::with_capacity(self.head.len() + self.tail.len() + home.len() + key.len() + 8);
         name.push_str(&self.head);
@@ -89,8 +88,8 @@ impl KeySpace {
     }
 }
 
-/// What all keys of a [`KeySpace`] have in common and those of no other: up to the slash after the policy, and the rule
-/// with the limit's name. A key that is not from one has nothing in common with those that are.
+/// Returns what all keys of a [`KeySpace`] have in common and those of no other: up to the slash after the policy, and
+/// the rule with the limit's name. A key that is not from one has nothing in common with those that are.
 pub(super) fn space_of(key: &str) -> (&str, &str) {
     let parts = || {
         let brace = key.find('{')?;
@@ -102,8 +101,8 @@ pub(super) fn space_of(key: &str) -> (&str, &str) {
     parts().unwrap_or_default()
 }
 
-/// States of different rules never meet under one key: a limit that changes its kind begins anew. A budget counts as any
-/// window does.
+/// Returns the tag of a rule. States of different rules never share a key: a limit that changes its kind starts over. A
+/// budget counts as any window does.
 fn rule_tag(form: &SharedForm) -> String {
     match (form.kind(), form.shape()) {
         (Kind::Gcra, _) => "g".into(),
@@ -159,7 +158,7 @@ mod tests {
         KeySpace::new("tk", policy, limit, &form)
     }
 
-    /// What Redis hashes: the text between the first `{` and the next `}`.
+    /// Returns what Redis hashes: the text between the first `{` and the next `}`.
     fn hash_tag(name: &str) -> &str {
         let begin = name.find('{').unwrap() + 1;
         &name[begin..begin + name[begin..].find('}').unwrap()]
@@ -216,7 +215,7 @@ mod tests {
             }
         }
 
-        /// A key is among those of its policy and its limit, wherever it lives.
+        /// A key is among those of its policy and its limit, whatever its routing key.
         #[test]
         fn a_key_tells_its_space(
             a in "[ab:/{}%#]{0,3}", b in "[ab:/{}%#]{0,3}", limit in "[ab:/{}]{0,3}", other in "[ab:/{}]{0,3}",
@@ -237,7 +236,7 @@ mod tests {
             prop_assert_eq!(space_of(&key).0.is_empty(), space_of(&key).1.is_empty());
         }
 
-        /// A key with `{}` cannot choose its slot: the tag is the policy and the home, escaped.
+        /// A key with `{}` cannot choose its slot: the tag is the policy and the routing key, escaped.
         #[test]
         fn braces_in_a_key_do_not_choose_the_slot(home in "[ab{}]{0,6}", key in "[ab{}]{0,6}", policy in "[a{}]{1,4}") {
             let name = space(&policy, "l").key(home.as_bytes(), key.as_bytes());

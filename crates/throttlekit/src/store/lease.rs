@@ -1,4 +1,4 @@
-//! What a store is asked to lend, and what it answers.
+//! Lease requests to a store, and its responses.
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::lease::{Authority, Epoch, Loan, Return, ReturnId, Term, Want};
@@ -6,29 +6,29 @@ use throttlekit_core::rate::shared::SharedForm;
 
 use super::StoreError;
 
-/// One limit × one key × as many units as would be good to have.
+/// One limit × one key × a desired number of units.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseAsk<'a> {
     /// The key as the store keeps it, from a [`KeySpace`](super::KeySpace).
     pub key: &'a str,
     /// The limit.
     pub form: &'a SharedForm,
-    /// How long what is lent lives. The store need not know; the answer says.
+    /// Lifetime of the units. The store need not know it; the response has it.
     pub term: Term,
-    /// How many units.
+    /// Number of units.
     pub want: Want,
 }
 
-/// The answer to one [`LeaseAsk`].
+/// The response to one [`LeaseAsk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lent {
-    /// The store's instant.
+    /// Time of the response, by the store's clock.
     pub now: Timestamp,
-    /// What it lent.
+    /// The loan.
     pub loan: Loan,
 }
 
-/// Units that were lent and not spent, on their way back. Counts once, whatever the network does.
+/// Units that were lent and not spent, to be returned. Counts once, whatever the network does.
 #[derive(Clone, Copy, Debug)]
 pub struct GiveBack<'a> {
     /// The key as the store keeps it.
@@ -37,14 +37,14 @@ pub struct GiveBack<'a> {
     pub form: &'a SharedForm,
     /// The name of this return.
     pub id: ReturnId,
-    /// How many units, and of which window.
+    /// Number of units, and their window.
     pub back: Return,
 }
 
 impl Lent {
-    /// The answer of a store that found a state of these numbers at `now` and charged `granted` units to it.
+    /// Creates the response of a store that found a state of these numbers at `now` and charged `granted` units to it.
     ///
-    /// The rule words the answer; the store only ran its mirror. If the two disagree, its state is not ours.
+    /// The rule computes the response; the store only ran its mirror. If the two disagree, its state is not ours.
     pub fn of(ask: &LeaseAsk<'_>, numbers: &[i64], now: Timestamp, granted: u64) -> Result<Self, StoreError> {
         let state = ask.form.state(numbers).ok_or_else(|| StoreError::bad_state(ask.key))?;
         let mut loan = ask.authority()?.look(&state, ask.want, now);
@@ -55,7 +55,7 @@ impl Lent {
         if let (Some(end), Some(lives)) = (ends, loan.lives)
             && end.since(now) < lives
         {
-            // The limit was given longer windows. Units die with the store's, and go back to none.
+            // The limit was given longer windows. Units expire with the store's, and are not returned to any.
             (loan.lives, loan.epoch) = (Some(end.since(now)), Epoch::NONE);
         }
         Ok(Self { now, loan })
@@ -63,7 +63,7 @@ impl Lent {
 }
 
 impl LeaseAsk<'_> {
-    /// The rule that answers, or why this limit does not lend.
+    /// Returns the rule that decides, or why this limit does not lend.
     pub fn authority(&self) -> Result<Authority, StoreError> {
         if !self.form.counts_units() {
             return Err(StoreError::misconfigured(
@@ -75,34 +75,34 @@ impl LeaseAsk<'_> {
 }
 
 impl GiveBack<'_> {
-    /// Whether it has units, and a window that they came from. Others say nothing.
+    /// Returns whether it has units, and a window that they came from. Others have no effect.
     pub fn says_something(&self) -> bool {
         self.back.units > 0 && self.back.epoch != Epoch::NONE
     }
 
-    /// The rule that takes it back, or why this limit does not.
+    /// Returns the rule that takes it back, or why this limit does not.
     pub fn authority(&self) -> Result<Authority, StoreError> {
         Authority::new(*self.form.limit(), Term::Window).map_err(StoreError::misconfigured)
     }
 }
 
-/// Asks without those whose limits do not lend, which are refused before anything is charged.
+/// Requests without those whose limits do not lend, which are rejected before anything is charged.
 #[derive(Clone, Debug)]
 pub struct Lendable<'a> {
-    /// What a store is to answer.
+    /// The requests for the store.
     pub asks: Vec<LeaseAsk<'a>>,
     refusals: Vec<Option<StoreError>>,
 }
 
 impl<'a> Lendable<'a> {
-    /// Sorts out asks.
+    /// Selects the requests whose limits lend.
     pub fn of(asks: &[LeaseAsk<'a>]) -> Self {
         let refusals: Vec<_> = asks.iter().map(|ask| ask.authority().err()).collect();
         let fit = asks.iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none());
         Self { asks: fit.map(|(ask, _)| *ask).collect(), refusals }
     }
 
-    /// The answers to all asks, in order, from those to [`asks`](Self::asks).
+    /// Returns the responses to all requests, in order, from those to [`asks`](Self::asks).
     pub fn answers(self, lent: Vec<Result<Lent, StoreError>>) -> Vec<Result<Lent, StoreError>> {
         let mut lent = lent.into_iter();
         let mut next =
@@ -119,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// Windows of ten seconds became windows of a minute while one of the former was under way.
+    /// Windows of ten seconds became windows of a minute during one of the former.
     #[test]
     fn units_die_with_the_window_that_the_store_still_counts_in() {
         let minute = Limit::fixed_window(100, Duration::from_secs(60)).unwrap();

@@ -12,26 +12,27 @@ use crate::memory::{Capacity, HeldKey, Keys};
 use crate::sync::Mutex;
 use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
 
-/// Below this many limits nobody looks for those that are gone.
+/// Below this many limits there is no sweep for those that are gone.
 const KNOWN_MIN: usize = 64;
 
-/// One share for each limit, however many limiters of this process ask for it.
+/// One share for each limit, however many limiters of this process use it.
 ///
-/// A store hands it out ([`Store::local_shares`](crate::store::Store::local_shares)): limiters that count together on the
-/// store then also do so while it is away, and pass one share instead of one each. A clone is the same shares.
+/// A store hands it out ([`Store::local_shares`](crate::store::Store::local_shares)): limiters that count together on
+/// the store then also do so while it is unavailable, and admit one share instead of one each. A clone is the same
+/// shares.
 #[derive(Clone, Default)]
 pub struct LocalShares(Arc<Mutex<Known>>);
 
 #[derive(Default)]
 struct Known {
-    /// Where several sets of numbers hold under one name, as overrides have them, each has a share.
+    /// If several sets of numbers apply under one name, as with overrides, each has a share.
     by_space: HashMap<KeySpace, Vec<Weak<LocalShare>>>,
-    /// From how many names on to look for those that nobody asks any more.
+    /// Number of names from which on unused ones are swept.
     sweep_at: usize,
 }
 
 impl LocalShares {
-    /// The share of the limit that is kept under this name: the one that is there, or else a fresh one.
+    /// Returns the share of the limit under this name: the existing one, or else a new one.
     pub(crate) fn of(&self, space: &KeySpace, limit: Limit, nodes: NonZeroU32) -> Arc<LocalShare> {
         let mut known = self.0.lock();
         let same = |share: &Arc<LocalShare>| share.limit == limit && share.nodes == nodes;
@@ -52,7 +53,7 @@ impl Known {
         share
     }
 
-    /// At most as many names are kept as twice those in use.
+    /// Removes unused names. At most as many names are kept as twice those in use.
     fn sweep(&mut self) {
         self.by_space.retain(|_, all| all.iter().any(|share| share.strong_count() > 0));
         self.sweep_at = (2 * self.by_space.len()).max(KNOWN_MIN);
@@ -65,11 +66,11 @@ impl std::fmt::Debug for LocalShares {
     }
 }
 
-/// One node's part of one limit. Takes memory at the first outage only.
+/// One node's share of one limit. Takes memory at the first outage only.
 pub(crate) struct LocalShare {
     limit: Limit,
     nodes: NonZeroU32,
-    /// Nothing, where the share is less than a unit.
+    /// `None` if the share is less than a unit.
     counted: OnceLock<Option<Counted>>,
 }
 
@@ -107,10 +108,10 @@ struct Held<'a> {
     now: Timestamp,
 }
 
-/// Answers one ask over all shares, and charges all or none. Nothing, where one of them is less than a unit.
+/// Checks one request over all shares, and charges all or none. Returns `None` if one of them is less than a unit.
 ///
 /// Keys are held in the order of the shares' addresses, not of the limits: two limiters may name the same limits in
-/// another order, and neither must wait for the other.
+/// another order, and must not deadlock.
 pub(crate) fn check_shares<const N: usize>(
     shares: &[Arc<LocalShare>; N],
     need: Need,

@@ -10,23 +10,24 @@ use throttlekit_core::concurrency::fleet::{NODES_MAX, Roll};
 use super::{Background, StoreError};
 use crate::{Guarantee, forward_store};
 
-/// How long a roll is kept after the last beat, unless chosen otherwise. A roll that begins anew lets no share rise for
-/// one lifetime of a grant, so it is kept for much longer than a fleet is ever silent.
+/// Default time for which a membership record is kept after the last heartbeat. A record that starts over lets no share
+/// rise for one lifetime of a grant, so it is kept for much longer than all nodes are ever silent.
 pub const ROLL_KEPT_DEFAULT: Duration = Duration::from_secs(86_400);
 
-/// The longest roll, in bytes: of [`NODES_MAX`] nodes.
+/// Maximum size of a membership record, in bytes: of [`NODES_MAX`] nodes.
 pub const ROLL_BYTES_MAX: usize = 72 * (NODES_MAX + 1);
 
-/// Keeps rolls where all nodes of a fleet reach them.
+/// Keeps membership records where all nodes reach them.
 ///
-/// A store only keeps: nodes compute the next roll by [`Fold`](throttlekit_core::concurrency::fleet::Fold) and swap it in
-/// if the one they started from still stands; see [`beat`](super::beat). As with a [`Store`](super::Store), time is the
-/// store's own. No swap is sent again by itself; one whose reply was lost was made or not, and the next load tells.
+/// A store only keeps them: nodes compute the next record by [`Fold`](throttlekit_core::concurrency::fleet::Fold) and
+/// swap it in if the one they started from is still current; see [`beat`](super::beat). As with a
+/// [`Store`](super::Store), time is the store's own. No swap is retried automatically; one whose reply was lost was
+/// made or not, and the next load shows which.
 pub trait RollStore: Send + Sync + 'static {
-    /// The roll under this key.
+    /// Loads the membership record under this key.
     fn load(&self, key: &str) -> impl Future<Output = Result<Kept, StoreError>> + Send;
 
-    /// Puts another roll in the place of the one of this version, and keeps it at least as long after the last swap.
+    /// Replaces the record of this version by another, and keeps it at least for `keeps` after the last swap.
     fn swap(
         &self,
         key: &str,
@@ -35,47 +36,47 @@ pub trait RollStore: Send + Sync + 'static {
         keeps: Duration,
     ) -> impl Future<Output = Result<Swapped, StoreError>> + Send;
 
-    /// What a roll of this store is worth.
+    /// Returns the guarantee of a record of this store.
     fn guarantee(&self) -> Guarantee {
         Guarantee::Exact
     }
 
-    /// Where its background work runs, and that of everything built on it. Who wraps a store passes it on.
+    /// Returns the background for its work and for everything built on it. A wrapper of a store forwards it.
     fn background(&self) -> Background {
         Background::default()
     }
 }
 
-/// What lies under a key.
+/// The record under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// The roll as it was written; empty if there is none.
+    /// The record as it was written; empty if there is none.
     pub bytes: Vec<u8>,
-    /// Which of all that ever lay here; zero if there is none.
+    /// Version among all that were ever under this key; zero if there is none.
     pub version: u64,
-    /// The store's instant.
+    /// Time of the response, by the store's clock.
     pub now: Timestamp,
 }
 
-/// The answer to a swap.
+/// The response to a swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Swapped {
-    /// It lies there now.
+    /// The swap was made.
     Done,
-    /// Another version lay there, and does. A lost race costs no load.
+    /// Another version was there, and is. A lost race costs no load.
     Newer(Kept),
 }
 
 impl Kept {
-    /// The version that comes after this one.
+    /// Returns the version that comes after this one.
     ///
-    /// It counts on, and not from one: a roll that was lost and begun anew never comes to a version that somebody still
-    /// holds of the old one. That takes less than a swap each microsecond, and a clock that is not set back.
+    /// It counts on, and not from one: a record that was lost and started over never reaches a version that a node
+    /// still holds of the old one. This assumes less than a swap each microsecond, and a clock that is not set back.
     pub fn next_version(version: u64, now: Timestamp) -> u64 {
         now.as_micros().max(version.saturating_add(1))
     }
 
-    /// What it says, or that it is not ours.
+    /// Decodes the record, or returns that it is not ours.
     pub fn roll(&self, key: &str) -> Result<Roll, StoreError> {
         Roll::from_bytes(&self.bytes).map_err(|error| StoreError::bad_state(format_args!("{key}: {error}")))
     }
@@ -85,7 +86,7 @@ impl<R: RollStore> RollStore for Arc<R> {
     forward_store!(RollStore for self => **self; load, swap, guarantee, background);
 }
 
-/// How many rolls are kept in this process's memory. Beyond, the first to be kept no longer make room.
+/// Maximum number of records in this process's memory. Beyond it, those that expire first are removed.
 const ROLLS_MAX: usize = 1_024;
 
 /// Membership records in this process's memory.

@@ -1,9 +1,9 @@
-//! The seam for state that several processes share: what a store does, and what is common to all of them.
+//! The interface for state that several processes share: the store, and the parts common to all stores.
 //!
-//! A [`Store`] applies the charges of one ask all or none, at its own time, in one flight. What users hold is a
-//! [`SharedLimiter`](crate::SharedLimiter) over one. A crate that brings an engine implements [`Store`], sends
-//! every call through a [`Line`], which has the deadline, the bound on calls in flight, the breaker and the
-//! counters, and builds its answers with [`Outcome::of`]. [`MemoryStore`] is the same in one process.
+//! A [`Store`] applies the charges of one request all or none, at its own time, in one round trip. Users hold a
+//! [`SharedLimiter`](crate::SharedLimiter) over one. A crate for an engine implements [`Store`], sends every call
+//! through a [`Line`], which has the deadline, the limit on calls in flight, the circuit breaker and the counters, and
+//! builds its responses with [`Outcome::of`]. [`MemoryStore`] is the same in one process.
 
 mod breaker;
 mod debit;
@@ -42,24 +42,24 @@ pub use crate::store_error::StoreError;
 
 use crate::{Guarantee, forward_store};
 
-/// A name that nobody guesses, for a stream of debits, a return or a lease.
+/// Returns a name that cannot be guessed, for a stream of debits, a return or a lease.
 pub fn random_name() -> u128 {
     crate::hash::random_u128()
 }
 
-/// The most charges one ask may have.
+/// Maximum number of charges of one request.
 pub const CHARGES_MAX: usize = 16;
 
-/// Keeps state, applies charges all or none.
+/// Keeps state, and applies charges all or none.
 ///
-/// Time is the store's own, so processes need not agree on a clock. No method is tried again by itself: a call
-/// whose reply was lost may have charged. Only a [`Debit`], which has a name, may be sent again.
+/// Time is the store's own, so processes need not agree on a clock. No method is retried automatically: a call whose
+/// reply was lost may have charged. Only a [`Debit`], which has an idempotency key, may be sent again.
 pub trait Store: Send + Sync + 'static {
-    /// Answers each ask by itself, in order, and charges those that pass. One flight for all.
+    /// Decides each request independently, in order, and charges those that pass. One round trip for all.
     fn admit(&self, asks: &[Charges<'_>]) -> impl Future<Output = Result<Vec<Outcome>, StoreError>> + Send;
 
-    /// The same for asks that may lie in different places, of which some may not answer: each has its own answer or
-    /// error. One flight for each place.
+    /// The same for requests that may lie in different cluster slots, of which some may not respond: each has its own
+    /// outcome or error. One round trip for each slot.
     fn admit_each(
         &self,
         asks: &[Charges<'_>],
@@ -72,18 +72,19 @@ pub trait Store: Send + Sync + 'static {
         }
     }
 
-    /// Answers each debit by itself, and charges those that pass and have not been charged before. Each has its own
-    /// answer or error: [`StoreError::Stale`] if a later one of its stream has been answered. One flight for each place.
+    /// Decides each debit independently, and charges those that pass and have not been charged before. Each has its own
+    /// response or error: [`StoreError::Stale`] if a later one of its stream has been decided. One round trip for each
+    /// cluster slot.
     fn debit(&self, debits: &[Debit<'_>]) -> impl Future<Output = Vec<Result<Debited, StoreError>>> + Send;
 
-    /// What the store remembers for these charges, writing nothing.
+    /// Returns the stored state for these charges, and writes nothing.
     fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Sight, StoreError>> + Send;
 
     /// Replaces what charges took by what was used.
     fn settle(&self, settlements: &[Settlement<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Lends units to nodes that spend them by themselves: each ask by itself, each with its own answer or error. One
-    /// flight for each place.
+    /// Lends units to nodes that spend them locally: each request independently, each with its own response or error.
+    /// One round trip for each cluster slot.
     fn lease(&self, asks: &[LeaseAsk<'_>]) -> impl Future<Output = Vec<Result<Lent, StoreError>>> + Send;
 
     /// Takes lent units back into their windows. Each return counts once, however often it arrives.
@@ -92,18 +93,18 @@ pub trait Store: Send + Sync + 'static {
     /// Forgets keys, but not which returns and debits have been counted.
     fn reset(&self, keys: &[&str]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// What an answer of this store is worth.
+    /// Returns the guarantee of this store's decisions.
     fn guarantee(&self) -> Guarantee {
         Guarantee::Exact
     }
 
-    /// What this process counts of its limits while the store is away, for all limiters over it: the same for each clone.
-    /// A store that has none leaves each limiter to count by itself. Who wraps a store passes on what it says.
+    /// Returns what this process counts of its limits while the store is unavailable, for all limiters over it: the
+    /// same for each clone. If a store has none, each limiter counts separately. A wrapper of a store forwards it.
     fn local_shares(&self) -> Option<&LocalShares> {
         None
     }
 
-    /// Where its background work runs, and that of everything built on it. Who wraps a store passes it on.
+    /// Returns the background for its work and for everything built on it. A wrapper of a store forwards it.
     fn background(&self) -> Background {
         Background::default()
     }

@@ -1,4 +1,4 @@
-//! What a store is asked and what it answers.
+//! Requests to a store, and its responses.
 
 use throttlekit_core::rate::shared::SharedForm;
 use throttlekit_core::rate::{Mark, Need, Rule, Settle, State, Verdict};
@@ -14,40 +14,40 @@ pub struct Charge<'a> {
     pub key: &'a str,
     /// The limit.
     pub form: &'a SharedForm,
-    /// What the ask costs on this limit.
+    /// Cost of the request on this limit.
     pub cost: Cost,
 }
 
-/// The charges of one ask, applied all or none. Their keys differ, and share one home.
+/// The charges of one request, applied all or none. Their keys differ, and share one routing key.
 #[derive(Clone, Copy, Debug)]
 pub struct Charges<'a> {
-    /// Whether all limits must allow, or any.
+    /// Condition to allow: all limits, or any.
     pub need: Need,
     /// One to sixteen charges.
     pub charges: &'a [Charge<'a>],
 }
 
-/// The answer to one ask.
+/// The response to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// The store's instant.
+    /// Time of the response, by the store's clock.
     pub now: Timestamp,
-    /// The answer, and the charge that decided it.
+    /// The decision, and the charge that decided it.
     pub verdict: Verdict,
-    /// Each limit's own answer, in the order of the charges.
+    /// Each limit's own decision, in the order of the charges.
     pub decisions: Vec<Decision>,
-    /// Where each charge went, so that it can be settled.
+    /// Position of each charge, so that it can be settled.
     pub marks: Vec<Mark>,
-    /// What this answer is worth, where that is less than what [`Store::guarantee`](super::Store::guarantee) says of all.
+    /// Guarantee of this outcome, if it is weaker than [`Store::guarantee`](super::Store::guarantee) for all.
     pub guarantee: Guarantee,
 }
 
-/// What a store remembers, without writing.
+/// State in a store, read without writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sight {
-    /// The store's instant.
+    /// Time of the response, by the store's clock.
     pub now: Timestamp,
-    /// Each key's state, in the order asked.
+    /// Each key's state, in the order requested.
     pub states: Vec<State>,
 }
 
@@ -58,18 +58,18 @@ pub struct Settlement<'a> {
     pub key: &'a str,
     /// The limit.
     pub form: &'a SharedForm,
-    /// Where the charge went.
+    /// Charge position.
     pub mark: Mark,
-    /// What it took.
+    /// Charged cost.
     pub charged: Cost,
-    /// What was used.
+    /// Actual cost.
     pub actual: Cost,
 }
 
 impl Outcome {
-    /// The answer of a store that found these states at `now` and `admitted` the ask or not.
+    /// Creates the outcome of a store that found these states at `now` and `admitted` the request or not.
     ///
-    /// The rules word the answer; the store only ran their mirror. If the two disagree, its state is not ours.
+    /// The rules compute the response; the store only ran their mirror. If the two disagree, its state is not ours.
     pub fn of(
         ask: &Charges<'_>,
         states: &[State],
@@ -87,7 +87,7 @@ impl Outcome {
         Ok(Self { now, verdict, decisions, marks, guarantee: Guarantee::Exact })
     }
 
-    /// The same where a key was estimated: it may have used as many units less than was counted for it. Zero is a key that
+    /// The same for an estimated key: it may have used up to `units` less than was counted for it. Zero is a key that
     /// was counted exactly.
     #[must_use]
     pub fn estimated(mut self, units: Cost) -> Self {
@@ -97,10 +97,10 @@ impl Outcome {
         self
     }
 
-    /// The same where the store counted in windows with these ends, one for each charge that has one.
+    /// The same for a store that counted in windows with these ends, one for each charge that has one.
     ///
-    /// A window of a limit that was changed since is none of the limit's own: what was charged to it must not be handed
-    /// back to the one that follows, so it has no mark.
+    /// A window of a limit that was changed since is none of the limit's own: what was charged to it must not be
+    /// returned to the one that follows, so it has no charge position.
     #[must_use]
     pub fn in_windows(mut self, ask: &Charges<'_>, ends: impl Iterator<Item = Option<Timestamp>>) -> Self {
         for ((mark, charge), end) in self.marks.iter_mut().zip(ask.charges).zip(ends) {

@@ -1,4 +1,4 @@
-//! What a pool of regions is asked and what it answers.
+//! Requests to a pool of regions, and its responses.
 
 use std::sync::Arc;
 
@@ -11,26 +11,26 @@ use throttlekit_core::{Cost, Timestamp};
 use super::{Background, StoreError};
 use crate::{Guarantee, forward_store};
 
-/// Shares one budget per window among regions, by weight: [`Pool`] kept where all of them can ask.
+/// Shares one budget per window among regions, by weight: [`Pool`] kept where all of them reach it.
 ///
-/// As with a [`Store`](super::Store), time is the pool's own, and no ask is sent again by itself: one whose reply was
-/// lost may have been granted, and what was granted and not heard of lapses with its window.
+/// As with a [`Store`](super::Store), time is the pool's own, and no request is retried automatically: one whose reply
+/// was lost may have been granted, and a grant that was not received lapses with its window.
 pub trait RegionPool: Send + Sync + 'static {
-    /// Grants a region as much more as it wants, or as it may have.
+    /// Grants a region as many more units as it wants, or as it may have.
     fn grant(&self, ask: &RegionAsk<'_>) -> impl Future<Output = Result<RegionGrant, StoreError>> + Send;
 
-    /// What a grant of this pool is worth.
+    /// Returns the guarantee of a grant of this pool.
     fn guarantee(&self) -> Guarantee {
         Guarantee::Exact
     }
 
-    /// Where its background work runs, and that of everything built on it. Who wraps a store passes it on.
+    /// Returns the background for its work and for everything built on it. A wrapper of a store forwards it.
     fn background(&self) -> Background {
         Background::default()
     }
 }
 
-/// One pool × one region × as many units more as would be good to have.
+/// One pool × one region × a desired number of additional units.
 #[derive(Clone, Copy, Debug)]
 pub struct RegionAsk<'a> {
     /// The pool's key as the store keeps it, from [`KeySpace::pool`](super::KeySpace::pool).
@@ -41,21 +41,21 @@ pub struct RegionAsk<'a> {
     pub region: &'a str,
     /// The sum of the weights of its active tenants.
     pub weight: Weight,
-    /// Units it wants beside those that it has been granted.
+    /// Units it wants in addition to those that it has been granted.
     pub wants: Cost,
 }
 
-/// The answer to one [`RegionAsk`].
+/// The response to one [`RegionAsk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionGrant {
-    /// The pool's instant.
+    /// Time of the response, by the pool's clock.
     pub now: Timestamp,
-    /// What it granted.
+    /// The grant.
     pub grant: Grant,
 }
 
 impl RegionAsk<'_> {
-    /// The rule that answers, or why this limit is none to share or this name none to write down.
+    /// Returns the rule that decides, or why this limit cannot be shared or this name cannot be stored.
     pub fn pool(&self) -> Result<Pool, StoreError> {
         if self.region.is_empty() || self.region.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err(StoreError::misconfigured("name a region as KeySpace::part writes it"));
@@ -63,17 +63,17 @@ impl RegionAsk<'_> {
         Pool::new(*self.form.limit()).map_err(StoreError::misconfigured)
     }
 
-    /// The ask as the rule has it.
+    /// Returns the request in the rule's form.
     pub fn ask(&self) -> PoolAsk<'_> {
         PoolAsk { region: self.region, weight: self.weight, wants: self.wants }
     }
 }
 
 impl RegionGrant {
-    /// The answer of a store that granted so much at `now` to a region that sees these numbers: the end of the window
-    /// in microseconds, what it held, its share, and what all others hold or are due.
+    /// Creates the response of a store that granted `granted` units at `now` to a region that sees these numbers: the
+    /// end of the window in microseconds, what it held, its share, and what all others hold or are due.
     ///
-    /// The rule words the answer; the store only ran its mirror. If the two disagree, its state is not ours.
+    /// The rule computes the response; the store only ran its mirror. If the two disagree, its state is not ours.
     pub fn of(ask: &RegionAsk<'_>, seen: [i64; 4], now: Timestamp, granted: i64) -> Result<Self, StoreError> {
         let number = |n: i64| u64::try_from(n).ok().filter(|&n| n <= UNITS_MAX);
         let bad = || StoreError::bad_state(format_args!("{}: the store and the rule disagree", ask.key));

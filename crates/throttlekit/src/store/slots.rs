@@ -1,4 +1,4 @@
-//! What a store of slots is asked and what it answers.
+//! Requests to a store of slots, and its responses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,59 +9,59 @@ use throttlekit_core::concurrency::{Beat, LeaseId, Owner, SLOTS_MAX, Slot, SlotS
 use super::{Background, StoreError};
 use crate::{Guarantee, forward_store};
 
-/// The shortest life of a lease that a store takes.
+/// Minimum lifetime of a lease that a store accepts.
 pub const LIVES_MIN: Duration = Duration::from_millis(10);
-/// The longest. A fence keeps a server out that may have forgotten leases for the life that the asker asks for, not for
-/// this long: so all processes of a policy need the same life.
+/// Maximum lifetime. A fence keeps out a server that may have forgotten leases for the lifetime that the caller
+/// requests, not for this long: so all processes of a policy need the same lifetime.
 pub const LIVES_MAX: Duration = Duration::from_secs(24 * 3_600);
 
-/// Lends slots to whoever asks, each under a lease:
-/// [`SlotTable`](throttlekit_core::concurrency::SlotTable) kept where all can ask.
+/// Lends slots, each under a lease: [`SlotTable`](throttlekit_core::concurrency::SlotTable) kept where all processes
+/// reach it.
 ///
-/// As with a [`Store`](super::Store), time is the store's own. Every call may be made again: an ask has a name and takes
-/// one slot however often it comes while that is held, a beat only puts an end off, a release frees a slot once. An
-/// ask that comes after its release takes a slot that nobody beats for: it is over after its life.
+/// As with a [`Store`](super::Store), time is the store's own. Every call may be made again: a request has a name and
+/// takes one slot however often it comes while that is held, a heartbeat only extends a lease, a release frees a slot
+/// once. A request that comes after its release takes a slot without heartbeats: it expires after its lifetime.
 pub trait SlotStore: Send + Sync + 'static {
-    /// Takes a slot if there is one: clears away what is over, counts, and enters the lease, in one flight.
+    /// Takes a slot if there is one: removes what has expired, counts, and records the lease, in one round trip.
     fn acquire(&self, ask: &SlotAsk<'_>) -> impl Future<Output = Result<SlotAnswer, StoreError>> + Send;
 
-    /// Lets leases live as long again. Each has its own answer or error. One flight for each place.
+    /// Renews leases for a lifetime. Each has its own response or error. One round trip for each cluster slot.
     fn heartbeat(
         &self,
         leases: &[SlotLease<'_>],
         lives: Duration,
     ) -> impl Future<Output = Vec<Result<Beat, StoreError>>> + Send;
 
-    /// Gives slots back, and says of each whether its owner held it. One flight for each place.
+    /// Releases slots, and returns for each whether its owner held it. One round trip for each cluster slot.
     fn release(&self, leases: &[SlotLease<'_>])
     -> impl Future<Output = Vec<Result<bool, StoreError>>> + Send;
 
-    /// How many slots of each key are held, writing nothing.
+    /// Returns the number of slots of each key that are held, and writes nothing.
     fn occupancy(&self, keys: &[&str]) -> impl Future<Output = Result<Vec<Occupancy>, StoreError>> + Send;
 
-    /// What an answer of this store is worth.
+    /// Returns the guarantee of this store's decisions.
     fn guarantee(&self) -> Guarantee {
         Guarantee::Exact
     }
 
-    /// Where its background work runs, and that of everything built on it. Who wraps a store passes it on.
+    /// Returns the background for its work and for everything built on it. A wrapper of a store forwards it.
     fn background(&self) -> Background {
         Background::default()
     }
 }
 
-/// One key × one lease of one owner × under a ceiling.
+/// One key × one lease of one owner × under a limit.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotAsk<'a> {
     /// The key as the store keeps it, from [`KeySpace::slots`](super::KeySpace::slots).
     pub key: &'a str,
-    /// The lease, under a name that nobody guesses.
+    /// The lease, under a name that cannot be guessed.
     pub lease: LeaseId,
-    /// Who asks.
+    /// Owner that requests the lease.
     pub owner: Owner,
-    /// How many may be held at a time: the ceiling, as of now.
+    /// Maximum number of slots held at a time: the limit, as of now.
     pub most: u32,
-    /// How long the lease lives unless its owner beats; between [`LIVES_MIN`] and [`LIVES_MAX`].
+    /// Lifetime of the lease without a heartbeat; between [`LIVES_MIN`] and [`LIVES_MAX`].
     pub lives: Duration,
 }
 
@@ -72,29 +72,29 @@ pub struct SlotLease<'a> {
     pub key: &'a str,
     /// The lease.
     pub lease: LeaseId,
-    /// Who acquired it.
+    /// Owner that acquired it.
     pub owner: Owner,
 }
 
-/// The answer to one [`SlotAsk`].
+/// The response to one [`SlotAsk`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotAnswer {
-    /// The store's instant, or the last one of the key if the clock went back since.
+    /// Time of the response by the store's clock, or the last one of the key if the clock went back since.
     pub now: Timestamp,
-    /// What it answers.
+    /// The response.
     pub step: SlotStep,
 }
 
-/// How full a key is.
+/// Usage of the slots of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occupancy {
-    /// The store's instant, as in a [`SlotAnswer`].
+    /// Time of the response, as in a [`SlotAnswer`].
     pub now: Timestamp,
-    /// How many slots are held.
+    /// Number of slots that are held.
     pub held: u32,
 }
 
-/// The life of a lease as stores count it, in whole microseconds, or why it is none.
+/// Returns the lifetime of a lease as stores count it, in whole microseconds, or why it is invalid.
 pub(crate) fn life(lives: Duration) -> Result<Duration, StoreError> {
     if (LIVES_MIN..=LIVES_MAX).contains(&lives) {
         return Ok(Duration::from_micros(lives.as_micros() as u64));
@@ -105,25 +105,25 @@ pub(crate) fn life(lives: Duration) -> Result<Duration, StoreError> {
 }
 
 impl SlotAsk<'_> {
-    /// How long the lease lives, in microseconds, or why it cannot.
+    /// Returns the lifetime of the lease, in microseconds, or why it is invalid.
     pub fn lives_micros(&self) -> Result<u64, StoreError> {
         Ok(life(self.lives)?.as_micros() as u64)
     }
 
-    /// The ceiling that counts.
+    /// Returns the limit that counts.
     pub fn ceiling(&self) -> u32 {
         self.most.min(SLOTS_MAX)
     }
 }
 
 impl SlotLease<'_> {
-    /// How long leases live that beat, in microseconds, or why they cannot.
+    /// Returns the lifetime of renewed leases, in microseconds, or why it is invalid.
     pub fn lives_micros(lives: Duration) -> Result<u64, StoreError> {
         Ok(life(lives)?.as_micros() as u64)
     }
 
-    /// The answer to a beat of a store at whose instant `now` the lease is held until `ends`, in microseconds; zero is
-    /// lost.
+    /// Creates the response to a heartbeat of a store at whose time `now` the lease is held until `ends`, in
+    /// microseconds; zero is lost.
     pub fn beat(&self, now: Timestamp, ends: i64) -> Result<Beat, StoreError> {
         match micros(ends) {
             Some(None) => Ok(Beat::Lost),
@@ -134,10 +134,11 @@ impl SlotLease<'_> {
 }
 
 impl SlotAnswer {
-    /// The answer of a store that admitted or did not, at `now`, an ask that sees these numbers: how many slots were held,
-    /// until when its own lease was if it was, and when there is room; instants in microseconds, zero is none.
+    /// Creates the response of a store that admitted or did not, at `now`, a request that sees these numbers: how many
+    /// slots were held, until when its own lease was if it was, and when a slot is free; times in microseconds, zero is
+    /// none.
     ///
-    /// The rule words the answer; the store only ran its mirror. If the two disagree, its state is not ours.
+    /// The rule computes the response; the store only ran its mirror. If the two disagree, its state is not ours.
     pub fn of(ask: &SlotAsk<'_>, seen: [i64; 3], now: Timestamp, admitted: bool) -> Result<Self, StoreError> {
         let [held, own, room_at] = seen;
         let bad = || disagree(ask.key);
@@ -153,7 +154,7 @@ impl SlotAnswer {
     }
 }
 
-/// An instant in microseconds where zero is none; or nothing for what is neither.
+/// Decodes a time in microseconds, where zero is none. Returns `None` if it is neither.
 fn micros(number: i64) -> Option<Option<Timestamp>> {
     let micros = u64::try_from(number).ok()?;
     Some((micros > 0).then(|| Timestamp::from_micros(micros)))

@@ -9,11 +9,11 @@ use throttlekit_core::{Cost, Timestamp};
 
 use super::{Debit, LastDebit, StoreError};
 
-/// How many streams are remembered. Beyond, debits of further streams are refused until the first are forgotten: a name
-/// that is not kept does not make a debit count once.
+/// Maximum number of streams that are remembered. Beyond it, debits of further streams are rejected until the first are
+/// forgotten: without its stored name a debit would not count once.
 const STREAMS_MAX: usize = 100_000;
-/// How often a full memory is searched for names that are over: others wait while it is. So one that is over may keep a
-/// newcomer out for as long.
+/// Interval between searches of a full memory for expired names: others wait during a search. So an expired name may
+/// keep a new one out for as long.
 const SEARCH_EVERY: Duration = Duration::from_millis(100);
 
 /// A key's fingerprint and one of its streams.
@@ -25,7 +25,7 @@ pub(super) struct Streams {
     search: Search,
 }
 
-/// A debit and what it found, in words that outlive the numbers of its limit.
+/// A debit and what it found, in an encoding that outlives the numbers of its limit.
 pub(super) struct Found {
     pub(super) number: u64,
     pub(super) cost: Cost,
@@ -37,22 +37,22 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// As a limit of this form reads it.
+    /// Returns the debit as a limit of this form reads it.
     pub(super) fn read(&self, form: &SharedForm) -> LastDebit {
         let &Self { number, cost, now, ref stored, admitted, .. } = self;
         LastDebit { number, cost, now, state: stored.state(form, now).into_owned(), admitted }
     }
 }
 
-/// When a full memory was last searched.
+/// Time of the last search of a full memory.
 #[derive(Default)]
 pub(super) struct Search {
     searched_at: Option<Timestamp>,
 }
 
 impl Search {
-    /// Whether to search now. A clock that reads less than at the last search has stepped back: to wait until it is there
-    /// again would refuse newcomers for as long.
+    /// Returns whether to search now. A clock that reads less than at the last search has stepped back: to wait until
+    /// it is there again would reject new names for as long.
     pub(super) fn is_due(&mut self, now: Timestamp) -> bool {
         let due = self.searched_at.is_none_or(|at| now < at || now >= at + SEARCH_EVERY);
         if due {
@@ -63,12 +63,12 @@ impl Search {
 }
 
 impl Streams {
-    /// The stream's last debit, while it is remembered.
+    /// Returns the stream's last debit, while it is remembered.
     pub(super) fn last(&self, of: StreamOf, now: Timestamp) -> Option<&Found> {
         self.last.get(&of).filter(|(_, until)| now < *until).map(|(last, _)| last)
     }
 
-    /// Makes sure that a debit of this stream can be remembered.
+    /// Ensures that a debit of this stream can be remembered.
     pub(super) fn make_room(&mut self, of: StreamOf, now: Timestamp) -> Result<(), StoreError> {
         if self.last.len() < STREAMS_MAX || self.last.contains_key(&of) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What can be chosen.
+//! Options of the leased limiter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +11,22 @@ use super::TwoTier;
 use crate::store::Store;
 use crate::{BootClock, LeaseClock, OnOutage, SharedLimiter};
 
-/// When the store is asked.
+/// Choice of when the store is called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// About every ask. Exact, one round trip each.
+    /// For every request. Exact, one round trip each.
     Strict,
-    /// About every ask that is not covered by a denial: one of as much or more, whose wait is not over. Allows are
-    /// exact, and a flood against a key that is over its limit does not reach the store.
+    /// For every request that is not covered by a denial. A denial covers requests of the same or a higher cost until
+    /// its wait is over. Allows are exact, and a flood against a key that is over its limit does not reach the store.
     CachedDeny,
-    /// For batches of units, which are spent here.
+    /// For batches of units, which are spent locally.
     Leased,
-    /// About keys that are asked for seldom as under `CachedDeny`, and for those that are asked for often as under
-    /// `Leased`.
+    /// As under `CachedDeny` for keys with few requests, and as under `Leased` for keys with many.
     #[default]
     Auto,
 }
 
-/// Describes a [`TwoTier`].
+/// Builder of a [`TwoTier`].
 #[derive(Debug)]
 pub struct TierBuilder<S, C = BootClock> {
     store: S,
@@ -46,7 +45,7 @@ pub(super) struct Chosen {
     pub(super) lease_max: Cost,
     pub(super) share: u64,
     pub(super) hold: Duration,
-    /// Nodes that may carry units from window to window; none, if units die.
+    /// Nodes that may carry units from window to window; `None` if units expire.
     pub(super) carry: Option<u64>,
     pub(super) margin: Margin,
     pub(super) refill_at_percent: u8,
@@ -70,7 +69,7 @@ const REFILL_AT_PERCENT: u8 = 25;
 const RETURN_AFTER: Duration = Duration::from_secs(1);
 const DENIAL_MAX: Duration = Duration::from_secs(1);
 const KEYS_MAX: usize = 16_384;
-/// Beyond, a table is larger than any node's memory.
+/// Maximum number of keys: beyond it, a table is larger than any node's memory.
 const KEYS_CAP: usize = 1 << 26;
 
 impl<S: Store> TierBuilder<S> {
@@ -95,23 +94,23 @@ impl<S: Store> TierBuilder<S> {
 }
 
 impl<S: Store, C: LeaseClock> TierBuilder<S, C> {
-    /// When the store is asked. Unless chosen, [`Mode::Auto`].
+    /// Sets when the store is called. Default: [`Mode::Auto`].
     pub fn mode(mut self, mode: Mode) -> Self {
         self.chosen.mode = mode;
         self
     }
 
-    /// How many units are fetched at once. Unless chosen, learned for each key.
+    /// Sets the number of units that are fetched at once. Default: learned for each key.
     pub fn batch(mut self, batch: Batch) -> Self {
         self.chosen.batch = batch;
         self
     }
 
-    /// Sizes batches by a forecast, as far as forecasts have been right: [`Batch::Predictive`]. The hook returns how many
-    /// units this node will spend of a key in the period that begins now: the window of the limit, or the hold time of a
-    /// smooth rate. It is called once for each key and period, under the lock of the key, and must not block.
+    /// Sizes batches by a forecast, as far as forecasts have been right: [`Batch::Predictive`]. The hook returns how
+    /// many units this node will spend of a key in the period that begins now: the window of the limit, or the hold
+    /// time of a smooth rate. It is called once for each key and period, under the lock of the key, and must not block.
     ///
-    /// A wrong forecast costs calls to the store or idle units. It never lets more pass than the limit.
+    /// A wrong forecast costs calls to the store or idle units. It never admits more than the limit.
     ///
     /// ```
     /// use std::time::Duration;
@@ -132,21 +131,21 @@ impl<S: Store, C: LeaseClock> TierBuilder<S, C> {
         self
     }
 
-    /// The most units this node ever holds of one key, unless a single ask costs more. Unless chosen, a million.
+    /// Sets the maximum number of units this node ever holds of one key, unless a single request costs more. Default:
+    /// 1,000,000.
     pub fn lease_max(mut self, units: Cost) -> Self {
         self.chosen.lease_max = units.clamp(1, UNITS_HELD_MAX);
         self
     }
 
-    /// Of what is left no more than one part in so many is fetched at once, so that the last units of a window reach
-    /// those who need them. Unless chosen, a quarter; 1 takes all that is wanted.
+    /// Limits a fetch to one part in `one_in` of what is left, so that the last units of a window reach those who need
+    /// them; 1 takes all that is wanted. Default: 4.
     pub fn share(mut self, one_in: u64) -> Self {
         self.chosen.share = one_in.max(1);
         self
     }
 
-    /// How long units of a smooth rate live: with each, `rate · hold` units may pass beyond the limit. Unless
-    /// chosen, a tenth of a second.
+    /// Sets the lifetime of units of a smooth rate: `rate · hold` units may pass beyond the limit. Default: 100 ms.
     pub fn hold(mut self, hold: Duration) -> Self {
         self.chosen.hold = hold;
         self
@@ -159,52 +158,54 @@ impl<S: Store, C: LeaseClock> TierBuilder<S, C> {
         self
     }
 
-    /// What the clocks of store and node may be wrong by.
+    /// Sets the maximum error of the clocks of store and node.
     pub fn margin(mut self, margin: Margin) -> Self {
         self.chosen.margin = margin;
         self
     }
 
-    /// More units are fetched when so much of the last batch is left, so that nobody waits for them. Unless chosen, 25;
-    /// at 0 they are fetched when someone needs them.
+    /// Sets the percentage of the last batch at which more units are fetched, so that no request waits for them; at 0
+    /// they are fetched when a request needs them. Default: 25.
     pub fn refill_at_percent(mut self, percent: u8) -> Self {
         self.chosen.refill_at_percent = percent.min(100);
         self
     }
 
-    /// Units of a key that nobody asks for go back to their window after about so long. Unless chosen, a second.
+    /// Sets the approximate time after which units of an idle key go back to their window. Default: 1 second.
     pub fn return_after(mut self, idle: Option<Duration>) -> Self {
         self.chosen.return_after = idle.filter(|idle| !idle.is_zero());
         self
     }
 
-    /// A denial is remembered until its wait is over, but no longer than this: units that others give back, a settlement
-    /// or a reset may make room before. Unless chosen, a second: one call for each key and second under a flood.
+    /// Sets the maximum time for which a denial is remembered. It ends earlier when its wait is over. Units that others
+    /// give back, a settlement or a reset may free units before. Default: 1 second, that is one call for each key and
+    /// second under a flood.
     pub fn remember_denials(mut self, at_most: Duration) -> Self {
         self.chosen.denial_max = at_most;
         self
     }
 
-    /// About how many keys this node keeps something of. Those beyond are asked for strictly. Unless chosen, 16,384.
+    /// Sets the approximate number of keys that this node keeps state of. Those beyond are checked strictly. Default:
+    /// 16,384.
     pub fn keys_max(mut self, keys: usize) -> Self {
         self.chosen.keys_max = keys.clamp(1, KEYS_CAP);
         self
     }
 
-    /// What to answer while the store does not, and nothing is held. Unless chosen, refusals.
+    /// Sets the fallback while the store is unavailable and nothing is held. Default: deny.
     pub fn on_outage(mut self, choice: OnOutage) -> Self {
         self.on_outage = choice;
         self
     }
 
-    /// The clock by which units die.
+    /// Sets the clock by which units expire.
     pub fn clock<D: LeaseClock>(self, clock: D) -> TierBuilder<S, D> {
         let Self { store, policy, limit, on_outage, chosen, .. } = self;
         TierBuilder { store, policy, limit, clock, on_outage, chosen }
     }
 
-    /// The limiter, or why the limit cannot be one of this kind. Sliding windows, logs and shapers cannot be lent; ask
-    /// about them under [`Mode::Strict`] or [`Mode::CachedDeny`].
+    /// Builds the limiter, or returns why the limit cannot be one of this kind. Sliding windows, logs and shapers
+    /// cannot be lent; check them under [`Mode::Strict`] or [`Mode::CachedDeny`].
     pub fn build(self) -> Result<TwoTier<S, C>, LimitError>
     where
         C: 'static,
@@ -237,13 +238,13 @@ impl Chosen {
         }
     }
 
-    /// The plan of each key's holder, whose clock may read behind.
+    /// Returns the plan of each key's holder, whose clock may read behind.
     pub(super) fn plan(&self, term: Term, behind_max: Duration) -> Plan {
         let margin = self.margin.behind(behind_max);
         Plan { term, margin, lease_max: self.lease_max, share: self.share, denial_max: self.denial_max }
     }
 
-    /// Over how long demand is counted for the learner.
+    /// Returns the period over which demand is counted for the learner.
     pub(super) fn period(&self, limit: &Limit) -> Duration {
         match limit {
             Limit::Window(_) => limit.period(),

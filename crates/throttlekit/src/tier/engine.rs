@@ -15,12 +15,12 @@ use super::table::{Place, Table};
 use crate::store::{Background, Store, StoreError, TaskSlot};
 use crate::{Answer, Ask, Guarantee, KeyHash, LeaseClock, SecretHash, SharedLimiter};
 
-/// How often a caller waits for units before it asks the store itself.
+/// Maximum number of times that a caller waits for units before it calls the store itself.
 const ROUNDS_MAX: usize = 8;
-/// How many callers wait for units of one key. More ask the store themselves.
+/// Maximum number of callers that wait for units of one key. More call the store themselves.
 const WAITING_MAX: usize = 65_536;
 
-/// What the limiter, its requests and its returner share.
+/// State shared by the limiter, its lease requests and its returner.
 pub(super) struct Tier<S, C> {
     pub(super) shared: SharedLimiter<S>,
     pub(super) clock: C,
@@ -30,15 +30,15 @@ pub(super) struct Tier<S, C> {
     pub(super) table: Table,
     pub(super) counters: Counters,
     pub(super) hash: SecretHash,
-    /// Units beyond the limit that may pass because of lending.
+    /// Units beyond the limit that may pass because of leasing.
     beyond: Cost,
     limit_units: Cost,
-    /// Asks that cost more go to the store: no purse takes as much, or the bound does not allow for it.
+    /// Requests that cost more go to the store: no local lease takes as much, or the bound does not allow for it.
     pub(super) cost_max: Cost,
     request_ids: AtomicU64,
-    /// Where requests and the returner run.
+    /// Background of the lease requests and the returner.
     pub(super) background: Background,
-    /// Of the returner.
+    /// Slot of the returner's task.
     pub(super) keeps: Arc<TaskSlot>,
 }
 
@@ -69,10 +69,10 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         }
     }
 
-    /// Spends from the key's purse, if it has enough. The whole of what most asks do.
+    /// Spends from the key's local lease, if it has enough. Most requests take no other step.
     #[inline]
     pub(super) fn spend(self: &Arc<Self>, place: &Place<'_>, ask: Ask<'_>) -> Option<Decision> {
-        // Before the units are taken, so that they are never of an earlier window than it says.
+        // Read before the units are taken, so that they are never of an earlier window than it names.
         let reset_at = place.slot.reset_at();
         let spend = place.slot.purse.spend_if(|| place.is_mine(), ask.cost, || self.clock.now());
         let Spend::Spent { left } = spend else { return None };
@@ -93,13 +93,13 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         }
     }
 
-    /// An answer of the node itself.
+    /// Creates an answer of the node itself.
     pub(super) fn local(&self, decision: Decision) -> Answer {
         let guarantee = self.worth(self.shared.store().guarantee());
         Answer { decision, binding: 0, guarantee, now: self.shared.now(), outage: None, receipt: None }
     }
 
-    /// What the store's word is worth beside what is lent.
+    /// Returns the guarantee of the store's decision beside what is lent.
     fn worth(&self, store: Guarantee) -> Guarantee {
         match (store, self.beyond) {
             (store, 0) => store,
@@ -124,7 +124,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         KeySlot::new(self.plan, Sizing::new(self.chosen.batch.clone(), period), self.chosen.refill_at_percent)
     }
 
-    /// The key's slot, which stays its own while `pins` counts whoever relies on that.
+    /// Returns the key's slot, which stays its own while `pins` counts the handles that rely on that.
     pub(super) fn pin(&self, fingerprint: u64) -> Option<Arc<KeySlot>> {
         let place = self.place(fingerprint)?;
         let mut state = place.slot.state.lock();
@@ -135,7 +135,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         Some(place.slot.clone())
     }
 
-    /// An ask that the purse cannot serve: it waits for units, is denied, or goes to the store by itself.
+    /// Checks a request that the local lease cannot serve: it waits for units, is denied, or goes to the store.
     pub(super) async fn check_at_desk(
         self: &Arc<Self>,
         fingerprint: u64,
@@ -153,7 +153,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         self.strict(ask).await
     }
 
-    /// One look at the state, and the wait that follows from it.
+    /// Checks the state once, and waits as that requires.
     async fn round(self: &Arc<Self>, place: &Place<'_>, ask: Ask<'_>) -> Round {
         let slot = place.slot;
         let mut bell = pin!(slot.bell.notified());
@@ -193,8 +193,8 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         }
     }
 
-    /// The request was neither answered nor failed in time: nobody drives it. It counts as failed, so that the next caller
-    /// sends another; what it may still bring lapses.
+    /// Abandons a lease request that neither succeeded nor failed in time: nothing drives it. It counts as failed, so
+    /// that the next caller sends another; units that it may still bring lapse.
     #[cold]
     fn give_up(&self, place: &Place<'_>, awaited: Option<u64>, late: StoreError) -> Round {
         let mut state = place.slot.state.lock();
@@ -214,7 +214,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         }
     }
 
-    /// Whether a batch would save nothing for this key now.
+    /// Returns whether a batch would save nothing for this key now.
     fn is_cold(&self, sizing: &mut Sizing, now: Timestamp) -> bool {
         match self.chosen.mode {
             Mode::Strict | Mode::CachedDeny => true,
@@ -223,7 +223,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         }
     }
 
-    /// Asks the store about one ask, and remembers what follows from the answer.
+    /// Checks one request with the store, and remembers what follows from the answer.
     async fn strict_remembered(&self, place: &Place<'_>, ask: Ask<'_>) -> Result<Answer, StoreError> {
         let sent = self.clock.now();
         let answer = self.strict(ask).await?;
@@ -238,7 +238,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         Ok(answer)
     }
 
-    /// Fetches units ahead of need, unless someone has the state locked.
+    /// Fetches units ahead of need, unless the state is locked.
     #[cold]
     fn refill(self: &Arc<Self>, place: &Place<'_>, key: &[u8]) {
         let Some(mut state) = place.slot.state.try_lock() else { return };
@@ -261,7 +261,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         }
     }
 
-    /// The request that the state wants sent, and its key.
+    /// Returns the lease request that the state wants sent, and its key.
     fn to_fetch(
         &self,
         place: &Place<'_>,
@@ -292,7 +292,7 @@ enum Round {
     Again,
 }
 
-/// A caller that waits for the bell, until it goes.
+/// A caller that waits for the notification, until dropped.
 struct Waiting<'a>(&'a KeySlot);
 
 impl Drop for Waiting<'_> {

@@ -1,4 +1,4 @@
-//! A request on its way to the store and back.
+//! A lease request to the store, and its response.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use crate::LeaseClock;
 use crate::store::{LeaseAsk, Lent, Store, StoreError};
 
 impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
-    /// Sends one request for units of one key. However it ends, the state learns of it, and everyone who waits wakes up.
+    /// Sends one request for units of one key. However it ends, the state is updated, and all waiting callers wake up.
     pub(super) fn send(self: &Arc<Self>, place: &Place<'_>, key: Arc<str>, request: Request) {
         let (asks, lands, fingerprint) = (self.clone(), self.clone(), place.fingerprint());
         let lease = async move { asks.lease(&key, request.want).await };
@@ -32,7 +32,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
             Err(_) => _ = self.counters.failures.fetch_add(1, Relaxed),
         }
         self.counters.units_lent.fetch_add(granted, Relaxed);
-        // A key whose request is under way keeps its place.
+        // A key with a request in flight keeps its slot.
         let Some(Place { slot, .. }) = self.table.find(fingerprint) else { return };
         match answer {
             Ok(lent) => {

@@ -14,7 +14,7 @@ use crate::{Answer, Ask, LeaseClock};
 
 /// One key of a [`TwoTier`], found once and kept.
 ///
-/// Threads share it by reference. [`till`](Self::till) gives each a drawer of its own.
+/// Threads share it by reference. [`till`](Self::till) gives each a cache of its own.
 pub struct HeldKey<S: Store, C: LeaseClock + 'static> {
     tier: Arc<Tier<S, C>>,
     fingerprint: u64,
@@ -28,9 +28,9 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
         Some(Self { tier: tier.clone(), fingerprint, key: key.into(), slot })
     }
 
-    /// Spends from what the node holds, and says how many units are left of that; or nothing, and then more is fetched
-    /// meanwhile. Never waits. [`decision`](Self::decision) words it.
-    // The locked instruction waits for every older store, so a call, which saves registers, is felt.
+    /// Spends from the local lease, and returns how many units are left of that. Returns `None` if there are too few,
+    /// and then more is fetched meanwhile. Never waits. [`decision`](Self::decision) computes the decision.
+    // The locked instruction waits for every older store, so a call, which saves registers, is noticeable.
     #[inline(always)]
     pub fn try_spend(&self, cost: Cost) -> Option<Cost> {
         let Spend::Spent { left } = self.slot.purse.spend(cost, || self.tier.clock.now()) else {
@@ -43,8 +43,8 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
         Some(left)
     }
 
-    /// The answer to a caller that was served and left so many units. Its `reset_at` may be that of a window which has
-    /// begun since: not to be [refunded](TwoTier::refund) by.
+    /// Returns the decision for a caller that was served and left `left` units. Its `reset_at` may be that of a window
+    /// which has begun since: do not [refund](TwoTier::refund) by it.
     pub fn decision(&self, left: Cost) -> Decision {
         self.tier.allowed(self.slot.reset_at(), left)
     }
@@ -54,13 +54,13 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
         self.tier.refill_held(self.fingerprint, &self.key);
     }
 
-    /// Answers an ask of this cost. Waits only if the store must be asked.
+    /// Checks a request of this cost. Waits only if the store must be called.
     pub async fn check(&self, cost: Cost) -> Result<Answer, StoreError> {
         TwoTier { tier: self.tier.clone() }.check(Ask::of(&self.key).cost(cost)).await
     }
 
-    /// A drawer for one thread, which takes up to `units` out of the shared purse at a time. What it has is spent
-    /// without touching memory that other threads write. Units that are carried over it takes one ask at a time.
+    /// Creates a per-thread cache, which takes up to `units` out of the shared local lease at a time. It is spent
+    /// without touching memory that other threads write. Units that are carried over it takes one request at a time.
     pub fn till(&self, units: Cost) -> Till<'_, S, C> {
         Till { key: self, units: units.max(1), drawn: Draw::default() }
     }
@@ -72,7 +72,7 @@ impl<S: Store, C: LeaseClock + 'static> Drop for HeldKey<S, C> {
     }
 }
 
-/// One thread's part of what a node holds of a key. What is left goes back to the purse when it is dropped.
+/// Per-thread cache of a key's local lease. What is left goes back to the local lease when it is dropped.
 pub struct Till<'a, S: Store, C: LeaseClock + 'static> {
     key: &'a HeldKey<S, C>,
     units: Cost,
@@ -80,8 +80,8 @@ pub struct Till<'a, S: Store, C: LeaseClock + 'static> {
 }
 
 impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
-    /// Spends from the drawer, filled from the purse when it is empty, and says how many units are left in it; or nothing, and then more is fetched
-    /// meanwhile. Never waits.
+    /// Spends from the cache, filled from the local lease when it is empty, and returns how many units are left in it.
+    /// Returns `None` if there are too few, and then more is fetched meanwhile. Never waits.
     #[inline]
     pub fn try_spend(&mut self, cost: Cost) -> Option<Cost> {
         if let Spend::Spent { left } = self.drawn.spend(cost, || self.key.tier.clock.now()) {
@@ -100,7 +100,7 @@ impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
             self.key.refill();
         }
         let Spend::Spent { left } = spend else {
-            // Too few to be of use here; others may need fewer.
+            // Too few for this request; others may need fewer.
             slot.purse.put_back(std::mem::take(&mut self.drawn));
             return None;
         };
@@ -109,8 +109,9 @@ impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
 }
 
 impl<S: Store, C: LeaseClock + 'static> Till<'_, S, C> {
-    /// Units that are carried from window to window pass beyond the limit, as many as a node holds. What lies in a till
-    /// the node does not see and would fetch again, so of these a till keeps none.
+    /// Returns how many units to take at once. Units that are carried from window to window pass beyond the limit, as
+    /// many as a node holds. The node does not see what a per-thread cache holds and would fetch it again, so it keeps
+    /// none of these.
     fn at_once(&self, cost: Cost) -> Cost {
         if self.key.tier.plan.term == Term::Carry { cost } else { self.units.max(cost) }
     }

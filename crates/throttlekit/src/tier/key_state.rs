@@ -11,29 +11,29 @@ use crate::Clock;
 use crate::store::{Lent, StoreError};
 use crate::sync::{Mutex, SharedWord};
 
-/// How often units of one key go back within one window.
+/// Maximum number of returns of one key within one window.
 const RETURNS_PER_WINDOW_MAX: u32 = 16;
 
-/// Why a request came to nothing.
+/// Reason why a lease request brought nothing.
 pub(super) enum Failed {
-    /// No answer.
+    /// No response.
     Outage(StoreError),
-    /// What was lent had died when it arrived.
+    /// The loan had expired when it arrived.
     Lapsed,
 }
 
-/// One key: the local lease, from which anyone spends, and the state behind it, one caller at a time.
+/// One key: the local lease, from which any thread spends, and the state behind it, one caller at a time.
 #[repr(align(64))]
 pub(super) struct KeySlot {
     pub(super) purse: Purse<SharedWord>,
-    /// More units are fetched when fewer than so many are left. Zero while they are being fetched.
+    /// Number of units below which more are fetched. Zero while they are being fetched.
     pub(super) low: AtomicU64,
-    /// When the whole limit is free again, by the store's clock, as the loan said that last filled the purse. Of units of
-    /// a window it names that window.
+    /// Time when the whole limit is free again, by the store's clock, from the loan that last filled the local lease.
+    /// For units of a window it names that window.
     reset_at: AtomicU64,
     refill_at_percent: u64,
     pub(super) state: Mutex<KeyState>,
-    /// Rings when a request has come back.
+    /// Notified when a request has come back.
     pub(super) bell: Notify,
 }
 
@@ -42,18 +42,19 @@ pub(super) struct KeyState {
     pub(super) key: Option<Arc<str>>,
     pub(super) holder: Holder,
     pub(super) sizing: Sizing,
-    /// Callers that wait for the bell.
+    /// Callers that wait for the notification.
     pub(super) waiting: usize,
-    /// Handles that spend from this slot without asking whose it is.
+    /// Handles that spend from this slot without checking whose it is.
     pub(super) pins: usize,
-    /// The last request that came to nothing, and why.
+    /// The last request that brought nothing, and why.
     pub(super) failed: Option<(u64, Failed)>,
-    /// Returns in the window of the last one. Each leaves its name with the store as long as the window lasts.
+    /// Number of returns in the window of the last one. Each leaves its name with the store as long as the window
+    /// lasts.
     returned: (Epoch, u32),
-    /// Units in the purse when it was last counted.
+    /// Units in the local lease when it was last counted.
     counted: Cost,
     asked_at: Timestamp,
-    /// Whether anyone came or anything was spent since the last look for idle keys.
+    /// True if a caller came or units were spent since the last look for idle keys.
     stirred: bool,
 }
 
@@ -80,24 +81,25 @@ impl KeySlot {
         }
     }
 
-    /// When the whole limit is free again, by the store's clock. Written after the purse is filled: whoever reads it and
-    /// then spends, spends units of that window or of a later one, never of one before.
+    /// Returns the time when the whole limit is free again, by the store's clock. Written after the local lease is
+    /// filled: a thread that reads it and then spends, spends units of that window or of a later one, never of one
+    /// before.
     #[inline(always)]
     pub(super) fn reset_at(&self) -> Timestamp {
         Timestamp::from_nanos(self.reset_at.load(Acquire))
     }
 
-    /// The instant since which nobody locked the state, if the key holds nothing and nobody relies on it.
+    /// Returns the time since which no caller locked the state, if the key holds nothing and no handle relies on it.
     pub(super) fn idle_since(&self, now: Timestamp) -> Option<Timestamp> {
         let state = self.state.try_lock()?;
         state.is_free(self, now).then_some(state.asked_at)
     }
 
-    /// Makes the slot as new and nobody's, if it still is idle.
+    /// Resets the slot and removes its key, if it still is idle.
     ///
-    /// Both while the state is locked, so that whoever finds there that it is still its key's, can rely on it. And the purse is
-    /// emptied first: units taken out by a thread that found the slot before do not belong with the deadline which
-    /// that thread has read.
+    /// Both while the state is locked, so that a caller that finds there that it is still its key's can rely on it. And
+    /// the local lease is emptied first: units taken by a thread that found the slot before do not belong with the
+    /// deadline which that thread has read.
     pub(super) fn clear(&self, now: Timestamp, disown: impl FnOnce()) -> bool {
         let Some(mut state) = self.state.try_lock() else { return false };
         if !state.is_free(self, now) {
@@ -125,12 +127,12 @@ impl KeyState {
         self.asked_at = Timestamp::EPOCH;
     }
 
-    /// Somebody has come.
+    /// Records that a caller came.
     pub(super) fn greet(&mut self, now: Timestamp) {
         (self.asked_at, self.stirred) = (now, true);
     }
 
-    /// A caller that the purse could not serve.
+    /// Handles a caller that the local lease could not serve.
     pub(super) fn ask(&mut self, slot: &KeySlot, cost: Cost, clock: &impl Clock) -> Turn {
         self.count(slot, self.asked_at);
         let turn = self.holder.handle_ask(&slot.purse, cost, || clock.now());
@@ -141,7 +143,7 @@ impl KeyState {
         turn
     }
 
-    /// What came back from the store.
+    /// Handles the store's response.
     pub(super) fn reply(&mut self, slot: &KeySlot, id: u64, lent: &Lent, now: Timestamp) -> Reply {
         self.count(slot, now);
         let reply = self.holder.handle_reply(&slot.purse, id, lent.loan, now);
@@ -153,13 +155,13 @@ impl KeyState {
             self.failed = Some((id, Failed::Lapsed));
         }
         if lent.loan.decision.remaining == 0 {
-            // The last of its window: to fetch ahead would only be refused.
+            // The last of its window: a fetch ahead would only be denied.
             slot.low.store(0, Relaxed);
         }
         reply
     }
 
-    /// Units that were spent and not used, of the window that ends at `reset_at`.
+    /// Takes back units that were spent and not used, of the window that ends at `reset_at`.
     pub(super) fn refund(&mut self, slot: &KeySlot, units: Cost, reset_at: Timestamp, now: Timestamp) {
         if slot.reset_at() == reset_at {
             self.count(slot, now);
@@ -168,7 +170,7 @@ impl KeyState {
         }
     }
 
-    /// What to give back of a key at which nothing has stirred since the last look.
+    /// Returns what to give back of a key that was idle since the last look.
     pub(super) fn idle(&mut self, slot: &KeySlot, now: Timestamp) -> Option<Return> {
         self.count(slot, now);
         if std::mem::take(&mut self.stirred) || self.waiting > 0 {
@@ -177,8 +179,8 @@ impl KeyState {
         self.hand_in(slot, now)
     }
 
-    /// What to give back, stirred or not. A key that comes and goes does so only so often in one window; then its units
-    /// lapse with it.
+    /// Returns what to give back, idle or not. The number of returns in one window is limited; beyond it the units
+    /// lapse with the window.
     pub(super) fn hand_in(&mut self, slot: &KeySlot, now: Timestamp) -> Option<Return> {
         slot.low.store(0, Relaxed);
         let back = self.holder.poll_return(&slot.purse, now);
@@ -191,7 +193,7 @@ impl KeyState {
         (self.returned.1 <= RETURNS_PER_WINDOW_MAX).then_some(back)
     }
 
-    /// The purse may have been filled: then more is fetched when so much of that is left.
+    /// Sets the threshold for the next fetch, as the local lease may have been filled.
     fn recount(&mut self, slot: &KeySlot) {
         let units = slot.purse.units();
         if units > self.counted {

@@ -1,4 +1,4 @@
-//! What users hold.
+//! The leased limiter.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use super::stats::TierStats;
 use crate::store::{Store, StoreError};
 use crate::{Answer, Ask, BootClock, KeyHash, LeaseClock, SharedLimiter};
 
-/// One limit over state that many processes share, answered mostly by this node. See [the module](super).
+/// One limit over state that many processes share, decided mostly by this node. See [the module](super).
 pub struct TwoTier<S, C = BootClock> {
     pub(super) tier: Arc<Tier<S, C>>,
 }
 
 impl<S: Store> TwoTier<S> {
-    /// Describes a limiter over many keys. The policy's name tells its keys apart from those of others on the store;
-    /// a [`SharedLimiter`] of the same policy and limit counts together with it.
+    /// Creates a builder of a limiter over many keys. The policy's name separates its keys from those of others on the
+    /// store; a [`SharedLimiter`] of the same policy and limit counts together with it.
     pub fn builder<L: TryInto<Limit>>(store: S, policy: &str, limit: L) -> TierBuilder<S>
     where
         LimitError: From<L::Error>,
@@ -40,7 +40,7 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
         Self { tier: Arc::new(Tier::new(shared, clock, chosen, authority)) }
     }
 
-    /// Answers an ask from what this node holds or remembers, or not at all. Never waits.
+    /// Checks a request with what this node holds or remembers. Returns `None` if that does not suffice. Never waits.
     #[inline]
     pub fn try_check<'a>(&self, ask: impl Into<Ask<'a>>) -> Option<Decision> {
         let ask = ask.into();
@@ -52,10 +52,10 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
         state.holder.denied(ask.cost, self.tier.clock.now()).filter(|_| place.is_mine())
     }
 
-    /// Answers one ask, and charges it if allowed. Waits only if the store must be asked, and then for up to nine of
-    /// its deadlines where others take the units first. Requests run in the background, so whoever else waits for the same
-    /// units, and on which runtime, makes no difference; if the background itself stands still, the ask is answered as in an
-    /// outage after no more than ten deadlines. A store's deadline is that of its
+    /// Checks one request, and charges it if allowed. Waits only if the store must be called, and then for up to nine
+    /// of its deadlines if others take the units first. Lease requests run in the background, so it makes no difference
+    /// who else waits for the same units, and on which runtime; if the background itself stalls, the request is decided
+    /// as in an outage after no more than ten deadlines. A store's deadline is that of its
     /// [`background`](crate::store::Store::background).
     pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Answer, StoreError> {
         let (ask, tier) = (ask.into(), &self.tier);
@@ -71,11 +71,11 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
         tier.check_at_desk(fingerprint, ask).await
     }
 
-    /// Hands units back that this node admitted and that were not used, into the window that ends at `reset_at`, as the
-    /// decision said: they can be spent here again, or go back to the store with what lies idle. They lapse if the node
-    /// holds no units of that window any more, and where units are not lent by windows.
+    /// Returns units that this node admitted and that were not used to the window that ends at `reset_at`, as in the
+    /// decision: they can be spent here again, or go back to the store with idle units. They lapse if the node holds no
+    /// units of that window any more, and if units are not lent by windows.
     ///
-    /// To be called once for what was charged, and only for answers of this node itself. One with a
+    /// Call it once for what was charged, and only for answers of this node itself. One with a
     /// [receipt](Answer::receipt) is settled by it; what was admitted in an [outage](Answer::outage) was taken from no
     /// limit.
     pub fn refund(&self, key: impl AsRef<[u8]>, units: Cost, reset_at: Timestamp) {
@@ -87,30 +87,30 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
         }
     }
 
-    /// Whether [refunds](Self::refund) count: where units are lent by windows, and where nothing is lent.
+    /// Returns whether [refunds](Self::refund) count: if units are lent by windows, and if nothing is lent.
     pub(crate) fn takes_back(&self) -> bool {
         self.tier.authority.is_none_or(|authority| authority.term() == Term::Window)
     }
 
-    /// A handle to one key that many threads spend from, which saves finding it. While one is held, the node keeps the
-    /// key's place. Nothing, if there is none free or nothing is lent in this mode.
+    /// Returns a handle to one key that many threads spend from, which saves finding it. While one is held, the node
+    /// keeps the key's slot. Returns `None` if no slot is free or nothing is lent in this mode.
     pub fn hold(&self, key: &[u8]) -> Option<HeldKey<S, C>> {
         self.tier.authority?;
         HeldKey::new(&self.tier, self.tier.hash.fingerprint(key), key)
     }
 
-    /// Gives back whatever this node holds, as far as it can be: not what is still on its way here. For a node that is
-    /// about to stop.
+    /// Gives back all units that this node holds, as far as possible: not those that are still on their way here. For a
+    /// node that is about to stop.
     pub async fn close(&self) -> Result<(), StoreError> {
         returner::give_back(&self.tier, |slot, state, now| state.hand_in(slot, now)).await
     }
 
-    /// What has been done.
+    /// Returns the statistics.
     pub fn stats(&self) -> TierStats {
         self.tier.counters.read()
     }
 
-    /// The limiter that asks the store.
+    /// Returns the limiter that calls the store.
     pub fn shared(&self) -> &SharedLimiter<S> {
         &self.tier.shared
     }

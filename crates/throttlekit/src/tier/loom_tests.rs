@@ -1,4 +1,4 @@
-//! Every interleaving of threads that spend from a purse with one that fills it or gives it to another key.
+//! Every interleaving of threads that spend from a local lease with one that fills it or gives it to another key.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
@@ -41,12 +41,12 @@ fn loom_no_unit_is_spent_twice() {
     });
 }
 
-/// A thread may sleep between its steps; what it spends dies when its own filling does, not the next.
+/// A thread may sleep between its steps; what it spends expires with its own fill, not the next.
 #[test]
 fn loom_no_unit_outlives_its_filling() {
     loom::model(|| {
         let purse = purse(2, 10);
-        // The clock has passed the first deadline before the purse is filled again.
+        // The clock has passed the first deadline before the local lease is filled again.
         let late = {
             let purse = purse.clone();
             thread::spawn(move || spent(purse.spend(1, || at(20))))
@@ -62,7 +62,7 @@ fn loom_no_unit_outlives_its_filling() {
     });
 }
 
-/// The same with a spender that looks at the deadline after it took the unit, and at whichever is there.
+/// The same with a seeded bug: the spender reads the deadline after it took the unit, and whichever is there.
 #[test]
 #[should_panic(expected = "only one unit lives at 20")]
 fn loom_finds_the_planted_bug_of_a_deadline_read_too_late() {
@@ -93,7 +93,7 @@ fn loom_a_kept_filling_loses_and_doubles_nothing_but_what_races() {
     });
 }
 
-/// Units of the next owner are never spent by a thread that found the purse when it was another's.
+/// Units of the next owner are never spent by a thread that found the local lease when it was another's.
 #[test]
 fn loom_a_purse_that_passes_on_takes_no_strangers() {
     loom::model(|| {
@@ -110,7 +110,7 @@ fn loom_a_purse_that_passes_on_takes_no_strangers() {
     });
 }
 
-/// One thread hands back while it has the state locked, while two spend what is there and what comes.
+/// One thread gives back units while it has the state locked, while two spend what is there and what comes.
 #[test]
 fn loom_what_is_handed_back_is_spent_once() {
     loom::model(|| {

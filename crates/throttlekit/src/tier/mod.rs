@@ -1,7 +1,8 @@
-//! A limit that a fleet shares, answered mostly by the node itself.
+//! The leased limiter: a limit shared by processes, decided mostly by the node itself.
 //!
-//! [`SharedLimiter`](crate::SharedLimiter) asks the store about every ask. A [`TwoTier`] fetches units in batches and
-//! spends them here, and remembers denials; one round trip then serves many asks, and the fleet still keeps one limit.
+//! [`SharedLimiter`](crate::SharedLimiter) calls the store for every request. A [`TwoTier`] fetches units in batches
+//! and spends them locally, and remembers denials; one round trip then serves many requests, and all nodes still keep
+//! one limit.
 //!
 //! ```
 //! use std::time::Duration;
@@ -21,16 +22,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! | limit | what is lent lives | admitted at most |
+//! | limit | lifetime of lent units | admitted at most |
 //! |---|---|---|
 //! | window | until its window ends | the limit per window of the store's clock, for any number of nodes |
 //! | smooth rate | for a hold time h | burst + rate·Δ + rate·h in any interval Δ, for any number of nodes |
 //! | either, with [`carry`](TierBuilder::carry) | until it is spent | N·B beyond the limit, for N nodes that hold B |
 //!
-//! Whatever the network loses, repeats or delays, and whenever a node crashes or stands still. What each bound assumes
-//! is in the [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md).
+//! The bounds hold whatever the network loses, repeats or delays, and whenever a node crashes or stalls. The
+//! assumptions of each bound are in the
+//! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md).
 
 mod builder;
 mod engine;

@@ -14,11 +14,10 @@ use crate::LeaseClock;
 use crate::hash::random_u64;
 use crate::store::{GiveBack, Store, StoreError};
 
-/// How many returns go in one call.
+/// Maximum number of returns in one call.
 const RETURNS_MAX: usize = 128;
 
-/// Makes sure that a task looks after keys that nobody asks for, as long as the limiter is there. Only units of windows go
-/// back.
+/// Ensures that a task returns the units of idle keys, as long as the limiter exists. Only units of windows go back.
 pub(super) fn ensure<S: Store, C: LeaseClock + 'static>(tier: &Arc<Tier<S, C>>) {
     let Some(idle) = tier.chosen.return_after else { return };
     if tier.authority.is_some() && tier.plan.term == Term::Window {
@@ -30,13 +29,13 @@ async fn keep<S: Store, C: LeaseClock + 'static>(tier: Weak<Tier<S, C>>, idle: D
     loop {
         tokio::time::sleep(idle).await;
         let Some(tier) = tier.upgrade() else { return };
-        // What could not be given back lapses with its window.
+        // Units that could not be given back lapse with their window.
         let _ = give_back(&tier, |slot, state, now| state.idle(slot, now)).await;
     }
 }
 
-/// Takes from each key what `from` says, and gives it back to the store. A return is sent once: whether it was counted
-/// is not known if no answer comes, and then its units lapse.
+/// Takes from each key what `from` returns, and gives it back to the store. A return is sent once: without a response
+/// it is unknown whether it was counted, and then its units lapse.
 pub(super) async fn give_back<S: Store, C: LeaseClock + 'static>(
     tier: &Tier<S, C>,
     from: impl Fn(&KeySlot, &mut KeyState, Timestamp) -> Option<Return>,

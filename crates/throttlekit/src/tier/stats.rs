@@ -1,17 +1,17 @@
-//! What two tiers have done.
+//! Statistics of the leased limiter.
 
 counters! {
-    /// What a limiter of two tiers has done since it was made. What the node answers by itself is not counted.
+    /// Statistics of a leased limiter since it was created. Decisions of the node itself are not counted.
     pub struct TierStats, counted by Counters {
-        /// Asks that went to the store one by one.
+        /// Requests that went to the store one by one.
         strict,
-        /// Requests for units.
+        /// Lease requests.
         leases,
-        /// Requests that got no answer.
+        /// Lease requests without a response.
         failures,
         /// Units lent to this node.
         units_lent,
-        /// Of these, units that had died when they arrived.
+        /// Of these, units that had expired when they arrived.
         units_lapsed,
         /// Of these, units that it gave back.
         units_returned,
@@ -21,7 +21,7 @@ counters! {
 }
 
 impl TierStats {
-    /// Calls to the store in all.
+    /// Returns the number of calls to the store in all.
     pub fn store_calls(&self) -> u64 {
         self.strict + self.leases + self.returns
     }

@@ -1,4 +1,4 @@
-//! Which keys this node keeps something about: a fixed number, found without a lock.
+//! Keys with state on this node: a fixed number, found without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, OnceLock};
@@ -8,12 +8,12 @@ use throttlekit_core::Timestamp;
 use super::key_state::KeySlot;
 use crate::sync::Mutex;
 
-/// Places a key may be at. Their fingerprints fill one cache line.
+/// Slots a key may be in. Their fingerprints fill one cache line.
 const WAYS: usize = 8;
 /// The fingerprint of no key.
 const NOBODY: u64 = 0;
 
-/// Slots by fingerprint. A key that finds no place is asked for strictly.
+/// Slots by fingerprint. A key that finds no slot is checked strictly.
 pub(super) struct Table {
     sets: Box<[Set]>,
 }
@@ -23,11 +23,11 @@ pub(super) struct Table {
 struct Set {
     owners: [AtomicU64; WAYS],
     slots: [OnceLock<Arc<KeySlot>>; WAYS],
-    /// Held by whoever gives a place to a key.
+    /// Held while a slot is given to a key.
     giving: Mutex<()>,
 }
 
-/// Where a key was found. It may have passed to another since.
+/// Slot where a key was found. It may have passed to another since.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     owner: &'a AtomicU64,
@@ -36,7 +36,7 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Whether the slot is still that key's.
+    /// Returns whether the slot is still that key's.
     #[inline(always)]
     pub(super) fn is_mine(&self) -> bool {
         self.owner.load(Acquire) == self.fingerprint
@@ -61,7 +61,7 @@ impl Table {
         Some(Place { owner: &set.owners[way], slot, fingerprint })
     }
 
-    /// The key's place, or one that is given to it: an empty one, or that of a key which holds nothing.
+    /// Returns the key's slot, or one that is given to it: an empty one, or that of a key which holds nothing.
     pub(super) fn find_or_give(
         &self,
         fingerprint: u64,
@@ -83,7 +83,7 @@ impl Table {
         Some(Place { owner: &set.owners[way], slot, fingerprint })
     }
 
-    /// Every key that has a place.
+    /// Returns every key that has a slot.
     pub(super) fn places(&self) -> impl Iterator<Item = Place<'_>> {
         self.sets.iter().flat_map(|set| {
             set.owners.iter().zip(&set.slots).filter_map(|(owner, slot)| {
@@ -95,7 +95,7 @@ impl Table {
 
     #[inline(always)]
     fn set(&self, fingerprint: u64) -> &Set {
-        // As many as a power of two.
+        // The number of sets is a power of two.
         &self.sets[(fingerprint >> 32) as usize & (self.sets.len() - 1)]
     }
 }
@@ -105,7 +105,7 @@ impl Set {
         self.owners.iter().position(|owner| owner.load(Acquire) == NOBODY)
     }
 
-    /// Takes the place of the key that was asked for longest ago, of those that hold nothing.
+    /// Frees the slot of the key that was used longest ago, of those that hold nothing.
     fn vacate(&self, now: Timestamp) -> Option<usize> {
         let idle = |way: usize| Some((self.slots[way].get()?.idle_since(now)?, way));
         let mut ways: Vec<_> = (0..WAYS).filter_map(idle).collect();

@@ -11,23 +11,23 @@ use super::variation::Variation;
 use crate::Timestamp;
 use crate::time::nanos;
 
-/// What one piece of work told when it was done.
+/// Measurement of one completed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// How long it took. For a language model, the time to the first token: the whole time tells more of how long
-    /// the answer was than of how loaded the model is.
+    /// Latency. For a language model, the time to the first token: the total time depends more on the length of the
+    /// output than on the load of the model.
     pub latency: Duration,
-    /// How many were in flight when it was let in, itself among them.
+    /// Number of calls in flight when it was admitted, itself included.
     pub in_flight: u32,
-    /// How many were allowed to be just then: the ceiling, or the part of it that is this node's.
+    /// Concurrency limit at that moment: the ceiling, or this node's share of it.
     pub allowed: u32,
 }
 
-/// Infers how many at a time a backend takes before work queues up.
+/// Infers how many concurrent calls a backend takes before work queues up.
 ///
-/// Work that ends as [`Ignored`](super::Ending::Ignored) is not told at all. The estimate is in units of the whole
-/// ceiling, also on a node that is allowed a share of it: only the ratio of what is in flight to what is allowed
-/// counts. In fixed memory, and a few additions for most samples.
+/// Work that ends as [`Ignored`](super::Ending::Ignored) is not reported at all. The estimate is in units of the whole
+/// ceiling, also on a node that has a share of it: only the ratio of what is in flight to what is allowed counts. In
+/// fixed memory, and a few additions for most samples.
 ///
 /// ```
 /// use core::time::Duration;
@@ -46,11 +46,11 @@ pub struct Sample {
 pub struct Estimator {
     ceiling: Ceiling,
     estimate: f64,
-    /// The most by what others say; that of the ceiling where they say nothing.
+    /// Maximum reported by other nodes; that of the ceiling without reports.
     told_most: u32,
     round: Round,
     rule: Learned,
-    /// Since when the no-load latency was not forgotten.
+    /// Instant of the last reset of the no-load latency.
     calibrated: Option<Timestamp>,
 }
 
@@ -61,13 +61,13 @@ enum Learned {
     Aimd(Aimd),
 }
 
-/// Two ways to see a queue: where latencies vary little a mean of a few calls shows it, where they vary by the call only
-/// the fastest of them do.
+/// Two ways to detect a queue: where latencies vary little, the mean of a few calls shows it; where they vary by the
+/// call, only the fastest do.
 #[derive(Clone, Debug)]
 struct Inferred {
     variation: Variation,
     steady: Gradient,
-    /// How long work takes without a queue by that, as of its last move.
+    /// Latency without a queue by that method, as of its last move.
     alone: Option<f64>,
     varied: Option<Standing>,
     headroom: f64,
@@ -79,7 +79,7 @@ impl Inferred {
         Self { variation: Variation::default(), steady, alone: None, varied: None, headroom }
     }
 
-    /// Takes a latency in. Returns whether the way to see a queue has changed with it.
+    /// Records a latency. Returns whether the way to detect a queue has changed with it.
     fn follow(&mut self, sample: Sample) -> bool {
         let varies = self.variation.add(nanos(sample.latency) as f64, self.alone);
         if varies == self.varied.is_some() {
@@ -97,7 +97,7 @@ impl Inferred {
 }
 
 impl Estimator {
-    /// An estimator that knows nothing yet.
+    /// Creates an estimator without observations.
     pub fn new(ceiling: Ceiling) -> Self {
         let rule = match ceiling.rule {
             Rule::Gradient => Learned::Inferred(Inferred::new(ceiling.tolerance)),
@@ -107,14 +107,14 @@ impl Estimator {
         Self { ceiling, estimate, told_most: ceiling.most, round: Round::new(), rule, calibrated: None }
     }
 
-    /// How many at a time, now.
+    /// Returns the current concurrency limit.
     pub fn limit(&self) -> u32 {
         libm::round(self.estimate) as u32
     }
 
-    /// Work was done.
+    /// Records a successful call.
     pub fn success(&mut self, sample: Sample, now: Timestamp) -> u32 {
-        // No work takes no time: such a sample says nothing, and would be the least for ever.
+        // A latency of zero carries no information, and would be the minimum forever.
         if sample.latency.is_zero() {
             return self.limit();
         }
@@ -133,7 +133,7 @@ impl Estimator {
         self.limit()
     }
 
-    /// Work was turned away by the backend, or timed out. How long that took says nothing of the backend.
+    /// Records a call that the backend rejected, or that timed out. Its latency is no measure of the backend.
     pub fn dropped(&mut self, now: Timestamp) -> u32 {
         let limit = f64::from(self.limit());
         if let Some(standing) = self.standing() {
@@ -145,14 +145,14 @@ impl Estimator {
         self.limit()
     }
 
-    /// Estimates no more than this from now on, until told otherwise. For who hears from others how many are tried at all:
-    /// beyond that nothing can be learnt.
+    /// Caps the estimate from now on, until called again. For nodes that receive the number of calls tried at all from
+    /// others: beyond that nothing can be learned.
     pub fn at_most(&mut self, most: u32) {
         self.told_most = most.clamp(self.ceiling.least, self.ceiling.most);
         self.estimate = self.estimate.min(f64::from(self.told_most));
     }
 
-    /// The rule in force while latencies vary.
+    /// Returns the active rule while latencies vary.
     fn standing(&mut self) -> Option<&mut Standing> {
         match &mut self.rule {
             Learned::Inferred(inferred) => inferred.varied.as_mut(),
@@ -160,7 +160,7 @@ impl Estimator {
         }
     }
 
-    /// Goes where latencies that vary lead to, if anywhere.
+    /// Applies the target of the rule for varying latencies, if any.
     fn lead(&mut self, aim: Option<f64>, now: Timestamp) {
         let Some(aim) = aim else { return };
         let due = self.recalibration_is_due(now);
@@ -196,7 +196,7 @@ impl Estimator {
         self.round.restart(times, wish);
     }
 
-    /// Moves towards this, within the bounds. Returns by which factor the limit changed.
+    /// Moves towards `aim`, within the bounds. Returns by which factor the limit changed.
     fn go(&mut self, aim: f64) -> f64 {
         let before = f64::from(self.limit());
         self.estimate = aim.clamp(f64::from(self.ceiling.least), f64::from(self.told_most));

@@ -103,7 +103,7 @@ fn work_that_ends_in_waves_fills_the_ceiling_all_the_same() {
     let mut estimator = Estimator::new(Ceiling::between(4, 512));
     for wave in 1..200_u64 {
         let allowed = estimator.limit();
-        // All of a wave are let in one after the other, and done at once: fifty milliseconds for each twenty of them.
+        // All of a wave are admitted one after the other, and done at once: fifty milliseconds for each twenty of them.
         let latency = Duration::from_millis(50 * u64::from(allowed.max(20)) / 20);
         for in_flight in 1..=allowed {
             estimator.success(Sample { latency, in_flight, allowed }, Timestamp::from_millis(100 * wave));

@@ -1,4 +1,4 @@
-//! The membership record of a fleet, and its encoding.
+//! The membership record of a shared concurrency limit, and its encoding.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -7,71 +7,71 @@ use core::fmt;
 use super::NodeId;
 use crate::Timestamp;
 
-/// The most nodes of one fleet.
+/// Largest number of nodes in one record.
 pub const NODES_MAX: usize = 1_024;
 
-/// What is remembered of one fleet.
+/// Membership record: the state of one shared concurrency limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Roll {
-    /// The latest instant it was looked at. Time only moves forward here.
+    /// The latest instant it was read. Time only moves forward here.
     pub(super) last: Timestamp,
-    /// How many grants were made: the number of the last.
+    /// Number of grants made, which is the number of the last.
     pub(super) number: u64,
-    /// Until when no share may rise, since some may be held that are not on this roll. `None`: nobody has reported yet.
+    /// No share may rise before this, since some may be held that are not in this record. `None`: no reports yet.
     pub(super) quiet_until: Option<Timestamp>,
     pub(super) members: BTreeMap<NodeId, Member>,
 }
 
-/// What is remembered of one node.
+/// State of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
-    /// The report heard last.
+    /// Number of the last report received.
     pub beat: u64,
-    /// The grant made last.
+    /// Number of the last grant made.
     pub number: u64,
     /// Its share.
     pub share: u32,
     /// The greatest share it may be enforcing: of the grant it acknowledged, and of all after it.
     pub high: u32,
-    /// What it had in flight when it last reported.
+    /// Calls in flight at its last report.
     pub in_flight: u32,
-    /// What it infers; zero if nothing yet.
+    /// Ceiling it infers; zero if none yet.
     pub limit: u32,
-    /// What it would have in flight if nobody were turned away.
+    /// Calls it would have in flight if none were denied.
     pub wants: u32,
-    /// It takes no more work.
+    /// It admits no more work.
     pub leaving: bool,
-    /// When it was last heard.
+    /// Instant of its last report.
     pub seen: Timestamp,
-    /// Until when it is remembered: its grants may live as long, and its work.
+    /// Instant until which it is remembered: its grants and its work may last that long.
     pub until: Timestamp,
 }
 
 impl Member {
-    /// How many of the ceiling are kept for it.
+    /// Returns the part of the ceiling that is reserved for it.
     pub fn reserve(&self) -> u32 {
         self.high.max(self.in_flight)
     }
 }
 
 impl Roll {
-    /// Everyone on it, by identity.
+    /// Iterates over all members, by identity.
     pub fn members(&self) -> impl Iterator<Item = (NodeId, &Member)> {
         self.members.iter().map(|(&id, member)| (id, member))
     }
 
-    /// How many of the ceiling are kept for all of them.
+    /// Returns the part of the ceiling that is reserved for all of them.
     pub fn reserved(&self) -> u64 {
         self.members.values().map(|member| u64::from(member.reserve())).sum()
     }
 
-    /// Until when no share may rise.
+    /// Returns the instant before which no share may rise.
     pub fn quiet_until(&self) -> Option<Timestamp> {
         self.quiet_until
     }
 }
 
-/// These bytes are not a roll that we wrote.
+/// Error: these bytes are not a valid membership record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotARoll;
 
@@ -83,7 +83,7 @@ impl fmt::Display for NotARoll {
 
 impl core::error::Error for NotARoll {}
 
-/// The first bytes of a roll, with the version of what follows.
+/// The first bytes of a record, with the version of what follows.
 const MARK: [u8; 4] = *b"tkr\x01";
 const HEAD_BYTES: usize = MARK.len() + 3 * 8;
 const MEMBER_BYTES: usize = 16 + LONGS * 8 + 5 * 4 + 1;
@@ -91,7 +91,7 @@ const MEMBER_BYTES: usize = 16 + LONGS * 8 + 5 * 4 + 1;
 const LONGS: usize = 4;
 
 impl Roll {
-    /// The roll as a store keeps it.
+    /// Encodes the record for a store.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + self.members.len() * MEMBER_BYTES);
         bytes.extend(MARK);
@@ -108,7 +108,7 @@ impl Roll {
         bytes
     }
 
-    /// A roll from what a store kept; an empty one from nothing.
+    /// Decodes a record from a store; an empty one from no bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, NotARoll> {
         if bytes.is_empty() {
             return Ok(Self::default());

@@ -1,15 +1,16 @@
-//! One ceiling for a fleet: each node infers what the backend takes, the fleet shares it, and nobody calls anybody
-//! for a request.
+//! A shared concurrency limit: each node infers the capacity of the backend, and no request needs a remote call.
 //!
-//! * [`Report`] is what a node says at each beat: what it applied, what it has in flight, what it infers, what it wants.
-//! * [`Fold`] is the rule: the ceiling of all from the reports, and the share of one. Its state is a [`Roll`], kept
-//!   where all nodes reach it. A store need not know the rule: it swaps one roll for the next.
-//! * [`Node`] is the node's side: when to beat, which grant counts, when to stop.
+//! * [`Report`] is a node's heartbeat: the grant it applied, what it has in flight, the ceiling it infers, what it
+//!   wants.
+//! * [`Fold`] is the rebalancing rule: the ceiling of all from the reports, and the share of one. Its state is a
+//!   membership record ([`Roll`]), stored where all nodes reach it. A store need not run the rule: it swaps one record
+//!   for the next.
+//! * [`Node`] is the node's side: when to send a heartbeat, which grant counts, when to stop.
 //!
-//! The bound: the sum of what is in flight never exceeds the ceiling in force, also while shares move, while messages
-//! are lost, late, repeated or out of order, and while nodes stop, die and return. Two terms hold it. Of each node as
-//! much is reserved as it may still enforce, which is the greatest share that it was granted since the one it last
-//! acknowledged; and as much as it had in flight when it did, since work under way cannot be called back.
+//! The bound: the sum of what is in flight never exceeds the ceiling in effect, also while shares move, while messages
+//! are lost, late, repeated or out of order, and while nodes stop, die and return. Two terms hold it. Each node has as
+//! much reserved as it may still enforce, which is the greatest share that it was granted since the one it last
+//! acknowledged; and as much as it had in flight when it did, since running work cannot be revoked.
 //!
 //! If the ceiling falls below what is in flight, nothing more is granted until work has ended.
 
@@ -25,15 +26,14 @@ pub use rebalance::{Beat, Fold, Folded, Split};
 
 use core::time::Duration;
 
-/// One process of the fleet for as long as it lives: drawn at random when it starts, so that one that was started
-/// again is another.
+/// ID of one process for its lifetime: drawn at random when it starts, so that a restarted process has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u128);
 
-/// What a node says of itself at a beat, all of it as of one instant.
+/// Heartbeat of a node, all of it as of one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Report {
-    /// Who.
+    /// The sender.
     pub node: NodeId,
     /// Counts this node's reports, from one.
     pub beat: u64,
@@ -41,27 +41,27 @@ pub struct Report {
     pub applied: u64,
     /// The share of that grant.
     pub holds: u32,
-    /// How many it has in flight. Read after the grant was applied: an older number would hide work that runs on.
+    /// Calls in flight. Read after the grant was applied: an older number would hide work that is still running.
     pub in_flight: u32,
-    /// How many at a time it thinks the whole backend takes; zero if it does not know yet.
+    /// Its estimate of the concurrency limit of the whole backend; zero if unknown.
     pub limit: u32,
-    /// How many it would have in flight if nobody were turned away.
+    /// Calls it would have in flight if none were denied.
     pub wants: u32,
-    /// It takes no more work and will be gone when what it has is done.
+    /// It admits no more work and will be gone when its running work is done.
     pub leaving: bool,
 }
 
-/// A share of the ceiling, until it is replaced or dies.
+/// A share of the ceiling, until it is replaced or expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grant {
-    /// Counts the grants of the whole fleet. No node goes back to a lower one while its own lives.
+    /// Counts the grants to all nodes. No node goes back to a lower one while its own is valid.
     pub number: u64,
-    /// How many the node may have in flight.
+    /// Largest number of calls that the node may have in flight.
     pub share: u32,
-    /// How many it is due, once the others have handed over what they have too much.
+    /// Share it is due, once the others have handed over their excess.
     pub due: u32,
-    /// How many the fleet may have in flight.
+    /// Largest number of calls that all nodes may have in flight.
     pub ceiling: u32,
-    /// How long it lives by the store's clock, from some instant after the report was sent.
+    /// Lifetime by the store's clock, from some instant after the report was sent.
     pub lives: Duration,
 }

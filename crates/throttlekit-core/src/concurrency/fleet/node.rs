@@ -1,4 +1,4 @@
-//! The node's side of a shared ceiling, without I/O: when to beat, which grant counts, when to stop.
+//! The node's side of a shared ceiling, without I/O: when to send a heartbeat, which grant counts, when to stop.
 
 use core::time::Duration;
 
@@ -7,66 +7,66 @@ use crate::Timestamp;
 use crate::lease::Margin;
 use crate::time::nanos;
 
-/// How often a node beats.
+/// Heartbeat intervals of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Beats {
-    /// From one beat to the next, give or take a fifth. At most a third of what a grant lives, or one lost message
-    /// fences the node.
+    /// Interval between heartbeats, plus or minus a fifth. At most a third of the lifetime of a grant, or one lost
+    /// message fences the node.
     pub every: Duration,
-    /// From a beat to an eager one, at least: what bounds the beats of a fleet whose shares move.
+    /// Minimum interval before an eager heartbeat: bounds the heartbeats of nodes whose shares move.
     pub spacing: Duration,
-    /// What clocks may be wrong by.
+    /// Error bounds of the clocks.
     pub margin: Margin,
 }
 
-/// Eager beats in vain before the time between them grows: a hand-over takes some.
+/// Eager heartbeats without effect before the time between them grows: a handover takes some.
 const IN_VAIN_MAX: u32 = 8;
-/// How often that time is doubled at most.
+/// Maximum number of times that interval is doubled.
 const DOUBLED_MAX: u32 = 8;
 
-/// What a node is doing, all of it as of one instant.
+/// Load of a node, all of it as of one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Occupancy {
-    /// How many it has in flight. Read it after the last grant was applied.
+    /// Calls in flight. Read it after the last grant was applied.
     pub in_flight: u32,
-    /// How many at a time it thinks the whole backend takes; zero if it does not know yet.
+    /// Its estimate of the concurrency limit of the whole backend; zero if unknown.
     pub limit: u32,
-    /// How many it would have in flight if nobody were turned away.
+    /// Calls it would have in flight if none were denied.
     pub wants: u32,
 }
 
-/// One node of a fleet.
+/// One node that shares a concurrency limit.
 ///
-/// Whoever drives it sends what [`poll_report`](Self::poll_report) gives, hands the answer to
-/// [`handle_grant`](Self::handle_grant) or [`handle_failure`](Self::handle_failure), and lets no more than
-/// [`share`](Self::share) in. Work is let in as with leases: take the slot, read the clock, then decide.
+/// The driver sends what [`poll_report`](Self::poll_report) returns, passes the response to
+/// [`handle_grant`](Self::handle_grant) or [`handle_failure`](Self::handle_failure), and admits no more than
+/// [`share`](Self::share). Work is admitted as with leases: take the slot, read the clock, then decide.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     id: NodeId,
     beats: Beats,
     /// Reports made so far.
     beat: u64,
-    /// When the report was sent that is not answered yet.
+    /// Send time of the pending report.
     waiting: Option<Timestamp>,
-    /// The number of the grant that the last report said is in force; zero if none was.
+    /// The number of the grant that the last report acknowledged; zero if none.
     acknowledged: u64,
-    /// The grant taken last, and when it dies.
+    /// The last grant accepted, and when it expires.
     grant: Option<(Grant, Timestamp)>,
-    /// What the last report said.
+    /// Contents of the last report.
     told: Option<Occupancy>,
-    /// The regular beat.
+    /// Time of the next regular heartbeat.
     next: Timestamp,
-    /// When the last report was sent.
+    /// Send time of the last report.
     sent: Timestamp,
-    /// Grants in a row that brought no other share.
+    /// Consecutive grants that did not change the share.
     unchanged: u32,
-    /// The others wait to hear of this node: it has applied a grant, or its work must become less.
+    /// The others wait for a report of this node: it has applied a grant, or its work must shrink.
     owes: bool,
     leaving: bool,
 }
 
 impl Node {
-    /// A node that has nothing yet and will beat at once.
+    /// Creates a node without a grant that sends a heartbeat at once.
     pub fn new(id: NodeId, beats: Beats) -> Self {
         Self {
             id,
@@ -84,28 +84,28 @@ impl Node {
         }
     }
 
-    /// How many may be in flight at `now`: nothing once the grant has died.
+    /// Returns the number of calls that may be in flight at `now`: zero once the grant has expired.
     pub fn share(&self, now: Timestamp) -> u32 {
         self.standing(now).map_or(0, |grant| grant.share)
     }
 
-    /// The grant that counts at `now`.
+    /// Returns the grant in effect at `now`.
     pub fn standing(&self, now: Timestamp) -> Option<Grant> {
         self.alive(now).filter(|_| !self.leaving)
     }
 
-    /// The grant that has not died. Whoever leaves lets nothing in, and acknowledges it all the same: only then the
-    /// others have what of it is not in use.
+    /// The grant that has not expired. A leaving node admits nothing, and acknowledges it all the same: only then the
+    /// others get the unused part of it.
     fn alive(&self, now: Timestamp) -> Option<Grant> {
         self.grant.filter(|&(_, dies)| now < dies).map(|(grant, _)| grant)
     }
 
-    /// From when on nothing may be let in, unless another grant comes.
+    /// Returns the instant after which nothing may be admitted, unless another grant arrives.
     pub fn dies(&self) -> Timestamp {
         self.grant.map_or(Timestamp::EPOCH, |(_, dies)| dies)
     }
 
-    /// The report to send at `now`, if one is due and none is under way. `dice` is any number, to spread the beats.
+    /// Returns the report to send at `now`, if one is due and none is pending. `dice` is any number, for jitter.
     pub fn poll_report(&mut self, occupancy: Occupancy, dice: u32, now: Timestamp) -> Option<Report> {
         if self.waiting.is_some() || !self.due(occupancy, now) {
             return None;
@@ -120,23 +120,23 @@ impl Node {
         Some(Report { node, beat, applied, holds, in_flight, limit, wants, leaving })
     }
 
-    /// The answer to the report that was sent at `sent`. True if it is the one that counts from now on; then apply its
-    /// share before anything is reported again.
+    /// Handles the response to the report that was sent at `sent`. True if it is the grant in effect from now on; then
+    /// apply its share before the next report.
     ///
-    /// Only the report under way is answered, and only if what it said of the grant in force still holds: whoever was
-    /// told is then right about this node, also if the roll was lost between. Anything else is dropped, and the node
-    /// beats again.
+    /// Only a response to the pending report is accepted, and only if the grant it acknowledged is still in effect: the
+    /// store's view of this node is then right, also if the record was lost in between. Anything else is dropped, and
+    /// the node sends another heartbeat.
     pub fn handle_grant(&mut self, grant: Grant, sent: Timestamp, now: Timestamp) -> bool {
         let awaited = self.waiting == Some(sent);
         self.answered(sent);
         let standing = self.alive(now).map_or(0, |standing| standing.number);
         let dies = self.beats.margin.deadline(sent, grant.lives);
-        // It has nothing then, which nobody was told.
+        // It has no grant then, which was not reported to anyone.
         self.owes |= awaited && standing != self.acknowledged;
         if !awaited || standing != self.acknowledged || grant.number <= standing || now >= dies {
             return false;
         }
-        // Whoever has left with nothing in flight is forgotten, and not to be heard of again.
+        // A node that has left with nothing in flight is forgotten, and must not report again.
         let left = self.leaving && self.told.is_some_and(|told| told.in_flight == 0);
         self.owes |= !left && self.alive(now).is_some_and(|before| grant.share < before.share);
         let same = self.alive(now).is_some_and(|before| grant.share == before.share);
@@ -145,18 +145,18 @@ impl Node {
         true
     }
 
-    /// The report that was sent at `sent` was not answered, or with no grant. Whoever leaves says it again.
+    /// Handles a report sent at `sent` that got no response, or no grant. A leaving node reports again.
     pub fn handle_failure(&mut self, sent: Timestamp) {
         self.answered(sent);
         self.owes |= self.leaving;
     }
 
-    /// Lets nothing more in, from now on. Beat until [`gone`](Self::gone).
+    /// Stops admitting, from now on. Send heartbeats until [`gone`](Self::gone).
     pub fn leave(&mut self) {
         (self.leaving, self.owes) = (true, true);
     }
 
-    /// It has left, and the last report said that nothing is in flight.
+    /// Checks whether it has left, and the last report had nothing in flight.
     pub fn gone(&self) -> bool {
         self.leaving
             && self.waiting.is_none()
@@ -164,7 +164,7 @@ impl Node {
             && self.told.is_some_and(|told| told.in_flight == 0)
     }
 
-    /// When to poll again at the latest. Poll as well whenever work ends while [`owing`](Self::owing).
+    /// Returns when to poll again at the latest. Poll as well whenever work ends while [`owing`](Self::owing).
     pub fn next_deadline(&self) -> Timestamp {
         if self.owing() {
             self.next.min(self.sent + self.beats.spacing)
@@ -175,26 +175,26 @@ impl Node {
         }
     }
 
-    /// More is in flight than the share, or was when this was last told: the others wait for it to end.
+    /// Checks whether more is in flight than the share, or was at the last report: the others wait for it to end.
     pub fn owing(&self) -> bool {
         self.owes || self.leaving || self.told.is_some_and(|told| told.in_flight > self.granted())
     }
 
-    /// A beat is due by the clock; or an eager one, since the others wait for news, or this node for its due.
+    /// Checks whether a heartbeat is due: a regular one, or an eager one as the others or this node wait for a change.
     fn due(&self, occupancy: Occupancy, now: Timestamp) -> bool {
         let drained = self.told.is_some_and(|told| told.in_flight > self.granted().max(occupancy.in_flight));
         let news = (self.owes || drained) && now >= self.sent + self.beats.spacing;
         now >= self.next || news || self.short(occupancy.wants) && now >= self.sent + self.patience()
     }
 
-    /// From a beat to the next of a node that waits for its due: after a while twice as long each time it waited in vain.
-    /// Else a whole fleet would beat as fast as it may while the share of one that died is kept.
+    /// Returns the heartbeat interval of a node that waits for its due: after a while doubled each time it waited
+    /// without effect. Else all nodes would send at the minimum interval while the share of one that died is kept.
     fn patience(&self) -> Duration {
         let doubled = self.unchanged.saturating_sub(IN_VAIN_MAX);
         self.beats.spacing.saturating_mul(1 << doubled).min(self.beats.every)
     }
 
-    /// It has less than it is due and wants.
+    /// Checks whether it has less than it is due and wants.
     fn short(&self, wants: u32) -> bool {
         self.grant.is_none_or(|(grant, _)| grant.share < grant.due.min(wants))
     }
@@ -209,7 +209,7 @@ impl Node {
         }
     }
 
-    /// The time to the next beat, within a fifth of the regular one.
+    /// Returns the time to the next heartbeat, within a fifth of the regular interval.
     fn spread(&self, dice: u32) -> Duration {
         let every = u128::from(nanos(self.beats.every));
         let offset = every * 2 / 5 * u128::from(dice) / u128::from(u32::MAX);

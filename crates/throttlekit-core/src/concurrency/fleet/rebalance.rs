@@ -7,7 +7,7 @@ use super::membership::{Member, NODES_MAX, Roll};
 use super::{Grant, NodeId, Report};
 use crate::Timestamp;
 
-/// How the ceilings that nodes infer become one. Never their sum: each of them is about the whole backend.
+/// Rule that merges the ceilings inferred by nodes. Never their sum: each of them is about the whole backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Folded {
     /// The one in the middle, the lower of two: one node with a bad path to the backend does not slow all.
@@ -17,47 +17,47 @@ pub enum Folded {
     Min,
 }
 
-/// What each node is due of the ceiling.
+/// Rule that splits the ceiling among nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// By what it wants, and one at least if there are as many: an ask has the same chance whichever node it comes to.
+    /// By demand, and at least one each if the ceiling allows: a request has the same chance on every node.
     #[default]
     Demand,
     /// The same for each.
     Equal,
 }
 
-/// The rule by which a fleet shares a ceiling. All nodes of a fleet must have the same.
+/// The rule by which nodes share a ceiling. All nodes must have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fold {
-    /// How the inferred ceilings become one.
+    /// Merge of the inferred ceilings.
     pub folded: Folded,
-    /// What each node is due.
+    /// Split among the nodes.
     pub split: Split,
-    /// The ceiling while no node knows one.
+    /// The ceiling while no node has inferred one.
     pub initial: u32,
-    /// What the ceiling never exceeds, whatever is inferred.
+    /// Maximum ceiling, whatever is inferred.
     pub most: u32,
-    /// How long a grant lives, by the store's clock.
+    /// Lifetime of a grant, by the store's clock.
     pub lives: Duration,
-    /// How long work may run on when a node's grant has died, by the store's clock: allow for its drift. Zero where work
-    /// is stopped then.
+    /// Time for which work may continue after a node's grant has expired, by the store's clock: allow for its drift.
+    /// Zero where work is stopped then.
     pub linger: Duration,
 }
 
-/// The answer to a report.
+/// The response to a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Beat {
     /// A share.
     Grant(Grant),
-    /// A later report of this node was heard before; this one changed nothing.
+    /// A later report of this node was received before; this one changed nothing.
     Stale,
     /// There are [`NODES_MAX`] nodes already.
     Full,
 }
 
 impl Fold {
-    /// Takes a report in and answers it.
+    /// Records a report and returns the response.
     pub fn beat(&self, roll: &mut Roll, report: &Report, now: Timestamp) -> Beat {
         let now = now.max(roll.last);
         roll.last = now;
@@ -76,7 +76,7 @@ impl Fold {
         Beat::Grant(grant)
     }
 
-    /// How many at a time the fleet may have, by what its nodes infer.
+    /// Returns the concurrency limit of all nodes together, by what they infer.
     pub fn ceiling(&self, roll: &Roll) -> u32 {
         let mut limits: Vec<u32> =
             self.present(roll).map(|(_, m)| m.limit).filter(|&limit| limit > 0).collect();
@@ -89,15 +89,15 @@ impl Fold {
         folded.unwrap_or(self.initial).min(self.most)
     }
 
-    /// How long a silent node is remembered: it may enforce its share until that died, and have work until later.
+    /// Returns how long a silent node is remembered: until its share has expired and work may no longer run.
     pub fn remembered(&self) -> Duration {
         self.lives.saturating_add(self.linger)
     }
 
-    /// Whoever holds a share that this roll knows nothing of shows that a roll was lost. So does a roll that begins:
-    /// who knows what was before. Until the last of such shares has died, none may rise.
+    /// Detects lost records. A node that holds a share unknown to this record shows that a record was lost. So does a
+    /// new record: its past is unknown. Until the last of such shares has expired, none may rise.
     fn beware(&self, roll: &mut Roll, report: &Report, now: Timestamp) {
-        // Who has left and says so again, since nobody answered, is not remembered and holds nothing.
+        // A node that has left and reports again, since it got no response, is not remembered and holds nothing.
         let left = report.leaving && report.in_flight == 0;
         let stranger = report.applied > 0 && !left && !roll.members.contains_key(&report.node);
         if roll.quiet_until.is_none() || report.applied > roll.number || stranger {
@@ -109,8 +109,8 @@ impl Fold {
     fn hear(&self, roll: &mut Roll, report: &Report, now: Timestamp) {
         let before = roll.members.get(&report.node);
         let high = match before {
-            // Only the grant made last prunes. Whoever acknowledges an older one may still come to enforce any later.
-            // A grant of a roll that was lost may have the same number, and another share.
+            // Only the last grant prunes. A node that acknowledges an older one may still come to enforce any later
+            // one. A grant of a lost record may have the same number, and another share.
             Some(known) if known.number == report.applied => known.share.max(report.holds),
             Some(known) => known.high.max(report.holds),
             None => report.holds,
@@ -118,7 +118,7 @@ impl Fold {
         let (number, share) = before.map_or((0, 0), |known| (known.number, known.share));
         let Report { beat, in_flight, limit, wants, .. } = *report;
         let leaving = report.leaving || before.is_some_and(|known| known.leaving);
-        // Until the later of what this grant says and one before it, which may have been made to live longer.
+        // Until the later of the expiry of this grant and that of an earlier one, which may have been longer.
         let until = before.map_or(now, |known| known.until).max(now + self.remembered());
         let member = Member { beat, number, share, high, in_flight, limit, wants, leaving, seen: now, until };
         roll.members.insert(report.node, member);
@@ -129,8 +129,8 @@ impl Fold {
         let mine = roll.members.get(&report.node).map_or(0, Member::reserve);
         let others = roll.reserved() - u64::from(mine);
         let free = u64::from(ceiling).saturating_sub(others);
-        // A ceiling that fell below what is reserved leaves nothing free. Whoever reports first would go down to nothing
-        // for that; it goes down to its due, as all others will. What it holds is reserved for it already.
+        // A ceiling below what is reserved leaves nothing free. The first node to report would drop to zero for that;
+        // it drops to its due, as all others will. What it holds is reserved for it already.
         let may_hold = free.max(u64::from(report.holds));
         // Not above the due, which is at most the ceiling, so it fits.
         let mut share = u64::from(due).min(may_hold) as u32;
@@ -145,7 +145,7 @@ impl Fold {
         Grant { number, share, due, ceiling, lives: self.lives }
     }
 
-    /// What a node is due of the ceiling. All that are present and stay are due the ceiling together, to the unit.
+    /// Returns a node's due part of the ceiling. The dues of all that are present and stay sum to it exactly.
     fn due(&self, roll: &Roll, node: NodeId) -> u32 {
         let staying = || self.present(roll).filter(|(_, member)| !member.leaving);
         let (ceiling, nodes) = (u64::from(self.ceiling(roll)), staying().count() as u64);
@@ -168,7 +168,7 @@ impl Fold {
         0
     }
 
-    /// Those whose grants may live.
+    /// The nodes whose grants may be valid.
     fn present<'a>(&self, roll: &'a Roll) -> impl Iterator<Item = (NodeId, &'a Member)> {
         let (lives, last) = (self.lives, roll.last);
         roll.members().filter(move |(_, member)| last < member.seen + lives)

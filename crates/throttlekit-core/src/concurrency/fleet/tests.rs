@@ -17,7 +17,7 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::from_millis(100_000 + ms)
 }
 
-/// A fleet that was quiet for long enough.
+/// A membership record that was quiet for long enough.
 fn ready(fold: &Fold) -> Roll {
     let mut roll = Roll::default();
     let mut gone = report(99, 1);
@@ -199,7 +199,7 @@ fn only_the_report_under_way_is_answered() {
     assert!(!node.handle_grant(grant(3, 9), at(500), at(530)), "it was answered before");
 }
 
-/// Whoever was told that a grant is in force may have kept it for this node, and only for as long as it lived.
+/// The receiver of an acknowledgment may have kept the grant for this node, and only for as long as it was valid.
 #[test]
 fn an_answer_is_dropped_if_the_grant_that_the_report_named_has_died() {
     let mut node = Node::new(NodeId(1), BEATS);

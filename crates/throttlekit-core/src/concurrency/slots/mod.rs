@@ -1,4 +1,4 @@
-//! Who holds the slots of one key, and until when.
+//! Holders of the slots of one key, and their expiry.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -6,108 +6,108 @@ use core::time::Duration;
 
 use crate::{Retry, Timestamp};
 
-/// How many slots one key ever has, whatever ceiling a call names.
+/// Largest number of slots of one key, whatever ceiling a call names.
 pub const SLOTS_MAX: u32 = 100_000;
 
-/// Names one lease. Drawn at random by whoever asks for it: nobody guesses another's.
+/// ID of a lease. Drawn at random by the client, so that others cannot guess it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub u128);
 
-/// A fingerprint of whoever asks. Only the owner that acquired a lease renews or releases it.
+/// A fingerprint of the client. Only the owner that acquired a lease renews or releases it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(pub u128);
 
 /// The slots of one key: leases, each of one owner, each until a time.
 ///
-/// Never are more held than the ceiling that the last admitted ask named. A lease is held while `now` is before its end
-/// and no longer; only [`acquire`](Self::acquire) makes one, so nothing comes back to life.
+/// Never are more held than the ceiling that the last admitted request named. A lease is held while `now` is before its
+/// end and no longer; only [`acquire`](Self::acquire) creates one, so no lease is revived.
 ///
-/// The clock may step back. No lease ends before its time for that: what was left of it is left still. Nor does one last:
-/// the first call after a step puts every end that lies further ahead than a lease lives to the longest life from `now`.
-/// So a slot that was taken while the clock was ahead, and whose holder died, is free one such life after that call.
-/// A clock that steps forward ends leases early, by the length of the step.
+/// The clock may step back. No lease ends early for that: its remaining time stays the same. Nor does one last forever:
+/// the first call after a step moves every end that lies further ahead than a lease lives to the longest lifetime from
+/// `now`. So a slot that was taken while the clock was ahead, and whose holder died, is free one such lifetime after
+/// that call. A clock that steps forward ends leases early, by the length of the step.
 ///
-/// A table in which nothing is held says no more than a new one. Whatever does not change the table does not write: a
-/// denial is free unless leases are over that it clears away, or the clock has stepped back.
+/// A table without held slots is equivalent to a new one. Calls that do not change the table do not write: a denial is
+/// free unless it removes expired leases, or the clock has stepped back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SlotTable {
     ends: BTreeMap<(LeaseId, Owner), Timestamp>,
     in_order: BTreeSet<(Timestamp, LeaseId, Owner)>,
-    /// The longest life that was given since the table was last empty. No end lies further ahead of a true clock.
+    /// The longest lifetime that was given since the table was last empty. No end lies further ahead of a true clock.
     longest: Duration,
     quiet_until: Timestamp,
 }
 
-/// How long a slot is held unless its owner beats.
+/// Time for which a slot is held without a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
-    /// Until when, by the table's clock.
+    /// Expiry, by the table's clock.
     pub until: Timestamp,
-    /// How long that is from now, for whoever has another clock and counts from when it asked.
+    /// Lifetime from now, for a client with another clock that counts from when it sent the request.
     pub lives: Duration,
 }
 
-/// The answer to one ask for a slot.
+/// The response to one request for a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SlotStep {
-    /// The slot is the asker's.
+    /// The slot is granted.
     Admit {
-        /// For how long.
+        /// The granted slot.
         slot: Slot,
-        /// How many are held now, this one among them.
+        /// Number of slots held now, this one included.
         held: u32,
     },
-    /// There is none.
+    /// No slot is free.
     Deny(Full),
 }
 
-/// Why there is no slot.
+/// Reason why no slot is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Full {
-    /// How many are held.
+    /// Number of slots held.
     pub held: u32,
-    /// When to ask again: on a release; after a wait where the table is quiet; never where the ceiling is zero.
+    /// Advice on retrying: on a release; after a wait where the table is quiet; never where the ceiling is zero.
     pub retry: Retry,
-    /// After how long there is room if nobody beats and nobody asks meanwhile. A hint: beats put it off, releases come
+    /// Time until a slot is free without heartbeats or other requests. A hint: heartbeats delay it, releases come
     /// before it.
     pub room_in: Option<Duration>,
 }
 
-/// What an ask for a slot finds, once leases that are over are gone: all that its answer depends on.
+/// View of the table for one request, without expired leases: all that its response depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotSight {
-    /// How many are held.
+    /// Number of slots held.
     pub held: u32,
-    /// Until when the asker holds the lease that it asks for, if it does.
+    /// Expiry of the requested lease, if the client already holds it.
     pub own: Option<Timestamp>,
-    /// When so many are over, if nobody beats, that fewer than the ceiling are held. Nothing where that is so now, or
-    /// never.
+    /// Time at which enough leases have expired, without heartbeats, that fewer than the ceiling are held. `None` where
+    /// that is so now, or never.
     pub room_at: Option<Timestamp>,
-    /// From when on anyone is admitted.
+    /// Instant before which no request is admitted.
     pub quiet_until: Timestamp,
 }
 
-/// The answer to a heartbeat, for one lease.
+/// The response to a heartbeat, for one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Beat {
-    /// It is held, for as long again.
+    /// It is held, renewed for another lifetime.
     Held(Slot),
-    /// It is not: over, released, or never this owner's.
+    /// It is not: expired, released, or never this owner's.
     Lost,
 }
 
 impl SlotTable {
-    /// A table that was lost and begins anew: it admits nobody before `until`.
+    /// Creates a table that replaces a lost one: it admits nothing before `until`.
     ///
-    /// Whoever held a slot of the lost one has fenced itself by then, if that is as long from now as the longest lease.
+    /// All holders of the lost one have fenced themselves by then, if that is as long from now as the longest lease.
     pub fn recovering(until: Timestamp) -> Self {
         Self { quiet_until: until, ..Self::default() }
     }
 
-    /// Takes a slot if fewer than `most` are held, for as long as `lives` says.
+    /// Takes a slot if fewer than `most` are held, for the duration `lives`.
     ///
-    /// Asked again for a lease that this owner holds, it answers that it does, and takes no second one: so a call whose
-    /// reply was lost may be made again.
+    /// A repeated request for a lease that this owner holds returns it, and takes no second one: so a call whose reply
+    /// was lost may be retried.
     pub fn acquire(
         &mut self,
         lease: LeaseId,
@@ -126,9 +126,9 @@ impl SlotTable {
         step
     }
 
-    /// Lets those of the leases that the owner holds live as long again, and says of each whether it does.
+    /// Renews the leases that the owner holds, and returns the result for each.
     ///
-    /// It only ever puts an end off. A lease that is over stays over, also if the beat was sent before.
+    /// It only ever extends a lease. An expired lease stays expired, also if the heartbeat was sent before.
     pub fn heartbeat(
         &mut self,
         leases: &[LeaseId],
@@ -150,8 +150,8 @@ impl SlotTable {
         beats
     }
 
-    /// Gives a slot back. Says whether the owner held it; a second release and another's lease change nothing, and are
-    /// told the same.
+    /// Releases a slot. Returns whether the owner held it: a second release and another owner's lease change nothing
+    /// and return `false`.
     pub fn release(&mut self, lease: LeaseId, owner: Owner, now: Timestamp) -> bool {
         self.advance(now);
         let held = self.ends.remove(&(lease, owner));
@@ -162,35 +162,35 @@ impl SlotTable {
         held.is_some()
     }
 
-    /// Takes out the leases that are over. Every call does; this one says which, for whoever ends their work as
-    /// [`Ending::Dropped`](super::Ending::Dropped), and goes before any other at the same instant.
+    /// Removes expired leases. Every call does; this one returns them, to end their work as
+    /// [`Ending::Dropped`](super::Ending::Dropped), and must be called before any other at the same instant.
     pub fn expire(&mut self, now: Timestamp) -> Vec<(LeaseId, Owner)> {
         let over = self.advance(now);
         self.forget_if_idle();
         over
     }
 
-    /// When the next lease is over if nobody beats.
+    /// Returns when the next lease expires without a heartbeat.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.in_order.first().map(|&(until, ..)| until)
     }
 
-    /// How many are held now, writing nothing.
+    /// Returns the number of slots held now, writing nothing.
     pub fn occupancy(&self, now: Timestamp) -> u32 {
         self.in_order.iter().rev().take_while(|&&(until, ..)| now < until).count() as u32
     }
 
-    /// From when on it admits.
+    /// Returns the instant from which it admits.
     pub fn quiet_until(&self) -> Timestamp {
         self.quiet_until
     }
 
-    /// Whether it says no more than a new one.
+    /// Checks whether it is equivalent to a new table.
     pub fn is_idle(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Moves to `now`, and says which leases are over at it.
+    /// Moves to `now`, and returns the leases that have expired.
     fn advance(&mut self, now: Timestamp) -> Vec<(LeaseId, Owner)> {
         self.pull_in(now + self.longest);
         let mut over = Vec::new();
@@ -204,7 +204,7 @@ impl SlotTable {
         over
     }
 
-    /// Puts every end after `latest` to it. There is one only if the clock has stepped back since it was given.
+    /// Moves every end after `latest` to it. There is one only if the clock has stepped back since it was given.
     fn pull_in(&mut self, latest: Timestamp) {
         while let Some(&(until, lease, owner)) = self.in_order.last()
             && until > latest
@@ -225,7 +225,7 @@ impl SlotTable {
 
     fn sight(&self, lease: LeaseId, owner: Owner, most: u32) -> SlotSight {
         let held = self.len();
-        // As many as are too many have to go, and one more.
+        // The excess leases have to expire, and one more.
         let over_at = |most| self.in_order.iter().nth((held - most) as usize).map(|&(until, ..)| until);
         SlotSight {
             held,
@@ -247,8 +247,8 @@ impl SlotTable {
 }
 
 impl SlotSight {
-    /// The rule: what is answered to whoever sees this at `now`. A store that runs its mirror has the answer worded, and
-    /// itself checked, by this.
+    /// The rule: the response to a request with this view at `now`. A store that runs its own copy uses this to compute
+    /// the response and to check itself.
     pub fn step(&self, most: u32, lives: Duration, now: Timestamp) -> SlotStep {
         let most = most.min(SLOTS_MAX);
         match self.own {

@@ -115,7 +115,7 @@ fn a_slot_taken_while_the_clock_was_ahead_comes_back_within_its_lease() {
     assert!(take(&mut table, 2, BOB, 1, 1_101), "its holder has died");
 }
 
-/// A clock that goes to and fro never adds up: each lease ends when the clock gets there, or a life after a step.
+/// Steps back and forth never add up: each lease ends when the clock gets there, or a lifetime after a step.
 #[test]
 fn a_clock_that_goes_to_and_fro_ends_no_lease_early() {
     let mut table = two();

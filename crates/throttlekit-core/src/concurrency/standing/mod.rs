@@ -9,15 +9,16 @@ use crate::time::nanos;
 /// it.
 const AT_LIMIT: f64 = 0.9;
 const WELL_BELOW: f64 = 0.6;
-/// A dip goes down to this part of the limit. With a queue at both levels they differ by four tenths of the mean latency,
-/// which is above [`LOWER_ABOVE`]: so a queue that is taken for the latency without one does not stay.
+/// A dip goes down to this fraction of the limit. With a queue at both levels they differ by four tenths of the mean
+/// latency, which is above [`LOWER_ABOVE`]: so a queue that is mistaken for the latency without one does not stay.
 const DIP: f64 = 0.6;
-/// The limit is lowered when the fastest calls wait for more than this part of the mean latency, and raised when they wait
-/// for less than that part. Between them it stays: with every slot in use that is 1.2 to 1.5 of what the backend takes.
+/// The limit is lowered when the fastest calls wait for more than this part of the mean latency, and raised when they
+/// wait for less than that part. Between them it stays: with every slot in use that is 1.2 to 1.5 of the backend's
+/// capacity.
 const LOWER_ABOVE: f64 = 0.35;
 const RAISE_BELOW: f64 = 0.17;
 const _: () = assert!(RAISE_BELOW < LOWER_ABOVE && LOWER_ABOVE < 1.0 - DIP && DIP <= WELL_BELOW);
-/// By how many standard errors the wait must be above that: nothing is lowered without confidence.
+/// Number of standard errors by which the wait must be above that: nothing is lowered without confidence.
 const CONFIDENCE: f64 = 2.0;
 /// The same for calls that take longer on average, as on a backend that all calls share: there the fastest hardly wait.
 const SLOWER_ABOVE: f64 = 0.2;
@@ -26,50 +27,50 @@ const SLOWER_CONFIDENCE: f64 = 1.5;
 const SLOWER_GROUPS: f64 = 8.0;
 /// Such calls must be slower in their fastest as well, by this factor.
 const SLOWER_ALL: f64 = 1.4;
-/// And by less than this part of what they take longer on average. More is a queue that all wait in: the fastest say how
-/// long it is, and means of long tails say it worse.
+/// And by less than this fraction of the increase of their mean. More is a queue that all wait in: the fastest measure
+/// its length, and means of long tails measure it worse.
 const SLOWER_FASTEST: f64 = 0.5;
-/// Where lowering aims, as a part of what the backend takes, and the most and least that one move takes away.
+/// Target of lowering, as a fraction of the capacity of the backend, and the largest and smallest cut of one move.
 const AIM: f64 = 1.4;
 const SLOWER_AIM: f64 = 1.3;
 const CUT_MOST: f64 = 0.8;
 const CUT_LEAST: f64 = 0.9;
-/// How it grows: at the start and far below where it was lowered last, and otherwise.
+/// Growth factors: at the start and far below where it was lowered last, and otherwise.
 const FAST: f64 = 1.5;
 const SLOW: f64 = 1.1;
-/// So many rises in a row that nothing answered to undo what the last cut has taught.
+/// Number of consecutive rises without a cut after which the last cut is forgotten.
 const RISES_FORGET: u32 = 6;
-/// Groups by which a limit is judged: at the start, later, one for each so many of the limit; and after how many without a
-/// verdict they are gathered again.
+/// Groups by which a limit is judged: at the start, later, one for each `n` of the limit; and the number without a
+/// verdict after which they are gathered again.
 const GROUPS_START: f64 = 2.0;
 const GROUPS_MIN: f64 = 4.0;
 const GROUP_PER_LIMIT: f64 = 16.0;
 const GROUPS_MAX: f64 = 32.0;
-/// Groups from well below the limit that make one reading, and how many readings the least is taken of.
+/// Groups from well below the limit that make one reading, and the number of readings for the minimum.
 const READING: f64 = 4.0;
 const READINGS: usize = 6;
-/// A look between two cuts is of more groups.
+/// Groups in a reading between two cuts, which is longer.
 const LOOK: f64 = 12.0;
 /// A reading that is further above the least of them than this part of the mean latency was in a queue itself.
 const CLEAN: f64 = 0.1;
-/// How many such readings weigh in the mean latency without a queue.
+/// Number of such readings averaged in the mean latency without a queue.
 const UNQUEUED_MAX: f64 = 16.0;
-/// Latencies are averaged over so many calls, and none counts for more than so many times the mean.
+/// Number of calls over which latencies are averaged, and the largest multiple of the mean that one counts for.
 const MEAN_CALLS: f64 = 1_024.0;
 const CAP: f64 = 3.0;
-/// Without a reading for so many calls, and so many for each of the limit, the limit dips for one.
+/// Calls without a reading, fixed and per unit of the limit, after which the limit dips for one.
 const STALE_CALLS: u32 = 512;
 const STALE_PER_LIMIT: u32 = 24;
-/// Each dip that finds calls as they were doubles that, up to so many times: a dip costs a backend with a few very long
+/// Each dip that finds calls unchanged doubles that, up to this factor: a dip costs a backend with a few very long
 /// calls most of its admissions.
 const STALE_TIMES_MAX: u32 = 8;
-/// Before the first, so many for each of the limit.
+/// The same before the first reading, per unit of the limit.
 const FIRST_PER_LIMIT: f64 = 1.0;
-/// A dip ends after so many calls, and so many for each of the limit, also without one.
+/// Calls, fixed and per unit of the limit, after which a dip ends, also without a reading.
 const DIP_CALLS: u32 = 160;
 const DIP_PER_LIMIT: u32 = 2;
-/// Calls that wait less than [`RAISE_BELOW`] beside those of a dip, and take longer by less than this part of the mean
-/// latency, do not queue: work itself is slower than it was.
+/// Calls that wait less than [`RAISE_BELOW`] relative to those of a dip, and take longer by less than this fraction of
+/// the mean latency, do not queue: work itself is slower than it was.
 const ALIKE: f64 = 0.0;
 const ALIKE_FASTEST: f64 = 0.15;
 /// Fewer drops than this are no sign of load: every backend fails now and then.
@@ -78,9 +79,9 @@ const BACK_OFF_MOST: f64 = 0.5;
 
 /// Compares calls that were admitted at the limit with calls that were admitted well below it.
 ///
-/// Without a queue the two differ by chance alone, whatever latencies are like. With one, those at the limit wait, the
+/// Without a queue the two differ by chance alone, whatever the latencies. With one, those at the limit wait, the
 /// fastest of them as well, and the fastest of a few calls hardly vary. Where the limit is never reached nothing is
-/// learnt, and nothing is lowered.
+/// learned, and nothing is lowered.
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
     mean: Moments,
@@ -89,29 +90,29 @@ pub(super) struct Standing {
     below: Groups,
     filling_below: Filling,
     filling_ended: Filling,
-    /// What the fastest take without a queue, at the least and as a rule.
+    /// Latency of the fastest calls without a queue, the minimum and the usual.
     fastest: WindowedMin<READINGS>,
     usual: Moments,
-    /// What calls take on average without a queue.
+    /// Mean latency of calls without a queue.
     unqueued: Moments,
     phase: Phase,
     starting: bool,
     rises: u32,
-    /// The limit fell last, and a dip has given a reading since.
+    /// The last move was a cut, and a dip has given a reading since.
     lowered: bool,
     looked: bool,
-    /// The mean latency asked for less, and not the fastest calls.
+    /// The mean latency caused the cut, and not the fastest calls.
     by_mean: bool,
     /// The level of the last cut.
     careful_from: f64,
-    /// Endings so far, which wrap; those to let pass; and those since the last reading.
+    /// Endings so far, which wrap; those to skip; and those since the last reading.
     endings: u32,
     passing: u32,
     unread: u32,
     in_flight: u32,
-    /// By how many times longer than at first it takes until the limit dips again.
+    /// Factor by which the time until the next dip has grown.
     stale_times: u32,
-    /// What was allowed before the dip.
+    /// Limit before the dip.
     allowed: u32,
     calls: u32,
     drops: u32,
@@ -127,19 +128,19 @@ enum Phase {
     },
 }
 
-/// How calls at the limit differ from those well below it, as parts of the mean latency.
+/// Difference between calls at the limit and those well below it, as fractions of the mean latency.
 struct Contrast {
     wait: f64,
     wait_error: f64,
     slower: f64,
     slower_error: f64,
-    /// The same for the fastest beside what they usually take, and that as a multiple.
+    /// The same for the fastest relative to their usual latency, and that as a multiple.
     fastest_slower: f64,
     ratio: f64,
 }
 
 impl Standing {
-    /// Knows no more than what calls took `alone`, if that. `starting` if the limit is on its way up for the first time.
+    /// Starts with only the latency `alone`, if known. `starting` if the limit is rising for the first time.
     pub(super) fn new(starting: bool, alone: Option<f64>, in_flight: u32) -> Self {
         let mut fastest = WindowedMin::new();
         alone.into_iter().for_each(|latency| fastest.push(latency));
@@ -172,7 +173,7 @@ impl Standing {
         }
     }
 
-    /// Forgets how long calls take without a queue, and dips next to see.
+    /// Resets the latency without a queue, and dips next to measure it.
     pub(super) fn recalibrate(&mut self) {
         self.fastest.clear();
         (self.usual, self.unqueued) = Default::default();
@@ -183,8 +184,8 @@ impl Standing {
         let in_flight = f64::from(self.in_flight);
         self.passing = match self.phase {
             _ if times == 1.0 => 0,
-            // A look at means must not see what was admitted before it. Otherwise that tells itself by what was allowed then,
-            // and only the pause before the next call passes.
+            // A reading of means must exclude calls admitted before it. Otherwise those are recognized by the limit at
+            // that time, and only the pause before the next call passes.
             Phase::Dip { .. } if self.lowered && self.by_mean => in_flight as u32,
             Phase::Dip { .. } => (in_flight * (1.0 - times)) as u32,
             Phase::Hold => (in_flight * times.max(1.0)) as u32,
@@ -192,7 +193,7 @@ impl Standing {
         self.filling_at_limit = Filling::default();
     }
 
-    /// A call was done. Where to go from this limit, if anywhere.
+    /// Records a successful call. Returns the next limit, if it changes.
     pub(super) fn success(&mut self, sample: Sample, limit: f64) -> Option<f64> {
         let latency = nanos(sample.latency) as f64;
         self.endings = self.endings.wrapping_add(1);
@@ -211,7 +212,7 @@ impl Standing {
         }
     }
 
-    /// A call was dropped. Where to go from this limit, if anywhere.
+    /// Records a dropped call. Returns the next limit, if it changes.
     pub(super) fn dropped(&mut self, limit: f64) -> Option<f64> {
         if self.passes() {
             return None;
@@ -226,7 +227,7 @@ impl Standing {
         passes
     }
 
-    /// Drops say that there is too much, and nothing of how long work takes.
+    /// Reduces the limit after drops. They indicate overload, and nothing about latency.
     fn round_of_drops(&mut self, limit: f64) -> Option<f64> {
         self.calls += 1;
         if f64::from(self.calls) < limit.max(f64::from(GROUP)) {
@@ -283,10 +284,10 @@ impl Standing {
         })
     }
 
-    /// Takes in a call from well below the limit. Returns whether that completes a reading.
+    /// Records a call from well below the limit. Returns whether that completes a reading.
     ///
-    /// Of those that `met` the lower level from the start the short ones end first: they say how long the fastest take, and
-    /// not how long calls take on average. For that all count that end there.
+    /// Of those that `met` the lower level from the start the short ones end first: they measure the fastest latency,
+    /// and not the mean. For that all calls that end there count.
     fn read(&mut self, latency: f64, met: bool) -> bool {
         let (cap, at) = (self.cap(), self.endings);
         if let Some(group) = self.filling_ended.add(latency, cap, at) {
@@ -307,8 +308,8 @@ impl Standing {
         true
     }
 
-    /// A level that is itself in a queue says nothing of how long calls take without one. A dip counts all the same: where
-    /// work is slower by itself, all of them are like that.
+    /// Learns the latency without a queue. A level that is itself in a queue carries no information about it. A dip
+    /// counts all the same: where work itself is slower, all of them are like that.
     fn learn(&mut self, below: Groups) {
         let looks = self.lowered && self.phase != Phase::Hold;
         self.looked |= looks;
@@ -331,7 +332,7 @@ impl Standing {
         }
     }
 
-    /// Returns whether calls at the limit are as those of the dip, and both slower than they were: then neither are in a queue.
+    /// Checks whether calls at the limit are like those of the dip, and both slower than before: then neither queue.
     fn is_slower_by_itself(&self, below: &Groups) -> bool {
         let (at, mean) = (&self.at_limit, self.mean.mean);
         let waits = at.fastest.mean - below.fastest.mean;
@@ -382,7 +383,7 @@ impl Standing {
         }
     }
 
-    /// Goes down, and a second time only after a look well below the limit: latency may have risen for another reason.
+    /// Lowers the limit, a second time only after a reading well below it: latency may have another cause.
     fn lower(&mut self, limit: f64, aim: f64) -> f64 {
         if self.lowered && !self.looked {
             return self.dip(limit);
@@ -419,8 +420,8 @@ impl Standing {
 }
 
 impl Contrast {
-    /// By which factor to lower, if the calls at the limit surely wait, or are surely slower on average; and whether it is
-    /// the average that shows it.
+    /// Returns the factor by which to lower, if the calls at the limit surely wait, or are surely slower on average;
+    /// and whether it is the mean that shows it.
     ///
     /// With every slot in use the limit is what the backend takes times the mean latency over the mean without a wait
     /// (Little's law).

@@ -29,7 +29,7 @@ fn variance_alone_never_lowers_the_limit_for_good() {
 #[test]
 fn a_queue_that_even_the_fastest_wait_in_lowers_the_limit() {
     let (mut standing, mut limit) = (Standing::new(false, None, 200), 200.0);
-    // What the backend takes at a time is 50, and each call beyond waits for a fiftieth of the mean of 100 ms.
+    // The capacity of the backend is 50, and each call beyond waits for a fiftieth of the mean of 100 ms.
     let queued = |call, limit: f64| varied(call) + Duration::from_millis(2) * (limit - 50.0).max(0.0) as u32;
     play(&mut standing, &mut limit, 20_000, queued);
     assert!((50.0..=85.0).contains(&limit), "{limit}");

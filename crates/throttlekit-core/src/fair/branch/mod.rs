@@ -1,19 +1,19 @@
-//! One of several places that share a budget: its tenants share what is granted to it.
+//! One of several branches that share a budget: its tenants share what is granted to it.
 //!
-//! A region, or a process. It holds units that it was granted and fetches more as its tenants need them: from a
-//! [`Pool`](super::pool::Pool), which keeps apart what other regions are due, or from a plain window by quanta. Like a
-//! lease [`Holder`](crate::lease::Holder) it does no I/O: whoever drives it sends what [`Branch::poll_request`] gives
-//! and hands in what came back.
+//! A branch is a region, or a process. It holds units that it was granted and fetches more as its tenants need them:
+//! from a [`Pool`](super::pool::Pool), which reserves what other regions are due, or from a plain window by quanta.
+//! Like a lease [`Holder`](crate::lease::Holder) it does no I/O: the driver sends what [`Branch::poll_request`] returns
+//! and passes in the reply.
 //!
-//! How tenants share: by the rule of the [`Roster`], over what the branch could have in this window, that is what it was
-//! granted and what it was last told it could have beside. So what a slower tenant is due stays where all can see it and
-//! is not fetched ahead of it. What is spent is only ever what was granted.
+//! Tenants share by the rule of the [`Roster`], over what the branch could have in this window, that is what it was
+//! granted and what was last reported as available in addition. So what a slower tenant is due stays where all can see
+//! it and is not fetched ahead of it. Only granted units are ever spent.
 //!
-//! * A grant is credited once, in the reply to the request that is under way, and only while its window lasts on the
-//!   branch's own clock, counted from when the request was sent ([`Margin`]).
-//! * One request is under way at a time, for all who wait. Asks that find enough in hand never wait.
+//! * A grant is credited once, in the reply to the pending request, and only while its window lasts on the branch's own
+//!   clock, counted from when the request was sent ([`Margin`]).
+//! * One request is pending at a time, for all waiting callers. Requests that find enough units never wait.
 //! * Units that were granted and not spent lapse with their window; so do those whose reply was lost. Units that were
-//!   spent and not used come back in hand only while it lives.
+//!   spent and not used are available again only while it lasts.
 
 use core::time::Duration;
 
@@ -22,20 +22,20 @@ use super::{Member, Roster, Weight};
 use crate::lease::{Epoch, Margin};
 use crate::{Cost, Decision, Retry, Timestamp};
 
-/// How a branch fetches.
+/// Configuration of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BranchPlan {
-    /// The budget of all branches in a window. What costs more can never pass.
+    /// The budget of all branches in a window. A higher cost can never pass.
     pub limit: Cost,
     /// Units are fetched in multiples of this.
     pub quantum: Cost,
-    /// How long what it was told holds: until then a tenant that has had its share is denied without asking again.
+    /// Cache time of a response: until then a tenant that has used its share is denied without a new request.
     pub hold: Duration,
-    /// What the clocks may be wrong by.
+    /// Error bounds of the clocks.
     pub margin: Margin,
 }
 
-/// The tenants of one place and what is in hand there.
+/// The tenants of one branch and the units it holds.
 ///
 /// ```
 /// use core::time::Duration;
@@ -69,25 +69,25 @@ pub struct Branch {
     /// Units granted in this window.
     granted: Cost,
     window: Option<Held>,
-    /// When it last heard, and for which weight.
+    /// Time of the last response, and the weight it was for.
     heard: Option<(Timestamp, u64)>,
-    /// Until when nothing can be had, though it is not known which window that is.
+    /// Instant before which nothing is available, though its window is not known.
     closed_until: Timestamp,
     asking: Option<Sent>,
     waiters: u64,
-    /// What those who wait need.
+    /// Units that the waiting callers need.
     needed: Cost,
 }
 
-/// The window from which units are in hand.
+/// The window of the held units.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     epoch: Epoch,
-    /// From when on they may be dead, by the branch's clock.
+    /// Earliest instant at which they may have expired, by the branch's clock.
     dies: Timestamp,
-    /// By when the window is over, by the branch's clock.
+    /// Latest instant at which the window is over, by the branch's clock.
     over: Timestamp,
-    /// When it ends, by the budget's own clock.
+    /// End of the window, by the budget's own clock.
     ends: Timestamp,
 }
 
@@ -98,55 +98,55 @@ struct Sent {
     weight: u64,
 }
 
-/// What becomes of an ask.
+/// Result of a tenant's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Admitted and charged.
     Admit(Decision),
-    /// Denied. Nothing changed but that the tenant is active.
+    /// Denied. Nothing changed except that the tenant is active.
     Deny(Decision),
-    /// Not known yet: wait for a reply and ask again.
+    /// Not known yet: wait for a reply and retry.
     Wait {
-        /// How many units are needed; none if only what is due has to be heard.
+        /// Number of units needed; zero if only the branch's due has to be refreshed.
         needs: Cost,
     },
 }
 
-/// What to ask for.
+/// Request for units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// Names it.
+    /// ID of the request.
     pub id: u64,
     /// The weights of all tenants.
     pub weight: Weight,
-    /// How many units more.
+    /// Number of additional units.
     pub wants: Cost,
 }
 
-/// What became of a reply.
+/// Result of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Credit {
-    /// Its units are in hand. If a new window began with it, everyone joins again.
+    /// Its units are available. If a new window began with it, every member joins again.
     Credited {
-        /// Whether handles of members are void.
+        /// `true` if handles of members are invalid.
         anew: bool,
     },
-    /// Its units are dead: their window is over, or the request is none that is under way.
+    /// Its units have expired: their window is over, or the request is not pending.
     Lapsed,
 }
 
 impl Held {
-    /// From when on someone who was denied may find more: in the future, while units live.
+    /// Returns the earliest instant at which a denied tenant may find more: in the future, while units are valid.
     ///
-    /// If the budget's clock stood still or was set back, the window lasts longer than it first said. Then it is known
-    /// here when units die, and they are asked for anew.
+    /// If the budget's clock stopped or was set back, the window lasts longer than first reported. Then units expire at
+    /// a known instant here, and are requested again.
     fn changes_at(&self, now: Timestamp) -> Timestamp {
         if now < self.over { self.over } else { self.dies }
     }
 }
 
 impl Branch {
-    /// A branch that holds nothing yet.
+    /// Creates a branch without units.
     pub fn new(plan: BranchPlan) -> Self {
         let plan = BranchPlan { quantum: plan.quantum.clamp(1, plan.limit.max(1)), ..plan };
         Self {
@@ -162,7 +162,7 @@ impl Branch {
         }
     }
 
-    /// Moves to `now`. True if the units in hand died with their window: then everyone joins again.
+    /// Moves to `now`. True if the held units expired with their window: then every member joins again.
     pub fn advance(&mut self, now: Timestamp) -> bool {
         let over = self.window.is_some_and(|window| now >= window.dies);
         if over {
@@ -171,10 +171,11 @@ impl Branch {
         over
     }
 
-    /// Answers an ask, and charges it if allowed. An ask of nothing changes nothing, and tells the most that would pass.
+    /// Decides a request, and charges it if allowed. A cost of zero changes nothing, and reports the most that would
+    /// pass.
     ///
-    /// Whoever is told [`Turn::Admit`] reads the clock again and lets it count only if [`lives`](Self::lives) then: the
-    /// time between deciding and saying so is as long as it pleases the machine.
+    /// On [`Turn::Admit`] the caller reads the clock again and admits only if [`lives`](Self::lives) is true then: any
+    /// time may pass in between.
     pub fn ask(&mut self, member: Member, weight: Weight, cost: Cost, now: Timestamp) -> Turn {
         if cost > self.plan.limit {
             return Turn::Deny(self.denied(member, Retry::Never));
@@ -208,32 +209,32 @@ impl Branch {
         Turn::Admit(self.decision(true, guarantee.max(used), remaining, Retry::Now))
     }
 
-    /// Hands units back that a member was charged and did not use: they are in hand again while the window lives that
-    /// ends at `reset_at`, as its decision said. Otherwise they lapse with it.
+    /// Refunds units that a member was charged and did not use: they are available again while the window lasts that
+    /// ends at `reset_at`, as in its decision. Otherwise they lapse with it.
     pub fn refund(&mut self, member: Member, units: Cost, reset_at: Timestamp, now: Timestamp) {
         if self.window.is_some_and(|window| window.ends == reset_at && now < window.dies) {
             self.roster.refund(member, units);
         }
     }
 
-    /// Whether units in hand are alive at `now`.
+    /// Checks whether the held units are valid at `now`.
     pub fn lives(&self, now: Timestamp) -> bool {
         self.window.is_some_and(|window| now < window.dies)
     }
 
-    /// Someone waits, and needs so much.
+    /// Records a waiting caller that needs `needs` units.
     pub fn wait(&mut self, needs: Cost) {
         self.waiters += 1;
         self.needed = self.needed.saturating_add(needs);
     }
 
-    /// Whoever waited and needed so much does not any more.
+    /// Removes a waiting caller that needed `needs` units.
     pub fn stop_waiting(&mut self, needs: Cost) {
         self.waiters = self.waiters.saturating_sub(1);
         self.needed = self.needed.saturating_sub(needs);
     }
 
-    /// What to ask for now, if anything. It is under way until a reply or a failure is handed in.
+    /// Returns the request to send now, if any. It is pending until its reply or failure is handled.
     pub fn poll_request(&mut self, id: u64, now: Timestamp) -> Option<Request> {
         if self.waiters == 0 || self.asking.is_some() {
             return None;
@@ -246,12 +247,12 @@ impl Branch {
         Some(Request { id, weight, wants })
     }
 
-    /// Which request is under way.
+    /// Returns the ID of the pending request.
     pub fn asking(&self) -> Option<u64> {
         self.asking.map(|sent| sent.id)
     }
 
-    /// Takes in a reply. `theirs` is the instant of whoever replied, by its own clock.
+    /// Handles a reply. `theirs` is the instant of the reply, by the sender's clock.
     pub fn handle_reply(&mut self, id: u64, grant: Grant, theirs: Timestamp, now: Timestamp) -> Credit {
         let Some(sent) = self.asking.take_if(|sent| sent.id == id) else { return Credit::Lapsed };
         let (dies, over) = (self.plan.margin.deadline(sent.at, grant.lives), now + grant.lives);
@@ -276,17 +277,17 @@ impl Branch {
         Credit::Credited { anew }
     }
 
-    /// There will be no reply. What it would have granted lapses.
+    /// Handles a request without a reply. What it would have granted lapses.
     pub fn handle_failure(&mut self, id: u64) {
         self.asking.take_if(|sent| sent.id == id);
     }
 
-    /// Who shares it. Its limit is what the branch could have.
+    /// Returns the roster of tenants. Its limit is what the branch could have.
     pub fn roster(&self) -> &Roster {
         &self.roster
     }
 
-    /// The same, for whoever maps names to members: they join there, and leave.
+    /// The same, mutable, to map names to members: they join there, and leave.
     pub fn roster_mut(&mut self) -> &mut Roster {
         &mut self.roster
     }
@@ -310,13 +311,13 @@ impl Branch {
         self.roster.set_limit(0);
     }
 
-    /// Whether it is worth asking again what the branch is due.
+    /// Checks whether to request the branch's due again.
     fn may_have_changed(&self, now: Timestamp) -> bool {
         self.heard
             .is_none_or(|(at, weight)| weight != self.roster.weights() || now.since(at) >= self.plan.hold)
     }
 
-    /// The most a tenant could take in one ask, and up to what use that would bring it.
+    /// The most a tenant could take in one request, and the use that would result.
     fn standing(&mut self, member: Member) -> Decision {
         let (guarantee, used) = (self.roster.guarantee(member), self.roster.used_by(member));
         let most = self.roster.admissible(member);

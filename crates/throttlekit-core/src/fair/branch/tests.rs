@@ -14,7 +14,7 @@ fn grant(granted: Cost, more: Cost, epoch: u64, lives: Duration) -> Grant {
     Grant { granted, more, epoch: Epoch(epoch), lives }
 }
 
-/// A branch with one tenant and so much in hand of window 1, which ends at ten seconds.
+/// A branch with one tenant and `granted` units of window 1, which ends at ten seconds.
 fn holding(granted: Cost, more: Cost) -> (Branch, Member) {
     let mut branch = Branch::new(PLAN);
     let tenant = branch.roster_mut().join(ONE);
@@ -58,7 +58,7 @@ fn units_die_with_their_window_and_a_late_reply_is_not_spent_in_the_next() {
     let request = branch.poll_request(2, at(9_000)).unwrap();
     assert!(!branch.advance(at(9_999)) && branch.lives(at(9_999)));
     assert!(branch.advance(at(10_000)));
-    // It left while its units had a second to live, and took two.
+    // It was sent while its units had a second to live, and took two.
     let late = grant(40, 50, 1, SECOND);
     assert_eq!(branch.handle_reply(request.id, late, at(9_000), at(11_000)), Credit::Lapsed);
     assert_eq!((branch.in_hand(), branch.lives(at(11_000))), (0, false));
@@ -89,7 +89,7 @@ fn who_has_had_its_share_is_denied_until_it_pays_to_ask_again() {
     assert_eq!(branch.ask(other, ONE, 10, at(3)), Turn::Wait { needs: 10 }, "still to be fetched");
 }
 
-/// The budget's clock stands still: after a second of ours its window has as long to go as before.
+/// The budget's clock is stopped: after a second of ours its window has as long to go as before.
 #[test]
 fn a_denial_tells_a_wait_also_where_the_clocks_disagree() {
     let (mut branch, tenant) = holding(10, 0);
@@ -166,7 +166,7 @@ fn nothing_is_handed_back_into_another_window_nor_more_than_was_used() {
 }
 
 proptest! {
-    /// Whatever a budget's clock says of its window, and however long replies take.
+    /// For any reading of the budget's clock about its window, and any delay of replies.
     #[test]
     fn a_denial_always_tells_a_wait(
         steps in prop::collection::vec((0_u64..300, 0_u64..100, 0_u64..3_000, 1_u64..30), 1..60),

@@ -1,4 +1,4 @@
-//! The side that spends: when to ask, what to do with what comes, and whom to tell.
+//! The holder: the side that spends. Decides when to request units, how to use them, and which callers to wake.
 
 use core::time::Duration;
 
@@ -6,24 +6,24 @@ use super::local_lease::{Purse, UNITS_HELD_MAX, Word};
 use super::{Epoch, Loan, Margin, Return, Spend, Term, Want};
 use crate::{Cost, Decision, Retry, Timestamp};
 
-/// What a holder is told once.
+/// Configuration of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
-    /// How long lent units live, as its authority has it.
+    /// Lifetime of lent units, as configured at the authority.
     pub term: Term,
-    /// What the clocks may be wrong by.
+    /// Error bounds of the clocks.
     pub margin: Margin,
-    /// The most units it asks for and so the most it holds, unless one ask costs more.
+    /// Largest number of units it requests and therefore holds, unless one request costs more.
     pub lease_max: Cost,
     /// See [`Want::share`].
     pub share: u64,
-    /// A denial is remembered no longer than this, since others may give units back.
+    /// Longest time for which a denial is cached, since others may return units.
     pub denial_max: Duration,
 }
 
-/// One key on one node. It has at most one request under way.
+/// One key on one node. It has at most one pending request to the authority.
 ///
-/// A driver tries [`Purse::spend`] first and comes here when that fails, one caller at a time:
+/// A driver tries [`Purse::spend`] first and calls the holder when that fails, one caller at a time:
 ///
 /// ```text
 /// ask ── Spent ──► allow                                  (a unit came meanwhile)
@@ -33,18 +33,18 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     plan: Plan,
-    /// The window of the units in the purse.
+    /// The window of the units in the local lease.
     epoch: Epoch,
     flight: Option<Flight>,
-    /// Lent while earlier units that die sooner were still there: spent after those.
+    /// Lent while earlier units that expire sooner were still there: spent after those.
     next: Option<Batch>,
     denial: Option<Denial>,
-    /// What those who wait would cost together, and the cheapest of them. None wait: zero.
+    /// Total cost of the waiting callers, and the cheapest of them. Zero if none wait.
     waiting: Cost,
     cheapest: Cost,
-    /// Of those whom the last reply woke, what it could not serve. They are about to ask again.
+    /// Cost of the callers that the last reply woke and could not serve. They are about to retry.
     unserved: Cost,
-    /// Asked for ahead of need.
+    /// Requested ahead of need.
     low: bool,
 }
 
@@ -52,7 +52,7 @@ pub struct Holder {
 struct Flight {
     id: u64,
     sent: Timestamp,
-    /// An ask of this cost could not be served when it was sent.
+    /// A caller's request of this cost could not be served when it was sent.
     short_of: Cost,
 }
 
@@ -62,54 +62,54 @@ struct Batch {
     until: Timestamp,
 }
 
-/// Asks of this cost or more are denied until then.
+/// A cached denial: requests of this cost or more are denied until it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Denial {
     cost: Cost,
     until: Timestamp,
-    /// When the ask would pass, which callers are told.
+    /// Time at which the request would pass, as reported to callers.
     passes_at: Timestamp,
     decision: Decision,
 }
 
-/// What to do with a caller.
+/// Next step for a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It is served, and as many units are left here.
+    /// It is served, and `left` units remain here.
     Spent {
-        /// Units left in the purse.
+        /// Units left in the local lease.
         left: Cost,
     },
-    /// The authority denied this cost, and that still holds.
+    /// The authority denied this cost, and the denial still holds.
     Deny(Decision),
-    /// It waits for a reply, then asks again.
+    /// It waits for a reply, then retries.
     Wait,
 }
 
-/// What to send to the authority.
+/// Request to the authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// Given by the driver; the reply must name it.
+    /// Assigned by the driver; the reply must carry it.
     pub id: u64,
-    /// What to ask for.
+    /// Units to request.
     pub want: Want,
 }
 
-/// What a reply did.
+/// Effect of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Its units can be spent.
     Credited,
     /// The authority had too few.
     Denied,
-    /// It lent units that had died before they arrived.
+    /// It lent units that had expired before they arrived.
     Lapsed,
-    /// Nobody waits for it any more: its units, if any, are lost until their window ends.
+    /// No pending request matches it: its units, if any, are lost until their window ends.
     Late,
 }
 
 impl Holder {
-    /// A holder of nothing.
+    /// Creates a holder without units.
     pub fn new(plan: Plan) -> Self {
         Self {
             plan,
@@ -124,15 +124,15 @@ impl Holder {
         }
     }
 
-    /// Another holder of nothing by the same plan.
+    /// Creates another holder without units, with the same plan.
     pub fn fresh(&self) -> Self {
         Self::new(self.plan)
     }
 
-    /// A caller that the purse could not serve. One that asks for nothing is served, and told what is left.
+    /// Handles a caller that the local lease could not serve. A cost of zero is served, and reports what is left.
     ///
     /// The clock is read after units are taken out, as in [`Purse::spend`]: a thread that slept between reading it and
-    /// coming here would spend units that have died.
+    /// calling this would spend expired units.
     pub fn handle_ask<W: Word>(&mut self, purse: &Purse<W>, cost: Cost, now: impl Fn() -> Timestamp) -> Turn {
         if cost == 0 {
             return Turn::Spent { left: purse.left(now()) };
@@ -154,7 +154,7 @@ impl Holder {
         Turn::Wait
     }
 
-    /// The answer to an ask that a denial still covers: one that costs as much or more.
+    /// Returns the decision for a request that a cached denial still covers: one that costs as much or more.
     pub fn denied(&self, cost: Cost, now: Timestamp) -> Option<Decision> {
         let denial = self.denial.filter(|denial| cost >= denial.cost && now < denial.until)?;
         let retry_after = match denial.decision.retry_after {
@@ -164,13 +164,13 @@ impl Holder {
         Some(Decision { retry_after, ..denial.decision })
     }
 
-    /// The purse runs low: a request should go out before it is empty.
+    /// Records that the local lease runs low: a request should be sent before it is empty.
     pub fn handle_low(&mut self, now: Timestamp) {
         self.low = self.next.is_none() && self.denied(Cost::MAX, now).is_none();
     }
 
-    /// The request to send now, if one is needed and none is under way. `batch` says how many units would be
-    /// good to fetch; any number is safe.
+    /// Returns the request to send now, if one is needed and none is pending. `batch` is the number of units to fetch;
+    /// any number is safe.
     pub fn poll_request<W: Word>(
         &mut self,
         purse: &Purse<W>,
@@ -184,13 +184,13 @@ impl Holder {
         self.low = false;
         let left = purse.left(now);
         let room = self.plan.lease_max.min(UNITS_HELD_MAX).saturating_sub(left);
-        // It may have run low while a request was under way whose reply has put that right.
+        // It may have run low while a request was pending whose reply has fixed that.
         if self.waiting == 0 && (self.next.is_some() || batch <= left || room == 0) {
             return None;
         }
         let (short_of, least) = match self.plan.term {
             _ if self.waiting == 0 => (left + 1, 1),
-            // Units that die at another time do not add up with those in the purse.
+            // Units that expire at another time do not add up with those in the local lease.
             Term::Rolling(_) => (self.cheapest, self.cheapest),
             Term::Window | Term::Carry => (self.cheapest, self.cheapest.saturating_sub(left).max(1)),
         };
@@ -200,7 +200,7 @@ impl Holder {
         Some(Request { id, want: Want { wants, least, share: self.plan.share } })
     }
 
-    /// A reply. Units are credited here and nowhere else; then everyone who waits asks again.
+    /// Handles a reply. Units are credited here and nowhere else; then every waiting caller retries.
     pub fn handle_reply<W: Word>(&mut self, purse: &Purse<W>, id: u64, loan: Loan, now: Timestamp) -> Reply {
         let woken = self.waiting;
         let Some(flight) = self.land(id) else { return Reply::Late };
@@ -218,7 +218,7 @@ impl Holder {
         Reply::Credited
     }
 
-    /// An ask of `cost`, sent then, was denied: so is every one that costs as much, for as long as that says.
+    /// Caches a denial of `cost`, requested at `sent`: requests that cost as much are denied until it ends.
     pub fn handle_denial(&mut self, cost: Cost, decision: Decision, sent: Timestamp) {
         let passes_at = decision.retry_after.wait().map_or(Timestamp::MAX, |wait| sent + wait);
         let until = passes_at.min(sent + self.plan.denial_max);
@@ -231,8 +231,8 @@ impl Holder {
                 self.next = Some(Batch { units: loan.granted, until });
             }
             Term::Rolling(_) => purse.fill(loan.granted, until, false),
-            // Units of one window die with it, and the newest reply knows best when that is. Dead ones stay dead: they
-            // were not counted when these were asked for.
+            // Units of one window expire with it, and the newest reply has the best estimate of when. Expired ones stay
+            // expired: they were not counted when these were requested.
             Term::Window => {
                 let keep = loan.epoch == self.epoch && purse.left(now) > 0;
                 purse.fill(loan.granted, until, keep);
@@ -242,15 +242,15 @@ impl Holder {
         self.epoch = loan.epoch;
     }
 
-    /// Units that were spent here and not used, of the window whose units are in the purse: they are spent again, or go
-    /// back with the rest, and die with it. Only units of a window have one to go back to; of any other term they lapse.
+    /// Takes back units that were spent and not used, of the window in the local lease: they are spent again, or
+    /// returned with the rest, and expire with it. Units of any other term lapse.
     pub fn handle_refund<W: Word>(&self, purse: &Purse<W>, units: Cost) {
         if self.plan.term == Term::Window && self.epoch != Epoch::NONE {
             purse.refund(units);
         }
     }
 
-    /// No reply will come, or none that counts. Everyone who waits is told.
+    /// Handles a request whose reply will not come, or does not count. Every waiting caller is notified.
     pub fn handle_failure(&mut self, id: u64) {
         self.land(id);
     }
@@ -261,7 +261,7 @@ impl Holder {
         Some(flight)
     }
 
-    /// What to give back of a key that nobody asks for: all of it, if it belongs to a window.
+    /// Returns the units to give back for a key without requests: all of them, if they belong to a window.
     pub fn poll_return<W: Word>(&mut self, purse: &Purse<W>, now: Timestamp) -> Option<Return> {
         if self.plan.term != Term::Window || self.flight.is_some() || self.epoch == Epoch::NONE {
             return None;
@@ -270,19 +270,19 @@ impl Holder {
         (units > 0).then_some(Return { epoch: self.epoch, units })
     }
 
-    /// When to look again though nothing has happened: when the units in the purse die, or a denial ends.
+    /// Returns when to poll again without an event: when the units in the local lease expire, or a denial ends.
     pub fn next_deadline<W: Word>(&self, purse: &Purse<W>) -> Option<Timestamp> {
         let dies = (purse.units() > 0).then(|| purse.until());
         let ends = self.denial.map(|denial| denial.until);
         dies.into_iter().chain(ends).filter(|&at| at < Timestamp::MAX).min()
     }
 
-    /// Whether a request is under way.
+    /// Checks whether a request is pending.
     pub fn is_asking(&self) -> bool {
         self.flight.is_some()
     }
 
-    /// The request that is under way.
+    /// Returns the ID of the pending request.
     pub fn asking(&self) -> Option<u64> {
         self.flight.map(|flight| flight.id)
     }

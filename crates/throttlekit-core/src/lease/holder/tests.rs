@@ -10,7 +10,7 @@ fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
-/// A holder with its purse and the authority it asks.
+/// A holder with its local lease and its authority.
 struct Rig {
     authority: Authority,
     state: State,
@@ -49,7 +49,7 @@ impl Rig {
         self.holder.handle_reply(&self.purse, id, loan, at(now))
     }
 
-    /// Asks, and if it must wait fetches a batch and asks again.
+    /// Requests units, and if it must wait fetches a batch and retries.
     fn serve(&mut self, cost: Cost, now: u64) -> Turn {
         if let turn @ (Turn::Spent { .. } | Turn::Deny(_)) = self.ask(cost, now) {
             return turn;
@@ -86,7 +86,7 @@ fn those_whom_a_reply_could_not_serve_are_served_by_the_next() {
     }
     let loan = rig.loan(first, 1);
     rig.reply(1, loan, 2);
-    // Nine wake, two are served, and the third asks before the others have come.
+    // Nine wake, two are served, and the third retries before the others have come.
     assert_eq!(
         [rig.ask(1, 2), rig.ask(1, 2), rig.ask(1, 2)],
         [Turn::Spent { left: 1 }, Turn::Spent { left: 0 }, Turn::Wait]
@@ -246,7 +246,7 @@ fn no_ask_ahead_of_need_takes_the_holder_beyond_the_most_it_may_lease() {
         rig.holder.handle_low(at(1));
         let ahead = rig.request(1, 1).unwrap();
         assert_eq!(ahead.want, Want { wants: 1, least: 1, share: 1 }, "nine are held, ten may be");
-        // Low again while that is under way: there is nothing more to ask for when it has landed.
+        // Low again while that is pending: there is nothing more to request when it has arrived.
         rig.holder.handle_low(at(1));
         let loan = rig.loan(ahead, 1);
         assert_eq!(rig.reply(1, loan, 1), Reply::Credited);

@@ -1,4 +1,4 @@
-//! How much to lease at once, learned.
+//! Learned lease sizes.
 //!
 //! Small batches cost round trips, large ones strand units that others could have spent. For a demand of D units in
 //! a window and batches of b that is the trade of the economic order quantity:
@@ -6,9 +6,9 @@
 //! > cost(b) = K·D/b + s·b/2, least at b* = √(2·K·D/s)
 //!
 //! with K the cost of a round trip and s that of a stranded unit. D is not known beforehand and spans orders of
-//! magnitude, so a [`Sizer`] learns ln b. A [`PredictiveSizer`] also listens to a forecast, as far as it has been right.
+//! magnitude, so a [`Sizer`] learns ln b. A [`PredictiveSizer`] also uses a forecast, as far as it has been right.
 //!
-//! What a sizer says is only a wish. The authority grants what there is, so no batch, however wrong, lets more pass.
+//! The size is only a hint. The authority grants what is available, so no batch, however wrong, admits more.
 
 mod predictive;
 
@@ -27,19 +27,19 @@ pub fn eoq_optimum(demand: f64, order_cost: f64, strand_penalty: f64) -> f64 {
     libm::sqrt(2.0 * order_cost * demand / strand_penalty)
 }
 
-/// What a [`Sizer`] weighs, and between which bounds it stays.
+/// Costs that a [`Sizer`] weighs, and the bounds of its batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SizerOptions {
-    /// What a round trip to the authority costs, from 10⁻⁹ to 10⁹; 1 unless said otherwise.
+    /// Cost of a round trip to the authority, from 10⁻⁹ to 10⁹. Default: 1.
     pub order_cost: f64,
-    /// What a leased unit that nobody spends costs, from 10⁻⁹ to 10⁹. By default as much as a round trip: a unit
-    /// stranded here may be an ask denied elsewhere. A hundred asks a window then make batches of 14.
+    /// Cost of a leased unit that stays unspent, from 10⁻⁹ to 10⁹. Default: the cost of a round trip, since a unit
+    /// stranded here may be a request denied elsewhere. 100 requests per window then make batches of 14.
     pub strand_penalty: f64,
     /// No batch is smaller; at least 1.
     pub batch_min: u64,
     /// No batch is larger; at least the smallest.
     pub batch_max: u64,
-    /// The batch before anything is known of the demand, moved between the two.
+    /// The batch before anything is known of the demand, clamped to these bounds.
     pub batch_start: u64,
 }
 
@@ -49,7 +49,7 @@ impl Default for SizerOptions {
     }
 }
 
-/// Options that no sizer can be made of.
+/// Invalid sizer options.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SizingError {
     /// A cost is not between 10⁻⁹ and 10⁹.
@@ -88,7 +88,7 @@ impl SizerOptions {
         if min == 0 || min > max { Err(SizingError::Batches { min, max }) } else { Ok(()) }
     }
 
-    /// What the logarithms of batches lie between.
+    /// Returns the bounds of the logarithm of a batch.
     fn interval(&self) -> (f64, f64) {
         (libm::log(self.batch_min as f64), libm::log(self.batch_max as f64))
     }
@@ -103,7 +103,7 @@ impl SizerOptions {
         eoq_cost(libm::exp(aim), demand, self.order_cost, self.strand_penalty)
     }
 
-    /// How the cost changes with the logarithm of the batch.
+    /// Returns the derivative of the cost with respect to the logarithm of the batch.
     fn gradient(&self, aim: f64, demand: f64) -> f64 {
         let batch = libm::exp(aim);
         self.strand_penalty * batch / 2.0 - self.order_cost * demand / batch
@@ -120,25 +120,25 @@ impl SizerOptions {
 
 /// The longest step, in e-folds. [`AdaGrad`] takes none that is longer than its scale.
 const STEP_SCALE: f64 = 1.0;
-/// So many windows in a row that pull the same way may say that the demand has moved.
+/// Number of consecutive windows pulling the same way that may indicate that the demand has moved.
 const RUN: u32 = 16;
 
 /// Learns the size of a lease from the demand of each window: [`AdaGrad`] on ln b.
 ///
-/// It begins anew after its first window, and after 16 or more in a row that pulled the same way, once it has paid
-/// √E more for them than one batch for all of them would have cost, where E is the energy of its steps: standing still
-/// has then cost about as much as beginning anew may. It goes on at that batch, with steps as long as its cost
-/// suggests. So it follows a demand that moves, does not crawl after one that jumped, and is not moved by one that is
-/// merely rough. It begins anew for the n-th time in window (n−1)² at the earliest.
+/// It restarts after its first window, and after 16 or more in a row that pulled the same way, once it has paid √E more
+/// for them than one batch for all of them would have cost, where E is the energy of its steps: not moving has then
+/// cost about as much as a restart may. It continues at that batch, with steps as long as its cost suggests. So it
+/// follows a demand that moves, does not lag behind one that jumped, and is not moved by one that is merely noisy. It
+/// restarts for the n-th time in window (n−1)² at the earliest.
 ///
 /// Against the best fixed batch u in hindsight, over any T windows, before batches are rounded to whole units:
 ///
 /// > regret ≤ (D²/2 + 1) · √(R · (Σ f_t² + R·ε))
 ///
-/// with f_t the cost paid in window t, D the farthest that ln b was from ln u (at most ln(max/min)), R one
-/// more than the times it began anew, and ε = 10⁻⁸. R is a few on demand that holds still, which makes the regret
-/// O(√T); whatever an adversary does, R ≤ 2 + √T, which makes it O(T^¾). Rounding adds at most 6.1 % of a window's
-/// cost for batches of one, and 1/8b² of it for batches of b.
+/// with f_t the cost paid in window t, D the farthest that ln b was from ln u (at most ln(max/min)), R one more than
+/// the number of restarts, and ε = 10⁻⁸. R is a few on stationary demand, which makes the regret O(√T); for any
+/// adversary, R ≤ 2 + √T, which makes it O(T^¾). Rounding adds at most 6.1 % of a window's cost for batches of one, and
+/// 1/8b² of it for batches of b.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizer {
     options: SizerOptions,
@@ -158,7 +158,7 @@ struct Run {
 }
 
 impl Sizer {
-    /// A sizer that knows nothing yet.
+    /// Creates a sizer that has observed nothing yet.
     pub fn new(options: SizerOptions) -> Result<Self, SizingError> {
         options.check()?;
         let (low, high) = options.interval();
@@ -166,7 +166,7 @@ impl Sizer {
         Ok(Self { options, point, run: Run::default(), windows: 0, restarts: 0 })
     }
 
-    /// How many units to ask for at once.
+    /// Returns the number of units to request at once.
     pub fn batch(&self) -> u64 {
         self.options.batch(self.point.at())
     }
@@ -176,12 +176,12 @@ impl Sizer {
         self.point.at()
     }
 
-    /// How often it has begun anew.
+    /// Returns the number of restarts.
     pub fn restarts(&self) -> u64 {
         self.restarts
     }
 
-    /// Takes in the units that were spent in one window, or in one hold time of a lease without windows.
+    /// Records the units that were spent in one window, or in one hold time of a lease without windows.
     pub fn observe(&mut self, demand: u64) {
         let demand = demand as f64;
         let gradient = self.options.gradient(self.point.at(), demand);
@@ -196,7 +196,7 @@ impl Sizer {
             || (self.run.windows >= RUN && may && self.lost() >= libm::sqrt(self.point.energy()))
     }
 
-    /// What the run has cost beyond the best one batch for it.
+    /// Returns the cost of the run beyond that of the best single batch for it.
     fn lost(&self) -> f64 {
         let mean = self.run.mean();
         let best = self.options.cost(self.options.best_aim(mean), mean);

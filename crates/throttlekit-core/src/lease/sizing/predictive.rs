@@ -1,17 +1,17 @@
-//! A sizer that is told what to expect.
+//! A sizer that uses a forecast.
 
 use super::{Sizer, SizerOptions, SizingError};
 use crate::learn::Hedge;
 
 /// Sizes a lease by a forecast of the demand, as far as it has been right.
 ///
-/// Two experts: one takes the forecast at its word, one is a [`Sizer`] that does not hear it. A [`Hedge`] weighs
-/// them by what each would have cost, and the batch is their weighted geometric mean, which by convexity in ln b
-/// costs no more than the weighted mean of their costs. So with good forecasts it comes near one who knows each
-/// demand, and with bad ones near the sizer alone.
+/// Two experts: one follows the forecast exactly, one is a [`Sizer`] that does not see it. A [`Hedge`] weighs them by
+/// what each would have cost, and the batch is their weighted geometric mean, which by convexity in ln b costs no more
+/// than the weighted mean of their costs. So with good forecasts it comes near the optimum for each demand, and with
+/// bad ones near the sizer alone.
 ///
-/// The costs go to the hedge as they are. Weighed window by window, a forecast that is right about the small windows
-/// and wrong about the few that matter would win.
+/// The costs are passed to the hedge unscaled. If they were weighed window by window, a forecast that is right about
+/// the small windows and wrong about the few that matter would win.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PredictiveSizer {
     robust: Sizer,
@@ -19,19 +19,19 @@ pub struct PredictiveSizer {
 }
 
 impl PredictiveSizer {
-    /// A sizer that trusts both experts alike.
+    /// Creates a sizer that trusts both experts equally.
     pub fn new(options: SizerOptions) -> Result<Self, SizingError> {
         Ok(Self { robust: Sizer::new(options)?, experts: Hedge::anytime() })
     }
 
-    /// How many units to ask for at once in a window for which `hint` units are expected.
+    /// Returns the number of units to request at once in a window for which `hint` units are expected.
     pub fn batch(&self, hint: u64) -> u64 {
         let [follow, robust] = self.aims(hint);
         let [trust, rest] = self.experts.weights();
         self.robust.options.batch(trust * follow + rest * robust)
     }
 
-    /// Takes in the units that were spent in a window for which `hint` had been expected.
+    /// Records the units that were spent in a window for which `hint` had been expected.
     pub fn observe(&mut self, hint: u64, demand: u64) {
         // Beating a sizer that has seen nothing shows nothing, so the first window is not weighed.
         if self.robust.windows > 0 {
@@ -41,7 +41,7 @@ impl PredictiveSizer {
         self.robust.observe(demand);
     }
 
-    /// How far the forecast is trusted, from 0 to 1.
+    /// Returns the trust in the forecast, from 0 to 1.
     pub fn trust(&self) -> f64 {
         self.experts.weights()[0]
     }

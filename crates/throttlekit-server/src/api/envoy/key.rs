@@ -1,10 +1,10 @@
 //! The key of a descriptor: its values, joined so that different lists of values give different keys.
 //!
-//! One value stands as it is, so that a policy's overrides can name it; several are joined by `|`. `\` and `|` inside a
-//! value are escaped by `\`, a value that is empty is `\e`, no value at all is nothing. What is too long to be a key
-//! is counted under `\#` and its SHA-256.
+//! A single value is used as it is, so that a policy's overrides can name it; several are joined by `|`. `\` and `|`
+//! inside a value are escaped by `\`, an empty value is `\e`, and no value at all is the empty key. A key that is too
+//! long is counted under `\#` and its SHA-256.
 //!
-//! Clients of the proxy write values, so any bytes of any length are a key.
+//! Clients of the proxy choose the values, so any bytes of any length are a key.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::engine::KEY_BYTES_MAX;
 
-/// The key for these values, however long.
+/// Returns the key for these values, of any length.
 pub fn joined<V: AsRef<[u8]>>(values: impl IntoIterator<Item = V>) -> Vec<u8> {
     let mut key = Vec::new();
     for (place, value) in values.into_iter().enumerate() {
@@ -37,7 +37,7 @@ fn push_escaped(key: &mut Vec<u8>, value: &[u8]) {
     }
 }
 
-/// The same key if it is short enough for the engine, its hash otherwise.
+/// Returns the key if it is short enough for the engine, its hash otherwise.
 pub(super) fn fitted(key: &[u8]) -> Cow<'_, [u8]> {
     if key.len() <= KEY_BYTES_MAX {
         return Cow::Borrowed(key);
@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads a key back into its values.
+    /// Splits a key into its values.
     fn split(key: &[u8]) -> Vec<Vec<u8>> {
         if key.is_empty() {
             return Vec::new();

@@ -1,25 +1,25 @@
 //! The matcher that finds the rule of a descriptor.
 //!
-//! Rules are laid out as a tree, a level for each entry: a lookup costs a few hashes an entry, however many rules
-//! there are. Strangers choose values, so they are hashed under a secret.
+//! Rules are stored as a tree with a level for each entry: a lookup costs a few hashes per entry, however many rules
+//! there are. Untrusted clients choose the values, so they are hashed with a secret.
 
 use std::collections::HashMap;
 
 use super::key::joined;
 use crate::policy::{DomainSpec, EntrySpec, RuleSpec};
 
-/// The rules of all domains, ready to be asked.
+/// The compiled rules of all domains.
 #[derive(Default)]
 pub struct Matcher {
     domains: HashMap<Box<str>, Domain>,
 }
 
-/// What a descriptor goes by.
+/// The policy and the keys of a descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found<'a> {
-    /// The policy; none where the rule says that the descriptor always passes.
+    /// The policy; `None` if the rule says that the descriptor is always allowed.
     pub policy: Option<&'a str>,
-    /// What it is counted under: the policy's key, and its further keys if the rule names some.
+    /// Keys that it is counted under: the policy's key, and its further keys if the rule names some.
     pub keys: Vec<Vec<u8>>,
 }
 
@@ -29,14 +29,14 @@ struct Domain {
     tree: bool,
 }
 
-/// What the entries so far lead to.
+/// A node of the tree, reached by the entries so far.
 #[derive(Default)]
 struct Node {
     rule: Option<Rule>,
     next: HashMap<Box<str>, Values>,
 }
 
-/// What values of one key lead to.
+/// Children of a node for the values of one key.
 #[derive(Default)]
 struct Values {
     exact: HashMap<Box<[u8]>, Node>,
@@ -48,12 +48,12 @@ struct Values {
 
 struct Rule {
     policy: Option<Box<str>>,
-    /// The entries whose values are counted apart, and the key that each is a part of.
+    /// The entries whose values are counted separately, and the key that each is a part of.
     counted: Vec<(usize, u8)>,
 }
 
 impl Matcher {
-    /// Lays out the rules. Of two that match the same descriptors the first counts.
+    /// Compiles the rules. If two match the same descriptors, the first applies.
     pub fn of(domains: &[DomainSpec]) -> Self {
         let mut matcher = Self::default();
         for spec in domains {
@@ -67,7 +67,7 @@ impl Matcher {
         matcher
     }
 
-    /// The most specific rule that matches the whole descriptor, and what it is counted under.
+    /// Returns the most specific rule that matches the whole descriptor, and the keys that it is counted under.
     pub fn find<V: AsRef<[u8]>>(&self, domain: &str, entries: &[(&str, V)]) -> Option<Found<'_>> {
         let domain = self.domains.get(domain)?;
         let rule = domain.root.find(entries, domain.tree)?;
@@ -76,7 +76,7 @@ impl Matcher {
 }
 
 impl Node {
-    /// Makes room for one more entry.
+    /// Adds a node for one more entry.
     fn then(&mut self, entry: &EntrySpec) -> &mut Self {
         let values = self.next.entry(entry.key.as_str().into()).or_default();
         match entry.value.as_deref().map(|value| value.strip_suffix('*').ok_or(value)) {
@@ -92,7 +92,7 @@ impl Node {
         }
     }
 
-    /// Visits each node once at the most, the most specific first. In a tree the first of each level is kept.
+    /// Visits each node at most once, the most specific first. In tree mode the first match of each level is final.
     fn find<V: AsRef<[u8]>>(&self, entries: &[(&str, V)], tree: bool) -> Option<&Rule> {
         let Some(((key, value), rest)) = entries.split_first() else { return self.rule.as_ref() };
         let mut fits = self.next.get(*key)?.fits(value.as_ref());

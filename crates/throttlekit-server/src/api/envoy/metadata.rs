@@ -8,8 +8,8 @@ use super::request::{Charge, Judged};
 use super::response::Told;
 use crate::engine::Answered;
 
-/// The answer that binds, and all of them in the order of the descriptors. Nothing where no descriptor was counted or
-/// refused.
+/// Creates the metadata: the binding response, and all of them in the order of the descriptors. Returns `None` if no
+/// descriptor was counted or refused.
 pub(super) fn of(binding: Option<(&str, &Answered)>, told: &[Told<'_>]) -> Option<Struct> {
     let refused = told.iter().any(|told| matches!(told.judged, Judged::Refused));
     let mut fields = binding.map_or_else(Vec::new, |(policy, answer)| fields(policy, answer));
@@ -35,7 +35,7 @@ fn descriptor(told: &Told<'_>) -> Struct {
     }
 }
 
-/// Fields that say nothing are left out: a log shows `-` for them.
+/// Omits fields without a value: a log shows `-` for them.
 fn fields(policy: &str, answer: &Answered) -> Vec<(&'static str, Kind)> {
     let decision = &answer.decision;
     let mut fields = vec![
@@ -75,7 +75,7 @@ fn text(text: &str) -> Kind {
     Kind::StringValue(text.to_owned())
 }
 
-/// Numbers in a `Struct` are floats: exact up to 2⁵³.
+/// Converts a number. Numbers in a `Struct` are floats: exact up to 2⁵³.
 fn number(number: u64) -> Kind {
     Kind::NumberValue(number as f64)
 }

@@ -1,8 +1,8 @@
 //! Envoy's rate limit service, version 3.
 //!
-//! A request has descriptors; each finds its rule, and through it a policy and a key. Descriptors are charged each by
-//! itself, as envoyproxy/ratelimit charges them: what one was charged stays charged though another is over its limit.
-//! Several limits that must be charged together or not at all belong into one policy.
+//! A request has descriptors; each matches a rule, and through it a policy and a key. Descriptors are charged
+//! independently, as envoyproxy/ratelimit charges them: the charge of one stays though another is over its limit.
+//! Several limits that must be charged atomically belong in one policy.
 
 mod key;
 mod matcher;
@@ -47,7 +47,7 @@ pub struct EnvoyRls {
 struct Shared {
     engine: Engine,
     table: ArcSwap<Table>,
-    /// One compiles a new file, however many see it.
+    /// Held to compile a new file once, however many requests see it.
     compiling: Mutex<()>,
     counts: Counts,
 }
@@ -62,19 +62,19 @@ struct Counts {
 }
 
 impl EnvoyRls {
-    /// Creates the service of this engine. Its rules are those of the file in force.
+    /// Creates the service of this engine. Its rules are those of the current file.
     pub fn new(engine: Engine) -> Self {
         let table = ArcSwap::from_pointee(Table::of(engine.file()));
         let shared = Shared { engine, table, compiling: Mutex::default(), counts: Counts::default() };
         Self { shared: Arc::new(shared) }
     }
 
-    /// As a service that a gRPC server takes.
+    /// Converts it to a service for a gRPC server.
     pub fn into_service(self) -> RateLimitServiceServer<Self> {
         RateLimitServiceServer::new(self).max_decoding_message_size(ENVOY_BYTES_MAX)
     }
 
-    /// What it has seen.
+    /// Returns its counters.
     pub fn stats(&self) -> EnvoyStats {
         let Counts { requests, unmatched, overrides_ignored, refunds_ignored, refused } = &self.shared.counts;
         EnvoyStats {
@@ -86,7 +86,7 @@ impl EnvoyRls {
         }
     }
 
-    /// The rules of the file in force, compiled once for each file.
+    /// Returns the rules of the current file, compiled once for each file.
     fn table(&self) -> Arc<Table> {
         let file = self.shared.engine.file();
         let table = self.shared.table.load_full();
@@ -104,17 +104,17 @@ impl EnvoyRls {
         table
     }
 
-    /// Decides about every descriptor of a request, each by itself.
+    /// Decides about every descriptor of a request, independently of the others.
     ///
-    /// An error says that a proxy is set up wrongly, or that a descriptor got no answer and none was over its limit. Then
-    /// Envoy's `failure_mode_deny` says what becomes of the request, which is to pass by default. So no client of the
-    /// proxy can cause one: a descriptor that cannot be counted is over its limit.
+    /// An error means that a proxy is misconfigured, or that a descriptor got no decision and none was over its limit.
+    /// Envoy's `failure_mode_deny` then determines the outcome, which is to allow the request by default. So no client
+    /// of the proxy can cause an error: a descriptor that cannot be counted is over its limit.
     pub async fn decide(
         &self,
         caller: &Caller,
         request: &RateLimitRequest,
     ) -> Result<RateLimitResponse, Status> {
-        // First of all: who may not ask learns nothing of domains and rules.
+        // First: a caller without the right learns nothing about domains and rules.
         caller.may_use(Endpoint::Envoy).map_err(status)?;
         if caller.is_crowded() {
             return Ok(self.over_limit());
@@ -142,7 +142,7 @@ impl EnvoyRls {
         }
     }
 
-    /// Answers a request that gets no turn: an error would let it pass.
+    /// Creates the response to a request that gets no turn: an error would allow it.
     fn over_limit(&self) -> RateLimitResponse {
         self.shared.counts.refused.fetch_add(1, Relaxed);
         RateLimitResponse { overall_code: Code::OverLimit.into(), ..Default::default() }

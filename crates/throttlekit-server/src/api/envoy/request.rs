@@ -1,4 +1,4 @@
-//! Requests of Envoy, turned into requests to the engine.
+//! Requests of Envoy, converted to requests to the engine.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,51 +13,51 @@ use crate::access::Caller;
 use crate::engine::{Answered, Ask, Engine, Refusal};
 use crate::policy::Endpoint;
 
-/// The most descriptors of one request.
+/// Maximum number of descriptors of one request.
 pub const DESCRIPTORS_MAX: usize = 64;
-/// The most units of one descriptor. More are no limit's, and counted as this many.
+/// Maximum number of units of one descriptor. More exceed every limit, and count as this many.
 const UNITS_MAX: u64 = i64::MAX as u64;
-/// The longest domain.
+/// Maximum length of a domain, in bytes.
 pub const DOMAIN_BYTES_MAX: usize = 1_024;
 
-/// What one descriptor asks.
+/// Charge that one descriptor requests.
 #[derive(Debug, PartialEq)]
 pub(super) enum Charge<'a> {
-    /// Nothing: no rule matches.
+    /// None: no rule matches.
     NoRule,
-    /// Nothing: a rule says that it passes.
+    /// None: a rule allows it.
     Unlimited,
-    /// This of a policy.
+    /// A charge to a policy.
     Of { policy: &'a str, keys: Vec<Vec<u8>>, how: How },
 }
 
-/// How a policy is asked.
+/// Kind of a request to a policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum How {
-    /// Without charging anything.
+    /// Peek, which charges nothing.
     Look,
-    /// For so many units.
+    /// Check of `n` units.
     Check(u64),
-    /// So many tokens were used.
+    /// Debit of `n` tokens.
     Debit(u64),
 }
 
 type Later<'a> = Pin<Box<dyn Future<Output = Result<Answered, Refusal>> + Send + 'a>>;
 
-/// What became of one descriptor.
+/// Result of one descriptor.
 pub(super) enum Judged {
-    /// It asks nobody.
+    /// Allowed without a policy.
     Passes,
-    /// A policy answered.
+    /// A policy decided.
     Answered(Answered),
-    /// It cannot be asked for: it is not the caller's, no policy could count it, or too much is asked. So it does not pass.
+    /// Refused, so it is not allowed: the caller lacks the right, no policy can count it, or it is too large.
     Refused,
-    /// Nobody answered, for a reason that no client of the proxy chose.
+    /// No decision, for a reason that no client of the proxy can cause.
     Failed(Refusal),
 }
 
 impl Judged {
-    /// What a policy answered.
+    /// Returns the response of a policy.
     pub(super) fn answer(&self) -> Option<&Answered> {
         match self {
             Self::Answered(answer) => Some(answer),
@@ -66,8 +66,8 @@ impl Judged {
     }
 }
 
-/// Refuses what only a proxy that is set up wrongly sends. No client of the proxy can write any of it: Envoy lets a
-/// request pass whose answer is an error.
+/// Rejects what only a misconfigured proxy sends. No client of the proxy can cause any of it: Envoy allows a request
+/// whose response is an error.
 pub(super) fn check_form(request: &RateLimitRequest) -> Result<(), Status> {
     let wrong = |why: String| Err(Status::invalid_argument(why));
     if request.domain.is_empty() || request.domain.len() > DOMAIN_BYTES_MAX {
@@ -89,8 +89,8 @@ impl<'a> Charge<'a> {
         let units = units.min(UNITS_MAX);
         let how = match units {
             0 => How::Look,
-            // What is given back goes into the window it was charged to, by the receipt of its admission. Envoy sends none,
-            // and into another window it would let pass more than the limit. Charging it would be worse than keeping it.
+            // A refund belongs to the window that was charged, by the receipt of its admission. Envoy sends none, and a
+            // refund to another window would allow more than the limit. Charging it would be worse than ignoring it.
             _ if descriptor.is_negative_hits => How::Look,
             tokens if table.told(policy).is_some_and(|told| told.is_budget) => How::Debit(tokens),
             units => How::Check(units),
@@ -98,7 +98,7 @@ impl<'a> Charge<'a> {
         Self::Of { policy, keys: found.keys, how }
     }
 
-    /// Asks, if the caller may ask for these keys as its clients wrote them.
+    /// Requests a decision, if the caller may use these keys as its clients wrote them.
     pub(super) async fn ask(&self, caller: &Caller, engine: &Engine) -> Judged {
         let Self::Of { policy, keys, how } = self else { return Judged::Passes };
         if !keys.iter().all(|key| caller.allows(Endpoint::Envoy, policy, key)) {
@@ -115,7 +115,7 @@ impl<'a> Charge<'a> {
         };
         match answer.await {
             Ok(answer) => Judged::Answered(answer),
-            // A policy with slots, of which whoever loaded the file was warned; or one that went with a new file.
+            // A policy with slots, which loading the file warned about; or one that a reload removed.
             Err(Refusal::Unsupported(_) | Refusal::UnknownPolicy(_)) => Judged::Passes,
             Err(
                 Refusal::Invalid(_)

@@ -11,17 +11,17 @@ use super::rules::Table;
 use crate::engine::{Answered, Refusal};
 use crate::policy::HeadersSpec;
 
-/// The longest time that a duration on the wire may be.
+/// Maximum number of seconds of a duration on the wire.
 const SECONDS_MAX: u64 = 315_576_000_000;
 
-/// One descriptor: what it asked, and what it was told.
+/// One descriptor with its charge and its result.
 pub(super) struct Told<'a> {
     pub(super) charge: &'a Charge<'a>,
     pub(super) judged: Judged,
 }
 
 impl Told<'_> {
-    /// The policy and its answer.
+    /// Returns the policy and its response.
     pub(super) fn answered(&self) -> Option<(&str, &Answered)> {
         match (self.charge, &self.judged) {
             (Charge::Of { policy, .. }, Judged::Answered(answer)) => Some((policy, answer)),
@@ -29,7 +29,7 @@ impl Told<'_> {
         }
     }
 
-    /// Why nobody answered.
+    /// Returns the reason why there is no decision.
     pub(super) fn failure(self) -> Option<Refusal> {
         match self.judged {
             Judged::Failed(failure) => Some(failure),
@@ -68,7 +68,7 @@ fn status(table: &Table, told: &Told<'_>, now: Timestamp) -> DescriptorStatus {
     let decision = &answer.decision;
     let code = if decision.allowed { Code::Ok } else { Code::OverLimit };
     if decision.limit == u64::MAX {
-        // A policy that asks nobody has no limit to tell.
+        // An unlimited policy has no limit to report.
         return DescriptorStatus { code: code.into(), limit_remaining: u32::MAX, ..passes };
     }
     let (requests, unit) =
@@ -82,14 +82,15 @@ fn status(table: &Table, told: &Told<'_>, now: Timestamp) -> DescriptorStatus {
     }
 }
 
-/// Of several answers the greatest is the one to tell of: a denial, of the longest wait; else who has the least left.
+/// Orders responses; the greatest is the one to report: the denial with the longest wait, else the least remaining.
 fn tightness(answer: &Answered) -> (bool, Duration, std::cmp::Reverse<u64>) {
     let Decision { allowed, remaining, retry_after, .. } = answer.decision;
     let wait = if allowed { Duration::ZERO } else { retry_after.wait().unwrap_or(Duration::MAX) };
     (!allowed, wait, std::cmp::Reverse(remaining))
 }
 
-/// Until there is more: for a denied request until it passes, otherwise until all is back.
+/// Returns the time until reset: for a denied request until it would be allowed, otherwise until the limit is full
+/// again.
 fn until_reset(decision: &Decision, now: Timestamp) -> Duration {
     match decision.retry_after {
         Retry::After(wait) if !decision.allowed => wait,
@@ -117,7 +118,7 @@ fn written(headers: HeadersSpec, answer: &Answered, now: Timestamp) -> Vec<Heade
     lines
 }
 
-/// Envoy cuts what is below a second off, and then clients come too early.
+/// Rounds up: Envoy truncates to seconds, so clients would retry too early.
 fn whole_seconds(wait: Duration) -> prost_types::Duration {
     let seconds = i64::try_from(seconds_ceil(wait).min(SECONDS_MAX)).unwrap_or(i64::MAX);
     prost_types::Duration { seconds, nanos: 0 }

@@ -10,7 +10,7 @@ use super::matcher::{Found, Matcher};
 use crate::engine::Answered;
 use crate::policy::{CalendarPart, HeadersSpec, Period, PolicyFile, PolicySpec, RateSpec};
 
-/// Everything that changes with the policy file.
+/// All state that depends on the policy file.
 pub(super) struct Table {
     pub(super) file: Arc<PolicyFile>,
     matcher: Matcher,
@@ -18,18 +18,18 @@ pub(super) struct Table {
     policies: HashMap<Box<str>, Told>,
 }
 
-/// One policy as Envoy is told of it.
+/// A policy as reported to Envoy.
 #[derive(Default)]
 pub(super) struct Told {
-    /// It has a budget and nothing else, so it is debited: only a debit may cross the edge of a budget.
+    /// True for a policy with a budget and nothing else. It is debited: only a debit may exceed a budget.
     pub(super) is_budget: bool,
     limits: Vec<ToldLimit>,
     otherwise: Unit,
 }
 
-/// One limit of it.
+/// A limit as reported to Envoy.
 struct ToldLimit {
-    /// As a decision names it: the most units at once.
+    /// The limit in a decision: the maximum number of units at once.
     units: u64,
     per_unit: u64,
     unit: Unit,
@@ -77,7 +77,7 @@ impl Told {
         Self { is_budget, limits: rates.chain(costs).collect(), otherwise }
     }
 
-    /// How many requests in which unit of time the limit of this answer is.
+    /// Returns the limit of this response, as a number of requests per unit of time.
     pub(super) fn per_unit(&self, answer: &Answered) -> (u64, Unit) {
         let units = answer.decision.limit;
         let same = self.limits.iter().find(|limit| limit.units == units);
@@ -90,7 +90,7 @@ fn rate(spec: &RateSpec) -> Option<ToldLimit> {
     Some(ToldLimit { units: limit.units(), per_unit: spec.limit, unit: unit(spec.per) })
 }
 
-/// The unit of time that a period is; months of 30 days and years of 365, as envoyproxy/ratelimit has them.
+/// Returns the unit of time of a period; months of 30 days and years of 365, as in envoyproxy/ratelimit.
 fn unit(period: Period) -> Unit {
     const DAY: u64 = 86_400;
     let span = match period {

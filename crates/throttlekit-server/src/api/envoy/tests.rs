@@ -1,4 +1,4 @@
-//! The service with an engine over memory and a manual clock.
+//! Tests of the service with an engine over memory and a manual clock.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn rule(entries: &[EntrySpec], policy: &str) -> RuleSpec {
     RuleSpec { entries: entries.to_vec(), policy: Some(policy.into()), unlimited: false }
 }
 
-/// Windows of ten a minute and three an hour, a smooth rate, a budget, and what goes by them.
+/// Returns a file with windows of ten a minute and three an hour, a smooth rate, a budget, and rules for them.
 fn file() -> PolicyFile {
     let file = serde_json::json!({
         "version": 1,
@@ -127,7 +127,7 @@ async fn each_descriptor_is_charged_by_itself_and_told_in_its_place() {
     let codes: Vec<_> = over.statuses.iter().map(DescriptorStatus::code).collect();
     assert_eq!((over.overall_code(), codes), (Code::OverLimit, vec![Code::Ok, Code::Ok, Code::OverLimit]));
     assert_eq!(said(&over, "policy"), words("hour"));
-    // What the first was charged stays charged: this is what envoyproxy/ratelimit does.
+    // The first charge stays: this is what envoyproxy/ratelimit does.
     assert_eq!(remaining(&over), [6, 0, 0]);
     let Some(Kind::ListValue(list)) = said(&over, "descriptors") else { panic!("no list") };
     assert_eq!(list.values.len(), 3);
@@ -144,7 +144,7 @@ async fn limits_of_one_policy_are_charged_together_or_not_at_all() {
     for _ in 0..20 {
         assert_eq!(ask("alice").await.overall_code(), Code::OverLimit);
     }
-    // Alice's denials took nothing from her tenant, which has three of five left.
+    // Alice's denials charged nothing to her tenant, which has three of five left.
     for (member, code) in
         [("bob", Code::Ok), ("bob", Code::Ok), ("carol", Code::Ok), ("carol", Code::OverLimit)]
     {
@@ -275,7 +275,7 @@ async fn what_only_a_proxy_can_send_wrongly_is_refused_before_anything_is_charge
     assert_eq!(remaining(&ask(&door, vec![one()]).await), [9]);
 }
 
-/// What a client of the proxy can write, beside a limit that it has used up.
+/// Sends everything that a client of the proxy can choose, beside a limit that is used up.
 #[tokio::test]
 async fn no_value_takes_a_client_past_a_limit() {
     let door = door();
@@ -306,7 +306,7 @@ async fn no_value_takes_a_client_past_a_limit() {
     assert_eq!(many.overall_code(), Code::OverLimit);
 }
 
-/// A proxy that may ask for keys of one prefix. Long values are compared before they are hashed.
+/// Tests a proxy that may use keys of one prefix. Long values are compared before they are hashed.
 #[tokio::test]
 async fn keys_that_are_not_the_proxys_do_not_pass_and_the_others_are_charged() {
     let door = door();
@@ -418,7 +418,7 @@ fn ten_thousand_rules_are_found_one_by_one() {
     assert_eq!(matcher.find("d", &[("id", "10000")]), None);
 }
 
-/// How a rule matches a descriptor, best first: what the matcher must agree with.
+/// Ranks how a rule matches a descriptor, best first: the reference for the matcher.
 fn rank(rule: &RuleSpec, entries: &[(&str, &str)]) -> Option<Vec<(u8, usize)>> {
     if rule.entries.len() != entries.len() {
         return None;
@@ -467,7 +467,7 @@ proptest! {
     }
 }
 
-/// Envoy lets a request pass whose answer is an error, also one of a proxy that sends more than its share.
+/// Envoy allows a request whose response is an error, also one of a proxy that exceeds its share.
 #[tokio::test]
 async fn a_proxy_that_gets_no_turn_is_told_that_the_limit_is_reached() {
     let door = door();

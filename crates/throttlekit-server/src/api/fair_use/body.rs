@@ -12,11 +12,11 @@ use tokio::time::timeout;
 use crate::listen::read_rest;
 use crate::share::{Shares, Who};
 
-/// What a body that has not come yet counts for, beside its bytes: about what is kept for its request.
+/// Bytes that an incomplete body counts for in addition to its own: about what is kept for its request.
 const WAITING_BYTES: u64 = 4 * 1024;
 
 pin_project! {
-    /// A body that came, or one that comes while it is answered.
+    /// A body that was read whole, or one that is streamed while it is served.
     #[project = Kind]
     pub(crate) enum Whole {
         Came { #[pin] body: Full<Bytes> },
@@ -59,18 +59,18 @@ impl Body for Whole {
     }
 }
 
-/// Why a body did not come.
+/// Reason why a body is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// Not in its time.
+    /// Timeout.
     Late,
-    /// Its caller has too much under way.
+    /// Its caller has too much in progress.
     Crowded,
-    /// The client broke off.
+    /// The client aborted.
     Broken,
 }
 
-/// Reads a body, no further than where it is longer than `bytes_max`: whoever decodes it refuses it then.
+/// Reads a body, at most until it exceeds `bytes_max`: the decoder rejects it then.
 pub(super) async fn whole(
     shares: &Shares,
     who: &Who,
@@ -87,7 +87,7 @@ async fn read(shares: &Shares, who: &Who, mut body: Incoming, bytes_max: usize) 
     let mut held = None;
     while !body.is_end_stream() && bytes.len().max(pieces.len()) <= bytes_max {
         let mut frame = body.frame();
-        // As a rule it came together with its headers, and nothing is counted.
+        // Usually it arrives with its headers, and nothing is counted.
         let frame = match poll!(&mut frame) {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
@@ -114,7 +114,7 @@ async fn read(shares: &Shares, who: &Who, mut body: Incoming, bytes_max: usize) 
     Ok(if pieces.is_empty() { bytes } else { pieces.into() })
 }
 
-/// Room for a body that has not come as a whole.
+/// Capacity for a body that is incomplete.
 struct Held<'a> {
     shares: &'a Shares,
     who: &'a Who,
@@ -122,7 +122,7 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Whether there is room for as much.
+    /// Takes more capacity. Returns whether there is enough.
     fn grow(&mut self, units: u64) -> bool {
         let more = units.saturating_sub(self.units);
         let grows = self.shares.take_body_bytes(self.who, more);

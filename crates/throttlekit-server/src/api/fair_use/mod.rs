@@ -20,14 +20,14 @@ use crate::listen::{Counters, Peer, is_grpc, say};
 use crate::share::{Shares, Who};
 use body::{Missing, Whole, whole};
 
-/// The only service whose requests are streams, which do not end before they are answered.
+/// The only service with streaming requests, which do not end before their response.
 const STREAMED: &str = "/grpc.reflection.";
 
-/// How Envoy asks.
+/// Path of Envoy's requests.
 const ENVOY_ASKS: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Reads each request whole and gives it its turn, or tells its client to come back. Behind
-/// [`Identify`](crate::access::Identify), whose callers it tells apart. Health is answered at once.
+/// Reads each request whole and gives it its turn, or sheds it. Follows [`Identify`](crate::access::Identify), whose
+/// callers it distinguishes. Health is served immediately.
 #[derive(Clone)]
 pub(crate) struct FairUse {
     shares: Arc<Shares>,
@@ -35,12 +35,12 @@ pub(crate) struct FairUse {
 }
 
 impl FairUse {
-    /// For a listener that counts here.
+    /// Creates the layer of a listener with these counters.
     pub(crate) fn new(shares: Arc<Shares>, counters: Arc<Counters>) -> Self {
         Self { shares, counters }
     }
 
-    /// The request with its body, and its turn unless it needs none; or what to tell its client.
+    /// Returns the request with its body, and its turn unless it needs none; or the status for its client.
     async fn begin(&self, request: Request<Incoming>) -> Result<Request<Whole>, Status> {
         let (mut parts, body) = request.into_parts();
         if parts.uri.path().starts_with(STREAMED) {
@@ -91,7 +91,7 @@ impl FairUse {
     }
 }
 
-/// The group that a request with these extensions counts for.
+/// Returns the group that a request with these extensions counts for.
 pub(crate) fn who(extensions: &Extensions) -> Who {
     let unseen = || Peer::at((Ipv4Addr::UNSPECIFIED, 0).into()).who();
     let somebody = extensions.get::<Peer>().map_or_else(unseen, Peer::who);
@@ -101,8 +101,8 @@ pub(crate) fn who(extensions: &Extensions) -> Who {
     }
 }
 
-/// A request of Envoy's that is answered without a decision. To Envoy an error is leave to let pass, and its clients could
-/// cause one by sending much: so it is told by an answer.
+/// Converts a request of Envoy to one that gets a response without a decision. Envoy allows a request on an error, and
+/// its clients could cause one by sending many requests: so it gets a response.
 fn crowded(mut parts: Parts, body: Whole) -> Request<Whole> {
     if let Some(caller) = parts.extensions.get_mut::<Caller>() {
         caller.gets_no_turn();
@@ -145,7 +145,7 @@ where
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        // The one that is ready goes, and its clone stays.
+        // Calls the service that is ready, and keeps its clone.
         let clone = self.inner.clone();
         let (mut inner, uses) = (std::mem::replace(&mut self.inner, clone), self.uses.clone());
         Box::pin(async move {

@@ -1,4 +1,4 @@
-//! `throttlekit.v1.Fleet`: units of a limit that clients hold.
+//! `throttlekit.v1.Fleet`: leases of units to clients.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::engine::{Ask, Engine, Granted, HandBack};
 use crate::policy::Endpoint;
 use crate::wire_format::{NEVER_WAIT, millis, millis_at, millis_down, signed, slices};
 
-/// What a client's wall clock may be wrong by, where it goes by that: it is told an earlier end, and close to the end of
-/// a window nothing is safe to spend.
+/// Maximum error of a client's wall clock, if the client relies on it: it gets an earlier expiry, and close to the end
+/// of a window nothing is safe to spend.
 const CLOCK_ERROR: Duration = Duration::from_millis(50);
 
-/// Answers `throttlekit.v1.Fleet` by an engine.
+/// The service `throttlekit.v1.Fleet` of an engine.
 #[derive(Clone)]
 pub struct FleetApi {
     engine: Engine,
@@ -55,7 +55,7 @@ impl Fleet for FleetApi {
             }
             None => None,
         };
-        // Whoever only hands back wants nothing.
+        // A request that only returns units wants none.
         let wants = if back.is_some() && request.wants == 0 { 0 } else { units("wants", request.wants)? };
         let least = units("least", request.least)?;
         if wants > 0 && least > wants {
@@ -68,11 +68,11 @@ impl Fleet for FleetApi {
     }
 }
 
-/// What was lent, as a wire has it.
+/// Encodes the lease of units.
 pub(crate) fn lease(granted: &Granted) -> Lease {
     let left = granted.lives.saturating_sub(CLOCK_ERROR);
     let denied = granted.units == 0;
-    // A denial tells the window's real end, since that is when to come back.
+    // A denial reports the window's real end, since that is when to retry.
     let expiry = millis_at(granted.until) - if denied { 0 } else { millis(CLOCK_ERROR.min(granted.lives)) };
     Lease {
         capacity: signed(granted.units),

@@ -1,4 +1,4 @@
-//! `grpc.health.v1`: serving while the store answers.
+//! `grpc.health.v1`: SERVING while the store responds.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::api::fair_use::who;
 use crate::engine::Engine;
 use crate::share::Shares;
 
-/// How often the store is asked whether it is there.
+/// Interval at which the store is probed.
 const EVERY: Duration = Duration::from_millis(500);
-/// How long those who watch have to hear that the server stops.
+/// Time for watchers to receive the last status before the server stops.
 const TOLD_WITHIN: Duration = Duration::from_millis(100);
 
 const NAMES: [&str; 5] = ["", RATE_LIMITER, FLEET, MONITOR, ENVOY];
 
-/// The health service of an engine. It turns NOT_SERVING when the store does not answer, and back when it does; when the
-/// server stops it turns so for good, and whoever watches is let go. Those who watch hear of changes alone.
+/// Creates the health service of an engine. It reports NOT_SERVING while the store does not respond; when the server
+/// stops it reports so permanently, and watches end. Watchers receive changes only.
 pub(crate) fn health(
     engine: Engine,
     shares: Arc<Shares>,

@@ -1,4 +1,4 @@
-//! The monitor: what the server sees of itself. It changes nothing.
+//! The monitor: a read-only view of the server.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::policy::Endpoint;
 use crate::reload::Reloader;
 use crate::telemetry::{ServerTelemetry, snapshot};
 
-/// The longest name of a policy that is looked for.
+/// Maximum length of a policy name in a request, in bytes.
 const POLICY_BYTES_MAX: usize = 1_024;
 
-/// Serves the monitor.
+/// The service of the monitor.
 #[derive(Clone)]
 pub struct MonitorApi {
     telemetry: Arc<ServerTelemetry>,
@@ -29,7 +29,7 @@ pub struct MonitorApi {
 }
 
 impl MonitorApi {
-    /// Creates the service of this engine, its telemetry and the policy file in force.
+    /// Creates the service of this engine, its telemetry and the current policy file.
     pub fn new(telemetry: Arc<ServerTelemetry>, engine: Engine, reloader: Arc<Reloader>) -> Self {
         Self { telemetry, engine, reloader, log: Arc::default() }
     }
@@ -37,7 +37,7 @@ impl MonitorApi {
 
 #[tonic::async_trait]
 impl Monitor for MonitorApi {
-    /// Of the policies that the caller may look at; refused if there are some and it may look at none.
+    /// Returns a snapshot of the policies that the caller may see; refuses if there are some and it may see none.
     async fn get_snapshot(
         &self,
         request: Request<GetSnapshotRequest>,
@@ -54,7 +54,7 @@ impl Monitor for MonitorApi {
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<WatchResponse, Status>> + Send>>;
 
-    /// Of one policy, or of all that the caller may look at.
+    /// Streams denials of one policy, or of all that the caller may see.
     async fn watch(&self, request: Request<WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let caller = Caller::of(request.extensions(), &self.engine);
         let peer = request.extensions().get::<Peer>().cloned();

@@ -23,13 +23,13 @@ use crate::wire_format::{
     axis_name, calls, held, millis_at, millis_down, overshoot, retry_millis, signed, slices,
 };
 
-/// How many leases one heartbeat renews.
+/// Maximum number of leases that one heartbeat renews.
 const BEATS_MAX: usize = 1_900;
-/// What one lease takes of a message: a tag, a length and 32 digits.
+/// Size of a lease in a message: a tag, a length and 32 digits.
 const BEAT_BYTES: usize = 34;
 const _: () = assert!(BEATS_MAX * BEAT_BYTES <= crate::limits::MESSAGE_BYTES_MAX);
 
-/// Answers `throttlekit.v1.RateLimiter` by an engine.
+/// The service `throttlekit.v1.RateLimiter` of an engine.
 #[derive(Clone)]
 pub struct RateLimiterApi {
     engine: Engine,
@@ -41,13 +41,13 @@ impl RateLimiterApi {
         Self { engine }
     }
 
-    /// A request, and who made it.
+    /// Splits a request into its caller and its message.
     fn from<T>(&self, request: Request<T>) -> (Caller, T) {
         (Caller::of(request.extensions(), &self.engine), request.into_inner())
     }
 }
 
-/// On the wire nothing means one, and less than nothing is a mistake.
+/// Parses a number of units: zero means one, and a negative number is an error.
 pub(super) fn units(name: &str, units: i64) -> Result<u64, Status> {
     match u64::try_from(units) {
         Ok(0) => Ok(1),
@@ -58,7 +58,7 @@ pub(super) fn units(name: &str, units: i64) -> Result<u64, Status> {
     }
 }
 
-/// An answer as the wire has it.
+/// Encodes a decision.
 pub(super) fn decision(answer: &Answered) -> Decision {
     let decided = &answer.decision;
     let retry = match decided.retry_after {
@@ -171,7 +171,7 @@ impl RateLimiter for RateLimiterApi {
         caller.may(Endpoint::Admit, &policy, key.as_bytes()).map_err(status)?;
         caller.may_each(Endpoint::Admit, &policy, &others).map_err(status)?;
         let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
-        // What it is worth, and for how many milliseconds it expects to hold its slot.
+        // The value of the work, and the milliseconds for which it expects to hold its slot.
         let value = units("value", value)? as f64;
         let hold = u64::try_from(hold).map_err(|_| Status::invalid_argument("hold is negative"))?;
         let hold = (hold > 0).then(|| Duration::from_millis(hold).as_secs_f64());
@@ -203,7 +203,7 @@ impl RateLimiter for RateLimiterApi {
         });
         let latency = u64::try_from(latency_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
         let how = Ended { dropped, ignored, actual_cost: actual_cost.transpose()?, latency };
-        // One that is unknown, over or another's is told the same: nothing.
+        // An unknown or expired lease and one of another owner get the same response: empty.
         if let Some(lease) = lease_id::read(&lease_id) {
             self.engine.release(caller.principal(), lease, how);
         }

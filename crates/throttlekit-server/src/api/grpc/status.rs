@@ -1,4 +1,4 @@
-//! The gRPC status of a refusal. A denial is no refusal: it is a response.
+//! The gRPC status of a refusal. A denial is not a refusal: it is a response.
 
 use throttlekit::store::StoreError;
 use throttlekit_proto::{CAUSE, STORE_OUTAGE};
@@ -7,7 +7,7 @@ use tonic::{Code, Status};
 
 use crate::engine::Refusal;
 
-/// The status of a refusal.
+/// Converts a refusal to a gRPC status.
 #[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` hands over")]
 pub fn status(refusal: Refusal) -> Status {
     let code = match &refusal {

@@ -1,16 +1,16 @@
-//! Messages that cannot be decoded are the client's fault, and are answered so.
+//! Messages that cannot be decoded are client errors, and reported as such.
 
 use http::{HeaderValue, Response};
 use tonic::Code;
 
 const STATUS: &str = "grpc-status";
 const MESSAGE: &str = "grpc-message";
-/// How the messages of errors begin that tonic answers as INTERNAL when it fails to read a request. They come
-/// percent-encoded. A compressed message where no encoding was agreed upon stays INTERNAL, as gRPC demands.
+/// Prefixes of the error messages that tonic returns as INTERNAL when it fails to read a request. They are
+/// percent-encoded. A compressed message without a negotiated encoding stays INTERNAL, as gRPC requires.
 const UNREAD: [&str; 3] =
     ["failed%20to%20decode%20Protobuf", "Unexpected%20EOF%20decoding", "Missing%20request%20message"];
 
-/// Turns INTERNAL into INVALID_ARGUMENT where the request could not be decoded.
+/// Converts INTERNAL to INVALID_ARGUMENT if the request could not be decoded.
 pub fn undecodable_is_invalid<B>(mut response: Response<B>) -> Response<B> {
     let headers = response.headers();
     let internal =

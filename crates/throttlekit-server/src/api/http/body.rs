@@ -1,4 +1,4 @@
-//! Requests and answers as JSON, strictly read.
+//! JSON requests and responses, with strict parsing.
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Query, Request};
@@ -15,17 +15,17 @@ use super::problem::Problem;
 use crate::access::Caller;
 use crate::engine::Answered;
 
-/// The longest request.
+/// Maximum size of a request, in bytes.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
 
-/// A request that was read: who sent it, what it says, and how a denial is to be told.
+/// A parsed request: its caller, its content, and the status of a denial.
 pub(super) struct Asked<T> {
     pub(super) caller: Caller,
     pub(super) body: T,
     denied: StatusCode,
 }
 
-/// How a denial is told.
+/// Query parameters for the status of a denial.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Options {
@@ -67,7 +67,7 @@ fn denied_as(uri: &http::Uri) -> Result<StatusCode, Problem> {
     }
 }
 
-/// A page in a browser can send other types to wherever it likes, without asking whether it may.
+/// Checks the content type. A page in a browser can send other types to any origin without a preflight.
 fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim();
@@ -79,7 +79,7 @@ fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 impl<T> Asked<T> {
-    /// The answer, with the status of a denial where it is one.
+    /// Creates the response, with the status of a denial if it is one.
     pub(super) fn answer(&self, answer: &Answered, body: &impl Serialize) -> Response {
         let denied = !answer.decision.allowed;
         let mut response = json(if denied { self.denied } else { StatusCode::OK }, body);
@@ -91,7 +91,7 @@ impl<T> Asked<T> {
     }
 }
 
-/// A JSON document.
+/// Creates a JSON response.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     let text = serde_json::to_string(body).unwrap_or_default();
     let mut response = Response::new(Body::from(text));

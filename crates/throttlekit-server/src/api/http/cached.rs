@@ -9,11 +9,11 @@ use tokio::time::Instant;
 #[derive(Debug, Default)]
 pub(super) struct Cached(Mutex<Option<(Instant, bool)>>);
 
-/// How long an answer holds.
+/// Time for which a result is cached.
 pub(super) const HOLDS: Duration = Duration::from_secs(1);
 
 impl Cached {
-    /// The last answer, if it is young; else what `find` finds. Who comes meanwhile waits for that.
+    /// Returns the last result if it is recent; else evaluates `find`. Concurrent calls wait for that.
     pub(super) async fn get(&self, find: impl Future<Output = bool>) -> bool {
         let mut last = self.0.lock().await;
         if let Some((since, answer)) = *last

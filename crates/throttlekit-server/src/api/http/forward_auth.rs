@@ -1,5 +1,5 @@
-//! Forward-auth for proxies that check a request before they pass it on: nginx's `auth_request`, Traefik's `ForwardAuth`,
-//! Caddy's `forward_auth`.
+//! Forward-auth for proxies that check a request before they forward it: nginx's `auth_request`, Traefik's
+//! `ForwardAuth`, Caddy's `forward_auth`.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -27,7 +27,7 @@ use crate::engine::{Answered, Ask, Refusal};
 use crate::listen::Peer;
 use crate::policy::{Endpoint, PolicySpec};
 
-/// How a proxy asks. It is the proxy's operator who writes this, never the client.
+/// Query parameters of a forward-auth request. The proxy's operator writes them, never the client.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Options {
@@ -35,13 +35,13 @@ struct Options {
     key: Option<String>,
     /// The header whose value is the key.
     key_header: Option<String>,
-    /// What the request costs.
+    /// Cost of the request.
     cost: Option<u64>,
-    /// The status of a denial.
+    /// Status of a denial.
     deny: Option<u16>,
 }
 
-/// The peer's address, as our own listener or axum's tells it, or the client's before so many proxies.
+/// Returns the peer's address, as our own listener or axum's reports it, or the client's address before `hops` proxies.
 pub(super) fn address(hops: u8) -> ClientAddress {
     ClientAddress::behind_proxies(hops).peer_from(|extensions| {
         let served = extensions.get::<Peer>().map(|peer| peer.address);
@@ -50,7 +50,7 @@ pub(super) fn address(hops: u8) -> ClientAddress {
     })
 }
 
-/// 200, or 429 (403 with `deny=403`) and a problem document; either with the headers that clients know.
+/// Returns 200, or 429 (403 with `deny=403`) and a problem document; either with the standard rate limit headers.
 pub(super) async fn auth(
     State(api): State<HttpApi>,
     Path(policy): Path<String>,
@@ -66,7 +66,7 @@ pub(super) async fn auth(
         Some(_) => return Err(Problem::bad("`deny` is 429 or 403: nginx's auth_request takes 403 alone")),
     };
     let key = api.key(&options, &parts)?;
-    // Where a 403 is a denial, a proxy that may not ask must not look like one.
+    // If 403 is the status of a denial, a proxy without the right must not get the same status.
     let may_not = |refusal: Refusal| match denied {
         StatusCode::FORBIDDEN => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, refusal.to_string()),
         _ => refusal.into(),
@@ -85,7 +85,7 @@ pub(super) async fn auth(
 }
 
 impl HttpApi {
-    /// Who is counted: what the query says, or the header that it names, or the client's address.
+    /// Returns the key: from the query, or the header that it names, or the client's address.
     fn key(&self, options: &Options, parts: &Parts) -> Result<Vec<u8>, Problem> {
         match (&options.key, &options.key_header) {
             (Some(_), Some(_)) => Err(Problem::bad("the query has `key` and `key_header`: send one of them")),
@@ -100,7 +100,7 @@ impl HttpApi {
     }
 }
 
-/// A header sent twice is no key: the service behind might go by the other line.
+/// Returns the value of a header. A repeated header is no key: the upstream service might use the other value.
 fn header(name: &str, parts: &Parts) -> Result<Vec<u8>, Problem> {
     let name: HeaderName =
         name.parse().map_err(|_| Problem::bad("`key_header` is no name that a header can have"))?;
@@ -111,7 +111,7 @@ fn header(name: &str, parts: &Parts) -> Result<Vec<u8>, Problem> {
     }
 }
 
-/// How long the limit of an answer takes to come back.
+/// Returns the time in which the limit of a response is full again.
 fn period(spec: &PolicySpec, answer: &Answered) -> Option<Duration> {
     let rates = spec.rate.iter().filter_map(|rate| rate.to_limit().ok());
     let costs = spec.cost.iter().filter_map(|cost| cost.to_limit().ok());
@@ -121,7 +121,8 @@ fn period(spec: &PolicySpec, answer: &Answered) -> Option<Duration> {
     same.or(limits.first()).map(throttlekit::Limit::period)
 }
 
-/// A gate that has been asked already, so that the library writes the answer as it does for its own limits.
+/// A keyless limiter with a decision already made, so that the library writes the response as it does for its own
+/// limits.
 struct Answers {
     answer: Answered,
     period: Option<Duration>,
@@ -133,11 +134,11 @@ impl Admit for Answers {
     fn admit(self: &Arc<Self>, _: throttlekit::Ask<'_>) -> Self::Answer {
         let Answered { decision, guarantee, .. } = self.answer;
         if self.answer.is_outage() {
-            // The client is told of an outage, not of a limit.
+            // The client gets an outage, not a limit.
             return ready(Err(AdmitError::new("the store does not answer")));
         }
         if decision.allowed && guarantee == Guarantee::Open {
-            // Nobody counted, so there are no numbers to tell.
+            // Nothing was counted, so there are no numbers to report.
             return ready(Err(AdmitError::passing("the store does not answer")));
         }
         ready(Ok(decision))
@@ -156,20 +157,20 @@ impl Admit for Answers {
     }
 }
 
-/// The answer, with its headers. The asking request's own headers stay out of it: one of a gRPC call would turn the
-/// denial into a 200 that only a gRPC client understands.
+/// Creates the response with its headers. Ignores the request's own headers: those of a gRPC call would turn the denial
+/// into a 200 that only a gRPC client understands.
 fn told(policy: &str, answer: &Answered, period: Option<Duration>) -> Response {
     if answer.decision.limit == u64::MAX {
         return StatusCode::OK.into_response();
     }
     let gate = || Answers { answer: *answer, period };
-    // A name that no header can carry is told as another.
+    // A name that is not valid in a header is replaced.
     let Ok(plan) = Plan::new(policy, gate()).or_else(|_| Plan::new("policy", gate())) else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
     let layer = AdmitLayer::new(plan, SharedKey::new("")).headers(HeaderStyle::Both);
     let pass = service_fn(|_: Request| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
-    // Both have their answer ready.
+    // Both are ready immediately.
     let response = layer.layer(pass).oneshot(Request::new(Body::empty())).now_or_never();
     let Some(Ok(response)) = response else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
     response.map(Body::new)

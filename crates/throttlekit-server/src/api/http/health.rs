@@ -10,22 +10,22 @@ use super::HttpApi;
 use super::body::json;
 use super::problem::Problem;
 
-/// The server answers.
+/// Response of a healthy server.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Health {
     /// Always `ok`: anything else is a problem document.
     status: &'static str,
-    /// Where counts are kept: `memory`, `redis` or `postgres`.
+    /// Kind of the store: `memory`, `redis` or `postgres`.
     store: &'static str,
 }
 
-/// The process runs. Whether its store does is for `ready`: restarting a server does not mend its store.
+/// Liveness: the process runs. The store is part of readiness only: restarting the server does not fix the store.
 pub(super) async fn alive(State(api): State<HttpApi>) -> Response {
     json(StatusCode::OK, &api.health())
 }
 
-/// The server is not about to stop, and the store answers, or did within the last second: whoever asks often does not
-/// ask it as often.
+/// Readiness: the server is not about to stop, and the store responds or did within the last second, so that frequent
+/// probes do not all reach the store.
 pub(super) async fn ready(State(api): State<HttpApi>) -> Response {
     if api.engine.is_draining() {
         let detail = "the server is about to stop: use another";

@@ -1,7 +1,7 @@
 //! The HTTP API: JSON for programs, and forward-auth for proxies.
 //!
-//! A denial is an answer, so it is 200 with `allowed: false`, unless the caller asks for 429. An error is a problem
-//! document (RFC 9457) that says what to do next.
+//! A denial is a response, so it is 200 with `allowed: false`, unless the caller requests 429. An error is a problem
+//! document (RFC 9457) with the next step.
 
 mod body;
 mod cached;
@@ -35,7 +35,7 @@ pub struct HttpApi {
     ready: Arc<Cached>,
 }
 
-/// The routes of an engine, for a server that proxies reach directly: no header is believed to tell an address.
+/// Creates the routes of an engine, for a server without a reverse proxy: no header is trusted for an address.
 pub fn router(engine: Engine) -> Router {
     HttpApi::new(engine).into_router()
 }
@@ -46,13 +46,14 @@ impl HttpApi {
         Self { engine, address: forward_auth::address(0), ready: Arc::default() }
     }
 
-    /// How many proxies stand between clients and this server, the one that asks included. Forward-auth then finds the
-    /// client's address in `X-Forwarded-For`, past so many of its entries from the right and no further.
+    /// Sets the number of proxies between clients and this server, including the one that sends the request.
+    /// Forward-auth then takes the client's address from `X-Forwarded-For`, that many entries from the right and no
+    /// further.
     pub fn trusted_hops(self, hops: u8) -> Self {
         Self { address: forward_auth::address(hops), ..self }
     }
 
-    /// Whether the server is there and whether it can decide, and nothing else: for a listener of its own.
+    /// Returns the routes of liveness and readiness only, for a separate listener.
     pub fn into_health(self) -> Router {
         Router::new()
             .route("/healthz", get(health::alive))
@@ -60,7 +61,7 @@ impl HttpApi {
             .with_state(self)
     }
 
-    /// All routes.
+    /// Returns all routes.
     pub fn into_router(self) -> Router {
         Router::new()
             .route("/v1/check", post(routes::check))

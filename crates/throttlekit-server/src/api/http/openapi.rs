@@ -1,4 +1,4 @@
-//! `/openapi.json`: every route and every document, from the types that read and write them.
+//! `/openapi.json`: every route and every document, generated from the types that read and write them.
 
 use std::sync::LazyLock;
 
@@ -18,7 +18,7 @@ use super::wire::{
     ReserveRequest,
 };
 
-/// The document as it is served: nothing in it changes while a process runs.
+/// The document as it is served. It does not change while a process runs.
 static SERVED: LazyLock<Bytes> = LazyLock::new(|| document().to_string().into());
 
 pub(super) async fn serve() -> Response {
@@ -27,7 +27,7 @@ pub(super) async fn serve() -> Response {
     response
 }
 
-/// The description of this interface, OpenAPI 3.1.
+/// Returns the OpenAPI 3.1 description of this API.
 pub fn document() -> Value {
     let mut schemas = Schemas::new();
     let paths = json!({
@@ -60,7 +60,7 @@ pub fn document() -> Value {
     })
 }
 
-/// Collects what is referred to.
+/// Collects the schemas that are referred to.
 struct Schemas(SchemaGenerator);
 
 impl Schemas {
@@ -83,7 +83,7 @@ impl Schemas {
         json!({ "description": "Nothing was decided: why, and what to do next", "content": content })
     }
 
-    /// A POST of one document for another. Of some the caller chooses how a denial is told.
+    /// Describes a POST of one document for another. For some the caller chooses the status of a denial.
     fn ask<I: JsonSchema, O: JsonSchema>(&mut self, summary: &str, denies: bool) -> Value {
         let (taken, given, problem) = (self.of::<I>(), self.of::<O>(), self.problem());
         let ok = if denies { "An answer, yes or no" } else { "The answer" };

@@ -1,4 +1,4 @@
-//! Errors as problem documents (RFC 9457), each with what to do next.
+//! Errors as problem documents (RFC 9457), each with the next step.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -13,19 +13,19 @@ use crate::engine::Refusal;
 
 const TYPE_DOWN: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
-/// Why nothing was decided.
+/// Reason why there is no decision.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct Problem {
-    /// What kind of problem it is, as a URI; `about:blank` where the status says all.
+    /// Kind of the problem, as a URI; `about:blank` if the status says all.
     #[serde(rename = "type")]
     kind: String,
-    /// The status in words.
+    /// Description of the status.
     title: String,
     /// The HTTP status.
     status: u16,
-    /// What is wrong, and what to do next.
+    /// Cause of the problem, and the next step.
     detail: String,
-    /// `store_outage` where the store does not answer and the policy refuses meanwhile.
+    /// `store_outage` if the store does not respond and the policy fails closed.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<&'static str>,
 }

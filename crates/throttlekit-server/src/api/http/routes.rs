@@ -34,7 +34,7 @@ pub(super) async fn check(State(api): State<HttpApi>, asked: Asked<CheckRequest>
     Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
 }
 
-/// Always 200: one status cannot tell of several denials.
+/// Checks many keys. Always 200: one status cannot report several denials.
 pub(super) async fn check_many(State(api): State<HttpApi>, asked: Asked<CheckManyRequest>) -> Answer {
     let CheckManyRequest { policy, keys, cost, others } = &asked.body;
     let others: Vec<_> = others.iter().map(Vec::as_slice).collect();
@@ -107,7 +107,7 @@ pub(super) async fn admit(State(api): State<HttpApi>, asked: Asked<AdmitRequest>
     Ok(asked.answer(&admitted.answer, &body))
 }
 
-/// An admission that is unknown, over or another's is told the same as one that was held: nothing.
+/// Releases an admission. One that is unknown, expired or another owner's gets the same response as a held one: empty.
 pub(super) async fn release(State(api): State<HttpApi>, asked: Asked<ReleaseRequest>) -> Answer {
     let ReleaseRequest { lease_id: held, dropped, actual_cost, ignored, latency_ms } = &asked.body;
     asked.caller.may_use(Endpoint::Admit)?;
@@ -131,7 +131,7 @@ pub(super) async fn heartbeat(State(api): State<HttpApi>, asked: Asked<Heartbeat
     Ok(json(StatusCode::OK, &Beaten { live_ids, reclaimed_ids, next_deadline }))
 }
 
-/// Lends units of a rate, for the client to spend by itself.
+/// Leases units of a rate, which the client spends locally.
 pub(super) async fn reserve(State(api): State<HttpApi>, asked: Asked<ReserveRequest>) -> Answer {
     let ReserveRequest { policy, key, wants, least, returned, keys } = &asked.body;
     let others = slices(keys);
@@ -145,7 +145,7 @@ pub(super) async fn reserve(State(api): State<HttpApi>, asked: Asked<ReserveRequ
         }
         None => None,
     };
-    // Whoever only hands back wants nothing.
+    // A request that only returns units wants none.
     let wants = if back.is_some() { *wants } else { units(*wants) };
     if wants > 0 && *least > wants {
         return Err(Problem::bad("least is more than wants"));
@@ -155,7 +155,7 @@ pub(super) async fn reserve(State(api): State<HttpApi>, asked: Asked<ReserveRequ
     Ok(json(StatusCode::OK, &Lent { lease: grpc::lease(&granted).into() }))
 }
 
-/// Nothing means one, as on every wire.
+/// Replaces zero by one, as in every wire format.
 fn units(units: u64) -> u64 {
     units.max(1)
 }

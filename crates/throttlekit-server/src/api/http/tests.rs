@@ -1,4 +1,4 @@
-//! The HTTP API with an engine over memory: every route, and that its answers are what the description says.
+//! The HTTP API with an engine over memory: every route, and that its responses match the OpenAPI document.
 
 use std::net::SocketAddr;
 
@@ -257,7 +257,7 @@ async fn an_address_is_read_past_trusted_proxies_and_no_further() {
     assert_eq!(unknown.status(), StatusCode::INTERNAL_SERVER_ERROR);
 }
 
-/// Whether a value is what a schema says. Fails on a word that it does not know, so that nothing goes unchecked.
+/// Checks a value against a schema. Fails on an unknown keyword, so that nothing goes unchecked.
 fn fits(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     let wrong = |why: String| Err(format!("{why}: {value} is not {schema}"));
     let Some(schema) = schema.as_object() else { return wrong("no schema".into()) };
@@ -397,7 +397,7 @@ async fn a_thousand_who_ask_whether_it_is_ready_make_few_calls_to_the_store() {
     assert!((1..=20).contains(&calls), "{calls} calls");
 }
 
-/// A proxy passes on what its client sent; that is for the service behind, and neither judged nor told to anyone.
+/// A proxy forwards its client's headers; they are for the upstream service, and neither checked nor revealed.
 #[tokio::test]
 async fn a_proxy_shows_its_own_token_and_the_clients_authorization_is_not_looked_at() {
     const TOKEN: &str = "the-proxys-own-token";
@@ -426,7 +426,7 @@ async fn a_proxy_shows_its_own_token_and_the_clients_authorization_is_not_looked
     let theirs = format!("Bearer {TOKEN}");
     let (status, said) = ask(identify.clone(), &[("authorization", &theirs)], "api").await;
     assert!(status == 401 && !said.contains("www-authenticate"), "the client has nothing to show: {said}");
-    // What the client speaks is none of the door's business: an error of gRPC would be a 200, which lets pass.
+    // The client's protocol must not matter to the API: a gRPC error would be a 200, which allows the request.
     let speaks = ("content-type", "application/grpc");
     assert_eq!(ask(identify.clone(), &[speaks], "api").await.0, 401);
     let other = identify.proxy_token(http::HeaderName::from_static("x-edge"));

@@ -1,4 +1,4 @@
-//! The JSON documents. Fields are named as in `throttlekit.v1`; times and waits are milliseconds, rounded up.
+//! The JSON documents. Fields have the names of `throttlekit.v1`; times and waits are milliseconds, rounded up.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,18 +7,18 @@ use throttlekit::{Guarantee, Retry, Timestamp};
 use crate::engine::Answered;
 use crate::wire_format::{axis_name, millis_at, overshoot, retry_millis};
 
-/// The largest number that every JSON reader holds exactly. Larger ones are told as this.
+/// The largest number that every JSON reader represents exactly. Larger ones are reported as this.
 const NUMBER_MAX: u64 = (1 << 53) - 1;
 
-/// An ask for one key.
+/// A request for one key.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CheckRequest {
     /// The policy by name.
     pub(super) policy: String,
-    /// Who asks.
+    /// The key that is limited.
     pub(super) key: String,
-    /// Units asked for; 0 means 1.
+    /// Requested units; 0 means 1.
     #[serde(default)]
     pub(super) cost: u64,
     /// Further keys of the same call, for policies that limit by several. All are charged, or none.
@@ -26,15 +26,15 @@ pub(super) struct CheckRequest {
     pub(super) keys: Vec<String>,
 }
 
-/// Asks for many keys, each on its own.
+/// A request for many keys, each decided independently.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CheckManyRequest {
     /// The policy by name.
     pub(super) policy: String,
-    /// Who asks.
+    /// The keys that are limited.
     pub(super) keys: Vec<String>,
-    /// Units asked for each key; 0 means 1.
+    /// Requested units for each key; 0 means 1.
     #[serde(default)]
     pub(super) cost: u64,
     /// Further keys of each call, for policies that limit by several: as many entries as there are keys, or none at all.
@@ -42,28 +42,28 @@ pub(super) struct CheckManyRequest {
     pub(super) others: Vec<Vec<String>>,
 }
 
-/// A question about one key. It charges nothing.
+/// A query of the state of one key. It charges nothing.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PeekRequest {
     /// The policy by name.
     pub(super) policy: String,
-    /// Whose state.
+    /// The key to look up.
     pub(super) key: String,
     /// Further keys of the same call, for policies that limit by several.
     #[serde(default)]
     pub(super) keys: Vec<String>,
 }
 
-/// A question about what one key may spend.
+/// A query of the units that one key may spend.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ForecastRequest {
     /// The policy by name.
     pub(super) policy: String,
-    /// Whose state.
+    /// The key to look up.
     pub(super) key: String,
-    /// Units of one ask; 0 means 1.
+    /// Units per request; 0 means 1.
     #[serde(default)]
     pub(super) cost: u64,
     /// Further keys of the same call, for policies that limit by several.
@@ -78,41 +78,41 @@ pub(super) struct DebitRequest {
     /// The policy by name. Not needed beside a lease.
     #[serde(default)]
     pub(super) policy: String,
-    /// Whose budget. Not needed beside a lease.
+    /// The key of the budget. Not needed beside a lease.
     #[serde(default)]
     pub(super) key: String,
     /// Tokens used since the last debit; 0 means 1.
     #[serde(default)]
     pub(super) tokens: u64,
-    /// Names a stream of debits: 32 random hexadecimal digits. With a number, a debit that is sent again counts once.
+    /// ID of a stream of debits: 32 random hexadecimal digits. With a number, a debit that is sent again counts once.
     #[serde(default)]
     pub(super) stream: String,
-    /// Which debit of the stream this is. It rises by one from 1.
+    /// Number of this debit in the stream. It rises by one from 1.
     #[serde(default)]
     pub(super) number: u64,
-    /// Counts against the admission that is held under this id, instead of the key alone.
+    /// Lease of the admission to charge, instead of the key alone.
     #[serde(default)]
     pub(super) lease_id: String,
-    /// Further keys of the same call, for budgets that go by one of them. Not needed beside a lease.
+    /// Further keys of the same call, for budgets that count by one of them. Not needed beside a lease.
     #[serde(default)]
     pub(super) keys: Vec<String>,
 }
 
-/// An ask on every axis.
+/// A request on every axis.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AdmitRequest {
     /// The policy by name.
     pub(super) policy: String,
-    /// Who asks.
+    /// The key that is limited.
     pub(super) key: String,
     /// Estimated cost; 0 means 1.
     #[serde(default)]
     pub(super) cost: u64,
-    /// How many milliseconds the work is expected to hold its slot; 0 if unknown.
+    /// Milliseconds for which the work is expected to hold its slot; 0 if unknown.
     #[serde(default)]
     pub(super) hold: u64,
-    /// What the work is worth, for policies that price; 0 means 1.
+    /// Value of the work, for policies with a price; 0 means 1.
     #[serde(default)]
     pub(super) value: u64,
     /// Further keys of the same call, for policies that limit by several. All are charged, or none.
@@ -120,27 +120,27 @@ pub(super) struct AdmitRequest {
     pub(super) keys: Vec<String>,
 }
 
-/// Gives an admission back.
+/// Releases an admission.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReleaseRequest {
     /// The admission.
     pub(super) lease_id: String,
-    /// The work failed by overload, which tells the guard to admit less.
+    /// The work failed by overload, which lowers an adaptive limit.
     #[serde(default)]
     pub(super) dropped: bool,
-    /// The true cost, which replaces the estimate. Without it the estimate stands.
+    /// The actual cost, which replaces the estimate. Without it the estimate stands.
     #[serde(default)]
     pub(super) actual_cost: Option<u64>,
-    /// The work says nothing about load, so no sample is taken: the client went away, say.
+    /// The work is no sample of the load, for example because the client disconnected.
     #[serde(default)]
     pub(super) ignored: bool,
-    /// How long the work took; 0 leaves the measuring to the server.
+    /// Duration of the work in milliseconds; 0 if the server is to measure it.
     #[serde(default)]
     pub(super) latency_ms: u64,
 }
 
-/// Admissions whose work still runs.
+/// Admissions whose work is still running.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HeartbeatRequest {
@@ -148,25 +148,25 @@ pub(super) struct HeartbeatRequest {
     pub(super) lease_ids: Vec<String>,
 }
 
-/// An ask for units of a rate, to spend without asking.
+/// A request for units of a rate, to spend locally.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReserveRequest {
     /// The policy by name.
     pub(super) policy: String,
-    /// Which key of the policy the units are for.
+    /// The key of the policy that the units are for.
     pub(super) key: String,
-    /// Units wanted; 0 means 1, or none where some are handed back.
+    /// Requested units; 0 means 1, or none if some are returned.
     #[serde(default)]
     pub(super) wants: u64,
-    /// Fewer units than this are of no use: then none are lent. 0 means 1. At most `wants`; above what the policy lends at
-    /// once, it counts as that.
+    /// Minimum number of units: if fewer are available, none are leased. 0 means 1. At most `wants`; above the policy's
+    /// maximum per lease, it counts as that maximum.
     #[serde(default)]
     pub(super) least: u64,
-    /// Unspent units of an earlier lease, handed back with this ask.
+    /// Unspent units of an earlier lease, returned with this request.
     #[serde(default)]
     pub(super) returned: Option<Returned>,
-    /// Further keys of the same call, for a rate that goes by one of them. What is handed back names the same keys.
+    /// Further keys of the same call, for a rate that counts by one of them. Returned units need the same keys.
     #[serde(default)]
     pub(super) keys: Vec<String>,
 }
@@ -175,29 +175,29 @@ pub(super) struct ReserveRequest {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Returned {
-    /// The lease, as its return_id named it.
+    /// The `return_id` of the lease.
     pub(super) return_id: String,
-    /// How many.
+    /// Number of units.
     pub(super) units: u64,
 }
 
-/// What was decided.
+/// A decision.
 #[derive(Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Decision {
-    /// Whether the ask may go on.
+    /// True if the request is allowed.
     allowed: bool,
-    /// What the binding limit admits at most.
+    /// Maximum number of units that the binding limit allows.
     limit: u64,
-    /// What is left after this answer.
+    /// Number of units left after this decision.
     remaining: u64,
-    /// When the limit is whole again, in milliseconds since the Unix epoch.
+    /// Time at which the limit is full again, in milliseconds since the Unix epoch.
     reset_at: u64,
-    /// How long to wait before asking again; 0 where there is nothing to wait for.
+    /// Milliseconds to wait before a retry; 0 if there is nothing to wait for.
     retry_after_ms: u64,
-    /// What to do about waiting.
+    /// Retry advice.
     retry: RetryName,
-    /// What the answer is worth.
+    /// Guarantee of the decision.
     guarantee: GuaranteeName,
     /// For `bounded`: at most this many units beyond the limit.
     overshoot_bound: u64,
@@ -205,25 +205,25 @@ pub(super) struct Decision {
     binding_axis: String,
     /// Denied by a price, not by a limit.
     policy_denied: bool,
-    /// Allowed, though a policy that is only being tried would have denied.
+    /// Allowed, though a policy in shadow mode would have denied.
     shadow_denied: bool,
 }
 
-/// What a caller should do about waiting.
+/// Retry advice for a caller.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum RetryName {
     /// No wait.
     Now,
-    /// The same ask passes after the wait, if nobody else asks meanwhile.
+    /// The same request is allowed after the wait, if there are no others meanwhile.
     After,
-    /// The same ask passes when someone gives a slot back. The wait is a guess.
+    /// The same request is allowed when a slot is released. The wait is an estimate.
     OnRelease,
-    /// The same ask can never pass. The wait is a day, for clients that know no better.
+    /// The same request can never be allowed. The wait is a day, for clients that ignore this field.
     Never,
 }
 
-/// What an answer is worth.
+/// Guarantee of a decision.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum GuaranteeName {
@@ -231,11 +231,11 @@ enum GuaranteeName {
     Exact,
     /// At most `overshoot_bound` units beyond the limit.
     Bounded,
-    /// The store did not answer; this server's share of the limit holds.
+    /// The store did not respond; this server's share of the limit holds.
     Local,
-    /// The store did not answer, and the ask passed uncounted.
+    /// The store did not respond, and the request was allowed without counting.
     Open,
-    /// The store did not answer, and the ask was refused for that.
+    /// The store did not respond, and the request was denied for that reason.
     Closed,
 }
 
@@ -243,7 +243,7 @@ enum GuaranteeName {
 #[derive(Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Decided {
-    /// What was decided.
+    /// The decision.
     pub(super) decision: Decision,
 }
 
@@ -255,15 +255,15 @@ pub(super) struct DecidedMany {
     pub(super) decisions: Vec<Decision>,
 }
 
-/// What a key may spend.
+/// Units that a key may spend.
 #[derive(Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Forecast {
-    /// How many asks of that cost would pass now.
+    /// Number of requests of that cost that would be allowed now.
     spendable_now: u64,
-    /// When the next unit comes back.
+    /// Time at which the next unit is replenished.
     next_replenish_at: u64,
-    /// When the limit is whole again.
+    /// Time at which the limit is full again.
     full_at: u64,
 }
 
@@ -271,69 +271,69 @@ pub(super) struct Forecast {
 #[derive(Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Forecasted {
-    /// What the key may spend.
+    /// Units that the key may spend.
     pub(super) forecast: Forecast,
 }
 
-/// The answer to an ask on every axis.
+/// The response to a request on every axis.
 #[derive(Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Admitted {
-    /// What was decided.
+    /// The decision.
     pub(super) decision: Decision,
-    /// Names the admission, to be released. Empty if denied, or if nothing is held.
+    /// ID of the admission, for its release. Empty if denied, or if nothing is held.
     pub(super) lease_id: String,
-    /// When the admission lapses unless a heartbeat comes.
+    /// Time at which the admission expires without a heartbeat.
     pub(super) lease_expires_at: u64,
-    /// How long the admission lasts without a heartbeat; 0 if nothing is held. A holder counts from when it sent the
-    /// request, on its own clock.
+    /// Milliseconds for which the admission lasts without a heartbeat; 0 if nothing is held. A holder counts from when
+    /// it sent the request, on its own clock.
     pub(super) lease_for_ms: u64,
 }
 
-/// Nothing to tell.
+/// An empty response.
 #[derive(Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Released {}
 
-/// Which admissions are held.
+/// State of the admissions.
 #[derive(Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Beaten {
-    /// Still held, and held for longer now.
+    /// Still held, and renewed.
     pub(super) live_ids: Vec<String>,
     /// No longer held.
     pub(super) reclaimed_ids: Vec<String>,
-    /// When the first of the live ones lapses unless a heartbeat comes; 0 if there is none.
+    /// Time at which the first of the live ones expires without a heartbeat; 0 if there is none.
     pub(super) next_deadline: u64,
 }
 
-/// Units of a rate, lent.
+/// A lease of units of a rate.
 #[derive(Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Lease {
     /// Units to spend; 0 if none were left.
     capacity: u64,
-    /// When it ends, by the server's clock. Holders that know lease_for_ms go by that.
+    /// Time at which it expires, by the server's clock. Holders should prefer lease_for_ms.
     expiry_ms: u64,
-    /// How soon to ask again.
+    /// Milliseconds after which to renew.
     refresh_interval_ms: u64,
-    /// Units that a holder may go on with when it cannot ask.
+    /// Units that a holder may go on with when it cannot reach the server.
     safe_capacity: u64,
-    /// With no capacity: how long to wait before asking again.
+    /// With no capacity: milliseconds to wait before a retry.
     retry_after_ms: u64,
-    /// What the limit admits at most.
+    /// Maximum number of units that the limit allows.
     limit: u64,
-    /// How long it lasts. A holder counts from when it sent the request, on its own clock.
+    /// Milliseconds for which it lasts. A holder counts from when it sent the request, on its own clock.
     lease_for_ms: u64,
-    /// Names the lease, to hand unspent units back. Empty if they cannot be handed back.
+    /// ID of the lease, for returning unspent units. Empty if they cannot be returned.
     return_id: String,
 }
 
-/// What was lent.
+/// A response with a lease of units.
 #[derive(Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Lent {
-    /// What was lent.
+    /// The lease.
     pub(super) lease: Lease,
 }
 
@@ -392,7 +392,7 @@ impl From<throttlekit::Forecast> for Forecast {
     }
 }
 
-/// An instant.
+/// Converts an instant to milliseconds since the Unix epoch.
 pub(super) fn at(instant: Timestamp) -> u64 {
     unsigned(millis_at(instant))
 }

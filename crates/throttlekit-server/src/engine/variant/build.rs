@@ -1,4 +1,4 @@
-//! Variants built from what a policy file says.
+//! Builds variants from a policy file.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::super::limit_group::{LimitGroup, NamedLimit, group};
 use super::{Asks, Look, Variant};
 use crate::policy::{COST_NAME, LeaseMode, LeaseSpec, PolicySpec, PriceSpec, RateSpec};
 
-/// What the variants of a policy have in common.
+/// Context that the variants of a policy share.
 pub(in crate::engine) struct Common<'a> {
     pub(in crate::engine) name: &'a str,
     pub(in crate::engine) store: Counted,
@@ -25,13 +25,13 @@ pub(in crate::engine) struct Common<'a> {
     pub(in crate::engine) fairness: Option<&'a Fairness>,
 }
 
-/// The limits that a file names, by who counts them.
+/// The limits of a policy, by where they are counted.
 struct Limits<'s> {
-    /// All of them; the budget last.
+    /// All limits; the budget last.
     every: Vec<NamedLimit>,
-    /// Those that the store counts at every call.
+    /// Limits that the store counts at every call.
     strict: Vec<NamedLimit>,
-    /// The one of which this instance leases units.
+    /// The limit of which this instance leases units.
     leased: Option<Leased<'s>>,
 }
 
@@ -84,9 +84,9 @@ impl<'s> Limits<'s> {
     }
 }
 
-/// The rates of a policy, each with how units of it are leased.
+/// Returns the rates of a policy, each with its leasing options.
 fn rates(spec: &PolicySpec) -> Result<Vec<(NamedLimit, Option<&LeaseSpec>)>, String> {
-    // Where nothing else counts what a call costs, its rates do.
+    // If nothing else counts the cost of a call, its rates do.
     let weighed = spec.cost.is_none() && spec.fair.is_none();
     let named = |place: usize, rate: &RateSpec| -> Result<NamedLimit, String> {
         let by = usize::from(rate.by);
@@ -105,7 +105,7 @@ fn budget(spec: &PolicySpec) -> Result<Option<NamedLimit>, String> {
     Ok(Some(NamedLimit { name: COST_NAME.into(), limit, on: Axis::Cost.of(by), by }))
 }
 
-/// What a check asks: one thing by itself where there is only one, or else all axes at once.
+/// Chooses how a check is done: directly if there is only one limit, or else on all axes at once.
 fn asks(
     spec: &PolicySpec,
     common: &Common<'_>,
@@ -134,7 +134,7 @@ fn asks(
     all.cloned().map(Asks::Rates).ok_or_else(none)
 }
 
-/// All axes of a policy as one.
+/// Combines all axes of a policy.
 fn fused(
     spec: &PolicySpec,
     common: &Common<'_>,
@@ -167,7 +167,7 @@ fn priced(builder: SharedPolicyBuilder, price: &PriceSpec) -> Result<SharedPolic
     Ok(builder.price(Pricer::fixed(prices)))
 }
 
-/// Lends units to clients, if the file says so.
+/// Creates the lender of units to clients, if the file enables it.
 fn lender(spec: &PolicySpec, common: &Common<'_>) -> Result<Option<Lender>, String> {
     let Common { name, store, on_outage, .. } = common;
     match (&spec.fleet, &spec.rate[..]) {
@@ -201,8 +201,8 @@ impl Common<'_> {
     }
 }
 
-/// Units of a window die with it, so the limit holds as it is. Those of a smooth rate are beside what it refills meanwhile:
-/// law `lease-rolling`.
+/// Returns the guarantee of leased units. Units of a window expire with it, so the limit holds as is. Those of a smooth
+/// rate are in addition to what it refills meanwhile: guarantee `lease-rolling`.
 fn worth(limit: &Limit, lease: &LeaseSpec, tier: &TwoTier<Counted>) -> Guarantee {
     let store = Store::guarantee(tier.shared().store());
     let Limit::Gcra(_) = limit else { return store };
@@ -212,7 +212,7 @@ fn worth(limit: &Limit, lease: &LeaseSpec, tier: &TwoTier<Counted>) -> Guarantee
     store.weaker(Guarantee::Bounded(u64::try_from(refilled).unwrap_or(u64::MAX)))
 }
 
-/// Each limit by itself, under the same names as together.
+/// Creates a limiter for each limit, under the same names as in the group.
 fn looks(every: &[NamedLimit], common: &Common<'_>) -> Result<Vec<Look>, LimitError> {
     let alike = every.iter().all(|limit| limit.by == every[0].by);
     let look = |limit: &NamedLimit| {

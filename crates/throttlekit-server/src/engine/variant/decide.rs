@@ -10,9 +10,9 @@ use super::super::limit_group::Later;
 use super::super::{Answered, Refusal};
 use super::{Asks, Look, Variant, unsupported};
 
-/// The shortest wait that an answer can tell.
+/// Minimum wait that a response can report.
 const LOOK_AGAIN_MIN: Duration = Duration::from_millis(1);
-/// How many calls are asked about at a time, where each goes by itself.
+/// Maximum number of concurrent calls, where each is made separately.
 const AT_ONCE_MAX: usize = 32;
 
 impl Variant {
@@ -23,12 +23,12 @@ impl Variant {
             Asks::Rates(rates) => Ok(answered(&rates.check(keys, cost).await?, Axis::Rate)),
             Asks::Leased(tier, by, worth) => {
                 let key = keys.get(*by).copied().unwrap_or_default();
-                // Units in hand are spent without a future.
+                // Units of a local lease are spent without a future.
                 let ask = throttlekit::Ask { key, cost };
                 if let Some(decision) = tier.try_check(ask) {
                     return Ok(Answered::of(decision, *worth, Axis::Rate));
                 }
-                // Boxed, so that the common ways do not carry room for the long ones.
+                // Boxed, so that the common path does not pay for the size of the long one.
                 let answer = Box::pin(tier.check(ask)).await?;
                 Ok(Answered::of(answer.decision, answer.guarantee.weaker(*worth), Axis::Rate))
             }
@@ -47,7 +47,7 @@ impl Variant {
                 let admission = Box::pin(policy.admit(Call::by(key).and(others).cost(cost))).await?;
                 let answer = Answered::admitted(&admission);
                 if let Some(permit) = admission.permit {
-                    // Nobody will settle it: what it was said to cost is what it cost.
+                    // Nobody settles it later: the estimated cost is the cost.
                     permit.success();
                 }
                 Ok(answer)
@@ -55,7 +55,7 @@ impl Variant {
         }
     }
 
-    /// The same for several calls, in one flight where the store has the limits. Each has its keys.
+    /// Checks several calls, in one batch where the store has the limits. Each has its keys.
     pub(in crate::engine) async fn check_many(
         &self,
         calls: &[&[&[u8]]],
@@ -89,13 +89,13 @@ impl Variant {
         };
         match all.peek(keys).await {
             Ok(decision) => Ok(Answered::of(decision, self.worth(), Axis::Rate)),
-            // Asked for nothing, whoever stands in says what is left.
+            // With a cost of zero, the fallback reports what is left.
             Err(error) if error.is_outage() => Ok(looked(&all.check(keys, 0).await?, Axis::Rate)),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// What an answer of the store is worth.
+    /// Returns the guarantee of a response of the store.
     fn worth(&self) -> Guarantee {
         let store = |look: &Look| throttlekit::store::Store::guarantee(look.limiter.store());
         self.looks.first().map_or(Guarantee::Exact, store)
@@ -127,7 +127,7 @@ impl Variant {
             };
             all = Some(match all {
                 None => forecast,
-                // More can be spent when the limit gives way of which least is left.
+                // More can be spent when the limit with the least left is replenished.
                 Some(all) => {
                     let full_at = all.full_at.max(forecast.full_at);
                     let scarcer = if forecast.spendable_now < all.spendable_now { forecast } else { all };
@@ -155,7 +155,7 @@ impl Variant {
         let key = keys.get(*by).copied().unwrap_or_default();
         let debited = match id {
             Some(id) => Box::pin(limiter.debit(key, tokens, id)).await,
-            // Without a name nobody sends it again, so nobody has to remember it.
+            // Without an idempotency key it is not retried, so it need not be remembered.
             None => Box::pin(limiter.check(throttlekit::Ask { key, cost: tokens })).await,
         };
         match debited {
@@ -172,8 +172,8 @@ fn answered(answer: &Answer, axis: Axis) -> Answered {
     Answered::of(answer.decision, answer.guarantee, axis)
 }
 
-/// An answer to an ask for nothing: allowed means that something is left. If nothing is, it says when something will be at
-/// the latest; whoever looks in the last instant of a window looks again.
+/// Converts a response to a request for nothing: allowed means that something is left. If nothing is, it reports when
+/// something will be at the latest; a peek in the last instant of a window has to be repeated.
 fn looked(answer: &Answer, axis: Axis) -> Answered {
     let mut decision = answer.decision;
     let nothing_left = decision.remaining == 0 && answer.guarantee != Guarantee::Open;

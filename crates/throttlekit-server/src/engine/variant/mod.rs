@@ -16,34 +16,34 @@ use super::fairness::Fairness;
 use super::lender::Lender;
 use super::limit_group::LimitGroup;
 
-/// The limits that hold for some keys of a policy.
+/// The limits that apply to some keys of a policy.
 pub(super) struct Variant {
     asks: Asks,
-    /// Each limit on the store by itself, for looking and for debits; the budget last.
+    /// A limiter for each limit on the store, for peeks and debits; the budget last.
     looks: Vec<Look>,
-    /// All of them, for looking at once.
+    /// All of them as a group, for peeks.
     all: Option<Arc<dyn LimitGroup>>,
     has_budget: bool,
-    /// By how many keys its limits count.
+    /// Number of keys that its limits count by.
     keys: usize,
-    /// What this instance has fetched units for.
+    /// Leased limiter of this instance, if there is one.
     tier: Option<TwoTier<Counted>>,
     pub(super) lender: Option<Lender>,
 }
 
-/// What a check asks.
+/// Method of a check.
 enum Asks {
-    /// Nobody.
+    /// Without limits.
     Nobody,
-    /// Rates, on the store.
+    /// By rates, on the store.
     Rates(Arc<dyn LimitGroup>),
-    /// A rate of which this instance leases units, and what an answer from them is worth.
+    /// By a rate of which this instance leases units, with the guarantee of a decision from them.
     Leased(TwoTier<Counted>, usize, Guarantee),
-    /// What all share.
+    /// By a budget that all keys share.
     Fairness(Fairness),
-    /// Nothing: it is a budget, which is debited.
+    /// Not at all: it is a budget, which is debited.
     Budget,
-    /// Several axes, or slots.
+    /// By several axes, or slots.
     Axes { policy: Box<SharedPolicy>, slots: bool },
 }
 
@@ -53,7 +53,7 @@ struct Look {
 }
 
 impl Variant {
-    /// Lets everything pass.
+    /// Creates a variant that allows everything.
     pub(super) fn unlimited() -> Self {
         Self {
             asks: Asks::Nobody,
@@ -66,7 +66,7 @@ impl Variant {
         }
     }
 
-    /// What kind of thing it is, in one word.
+    /// Returns the name of its kind.
     pub(super) fn kind(&self) -> &'static str {
         match &self.asks {
             Asks::Nobody => "unlimited",
@@ -78,7 +78,7 @@ impl Variant {
         }
     }
 
-    /// A limit that went by a key which was not sent would count all such calls as one.
+    /// Checks that all keys were sent. A limit by a missing key would count all such calls as one.
     pub(super) fn has_keys(&self, keys: usize) -> Result<(), Refusal> {
         if keys >= self.keys {
             return Ok(());
@@ -89,17 +89,17 @@ impl Variant {
         )))
     }
 
-    /// Whether everything passes.
+    /// Checks whether everything is allowed.
     pub(super) fn asks_nobody(&self) -> bool {
         matches!(self.asks, Asks::Nobody)
     }
 
-    /// Whether stores have still to be told what was given back.
+    /// Checks whether returns to stores are still pending.
     pub(super) fn is_settling(&self) -> bool {
         matches!(&self.asks, Asks::Axes { policy, .. } if policy.settlements().waiting > 0)
     }
 
-    /// The policy that admits work, if this is one.
+    /// Returns the policy that admits work, if this is one.
     pub(super) fn admits(&self) -> Result<Option<&SharedPolicy>, Refusal> {
         match &self.asks {
             Asks::Axes { policy, .. } => Ok(Some(policy)),
@@ -113,10 +113,10 @@ impl Variant {
         }
     }
 
-    /// Hands back what was fetched and not spent.
+    /// Returns units that were fetched and not spent.
     pub(super) async fn close(&self) {
         if let Some(tier) = &self.tier {
-            // What does not arrive lapses with its window.
+            // Units that do not arrive expire with their window.
             let _ = tier.close().await;
         }
     }

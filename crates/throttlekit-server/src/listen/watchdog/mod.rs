@@ -1,4 +1,4 @@
-//! The watchdog of a connection, which finds clients that are idle, slow or stalled.
+//! The watchdog of a connection, which detects clients that are idle, slow or stalled.
 //!
 //! Activity is counted cheaply enough to be done for each request.
 
@@ -15,29 +15,29 @@ use tokio::time::Instant;
 
 use super::Limits;
 
-/// How often counts of what was abandoned begin anew.
+/// Interval after which counts of abandoned requests restart.
 const WINDOW: Duration = Duration::from_secs(10);
-/// What a connection receives in one turn on the processor. The last read may go beyond it.
+/// Bytes that a connection receives in one turn on the processor. The last read may exceed it.
 const TURN_BYTES: usize = 4 << 10;
-/// What HTTP/2 begins with; no HTTP/1 request that keeps its connection is shorter.
+/// The preface of HTTP/2; no HTTP/1 request that keeps its connection is shorter.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FIRST_BYTES: u64 = PREFACE.len() as u64;
 
-/// Counts of what one connection did so far.
+/// Counters of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Activity {
     received_bytes: AtomicU64,
-    /// Bytes of it in this turn on the processor.
+    /// Bytes received in this turn on the processor.
     received_in_turn: AtomicUsize,
-    /// Those received when the last answer was over. What came since is the head of the next request, on HTTP/1.
+    /// Bytes received when the last response ended. What came since is the head of the next request, on HTTP/1.
     settled_bytes: AtomicU64,
     is_http1: AtomicBool,
-    /// Requests whose answer is not over.
+    /// Requests whose response has not ended.
     active: AtomicU32,
     begun: AtomicU64,
-    /// Answers that wait for the client to take them.
+    /// Responses that wait for the client to read them.
     waiting: AtomicU32,
-    /// Parts of answers that the client took.
+    /// Parts of responses that the client read.
     taken: AtomicU64,
     abandoned: AtomicU32,
     begun_in_window: AtomicU32,
@@ -50,12 +50,12 @@ impl Activity {
         Arc::new(Self { abandoned_max: limits.abandoned_max, ..Self::default() })
     }
 
-    /// Returns once the client has given up more than it may.
+    /// Returns once the client has abandoned more requests than it may.
     pub(super) async fn offended(&self) {
         self.offended.notified().await;
     }
 
-    /// Runs the connection, which has to come back for what it receives beyond what a turn is long enough for.
+    /// Runs the connection, which yields when it receives more than a turn allows.
     pub(super) async fn in_turns<F: Future>(&self, mut connection: Pin<&mut F>) -> F::Output {
         poll_fn(|cx| {
             self.received_in_turn.store(0, Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl Activity {
         }
     }
 
-    /// Whether the client has begun the head of a request over HTTP/1 and not ended it.
+    /// Checks whether the client has begun the head of an HTTP/1 request and not ended it.
     fn is_in_head(&self) -> bool {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         self.is_http1.load(Ordering::Relaxed)
@@ -91,11 +91,11 @@ impl Activity {
     }
 }
 
-/// One request, from its headers to the end of its answer.
+/// One request, from its headers to the end of its response.
 #[derive(Debug)]
 pub(super) struct Exchange {
     activity: Arc<Activity>,
-    /// Whether the next move is the client's.
+    /// True if the next step is the client's.
     is_waiting: bool,
     is_over: bool,
 }
@@ -108,7 +108,7 @@ impl Exchange {
         Self { activity, is_waiting: false, is_over: false }
     }
 
-    /// Part of an answer is there for the client to take.
+    /// Records that a part of the response is ready for the client.
     pub(super) fn offer(&mut self) {
         if !self.is_waiting {
             self.is_waiting = true;
@@ -116,7 +116,7 @@ impl Exchange {
         }
     }
 
-    /// The client takes all there is, and waits for us.
+    /// Records that the client has read everything and waits for us.
     pub(super) fn taken(&mut self) {
         self.activity.taken.fetch_add(1, Ordering::Relaxed);
         if self.is_waiting {
@@ -125,7 +125,7 @@ impl Exchange {
         }
     }
 
-    /// The whole answer was handed over.
+    /// Records that the whole response was handed over.
     pub(super) fn finish(&mut self) {
         self.taken();
         self.is_over = true;
@@ -150,17 +150,17 @@ impl Drop for Exchange {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Fine,
-    /// Nothing was asked for long: it is told to go.
+    /// No request for too long: closed gracefully.
     Idle,
-    /// Its first bytes did not come in time: it is closed.
+    /// Its first bytes did not arrive in time: closed.
     Mute,
-    /// The head of a request did not come in time: it is closed.
+    /// The head of a request did not arrive in time: closed.
     SlowHead,
-    /// It takes none of its answers: it is closed.
+    /// It reads none of its responses: closed.
     Stalled,
 }
 
-/// Judges the activity of a connection from time to time.
+/// Judges the activity of a connection periodically.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     activity: Arc<Activity>,
@@ -170,7 +170,7 @@ pub(super) struct Watchdog {
     asked_at: Instant,
     taken: u64,
     taken_at: Instant,
-    /// When the head of a request was first seen begun and not ended.
+    /// Time at which an incomplete head of a request was first seen.
     head_at: Option<Instant>,
 }
 
@@ -188,7 +188,7 @@ impl Watchdog {
         }
     }
 
-    /// How often to look, so that each time-out is noticed within half of itself.
+    /// Returns the check interval, so that each timeout is noticed within half of itself.
     pub(super) fn every(limits: &Limits) -> Duration {
         let times = [limits.handshake_max, limits.header_read_max, limits.stall_max, limits.idle_max];
         let shortest = times.into_iter().min().unwrap_or_default();

@@ -32,7 +32,7 @@ fn a_head_that_began_has_its_time_and_the_pause_before_it_has_the_time_of_the_id
     assert_eq!(watch.judge(start, &limits), Verdict::Fine);
     assert_eq!(watch.judge(start + limits.header_read_max - tick, &limits), Verdict::Fine);
     assert_eq!(watch.judge(start + limits.header_read_max, &limits), Verdict::SlowHead);
-    // It ends, and a body comes after it; then there is a pause.
+    // It ends, and a body follows; then there is a pause.
     let asked = Exchange::begin(activity.clone());
     activity.receive(b"\r\na body");
     let later = start + limits.header_read_max * 2;

@@ -1,7 +1,7 @@
 //! Names in client certificates, as the file writes them.
 
-/// The name of a certificate in the form that is compared: `dns:host` in lower case, a URI, or the beginning of a
-/// SPIFFE ID up to a `/`, followed by `*`.
+/// Converts the name of a certificate to the form that is compared: `dns:host` in lower case, a URI, or the beginning
+/// of a SPIFFE ID up to a `/`, followed by `*`.
 pub(crate) fn judge_certificate(name: &str) -> Result<String, String> {
     if let Some(host) = name.strip_prefix("dns:") {
         return Ok(format!("dns:{}", host.to_ascii_lowercase()));
@@ -21,7 +21,7 @@ pub(crate) fn judge_certificate(name: &str) -> Result<String, String> {
     }
 }
 
-/// Whether it is a trust domain and perhaps a path, up to a `/`.
+/// Checks whether it is a trust domain and perhaps a path, up to a `/`.
 fn is_spiffe_folder(text: &str) -> bool {
     let path = text.strip_prefix("spiffe://").and_then(|rest| rest.split_once('/'));
     path.is_some_and(|(domain, path)| !domain.is_empty() && (path.is_empty() || path.ends_with('/')))

@@ -1,4 +1,4 @@
-//! The list of callers in a policy file, and its checks that read no secret.
+//! The access list of a policy file, and its checks that read no secret.
 
 mod certificate;
 mod grant;
@@ -14,18 +14,18 @@ pub(crate) use certificate::judge_certificate;
 pub(crate) use grant::Grant;
 pub(crate) use token::{ListedToken, TOKENS_MAX, TokenLocation, judge_token, tokens};
 
-/// Principals of one file. At some 300 bytes each, their tables take 3 MB.
+/// Maximum number of principals of one file. At some 300 bytes each, their tables take 3 MB.
 pub const PRINCIPALS_MAX: usize = 10_000;
-/// The most that a principal counts for beside others.
+/// Maximum weight of a principal.
 const WEIGHT_MAX: u32 = 1_000;
 pub(crate) const NO_CREDENTIAL: &str =
     "nobody can be known as it: give token_sha256, token_file, token_env, tokens or certificate";
 
-/// Who may ask what: each principal, how it is known, and what it may use. What is not listed is refused.
+/// Access list: each principal, its credentials and its rights. What is not listed is denied.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessSpec {
-    /// What callers may that show neither a token nor a known certificate. Nothing unless stated.
+    /// Rights of callers without a token and without a known certificate. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub anonymous: Vec<GrantSpec>,
     /// The principals, by name.
@@ -33,7 +33,7 @@ pub struct AccessSpec {
     pub principals: BTreeMap<String, PrincipalSpec>,
 }
 
-/// One principal: how it is known, by any of these, and what it may. The file never holds a secret itself.
+/// One principal: its credentials, any of which suffices, and its rights. The file never holds a secret itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PrincipalSpec {
@@ -50,18 +50,18 @@ pub struct PrincipalSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<TokenSpec>,
     /// A name in its client certificate: a URI such as `spiffe://mesh/billing`, or `dns:host`. A SPIFFE ID that ends in
-    /// `/*` stands for all names below it; the longest that fits wins.
+    /// `/*` matches all names below it; the longest match applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
-    /// What it counts for beside others while there is more to decide than the server can: 1 to 1000, 1 unless stated.
+    /// Weight relative to other callers while the server is overloaded: 1 to 1000. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
-    /// What it may. Nothing unless stated.
+    /// Rights. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<GrantSpec>,
 }
 
-/// One token: where it is kept, by exactly one of `sha256`, `file` and `env`, and until when it is valid.
+/// One token: its location, exactly one of `sha256`, `file` and `env`, and its expiry.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokenSpec {
@@ -74,18 +74,19 @@ pub struct TokenSpec {
     /// The environment variable that holds the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
-    /// The instant from which on the token is refused, as an RFC 3339 date-time: `2026-12-01T00:00:00Z`. Default: never.
+    /// Expiry, the instant from which on the token is refused, as an RFC 3339 date-time: `2026-12-01T00:00:00Z`.
+    /// Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
 }
 
-/// Endpoints, as allow-lists name them.
+/// Endpoints, as named in access lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Endpoint {
-    /// Check, CheckMany: asks that are charged.
+    /// Check, CheckMany: requests that are charged.
     Check,
-    /// Peek, Forecast: looks at what others have left.
+    /// Peek, Forecast: show what other callers have left.
     Peek,
     /// Debit.
     Debit,
@@ -105,15 +106,15 @@ pub enum Endpoint {
 pub struct GrantSpec {
     /// The endpoints.
     pub doors: Vec<Endpoint>,
-    /// The policies, by name, or by the beginning of a name before a `*`. Any unless stated.
+    /// The policies, by name, or by a prefix before a `*`. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<Vec<String>>,
-    /// What keys must begin with. Any unless stated.
+    /// Prefix of the keys. Default: all keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<String>,
 }
 
-/// What a principal counts for beside others.
+/// Validates a weight.
 pub(crate) fn judge_weight(weight: Option<u32>) -> Result<NonZeroU32, String> {
     let weight = weight.unwrap_or(1);
     let found = NonZeroU32::new(weight).filter(|weight| weight.get() <= WEIGHT_MAX);

@@ -1,23 +1,23 @@
-//! The tokens of a principal, as the file lists them.
+//! The tokens of a principal, as listed in the file.
 
 use throttlekit::Timestamp;
 
 use super::{PrincipalSpec, TokenSpec};
 use crate::date_time;
 
-/// Entries of `tokens` of one principal: the old and the new one.
+/// Maximum number of `tokens` of one principal: the old and the new one.
 pub(crate) const TOKENS_MAX: usize = 2;
 
 /// A token that the file lists.
 #[derive(Debug)]
 pub(crate) struct ListedToken<'f> {
-    /// The field that says where it is kept: `token_file`, `tokens[1].env`.
+    /// The field with its location: `token_file`, `tokens[1].env`.
     pub(crate) field: String,
     location: TokenLocation<'f>,
     expires: Option<&'f str>,
 }
 
-/// The place where a token is kept.
+/// The location of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum TokenLocation<'f> {
     Digest(&'f str),
@@ -25,7 +25,8 @@ pub(crate) enum TokenLocation<'f> {
     Env(&'f str),
 }
 
-/// All tokens of a principal. Of an entry of `tokens` that names several places, the first; [`judge_token`] refuses it.
+/// Returns all tokens of a principal. For an entry of `tokens` with several locations, the first; [`judge_token`]
+/// rejects it.
 pub(crate) fn tokens(spec: &PrincipalSpec) -> impl Iterator<Item = ListedToken<'_>> {
     let PrincipalSpec { token_sha256, token_file, token_env, tokens, .. } = spec;
     let single = [

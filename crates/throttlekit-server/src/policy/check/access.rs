@@ -1,4 +1,4 @@
-//! Checks of the list of callers: credentials that can work, and policies that exist.
+//! Checks of the access list: credentials that can work, and policies that exist.
 
 use std::collections::HashMap;
 
@@ -11,10 +11,10 @@ use super::super::model::PolicyFile;
 use super::super::tree::shown;
 use super::{At, Report};
 
-/// So many findings are worth the search for what was meant.
+/// Maximum number of findings with a search for what was meant.
 const HINTS_MAX: usize = 5;
 
-/// All that can be said without looking at a secret.
+/// Checks everything that can be checked without reading a secret.
 pub(super) fn check(file: &PolicyFile, report: &mut Report) {
     let Some(access) = &file.access else { return };
     let at = At::key("access");
@@ -73,7 +73,7 @@ fn one_principal(at: &At, name: &str, principal: &PrincipalSpec, report: &mut Re
     }
 }
 
-/// What a caller shows: one of these stands below one name only.
+/// Credential of a caller, which may belong to one name only.
 #[derive(PartialEq, Eq, Hash)]
 enum Shows<'f> {
     Digest(String),
@@ -81,7 +81,7 @@ enum Shows<'f> {
     Certificate(String),
 }
 
-/// One caller is one principal: what it shows may stand below one name only.
+/// Checks that each credential belongs to one principal only.
 fn known_once<'f>(
     at: &At,
     name: &'f str,
@@ -90,7 +90,7 @@ fn known_once<'f>(
     report: &mut Report,
 ) {
     let shown_tokens = tokens(principal).map(|token| match token.location() {
-        // The same digits in capitals are the same digest.
+        // The same digits in upper case are the same digest.
         TokenLocation::Digest(digits) => (token.field, Shows::Digest(digits.to_ascii_lowercase())),
         location => (token.field, Shows::Kept(location)),
     });
@@ -117,7 +117,8 @@ fn grants(at: &At, grants: &[GrantSpec], file: &PolicyFile, report: &mut Report)
     }
 }
 
-/// A list may be written before its policies are, so this is no error: it only allows less than it seems to.
+/// Warns about a name without a policy. Not an error, since a list may be written before its policies: it allows less
+/// than it seems to.
 fn fits_some(at: &At, name: &str, file: &PolicyFile, report: &mut Report) {
     if let Some(beginning) = name.strip_suffix('*') {
         let next = file.policies.range(beginning.to_owned()..).next();

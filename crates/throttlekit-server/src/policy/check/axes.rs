@@ -12,16 +12,16 @@ use super::super::model::{
 };
 use super::{At, Report, rates, trial};
 
-/// The last of a call's keys that a limit may go by; the first is 0.
+/// Maximum index of a call's key that a limit may count by; the first is 0.
 pub const BY_MAX: u8 = 3;
-/// How many keys of a fair budget have a weight of their own at the most.
+/// Maximum number of keys of a fair budget with a weight of their own.
 pub const WEIGHTS_MAX: usize = 100_000;
-/// How many different `lease_for` a file has at the most: leases of each are kept by themselves, and looked for in all.
+/// Maximum number of different `lease_for` in a file: leases of each have a registry, and lookups search all of them.
 pub const LEASE_LIVES_MAX: usize = 64;
-/// The longest `lease_for` of slots that are counted on the store, which keeps each for more than twice as long, and
-/// for a day at the most.
+/// Maximum `lease_for` of slots that are counted on the store, which keeps each for more than twice as long, and for at
+/// most a day.
 pub const LEASE_FOR_ON_STORE_MAX: Duration = Duration::from_secs(11 * 3_600);
-/// The most tenants that are kept apart.
+/// Maximum number of tenants that are tracked separately.
 const TENANTS_MAX: usize = 1 << 23;
 
 pub(super) fn check(at: &At, policy: &PolicySpec, outage: OutageSpec, report: &mut Report) {
@@ -103,7 +103,7 @@ fn check_concurrency(at: &At, concurrency: &ConcurrencySpec, report: &mut Report
     }
 }
 
-/// Tells of the first `lease_for` that is one too many, over all policies.
+/// Reports the first `lease_for` that exceeds the maximum, over all policies.
 pub(super) fn check_lives(file: &PolicyFile, report: &mut Report) {
     let mut known = HashSet::new();
     let of_policy = |policy: &PolicySpec| policy.concurrency.as_ref().and_then(|slots| slots.lease_for);

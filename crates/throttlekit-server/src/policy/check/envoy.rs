@@ -9,12 +9,12 @@ use super::super::model::PolicyFile;
 use super::super::tree::shown;
 use super::{At, Report};
 
-/// How many rules all domains have together at the most.
+/// Maximum number of rules of all domains.
 pub const RULES_MAX: usize = 10_000;
-/// How many entries one rule has at the most.
+/// Maximum number of entries of one rule.
 pub const ENTRIES_MAX: usize = 16;
 
-/// So many findings are worth the search for what was meant.
+/// Maximum number of findings with a search for what was meant.
 const HINTS_MAX: usize = 5;
 
 pub(super) fn check(file: &PolicyFile, report: &mut Report) {

@@ -1,4 +1,4 @@
-//! Checks of what a file means: numbers the library takes, parts that go together, names that exist.
+//! Checks of the meaning of a file: numbers in range, compatible parts, names that exist.
 
 mod access;
 mod axes;
@@ -12,37 +12,37 @@ use super::error::{Place, step};
 use super::model::{OutageSpec, PolicyFile, PolicySpec};
 use super::tree::shown;
 
-/// The version of the format that this server reads.
+/// Version of the format that this server reads.
 pub const VERSION: u32 = 1;
-/// How many policies a file has at the most.
+/// Maximum number of policies of a file.
 pub const POLICIES_MAX: usize = 10_000;
-/// How many overrides a policy has at the most.
+/// Maximum number of overrides of a policy.
 pub const OVERRIDES_MAX: usize = 10_000;
-/// How long a name is at the most, in characters.
+/// Maximum length of a name, in characters.
 pub const NAME_CHARS_MAX: usize = 128;
 pub use axes::{BY_MAX, LEASE_FOR_ON_STORE_MAX, LEASE_LIVES_MAX, WEIGHTS_MAX};
 pub use envoy::{ENTRIES_MAX, RULES_MAX};
 pub use rates::{COST_NAME, ON_STORE_MAX, RATES_MAX};
 
-/// Something about a file that its author should know.
+/// A finding about a file for its author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Where: `policies.api.rate[0].per`.
+    /// Path: `policies.api.rate[0].per`.
     pub path: String,
-    /// How bad it is.
+    /// Severity.
     pub level: Level,
-    /// What it is, and what to do about it.
+    /// Cause, and the fix.
     pub message: String,
-    /// Where that is written, where the text of the file is known.
+    /// Location in the text, if the text is known.
     pub place: Option<Place>,
 }
 
-/// How bad something is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// It works, and probably not as meant.
+    /// It works, but probably not as intended.
     Warning,
-    /// The file is refused.
+    /// The file is rejected.
     Error,
 }
 
@@ -56,9 +56,9 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What there is to say about a file. Nothing means that it can be put in force.
+/// Returns the findings about a file. Without errors among them it can be applied.
 ///
-/// Builds each limit for real, and tries it at a few instants.
+/// Builds each limit, and tries it at a few instants.
 pub fn check(file: &PolicyFile) -> Vec<Finding> {
     let mut report = Report::default();
     if file.version != VERSION {
@@ -81,7 +81,7 @@ pub fn check(file: &PolicyFile) -> Vec<Finding> {
     report.findings
 }
 
-/// The first thing of which a file has more than it may.
+/// Returns the first maximum that a file exceeds.
 pub(super) fn too_many(file: &PolicyFile) -> Option<Finding> {
     let over = |at: At, has: usize, what: &str, max: usize| {
         let message = format!("{has} {what}, and at most {max} are read: split them up");
@@ -170,7 +170,7 @@ fn overrides(at: &At, policy: &PolicySpec, outage_says: OutageSpec, report: &mut
     }
 }
 
-/// A path that is being walked.
+/// A path during a traversal.
 #[derive(Clone, Debug)]
 pub(crate) struct At(String);
 
@@ -183,7 +183,7 @@ impl At {
         Self(format!("{}.{key}", self.0))
     }
 
-    /// A step whose name the author chose.
+    /// Appends a step whose name the author chose.
     pub(crate) fn named(&self, name: &str) -> Self {
         self.then(&step(name))
     }
@@ -212,7 +212,7 @@ impl Report {
         self.findings.push(Finding { path: at.0.clone(), level, message, place: None });
     }
 
-    /// Whether a name can stand in a key, a metric and a URL.
+    /// Checks whether a name is valid in a key, a metric and a URL.
     fn name(&mut self, at: &At, of: &str, name: &str) {
         let length = name.chars().count();
         let wrong = |c: &char| c.is_whitespace() || c.is_control() || invisible(*c);
@@ -230,7 +230,7 @@ impl Report {
     }
 }
 
-/// Characters that nobody sees, and that make two names look alike.
+/// Checks for invisible characters, which make two names look alike.
 fn invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }

@@ -1,4 +1,4 @@
-//! The rates of a policy: each by itself, and together.
+//! The rates of a policy: each separately, and together.
 
 use std::collections::HashSet;
 
@@ -13,12 +13,12 @@ use super::super::model::{
 use super::axes::BY_MAX;
 use super::{At, Report, trial};
 
-/// How many rates a policy has at the most.
+/// Maximum number of rates of a policy.
 pub const RATES_MAX: usize = 6;
-/// How many limits of a policy are asked on the store at the most: rates without a lease, and the cost.
+/// Maximum number of limits of a policy that the store checks: rates without a lease, and the cost.
 pub const ON_STORE_MAX: usize = 4;
 
-/// The name of a policy's cost among its limits on the store, which no rate beside it may have.
+/// Name of a policy's cost among its limits on the store, which no rate beside it may have.
 pub const COST_NAME: &str = "cost";
 
 pub(super) fn check(at: &At, policy: &PolicySpec, outage: OutageSpec, report: &mut Report) {
@@ -31,7 +31,7 @@ pub(super) fn check(at: &At, policy: &PolicySpec, outage: OutageSpec, report: &m
 /// The rates of a policy, or of an override with the rest of its policy.
 pub(super) struct Together<'p> {
     pub(super) rates: &'p [RateSpec],
-    /// By which key the cost goes, if there is one.
+    /// Index of the key that the cost counts by, if there is one.
     pub(super) cost: Option<u8>,
     concurrency: bool,
     fair: bool,
@@ -141,7 +141,7 @@ impl<'p> Together<'p> {
 const UNEVEN: &str =
     "this limit cannot be lent: its units are too odd a fraction of a microsecond; choose rounder numbers";
 
-/// Whether a store can tell how many units are left.
+/// Checks whether a store can report the number of units left.
 fn can_be_lent(limit: &Limit) -> bool {
     SharedForm::of(limit).is_ok_and(|form| form.counts_units())
 }
@@ -150,7 +150,7 @@ fn smooth(algorithm: Algorithm) -> bool {
     matches!(algorithm, Algorithm::Gcra | Algorithm::TokenBucket)
 }
 
-/// Names keep the counts of a policy's rates apart, also when their order changes.
+/// Checks names, which keep the counts of a policy's rates apart, also when their order changes.
 fn names(at: &At, rates: &[RateSpec], report: &mut Report) {
     let mut seen = HashSet::new();
     for (index, rate) in rates.iter().enumerate() {
@@ -167,7 +167,7 @@ fn names(at: &At, rates: &[RateSpec], report: &mut Report) {
     }
 }
 
-/// One rate by itself.
+/// Checks one rate.
 pub(super) fn check_one(at: &At, rate: &RateSpec, outage: OutageSpec, report: &mut Report) {
     let before = report.findings.len();
     if let Some(name) = &rate.name {
@@ -204,7 +204,7 @@ pub(super) fn check_one(at: &At, rate: &RateSpec, outage: OutageSpec, report: &m
     if report.findings.len() > before {
         return;
     }
-    // Whoever asks for the early wait knows that it may be too early.
+    // With `early_retry`, the author accepts that the wait may be too early.
     match (RateSpec { early_retry: false, ..rate.clone() }).to_limit() {
         Ok(limit) => {
             trial::try_out(at, &limit, outage, report);
@@ -216,7 +216,7 @@ pub(super) fn check_one(at: &At, rate: &RateSpec, outage: OutageSpec, report: &m
     }
 }
 
-/// The number that a limit does not take.
+/// Returns the path of the number that a limit rejects.
 fn blamed(at: &At, rate: &RateSpec, error: LimitError) -> At {
     match error {
         LimitError::Units(units) if rate.burst == Some(units) && rate.limit != units => at.then("burst"),

@@ -1,4 +1,4 @@
-//! Each limit tried before it is put in force: what would misbehave at run time is refused on load.
+//! Tries each limit before it is applied: what would misbehave at run time is rejected on load.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use throttlekit::{Limit, Retry, Timestamp};
 use super::super::model::OutageSpec;
 use super::{At, Report, rates};
 
-/// When limits are tried: at the epoch, in our time, shortly before a month ends, and late in this century.
+/// Instants at which limits are tried: the epoch, the present, shortly before a month ends, and late in this century.
 const INSTANTS_MS: [u64; 4] = [0, 1_767_225_600_123, 1_772_323_199_999, 4_000_000_000_000];
 
-/// Whether a store can keep the limit, and whether it behaves as limits do.
+/// Checks whether a store can keep the limit, and whether it behaves as limits do.
 pub(super) fn try_out(at: &At, limit: &Limit, outage: OutageSpec, report: &mut Report) {
     if let Err(error) = SharedForm::of(limit) {
         return report.error(at, rates::says(error));
@@ -30,7 +30,7 @@ pub(super) fn try_out(at: &At, limit: &Limit, outage: OutageSpec, report: &mut R
     }
 }
 
-/// Why it is no limit, seen from a key that was never seen before `now`.
+/// Returns the reason why it is not a limit, for a key that was never seen before `now`.
 fn misbehaves(limit: &Limit, now: Timestamp) -> Option<&'static str> {
     let (mut key, all) = (State::default(), limit.units());
     let fresh = limit.peek(&key, now);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::model::Period;
 use super::super::span::Span;
 
-/// With a comma between thousands.
+/// Formats a count with a comma between thousands.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -18,12 +18,12 @@ pub(super) fn count(number: u64) -> String {
     text
 }
 
-/// So many of something.
+/// Formats a number of items.
 pub(super) fn some(number: u64, one: &str) -> String {
     format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// How often something comes back.
+/// Formats a period as a frequency.
 pub(super) fn each(per: Period) -> String {
     match per {
         Period::Span(Span(span)) => match span.as_millis() {
@@ -37,7 +37,7 @@ pub(super) fn each(per: Period) -> String {
     }
 }
 
-/// How often one of so many comes back: to three places of the largest unit that fits.
+/// Formats the time in which one unit of a limit is replenished: to three places of the largest unit that fits.
 pub(super) fn every(limit: u64, per: Duration) -> String {
     const UNITS: [(u128, &str); 4] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns")];
     let (nanos, limit) = (per.as_nanos(), u128::from(limit.max(1)));
@@ -49,7 +49,7 @@ pub(super) fn every(limit: u64, per: Duration) -> String {
     format!("{about}every {}{unit}", number.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// An offset from UTC.
+/// Formats an offset from UTC.
 pub(super) fn zone(minutes: i32) -> String {
     if minutes == 0 {
         return "UTC".into();
@@ -59,7 +59,7 @@ pub(super) fn zone(minutes: i32) -> String {
     format!("UTC{sign}{:02}:{:02}", minutes / 60, minutes % 60)
 }
 
-/// Whom a limit counts for.
+/// Formats the keys that a limit counts by.
 pub(super) fn whom(by: u8) -> String {
     match by {
         0 => "for each key".into(),
@@ -67,7 +67,7 @@ pub(super) fn whom(by: u8) -> String {
     }
 }
 
-/// One after the other.
+/// Joins items to a list.
 pub(super) fn list(mut items: Vec<String>, last: &str) -> String {
     match items.pop() {
         None => String::new(),

@@ -1,4 +1,4 @@
-//! An explanation of a file: what it lets pass, in exact numbers.
+//! An explanation of a file: what it allows, in exact numbers.
 
 mod axes;
 mod format;
@@ -11,10 +11,10 @@ use super::check::{Finding, check};
 use super::model::{Defaults, OverrideSpec, PolicyFile, PolicySpec};
 use format::{count, list};
 
-/// So many overrides and weights are told one by one.
+/// Maximum number of overrides and weights that are listed individually.
 const LISTED_MAX: usize = 20;
 
-/// Each policy of a file in a paragraph, then what its author should know.
+/// Explains each policy of a file in a paragraph, followed by the findings for its author.
 pub fn explain(file: &PolicyFile) -> String {
     let mut text = String::new();
     for (name, policy) in &file.policies {
@@ -61,7 +61,7 @@ fn mode(policy: &PolicySpec) -> Option<String> {
     policy.shadow.then(|| shadow.into())
 }
 
-/// Where a cost or a fair budget counts what a call costs, its rates count calls.
+/// Returns what rates count: if a cost or a fair budget counts the cost of a call, its rates count calls.
 fn counts(policy: &PolicySpec, spec: Option<&OverrideSpec>) -> rate::Counts {
     let elsewhere =
         policy.cost.is_some() || policy.fair.is_some() || spec.is_some_and(|spec| spec.cost.is_some());

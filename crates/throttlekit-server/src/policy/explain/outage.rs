@@ -30,7 +30,7 @@ pub(super) fn outage(policy: &PolicySpec, choice: OutageSpec) -> Vec<String> {
     vec![format!("Counted on the store that all servers share. {away}")]
 }
 
-/// Every limit of the policy that the library takes, and what it is called.
+/// Returns every valid limit of the policy, with its name.
 fn limits(policy: &PolicySpec) -> Vec<(String, Limit)> {
     let rates = policy.rate.iter().map(|rate| {
         let name = rate.name.as_ref().map_or("the rate".to_owned(), |name| format!("`{name}`"));

@@ -1,4 +1,4 @@
-//! Rates, and what leasing does to them.
+//! Rates, and the effect of leasing on them.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use super::super::model::{Algorithm, FleetSpec, LeaseMode, Period, RateSpec};
 use super::super::span::Span;
 use super::format::{count, each, every, some, whom, zone};
 
-/// What a rate counts.
+/// Quantity that a rate counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counts {
-    /// What calls cost.
+    /// Cost of calls.
     Units,
-    /// Calls: what they cost is counted elsewhere in the policy.
+    /// Calls: their cost is counted elsewhere in the policy.
     Calls,
 }
 
-/// What a rate lets pass.
+/// Explains what a rate allows.
 pub(super) fn rate(rate: &RateSpec, counts: Counts) -> String {
     let name = rate.name.as_ref().map_or(String::new(), |name| format!("`{name}`: "));
     let what = if counts == Counts::Units { "unit" } else { "call" };
@@ -60,7 +60,7 @@ pub(super) fn rate(rate: &RateSpec, counts: Counts) -> String {
     }
 }
 
-/// What leasing does to its bound.
+/// Explains the effect of leasing on its bound.
 pub(super) fn lease(rate: &RateSpec) -> Option<String> {
     let lease = rate.lease.as_ref()?;
     let name = rate.name.as_ref().map_or("The rate".to_owned(), |name| format!("`{name}`"));
@@ -94,7 +94,7 @@ pub(super) fn lease(rate: &RateSpec) -> Option<String> {
     })
 }
 
-/// What clients that hold units do to its bound.
+/// Explains the effect of clients with leased units on its bound.
 pub(super) fn reserved(fleet: &FleetSpec, rate: Option<&RateSpec>) -> String {
     let most = count(fleet.units_max());
     let share = match fleet.share.unwrap_or(1) {
@@ -114,13 +114,13 @@ pub(super) fn reserved(fleet: &FleetSpec, rate: Option<&RateSpec>) -> String {
     format!("Clients may reserve units and spend them by themselves: up to {most}{share} at a time.{beyond}")
 }
 
-/// How many units come back in this time, begun ones counted.
+/// Returns the number of units that are replenished in this time, rounded up.
 fn units_in(time: Duration, limit: u64, per: Duration) -> u64 {
     let units = (time.as_nanos().saturating_mul(u128::from(limit))).div_ceil(per.as_nanos().max(1));
     u64::try_from(units).unwrap_or(u64::MAX)
 }
 
-/// The length of a period that is no part of the calendar.
+/// Returns the length of a period that is not part of the calendar.
 fn span(per: Period) -> Duration {
     match per {
         Period::Span(span) => span.0,

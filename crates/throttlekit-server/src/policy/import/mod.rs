@@ -1,6 +1,6 @@
-//! Files of the rate limit service that Envoy's documentation describes, turned into policies.
+//! Import of files of the rate limit service that Envoy's documentation describes.
 //!
-//! There a file is one domain with a tree of descriptors. Here each limit of the tree becomes a policy, and the way to
+//! There a file is one domain with a tree of descriptors. Here each limit of the tree becomes a policy, and the path to
 //! it a rule of the domain. Limits are fixed windows aligned to the epoch, as they are there.
 
 mod wire;
@@ -18,18 +18,18 @@ use super::span::Span;
 use super::tree::{self, shown};
 use wire::{Descriptor, Domain, RateLimit};
 
-/// What came of a file of another service.
+/// Result of an import.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Imported {
     /// The same limits as policies.
     pub file: PolicyFile,
-    /// What is different now, and what to look at.
+    /// Differences, and points to check.
     pub notes: Vec<String>,
 }
 
-/// Reads a file of `envoyproxy/ratelimit`.
+/// Imports a file of `envoyproxy/ratelimit`.
 ///
-/// Nothing is dropped in silence: what cannot be kept is an error, what matters less is a note.
+/// Nothing is dropped silently: what cannot be kept is an error, what matters less is a note.
 pub fn import_envoy(text: &str) -> Result<Imported, PolicyError> {
     let root = tree::parse(text)?;
     let domain: Domain = read::read(text, &root)?;
@@ -52,10 +52,10 @@ pub fn import_envoy(text: &str) -> Result<Imported, PolicyError> {
     }
 }
 
-/// A path into the file that is read, and what is wrong there.
+/// A path into the imported file, and the error there.
 type Wrong = (String, String);
 
-/// As that service counts them: a month has 30 days, a year 365.
+/// Units of time, as that service counts them: a month has 30 days, a year 365.
 const UNITS: [(&str, u64); 7] = [
     ("second", 1),
     ("minute", 60),
@@ -94,7 +94,7 @@ impl Import {
             let inner = descriptor.descriptors.as_deref().unwrap_or_default();
             match &descriptor.rate_limit {
                 Some(limit) => self.limit(&at, descriptor, limit, &entries)?,
-                // A value without a limit is let through, though its key may have one.
+                // A value without a limit is allowed, though its key may have one.
                 None if inner.is_empty() || has_wider(level, descriptor) => {
                     self.rules.push(RuleSpec { entries: entries.clone(), policy: None, unlimited: true });
                 }
@@ -142,7 +142,7 @@ impl Import {
         Ok(())
     }
 
-    /// What is not kept, and changes no decision or only rare ones.
+    /// Notes what is not kept, and changes no decision or only rare ones.
     fn remark(&mut self, entries: &[EntrySpec], descriptor: &Descriptor) {
         let path = path_of(entries);
         if descriptor.detailed_metric || descriptor.value_to_metric {
@@ -158,11 +158,11 @@ impl Import {
         }
     }
 
-    /// A name that says domain and path, and that no other policy has.
+    /// Returns a name made of domain and path that no other policy has.
     fn free_name(&self, entries: &[EntrySpec]) -> String {
         let whole = format!("{}/{}", self.domain, path_of(entries));
         let clean = |c: char| if c.is_whitespace() || c.is_control() { '_' } else { c };
-        // Room for a number behind.
+        // Leaves space for a number at the end.
         let stem: String = whole.chars().map(clean).take(NAME_CHARS_MAX - 8).collect();
         let numbered = (2..).map(|number| format!("{stem}~{number}"));
         std::iter::once(stem.clone())
@@ -243,7 +243,7 @@ fn rate(at: &str, limit: &RateLimit) -> Result<RateSpec, Wrong> {
     })
 }
 
-/// Whether a sibling matches what `descriptor` does, and more.
+/// Checks whether a sibling matches what `descriptor` does, and more.
 fn has_wider(level: &[Descriptor], descriptor: &Descriptor) -> bool {
     let value = descriptor.value.as_deref().unwrap_or_default();
     let wider = |other: &Descriptor| match other.value.as_deref().unwrap_or_default() {

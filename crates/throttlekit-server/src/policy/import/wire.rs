@@ -1,4 +1,4 @@
-//! The files of that service, as they are written.
+//! The file format of that service.
 
 use serde::Deserialize;
 
@@ -10,7 +10,7 @@ pub(super) struct Domain {
     pub(super) descriptors: Option<Vec<Descriptor>>,
 }
 
-/// A descriptor, and those below it.
+/// A descriptor, and its children.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Descriptor {
@@ -43,7 +43,7 @@ pub(super) struct RateLimit {
     pub(super) replaces: Option<Vec<Replaced>>,
 }
 
-/// A limit that is not asked where this one is.
+/// A limit that is not checked if this one is.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Replaced {

@@ -7,7 +7,7 @@ use super::super::error::{Place, step};
 use super::super::tree::{Key, Node};
 use super::read_error::ReadError;
 
-/// Shows a mapping to a visitor.
+/// Passes a mapping to a visitor.
 pub(super) fn walk_mapping<'de, V: Visitor<'de>>(
     at: Place,
     pairs: &[(Key, Node)],
@@ -16,7 +16,7 @@ pub(super) fn walk_mapping<'de, V: Visitor<'de>>(
     visitor.visit_map(Pairs { pairs: pairs.iter(), value: None }).map_err(|wrong| wrong.at(at))
 }
 
-/// Shows a list to a visitor.
+/// Passes a list to a visitor.
 pub(super) fn walk_list<'de, V: Visitor<'de>>(
     at: Place,
     items: &[Node],
@@ -67,7 +67,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     }
 }
 
-/// One of several: a word, or a mapping of one key.
+/// An enum value: a string, or a mapping of one key.
 pub(super) struct Choice<'t> {
     pub(super) name: &'t str,
     pub(super) at: Place,

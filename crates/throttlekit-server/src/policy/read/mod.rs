@@ -1,4 +1,4 @@
-//! Values out of a tree, with the path and the place of whatever does not fit.
+//! Deserialization from a tree, with the path and the location of each error.
 
 mod accessors;
 mod read_error;
@@ -12,7 +12,7 @@ use super::tree::{Node, Value, shown};
 use accessors::{Choice, walk_list, walk_mapping};
 use read_error::ReadError;
 
-/// A `T` from a tree that was grown from `source`.
+/// Deserializes a `T` from a tree that was parsed from `source`.
 pub(super) fn read<T: de::DeserializeOwned>(source: &str, root: &Node) -> Result<T, PolicyError> {
     T::deserialize(root).map_err(|wrong| wrong.at(root.at).finish(source))
 }
@@ -32,7 +32,7 @@ impl Node {
         Err(ReadError::new(format!("expected {what}, found {}", self.found())).at(self.at))
     }
 
-    /// Its text, if it is one that could be a number.
+    /// Returns its text, if it could be a number.
     fn plain(&self) -> Option<&str> {
         if let Value::Scalar { text, plain: true } = &self.value { Some(text) } else { None }
     }
@@ -45,7 +45,7 @@ impl Node {
     }
 
     fn unsigned(&self, max: u64) -> Result<u64, ReadError> {
-        // Some readers of YAML take 010 for eight.
+        // Some YAML parsers read 010 as eight.
         let clear = |text: &&str| !text.starts_with('+') && (!text.starts_with('0') || text.len() == 1);
         let number = self.plain().filter(clear).and_then(|text| text.parse().ok());
         number.filter(|number| *number <= max).map_or_else(|| self.expected(whole_number_up_to(max)), Ok)

@@ -1,4 +1,4 @@
-//! The error of a value that does not fit, with its path.
+//! The deserialization error of a value, with its path.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::de::{self, Unexpected};
 use super::super::error::{Place, PolicyError, did_you_mean};
 use super::super::tree::shown;
 
-/// An error of a value that does not fit. The path is gathered on the way out, so its steps are in reverse.
+/// A deserialization error of a value. The path is collected on the way out, so its steps are in reverse.
 #[derive(Debug)]
 pub(in crate::policy) struct ReadError {
     steps: Vec<String>,
@@ -20,7 +20,7 @@ impl ReadError {
         Self { steps: Vec::new(), place: None, message }
     }
 
-    /// The innermost place is the one that counts.
+    /// Sets the location, unless a more inner one is set.
     pub(super) fn at(self, place: Place) -> Self {
         Self { place: self.place.or(Some(place)), ..self }
     }

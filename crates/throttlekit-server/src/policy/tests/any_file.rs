@@ -1,4 +1,4 @@
-//! Any file: what is written is read back, and nothing panics.
+//! Property tests of any file: what is written is read back, and nothing panics.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -21,7 +21,7 @@ fn period() -> impl Strategy<Value = Period> {
     ]
 }
 
-/// Text, and text that looks like something else.
+/// Generates text, and text that looks like something else.
 fn text() -> impl Strategy<Value = String> {
     let odd = [
         "", "~", "null", "true", "no", "1", "1e3", "0x1f", ".inf", "- a", "a: b", "# a", "&a", "*", "'",
@@ -164,7 +164,7 @@ fn file() -> impl Strategy<Value = PolicyFile> {
         })
 }
 
-/// Everything that can be done with text that may be a file.
+/// Does everything that can be done with text that may be a file.
 fn survive(text: &str) {
     if let Err(error) = parse(text) {
         assert!(!error.to_string().is_empty());
@@ -192,7 +192,7 @@ policies:
 envoy: [{domain: d, rules: [{entries: [{key: k, value: v*}], policy: api}]}]
 ";
 
-/// What YAML gives a meaning to.
+/// Characters with a meaning in YAML.
 const MARKS: &[u8] = b"\n -:{}[]#&*!|>'\"%@,?~019";
 
 proptest! {

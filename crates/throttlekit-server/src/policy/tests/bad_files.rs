@@ -1,4 +1,4 @@
-//! What is wrong, where, and what to do: word for word.
+//! Error messages verbatim: the cause, the location and the fix.
 
 use super::{api, refused, warned};
 

@@ -1,10 +1,10 @@
-//! Files made to hurt: each is refused, soon, with a reason.
+//! Malicious files: each is rejected, soon, with a reason.
 
 use std::fmt::Write as _;
 
 use super::*;
 
-/// Refused, with these words.
+/// Checks that the file is rejected with this message.
 fn says(text: &str, words: &str) {
     let told = refused(text);
     assert!(told.contains(words), "{told}");

@@ -1,4 +1,4 @@
-//! What is accepted is started: no file passes the check and then fails to run.
+//! Valid files start: no file passes the check and then fails to run.
 
 use std::cell::Cell;
 use std::num::NonZeroU32;
@@ -10,7 +10,7 @@ use proptest::sample::select;
 
 use super::*;
 
-/// Numbers as files have them, and those at the edges of what the library takes.
+/// Generates typical numbers, and those at the edges of what the library accepts.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 1_u64..1_000,
@@ -63,12 +63,12 @@ fn rate() -> impl Strategy<Value = RateSpec> {
     )
 }
 
-/// Mostly the first of a call's keys, sometimes one too many.
+/// Generates mostly the first of a call's keys, sometimes one too many.
 fn by() -> impl Strategy<Value = u8> {
     prop_oneof![6 => Just(0), 2 => 1..=BY_MAX, 1 => Just(BY_MAX + 1)]
 }
 
-/// Up to three, all but the first with names.
+/// Generates up to three rates, all but the first with names.
 fn rates() -> impl Strategy<Value = Vec<RateSpec>> {
     let named = |(place, rate): (usize, RateSpec)| RateSpec {
         name: (place > 0).then(|| format!("r{place}")),
@@ -112,7 +112,7 @@ fn fair() -> impl Strategy<Value = FairSpec> {
     )
 }
 
-/// Few policies have all there is, so that many are accepted.
+/// Generates a value rarely, so that many policies are valid.
 fn rare<T: Clone + std::fmt::Debug + 'static>(
     some: impl Strategy<Value = T> + 'static,
 ) -> impl Strategy<Value = Option<T>> {

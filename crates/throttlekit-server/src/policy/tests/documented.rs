@@ -1,10 +1,10 @@
-//! What the reference shows is what the server reads.
+//! Tests that the examples of the reference are what the server reads.
 
 use super::*;
 
 const PAGE: &str = include_str!("../../../../../docs/policies.md");
 
-/// The blocks of the page in this language.
+/// Returns the code blocks of the page in this language.
 fn blocks(language: &str) -> Vec<&'static str> {
     let opening = format!("```{language}\n");
     let all = PAGE.split(opening.as_str()).skip(1);

@@ -1,4 +1,4 @@
-//! What a file says in words.
+//! Explanations of files.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! Lists of who may ask: what is wrong with them is found before they are in force, with its place.
+//! Access lists: errors are found before they are applied, with their location.
 
 use super::{load, refused, warned};
 use crate::access::judge_secrets;
 use crate::policy::Place;
 
-/// A file with two policies, and these lines below `access`.
+/// Returns a file with two policies, and these lines below `access`.
 fn access(lines: &str) -> String {
     let lines: String = lines.lines().map(|line| format!("  {line}\n")).collect();
     let rate = "{rate: {limit: 5, per: 1m}}";
@@ -118,7 +118,7 @@ fn what_allows_less_than_it_seems_to_is_warned_of() {
     assert_eq!(warnings[0].place, Some(Place { line: 8, column: 24 }));
 }
 
-/// A file is judged where it is written; its secrets are where it is run.
+/// A file is checked where it is written; its secrets are where it is run.
 #[test]
 fn secrets_are_read_only_where_that_is_asked_for() {
     let text = access(

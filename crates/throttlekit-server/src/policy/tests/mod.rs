@@ -1,4 +1,4 @@
-//! Files as people and their enemies write them.
+//! Tests of valid and malicious policy files.
 
 mod any_file;
 mod bad_files;
@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 use super::*;
 use crate::engine::{Backend, Engine, EngineOptions};
 
-/// What is said about a file that is refused: line and column, path, message.
+/// Returns the error of a file that is rejected: line and column, path, message.
 fn refused(text: &str) -> String {
     let errors = load(text).expect_err("the file is refused");
     let told = errors.iter().map(|error| {
@@ -26,13 +26,13 @@ fn refused(text: &str) -> String {
     told.collect::<Vec<_>>().join("\n")
 }
 
-/// What is said about a file that is accepted.
+/// Returns the warnings of a file that is accepted.
 fn warned(text: &str) -> String {
     let (_, warnings) = load(text).unwrap_or_else(|errors| panic!("{}", errors[0]));
     warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Runs a file on memory, as a server does.
+/// Runs a file with the memory store, as a server does.
 fn starts(file: &PolicyFile) -> Result<(), String> {
     static BACKEND: LazyLock<Backend> = LazyLock::new(Backend::memory);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -40,7 +40,7 @@ fn starts(file: &PolicyFile) -> Result<(), String> {
     Engine::start(EngineOptions::over(BACKEND.clone()), file.clone()).map(drop)
 }
 
-/// A file with one policy, `api`, of these lines.
+/// Returns a file with one policy, `api`, of these lines.
 fn api(lines: &str) -> String {
     let lines: String = lines.lines().map(|line| format!("    {line}\n")).collect();
     format!("version: 1\npolicies:\n  api:\n{lines}")

@@ -1,4 +1,4 @@
-//! The schema that is checked in is the one of the code.
+//! Tests that the checked-in schema is that of the code.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ fn checked_in() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/policies.schema.json")
 }
 
-/// Writes the file anew if `UPDATE_SCHEMA` is set in the environment.
+/// Updates the file if `UPDATE_SCHEMA` is set in the environment.
 #[test]
 fn the_checked_in_schema_is_up_to_date() {
     let now = schema();

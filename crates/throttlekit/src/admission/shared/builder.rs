@@ -1,4 +1,4 @@
-//! What a policy whose axes may be shared is made of.
+//! Builder for a policy whose axes may be shared.
 
 use std::sync::Arc;
 
@@ -22,9 +22,9 @@ use crate::{
 
 /// Describes a [`SharedPolicy`]: any subset of the axes, each in process or shared, on any stores.
 ///
-/// Limits are asked in the order of their axes, those of one axis in the order in which they are named here. A shaper, whose
-/// turns cannot be given back, is asked last or [together](Self::together) with what is asked after it; a smooth rate that is
-/// [leased](Self::leased), whose units die where they are, is asked last.
+/// Limits are evaluated in the order of their axes, those of one axis in the order in which they are added here. A
+/// shaper, whose turns cannot be returned, is evaluated last or [together](Self::together) with the limits after it; a
+/// smooth rate that is [leased](Self::leased), whose units expire locally, is evaluated last.
 pub struct SharedPolicyBuilder {
     name: Box<str>,
     slots: Slots,
@@ -48,21 +48,23 @@ impl SharedPolicyBuilder {
         }
     }
 
-    /// How many calls are in flight at a time: in this process, by a fleet, or for each key on a store.
+    /// Limits the number of concurrent calls: in this process, by a shared concurrency limit, or for each key on a
+    /// store.
     pub fn concurrency(self, slots: impl Into<Slots>) -> Self {
         Self { slots: slots.into(), ..self }
     }
 
-    /// What a call has to be worth. Asked before anything is charged.
+    /// Sets the price that the value of a call must reach. Checked before anything is charged.
     pub fn price(self, pricer: Pricer) -> Self {
         Self { pricer: Some(pricer), ..self }
     }
 
-    /// Limits on one store, of the rate and the cost axis, that are charged in one round trip, all or none. For each, the
-    /// axis it is of: `[Axis::Rate, Axis::Cost]`, or with the key it goes by: `[Axis::Rate.of(0), Axis::Cost.of(1)]`.
+    /// Adds an atomic group: limits of the rate and the cost axis on one store that are charged in one round trip, all
+    /// or none. Takes the axis of each limit: `[Axis::Rate, Axis::Cost]`, or with the key it applies to:
+    /// `[Axis::Rate.of(0), Axis::Cost.of(1)]`.
     ///
-    /// What a call is expected to cost is set aside whole or not at all, also of a token budget: only a
-    /// [debit](super::SharedPermit::debit) crosses its edge.
+    /// The expected cost of a call is reserved in full or not at all, also from a token budget: only a
+    /// [debit](super::SharedPermit::debit) may exceed it.
     pub fn together<S: Store, const N: usize>(
         mut self,
         limiter: impl Into<Arc<SharedLimiter<S, N>>>,
@@ -82,8 +84,8 @@ impl SharedPolicyBuilder {
         self.step(StoreStep { limiter, on, settler })
     }
 
-    /// A limit that this node leases, of the rate or the cost axis. A window takes back what was not used; of a smooth rate
-    /// it lapses.
+    /// Adds a leased limit of the rate or the cost axis. A window takes unused units back; those of a smooth rate
+    /// expire.
     pub fn leased<S: Store, C: LeaseClock + 'static>(
         mut self,
         on: impl Into<Dimension>,
@@ -103,7 +105,7 @@ impl SharedPolicyBuilder {
         self.step(SpendStep { meter: Arc::new(limiter), on, settler })
     }
 
-    /// A limit in this process, of the rate or the cost axis.
+    /// Adds a limit of the rate or the cost axis in this process.
     pub fn local<L: TryInto<Limit>>(self, on: impl Into<Dimension>, limit: L) -> Self
     where
         LimitError: From<L::Error>,
@@ -128,7 +130,7 @@ impl SharedPolicyBuilder {
         self.step(LocalStep { axis: on.axis, local })
     }
 
-    /// What all who call share by weight, in what calls cost: with other processes.
+    /// Adds a budget that all callers share by weight, in units of cost, together with other processes.
     pub fn fair<B: Budget, C: LeaseClock + 'static>(
         self,
         limiter: impl Into<Arc<SharedFairLimiter<B, C>>>,
@@ -138,7 +140,7 @@ impl SharedPolicyBuilder {
         self.step(SpendStep { meter, on, settler })
     }
 
-    /// What all who call share by weight, in what calls cost: in this process.
+    /// Adds a budget that all callers share by weight, in units of cost, in this process.
     pub fn fair_local<D: Clock + 'static, H: KeyHash + 'static>(
         self,
         limiter: impl Into<Arc<FairLimiter<D, H>>>,
@@ -146,7 +148,7 @@ impl SharedPolicyBuilder {
         self.step(FairnessStep(Box::new(limiter.into())))
     }
 
-    /// Who is told of every decision, once.
+    /// Sets the observer, which is called once for every decision.
     pub fn observer(self, observer: Arc<dyn Observer>) -> Self {
         Self { observer: Some(observer), ..self }
     }
@@ -156,7 +158,7 @@ impl SharedPolicyBuilder {
         self
     }
 
-    /// The policy, or why a limit cannot be one of it.
+    /// Builds the policy. Fails if a limit is invalid for it.
     pub fn build(self) -> Result<SharedPolicy, LimitError> {
         let Self { name, slots, pricer, mut steps, observer, settler, wrong } = self;
         if let Some(wrong) = wrong {

@@ -1,4 +1,4 @@
-//! Limits and a fair share that are this process's own, among axes that are shared.
+//! Limits and a fair share of this process, among shared axes.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ struct LocalBill {
     step: Arc<LocalStep>,
     marks: Marks,
     estimate: Cost,
-    /// The last debit and where it went, until it is confirmed.
+    /// The last debit and its charge positions, until it is confirmed.
     unconfirmed: Option<(Cost, Marks)>,
     open: bool,
 }

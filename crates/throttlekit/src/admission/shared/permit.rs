@@ -1,4 +1,4 @@
-//! Proof of admission over axes of which some are shared, and how it is settled.
+//! Proof of admission over axes of which some are shared, and its settlement.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,15 @@ use crate::fence::{Fenced, run_unless_fenced};
 use crate::guard::ending_without_a_word;
 use crate::store::StoreError;
 
-/// Proof that a call was admitted, held while its work runs. Settles every axis exactly once, however it goes.
+/// Proof that a call was admitted, held while its work runs. Settles every axis exactly once, however the work ends.
 ///
-/// As [`Permit`](crate::admission::Permit), whose every word it has. What has to be told to a store when it ends is told in
-/// the background; [`close`](Self::close) waits for that. Where no runtime is left to do it,
-/// and where a process ends, what was set aside stays charged until its window ends, and a slot that is held on a store comes
-/// back when its lease is over.
+/// Has all methods of [`Permit`](crate::admission::Permit). When it ends, stores are updated in the background;
+/// [`close`](Self::close) waits for that. If no runtime is left to do it, or the process ends, the reservation stays
+/// charged until its window ends, and a slot held on a store is released when its lease expires.
 #[must_use = "dropping it gives back what the call was admitted with"]
 pub struct SharedPermit {
     settler: Arc<Settler>,
-    /// Nothing once it has ended.
+    /// `None` once the permit has ended.
     slot: Option<Slot>,
     bills: Vec<Box<dyn Bill>>,
     meter: Meter,
@@ -32,14 +31,14 @@ pub struct SharedPermit {
     guarantee: Guarantee,
 }
 
-/// How far it has come, which says what is owed on each bill that is still open.
+/// Stage of the permit. It determines the amount due on each open bill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    // Asking => Held | dropped: nothing was admitted, so nothing is owed.
+    // Asking => Held | dropped: nothing was admitted, so nothing is due.
     Asking,
     // Held => Ended
     Held,
-    /// This much of what was set aside was used.
+    /// Ended, with this much of the reservation used.
     Ended(Cost),
 }
 
@@ -55,19 +54,19 @@ impl SharedPermit {
         }
     }
 
-    /// One more step that it owes something for.
+    /// Adds the bill of one more step.
     pub(super) fn owes(&mut self, bill: Box<dyn Bill>) {
         self.bills.push(bill);
     }
 
-    /// Every axis has allowed.
+    /// Hands the permit to the caller: every axis has allowed.
     pub(super) fn hand_over(mut self, guarantee: Guarantee) -> Self {
         (self.stage, self.guarantee) = (Stage::Held, guarantee);
         self
     }
 
-    /// Gives everything back, and waits until it is: an axis denied, and nothing was done. What a store does not answer is
-    /// told again in the background: the answer is a denial either way.
+    /// Returns everything and waits until that is done: an axis denied, and no work was done. If a store does not
+    /// respond, the return is retried in the background: the decision is a denial either way.
     pub(super) async fn cancel(mut self) {
         if let Some(slot) = self.slot.take() {
             slot.give_back().await;
@@ -77,12 +76,12 @@ impl SharedPermit {
         }
     }
 
-    /// Answers for a chunk, and charges it if allowed. Ask before the chunk is passed on; after a denial stop.
+    /// Decides a chunk, and charges it if allowed. Call it before the chunk is sent; stop after a denial.
     ///
-    /// What was set aside covers it as far as it goes, without a call to any store. Beyond, every limit of the cost axis and
-    /// the fair share must allow, or none is charged; a token budget lets the chunk pass that crosses its edge. A debit that
-    /// gets no answer is sent again under its name where the limit is a window, and counts once. The answer is that of
-    /// what was asked: [`ALLOW_FULL`] where nothing had to be.
+    /// The reservation covers the chunk as far as it goes, without a call to any store. Beyond it, every limit of the
+    /// cost axis and the fair share must allow the rest, or none is charged; a token budget allows the one chunk that
+    /// exceeds it. A debit without a response is retried with its idempotency key if the limit is a window, and counts
+    /// once. Returns the decision of the limits that were checked, or [`ALLOW_FULL`] if none had to be.
     pub async fn debit(&mut self, tokens: Cost) -> Result<Decision, StoreError> {
         let beyond = self.meter.beyond(tokens);
         let decision = if beyond == 0 { ALLOW_FULL } else { self.debit_beyond(beyond).await? };
@@ -92,7 +91,8 @@ impl SharedPermit {
         Ok(decision)
     }
 
-    /// What was charged for a chunk that did not pass, or whose caller went away, is given back before the next is asked.
+    /// Charges a chunk beyond the reservation. The charge of a chunk that was denied, or whose caller is gone, is
+    /// returned before the next one is requested.
     async fn debit_beyond(&mut self, tokens: Cost) -> Result<Decision, StoreError> {
         self.reject().await;
         let mut all = ALLOW_FULL;
@@ -121,36 +121,36 @@ impl SharedPermit {
         }
     }
 
-    /// Says what all of it came to, whatever was counted before. Settled when the permit ends: hands back what was too
-    /// much, or takes what was too little, which may go beyond the limits. Not less than what debits took beyond the
-    /// estimate: that stays.
+    /// Sets the total use, regardless of what was counted before. Settled when the permit ends: returns the excess, or
+    /// charges the shortfall, which may exceed the limits. Never less than the debits beyond the estimate: those stay
+    /// charged.
     pub fn settle(&mut self, actual: Cost) {
         self.meter.count_all(actual);
     }
 
-    /// What was counted so far.
+    /// Returns the units counted so far.
     pub fn used(&self) -> Cost {
         self.meter.used()
     }
 
-    /// What is set aside and not used yet.
+    /// Returns the units reserved and not used yet.
     pub fn reserved(&self) -> Cost {
         self.meter.covered()
     }
 
-    /// What its answers are worth: as much as the weakest, of the admission and of every chunk since. [`Guarantee::Closed`] if a
-    /// chunk was refused because a store did not answer, and not because a budget is spent.
+    /// Returns the weakest guarantee of the admission and of every chunk since. [`Guarantee::Closed`] if a chunk was
+    /// denied because a store did not respond, and not because a budget is exhausted.
     pub fn guarantee(&self) -> Guarantee {
         self.guarantee
     }
 
-    /// Whether the work has to stop, since others may have its slot.
+    /// Checks whether the work has to stop because its slot may be held by others.
     pub fn is_fenced(&self) -> bool {
         self.slot.as_ref().is_some_and(Slot::is_fenced)
     }
 
-    /// Does the work, but no longer than its slot is held: then it is dropped where it stands. Needs a tokio runtime with
-    /// time where slots are shared.
+    /// Runs the work, but no longer than its slot is held: then the future is dropped. Needs a tokio runtime with time
+    /// enabled if slots are shared.
     pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Fenced> {
         let Some(slot) = &self.slot else { return Err(Fenced) };
         run_unless_fenced(work, || slot.is_fenced(), slot.fenced()).await
@@ -162,12 +162,12 @@ impl SharedPermit {
         self.end_once(ending, latency);
     }
 
-    /// Ends it, and waits until the stores have been told, however often that takes. An error says that nobody knows whether
-    /// one was. Dropped while it waits, it ends all the same.
+    /// Ends the permit and waits until the stores are updated, retries included. An error means that the outcome at one
+    /// store is unknown. If dropped while waiting, the permit ends all the same.
     pub async fn close(mut self, ending: Ending) -> Result<(), StoreError> {
         let used = self.meter.last(ending);
         self.stage = Stage::Ended(used);
-        // First, so that the ceiling is not taught how long stores take.
+        // First, so that the concurrency limit does not learn from store latency.
         if let Some(slot) = self.slot.take() {
             slot.close(ending).await;
         }
@@ -178,7 +178,8 @@ impl SharedPermit {
         result
     }
 
-    /// The one way out. The slot is taken first: whatever panics after that, nothing ends twice.
+    /// Ends the permit; every outcome takes this path. The slot is taken first: whatever panics after that, nothing
+    /// ends twice.
     fn end_once(&mut self, ending: Ending, latency: Option<Duration>) {
         let slot = self.slot.take();
         let used = match self.stage {

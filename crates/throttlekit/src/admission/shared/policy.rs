@@ -1,4 +1,4 @@
-//! What users hold where an axis is shared with other processes.
+//! The public policy type for axes that are shared with other processes.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::admission::{Admission, Axis, Call, Observer};
 use crate::store::StoreError;
 use crate::{Guarantee, Pricer};
 
-/// Every axis that a request must clear, each in this process or shared with others: one call, one answer, one permit.
+/// Every axis that a request must pass, each in this process or shared with others: one call, one decision, one permit.
 ///
-/// A call is asked on concurrency, price, rate, cost and fairness, in this order; the first that denies ends it, and is
-/// named. What axes before it had taken is given back before the answer. Limits that lie [together](SharedPolicyBuilder::together)
-/// on one store are asked in one round trip.
+/// A call is evaluated on concurrency, price, rate, cost and fairness, in this order; the first axis that denies ends
+/// it, and is named. Charges of earlier axes are returned before the decision. Limits of an [atomic
+/// group](SharedPolicyBuilder::together) on one store are evaluated in one round trip.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -59,15 +59,15 @@ pub struct SharedPolicy {
 }
 
 impl SharedPolicy {
-    /// Describes a policy. The name stands in what those who watch are told.
+    /// Describes a policy. The name appears in metrics, logs and traces.
     pub fn builder(name: &str) -> SharedPolicyBuilder {
         SharedPolicyBuilder::new(name)
     }
 
-    /// Answers one call over all axes, and charges it if all allow.
+    /// Decides one call over all axes, and charges it if all allow.
     ///
-    /// Whoever goes away while this waits leaves nothing behind: what is under way lands, and what it took goes back. An
-    /// error says that nothing was decided, and what to look at; what axes before had taken has been given back.
+    /// Cancel safe: if the future is dropped, calls in progress complete and their charges are returned. An error means
+    /// that nothing was decided, and names the cause; charges of earlier axes have been returned.
     pub async fn admit<'a>(&self, call: impl Into<Call<'a>>) -> Result<Admission<SharedPermit>, StoreError> {
         let call = call.into();
         let mut admission = Admission::open();
@@ -88,7 +88,7 @@ impl SharedPolicy {
         }
         draft.weigh(entry.guarantee, entry.outage);
         let Some(slot) = entry.slot else { return Ok(None) };
-        // From here on whatever was taken is the permit's, and goes back with it.
+        // From here on the permit owns all charges, and returns them when it is dropped.
         let mut permit = SharedPermit::new(self.settler.clone(), slot, call.estimate());
         if self.pricer.as_ref().is_some_and(|pricer| !pricer.clears(&call.bid())) {
             draft.policy_denied = true;
@@ -116,19 +116,19 @@ impl SharedPolicy {
         Ok(Some(permit.hand_over(draft.guarantee)))
     }
 
-    /// What became of settlements.
+    /// Returns the counters of settlements.
     pub fn settlements(&self) -> SettleStats {
         self.settler.stats()
     }
 
-    /// The policy's name.
+    /// Returns the policy's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
 impl Admission<SharedPermit> {
-    /// An answer is worth as much as the weakest of its parts.
+    /// Lowers the guarantee to the weakest of the parts.
     fn weigh(&mut self, guarantee: Guarantee, outage: Option<StoreError>) {
         self.guarantee = self.guarantee.weaker(guarantee);
         self.outage = self.outage.take().or(outage);

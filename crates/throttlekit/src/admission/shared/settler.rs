@@ -12,32 +12,33 @@ use tokio::sync::{Notify, oneshot};
 use super::step::Job;
 use crate::store::{Background, StoreError};
 
-/// How many settlements are under way at a time, those that wait to be sent again among them. What comes beyond stays
-/// charged until its window ends.
+/// Maximum number of settlements in progress, including those that wait for a retry. Charges beyond it stay until their
+/// window ends.
 const UNDER_WAY_MAX: u64 = 65_536;
-/// For how many deadlines of its store a settlement is waited for, and how long more for the pauses between its tries.
+/// Store deadlines to wait for a settlement, and the additional time for the pauses between its attempts.
 const FINISH_DEADLINES: u32 = 16;
 const FINISH_PAUSES: Duration = Duration::from_secs(10);
 
-/// What became of settlements since the policy was made.
+/// Settlement counters since the policy was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SettleStats {
-    /// Settlements that a store was to be asked for.
+    /// Settlements to send to a store.
     pub begun: u64,
-    /// Of them, those that are not done yet.
+    /// Of these, those in progress.
     pub waiting: u64,
-    /// Of them, those of which nobody knows whether they were counted: the store did not answer. What they were to give back
-    /// stays charged until its window ends, or it has refilled.
+    /// Of these, those with an unknown outcome: the store did not respond. The units to return stay charged until their
+    /// window ends, or it has refilled.
     pub unknown: u64,
-    /// Of them, those that nobody was left to do: they panicked, or there were too many before them. Likewise.
+    /// Of these, those that were never executed: they panicked, or too many were queued. Their units stay charged
+    /// likewise.
     pub lost: u64,
 }
 
-/// Does what permits leave to be done, each in a background task of its own.
+/// Runs the settlements of permits, each in a background task of its own.
 #[derive(Debug, Default)]
 pub(super) struct Settler {
-    /// That of the policy's first store; the driver thread, where none has said.
+    /// Background of the policy's first store; the driver thread if no store has set it.
     background: OnceLock<Background>,
     counters: Arc<Counters>,
 }
@@ -50,11 +51,11 @@ struct Counters {
     lost: AtomicU64,
 }
 
-/// A settlement that is under way. One that is dropped before it is done is lost: it panicked, or its runtime ended.
+/// A settlement in progress. If dropped before it is done, it is lost: it panicked, or its runtime ended.
 struct UnderWay(Option<Arc<Counters>>);
 
 impl Settler {
-    /// Settles where a store has its background work, unless another store came first.
+    /// Runs settlements on the background of a store, unless another store came first.
     pub(super) fn run_on(&self, background: Background) {
         let _ = self.background.set(background);
     }
@@ -63,12 +64,12 @@ impl Settler {
         self.background.get().cloned().unwrap_or_default()
     }
 
-    /// Has it done in the background.
+    /// Runs a job in the background.
     pub(super) fn leave(&self, job: Option<Job>) {
         drop(job.map(|job| self.begin(job)));
     }
 
-    /// Has it done, and waits for that, but not longer than one try takes: what has to be tried again is, in the background.
+    /// Runs a job and waits for it, but no longer than one attempt; retries happen in the background.
     pub(super) async fn see_to(&self, job: Option<Job>) -> Result<(), StoreError> {
         let Some(job) = job else { return Ok(()) };
         let (mut hears, pauses) = self.begin(job);
@@ -79,11 +80,11 @@ impl Settler {
             }
             pauses.as_mut().poll(context).map(|()| Err(StoreError::unavailable("it is sent again meanwhile")))
         });
-        // A settlement and a return, one after the other.
+        // A settlement and a return, in sequence.
         self.background().wait(2, one_try).await?
     }
 
-    /// Has it done, and waits until it is, however often it has to be tried.
+    /// Runs a job and waits until it is done, retries included.
     pub(super) async fn finish(&self, job: Option<Job>) -> Result<(), StoreError> {
         let Some(job) = job else { return Ok(()) };
         let (hears, _) = self.begin(job);
@@ -102,7 +103,7 @@ impl Settler {
             self.background().spawn(async move {
                 let done = work.await;
                 under_way.end(done.is_ok());
-                // Perhaps nobody waits.
+                // The receiver may be gone.
                 let _ = told.send(done);
             });
         }

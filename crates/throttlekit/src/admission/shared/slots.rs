@@ -13,8 +13,8 @@ use crate::fleet::OwnedFleetPermit;
 use crate::store::{SlotStore, StoreError};
 use crate::{FleetGuard, Guarantee, Guard, HeldSlot, KeyedGuard, LeaseClock, SharedSlots};
 
-/// Who bounds how many calls are in flight at a time: a [`Guard`] or a [`KeyedGuard`] in this process, a [`FleetGuard`] whose
-/// ceiling a fleet shares, or [`SharedSlots`] for each key.
+/// The limit of concurrent calls: a [`Guard`] or a [`KeyedGuard`] in this process, a [`FleetGuard`] whose limit several
+/// nodes share, or [`SharedSlots`] for each key.
 pub struct Slots(Kind);
 
 enum Kind {
@@ -59,28 +59,28 @@ impl<S: SlotStore, C: LeaseClock + 'static> From<SharedSlots<S, C>> for Slots {
     }
 }
 
-/// What the concurrency axis says of a call.
+/// The decision of the concurrency axis for a call.
 pub(super) struct Entry {
-    /// Nothing where nobody bounds calls.
+    /// `None` if concurrency is not limited.
     pub(super) decision: Option<Decision>,
     pub(super) slot: Option<Slot>,
     pub(super) guarantee: Guarantee,
     pub(super) outage: Option<StoreError>,
 }
 
-/// A slot that is held. Given back when it is ended or dropped, once.
+/// A held slot. Released once, when it is ended or dropped.
 pub(super) enum Slot {
     Local(LocalSlot<'static>),
     Fleet(OwnedFleetPermit),
     Held(Box<dyn Held>),
 }
 
-/// Slots on whatever store.
+/// Slots on any store.
 trait Holds: Send + Sync {
     fn enter<'a>(&'a self, key: &'a [u8]) -> Later<'a, Result<Entry, StoreError>>;
 }
 
-/// A slot on whatever store.
+/// A slot on any store.
 pub(super) trait Held: Send + Sync {
     fn is_fenced(&self) -> bool;
     fn fenced(&self) -> Later<'_, ()>;
@@ -112,13 +112,13 @@ impl<C: LeaseClock + 'static> Held for HeldSlot<C> {
     }
 
     fn release(self: Box<Self>) -> Later<'static, ()> {
-        // What nobody knows of comes back when its lease is over.
+        // A slot whose release is uncertain is released when its lease expires.
         Box::pin(async move { drop(Self::release(*self).await) })
     }
 }
 
 impl Slots {
-    /// A slot for a call, if there is one.
+    /// Acquires a slot for a call, if one is free.
     pub(super) async fn enter(&self, call: &Call<'_>) -> Result<Entry, StoreError> {
         match &self.0 {
             Kind::Local(local) => Ok(Entry::local(local.enter_owned(call))),
@@ -157,12 +157,12 @@ impl Slot {
         }
     }
 
-    /// Gives it back, and waits until it is: nothing was done with it.
+    /// Releases the slot and waits until that is done: no work was done.
     pub(super) async fn give_back(self) {
         self.close(Ending::Ignored).await;
     }
 
-    /// Ends it, and waits until the store has been told.
+    /// Ends the slot and waits until the store is updated.
     pub(super) async fn close(self, ending: Ending) {
         match self {
             Self::Held(slot) => slot.release().await,
@@ -170,7 +170,7 @@ impl Slot {
         }
     }
 
-    /// Whether others may have it by now.
+    /// Checks whether the slot may be held by others.
     pub(super) fn is_fenced(&self) -> bool {
         match self {
             Self::Local(_) => false,
@@ -179,7 +179,7 @@ impl Slot {
         }
     }
 
-    /// Waits until others may have it: for ever where that cannot be.
+    /// Waits until the slot may be held by others: forever if that cannot happen.
     pub(super) async fn fenced(&self) {
         match self {
             Self::Local(_) => std::future::pending().await,

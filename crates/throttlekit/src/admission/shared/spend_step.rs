@@ -1,4 +1,5 @@
-//! Limits that are spent in process from what a store lent: a node that leases, a place that shares by weight.
+//! Limits that are spent in process from units that a store granted: a leased limiter, or a participant of a fair
+//! budget.
 
 use std::sync::Arc;
 
@@ -12,20 +13,20 @@ use crate::fair::Budget;
 use crate::store::{Settlement, Store, StoreError};
 use crate::{Answer, Ask, Guarantee, LeaseClock, Receipt, SharedFairLimiter, TwoTier};
 
-/// Something that is spent by key, and takes back what was spent too much.
+/// A limit that is spent by key, and that takes unused units back.
 pub(super) trait Spends: Send + Sync + 'static {
     fn check(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 
-    /// Whether anything of what was spent can be taken back.
+    /// Checks whether spent units can be returned.
     fn hands_back(&self) -> bool;
 
     /// Takes back units of the window that ends at `reset_at`.
     fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp);
 
-    /// Settles what the store itself charged.
+    /// Settles a charge of the store itself.
     fn settle(self: Arc<Self>, receipt: Receipt, actual: Cost) -> Job;
 
-    /// Takes what was used and not asked for.
+    /// Charges units that were used without a request.
     fn owe(self: Arc<Self>, key: &[u8], units: Cost) -> Option<Job>;
 }
 
@@ -71,12 +72,12 @@ impl<B: Budget, C: LeaseClock + 'static> Spends for SharedFairLimiter<B, C> {
         Self::refund(self, key, units, reset_at);
     }
 
-    /// A place spends only what it was granted; the store charges nobody for it.
+    /// A participant spends only what it was granted; the store charges nothing for it.
     fn settle(self: Arc<Self>, _receipt: Receipt, _actual: Cost) -> Job {
         Box::new(|_| Box::pin(std::future::ready(Ok(()))))
     }
 
-    /// As much of it as the tenant can have: what a place was not granted it cannot take.
+    /// Charges as much as the tenant can have: a participant cannot charge units that it was not granted.
     fn owe(self: Arc<Self>, key: &[u8], units: Cost) -> Option<Job> {
         let key: Box<[u8]> = key.into();
         Some(Box::new(move |_| {
@@ -115,28 +116,28 @@ impl<M: Spends> Step for SpendStep<M> {
     }
 }
 
-/// What was spent at one time. Dropped open, all of it goes back.
+/// Units spent at one time. If dropped open, all of them are returned.
 struct Spent<M: Spends> {
     step: Arc<SpendStep<M>>,
     call: Arc<OwnedCall>,
     units: Cost,
     reset_at: Timestamp,
-    /// Nothing once it is closed.
+    /// `None` once it is closed.
     from: Option<From>,
 }
 
-/// Where it came from.
+/// Origin of spent units.
 enum From {
-    /// What this process holds.
+    /// Units that this process holds.
     Hand,
-    /// The store itself.
+    /// Units of the store itself.
     Store(Receipt),
-    /// Nowhere: something stood in for the store.
+    /// No units: a fallback decided for the store.
     Nowhere,
 }
 
 impl<M: Spends> Spent<M> {
-    /// Asks, and lands whether or not anyone waits for it.
+    /// Sends a request, which completes whether or not the caller waits for it.
     async fn ask(
         step: Arc<SpendStep<M>>,
         call: Arc<OwnedCall>,
@@ -155,7 +156,7 @@ impl<M: Spends> Spent<M> {
         Ok((answer, Some(Self { step, call, units, reset_at, from: Some(from) })))
     }
 
-    /// Replaces what was spent by what was used. Once.
+    /// Replaces the spent units by the actual use. Once.
     fn close(&mut self, actual: Cost) -> Option<Job> {
         let (meter, units, from) = (&self.step.meter, self.units, self.from.take()?);
         let key = self.call.key_at(self.step.on.key);

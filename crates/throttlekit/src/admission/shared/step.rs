@@ -1,4 +1,4 @@
-//! What a policy asks one after the other, and what it owes for it.
+//! The steps that a policy evaluates in sequence, and their bills.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,48 +14,49 @@ use crate::store::{Background, StoreError};
 
 pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What is to be done when a bill is closed: gives back or takes what is left to. An error says that nobody knows whether it
-/// was done. It rings before it pauses, to be tried again: nobody has to wait for that.
+/// The work to do when a bill is closed: returns units or charges the rest. An error means that the outcome is unknown.
+/// It notifies before it pauses for a retry: the caller does not have to wait for that.
 pub(super) type Job = Box<dyn FnOnce(Arc<Notify>) -> Later<'static, Result<(), StoreError>> + Send>;
 
-/// Limits that are asked at once: in process, by a node that leases, or in one call to a store.
+/// Limits that are evaluated at once: in process, by a leased limiter, or in one call to a store.
 pub(super) trait Step: Send + Sync {
-    /// The first axis of its limits, and the last: steps are asked in this order.
+    /// Returns the first and the last axis of its limits: steps are evaluated in this order.
     fn axes(&self) -> (Axis, Axis);
 
-    /// Whether what it charged can be given back when a later step denies.
+    /// Checks whether its charge can be returned when a later step denies.
     fn hands_back(&self) -> bool;
 
-    /// Answers a call, and charges it if allowed.
+    /// Decides a call, and charges it if allowed.
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>>;
 }
 
-/// What a step says.
+/// The result of a step.
 pub(super) struct Charged {
     pub(super) axes: Axes,
     pub(super) guarantee: Guarantee,
     pub(super) outage: Option<StoreError>,
-    /// What was charged, if it was.
+    /// The charge, if there is one.
     pub(super) bill: Option<Box<dyn Bill>>,
 }
 
-/// What a call was charged by one step. Dropped open, all of it goes back.
+/// The charge of a call by one step. If dropped open, all of it is returned.
 pub(super) trait Bill: Send + Sync {
-    /// Charges units that were not set aside, if allowed. They stand only when they are [confirmed](Self::confirm).
+    /// Charges units that were not reserved, if allowed. The charge is final only when it is
+    /// [confirmed](Self::confirm).
     fn debit(&mut self, tokens: Cost) -> Later<'_, Result<(Decision, Guarantee), StoreError>>;
 
-    /// The last debit stands: every step allowed it.
+    /// Confirms the last debit: every step allowed it.
     fn confirm(&mut self);
 
-    /// The last debit does not stand: what it charged is to be given back.
+    /// Rejects the last debit: its charge is to be returned.
     fn reject(&mut self) -> Option<Job>;
 
-    /// Closes it: what was set aside was used up to `used`; or nothing of it ever was, and no limit is charged at all. What
-    /// is to be done for that, once: a second time there is nothing.
+    /// Closes the bill: `used` units of the reservation were used; `None` means that the call is not charged at all.
+    /// Returns the work to do for that, once: a second call returns nothing.
     fn close(&mut self, used: Option<Cost>) -> Option<Job>;
 }
 
-/// A call that outlives whoever made it.
+/// An owned copy of a call.
 #[derive(Debug)]
 pub(super) struct OwnedCall {
     keys: Box<[Box<[u8]>]>,
@@ -72,22 +73,22 @@ impl OwnedCall {
         self.keys.get(place).map_or(&[], |key| key)
     }
 
-    /// The keys after the first.
+    /// Returns the keys after the first.
     pub(super) fn others(&self) -> Vec<&[u8]> {
         self.keys[1..].iter().map(|key| &**key).collect()
     }
 
-    /// The call as limits in process see it.
+    /// Borrows the call for limits in process.
     pub(super) fn borrowed<'a>(&'a self, others: &'a [&'a [u8]]) -> Call<'a> {
         Call::by(self.key_at(0)).and(others).cost(self.estimate)
     }
 }
 
-/// For how many deadlines of its store a step is waited for: as long as a leased limiter waits at most.
+/// Store deadlines to wait for a step: the longest wait of a leased limiter.
 const STEP_DEADLINES: u32 = 10;
 
-/// Does something to its end, whether or not anyone waits for it: on the way of the caller as long as it need not wait, then
-/// in a background task. What comes of it for nobody is dropped. An error says that nobody waited any longer.
+/// Runs a future to completion, whether or not the caller waits for it: in the caller as long as it does not block,
+/// then in a background task. A result that no caller waits for is dropped. An error means that the wait timed out.
 pub(super) async fn land<T: Send + 'static>(
     background: &Background,
     mut work: Later<'static, T>,

@@ -1,4 +1,4 @@
-//! Limits that one call to a store charges, all or none: of the rate and the cost axis, as many as there are.
+//! Limits that one call to a store charges, all or none: any number of them, of the rate and the cost axis.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,10 @@ use crate::shared::Paid;
 use crate::store::{Charge, Charges, Debit, DebitId, Debited, GiveBack, Settlement, Store, StoreError};
 use crate::{Answer, Ask, Guarantee, SharedLimiter};
 
-/// How often a debit is sent that somebody waits for. It has a name and counts once.
+/// Maximum number of attempts for a debit that a caller waits for. It carries an idempotency key and counts once.
 const DEBIT_TRIES_MAX: u32 = 3;
-/// How often what has a name is sent in the background, and how long after one another at first; twice as long each time.
+/// Maximum number of attempts for background calls with an idempotency key, and the first pause between them, which
+/// doubles each time.
 const SETTLE_TRIES_MAX: u32 = 8;
 const SETTLE_PAUSE: Duration = Duration::from_millis(50);
 
@@ -62,7 +63,8 @@ impl<S: Store, const N: usize> StoreStep<S, N> {
         self.on.map(|on| Ask { key: call.key_at(on.key), cost: cost(on) })
     }
 
-    /// What each axis said. The store was asked about all at once; as everywhere, those after the first denier say nothing.
+    /// Returns the decision of each axis. The store evaluates all limits at once; axes after the first that denied are
+    /// left out.
     fn axes(&self, decisions: &[Decision]) -> Axes {
         let mut axes = Axes::default();
         for axis in [Axis::Rate, Axis::Cost] {
@@ -75,7 +77,8 @@ impl<S: Store, const N: usize> StoreStep<S, N> {
         axes
     }
 
-    /// Whatever stood in for the store has one answer for all. A share of this node's names the limit; else it is the first.
+    /// Returns the decision of the fallback, which is one for all limits. A local share of this node names the limit;
+    /// otherwise it is the first.
     fn axes_without_store(&self, answer: &Answer) -> Axes {
         let (mut axes, decision) = (Axes::default(), answer.decision);
         if decision.allowed {
@@ -92,12 +95,12 @@ impl<S: Store, const N: usize> StoreStep<S, N> {
         if self.on.iter().any(|on| on.axis == Axis::Rate) { Axis::Rate } else { Axis::Cost }
     }
 
-    /// The limits of the cost axis, by their places.
+    /// Returns the indexes of the limits of the cost axis.
     fn costs(&self) -> impl Iterator<Item = usize> {
         (0..N).filter(|&place| self.on[place].axis == Axis::Cost)
     }
 
-    /// The one limit of the cost axis, if it counts debits by name.
+    /// Returns the only limit of the cost axis, if its debits have idempotency keys.
     fn named(&self) -> Option<usize> {
         let mut costs = self.costs();
         let place = costs.next().filter(|&place| matches!(self.form(place).limit(), Limit::Window(_)));
@@ -109,20 +112,20 @@ impl<S: Store, const N: usize> StoreStep<S, N> {
     }
 }
 
-/// What a store charged one call.
+/// The charge of a store for one call.
 struct StoreBill<S: Store, const N: usize> {
     step: Arc<StoreStep<S, N>>,
     call: Arc<OwnedCall>,
-    /// The keys of the call's limits, as the store keeps them.
+    /// The keys of the call's limits, in the store's encoding.
     keys: Arc<[String]>,
-    /// What was set aside. Nothing once it is closed.
+    /// The reservation. `None` once it is closed.
     paid: Option<Vec<Paid>>,
-    /// The name of its debits, and the number of the last.
+    /// The stream id of its debits, and the number of the last one.
     stream: u128,
     debits: u64,
-    /// Whether that was answered.
+    /// `true` if the store responded to that debit.
     answered: bool,
-    /// What the last debit charged, until it is confirmed.
+    /// The charge of the last debit, until it is confirmed.
     unconfirmed: Option<Drawn<S, N>>,
 }
 
@@ -132,7 +135,7 @@ impl<S: Store, const N: usize> StoreBill<S, N> {
         Self { step, call, keys, paid: Some(paid), stream: 0, debits: 0, answered: false, unconfirmed: None }
     }
 
-    /// Charges what was not set aside. It lands whether or not anyone waits for it.
+    /// Charges units that were not reserved. Completes whether or not the caller waits for it.
     async fn draw(&mut self, tokens: Cost) -> Result<(Decision, Guarantee), StoreError> {
         let (step, keys, background) = (self.step.clone(), self.keys.clone(), self.step.settler.background());
         let drawn = match step.named() {
@@ -153,8 +156,8 @@ impl<S: Store, const N: usize> StoreBill<S, N> {
         }
     }
 
-    /// The name of a debit. One after a debit that may still be under way is of another stream: a later number of the same
-    /// would make that one stale.
+    /// Returns the idempotency key of a debit. After a debit that may still be in progress, the next one starts another
+    /// stream: a later number in the same stream would make that one stale.
     fn next_id(&mut self) -> DebitId {
         if !std::mem::replace(&mut self.answered, false) {
             (self.stream, self.debits) = (random_u128(), 0);
@@ -163,8 +166,8 @@ impl<S: Store, const N: usize> StoreBill<S, N> {
         DebitId { stream: self.stream, number: self.debits }
     }
 
-    /// The store does not answer: whoever stands in for it does. What that lets pass was used, charged or not; what it does
-    /// not is found out about, and given back if it was charged.
+    /// Decides by the fallback, because the store does not respond. A chunk that the fallback allows was used, charged
+    /// or not; for one that it denies, the outcome is queried and any charge is returned.
     fn stand_in(
         &mut self,
         tokens: Cost,
@@ -203,7 +206,7 @@ impl<S: Store, const N: usize> Bill for StoreBill<S, N> {
     }
 
     fn close(&mut self, used: Option<Cost>) -> Option<Job> {
-        // What was not confirmed goes back by itself.
+        // An unconfirmed debit is returned on drop.
         self.unconfirmed = None;
         let (step, on) = (self.step.clone(), self.step.on);
         let actual = move |paid: &Paid| match used {
@@ -222,7 +225,7 @@ impl<S: Store, const N: usize> Drop for StoreBill<S, N> {
     }
 }
 
-/// What a debit charged and nobody has confirmed. Dropped, it goes back.
+/// The charge of an unconfirmed debit. It is returned on drop.
 struct Drawn<S: Store, const N: usize> {
     step: Arc<StoreStep<S, N>>,
     paid: Vec<Paid>,
@@ -233,7 +236,7 @@ impl<S: Store, const N: usize> Drawn<S, N> {
         self.paid.clear();
     }
 
-    /// What is to be done for it to go back.
+    /// Returns the work to do to return the charge.
     fn back(mut self) -> Option<Job> {
         self.take()
     }
@@ -250,8 +253,8 @@ impl<S: Store, const N: usize> Drop for Drawn<S, N> {
     }
 }
 
-/// A debit of which nobody knows whether it was charged. Dropped, that is found out under its name, and what it was
-/// charged goes back.
+/// A debit with an unknown outcome. On drop the outcome is queried with its idempotency key, and any charge is
+/// returned.
 struct Unsure<S: Store, const N: usize>(Option<NamedDebit<S, N>>);
 
 struct NamedDebit<S: Store, const N: usize> {
@@ -301,11 +304,11 @@ impl<S: Store, const N: usize> NamedDebit<S, N> {
     }
 }
 
-/// What comes of a debit: the answer with what it charged, or an error with what nobody knows.
+/// The result of a debit: the decision with its charge, or an error with the uncertain charge.
 type Drawing<S, const N: usize> =
     Result<(Decision, Guarantee, Option<Drawn<S, N>>), (StoreError, Option<Unsure<S, N>>)>;
 
-/// Charges the one limit of the cost axis, under a name: it may be sent again, and counts once.
+/// Charges the only limit of the cost axis, with an idempotency key: it may be retried, and counts once.
 async fn draw_named<S: Store, const N: usize>(
     step: Arc<StoreStep<S, N>>,
     keys: Arc<[String]>,
@@ -330,7 +333,7 @@ async fn draw_named<S: Store, const N: usize>(
     }
 }
 
-/// Charges every limit of the cost axis, or none, without a name.
+/// Charges every limit of the cost axis, or none, without an idempotency key.
 async fn draw_all<S: Store, const N: usize>(
     step: Arc<StoreStep<S, N>>,
     keys: Arc<[String]>,
@@ -353,8 +356,9 @@ async fn draw_all<S: Store, const N: usize>(
     Ok((decision, guarantee, paid.map(|paid| Drawn { step, paid })))
 }
 
-/// What replaces what was paid by what was used, if they differ. What goes back into a window does so under a name, and is
-/// sent until it is answered; for other rules, and for debts, there are no names: they are sent once.
+/// Returns the work that replaces the charge by the actual use, if they differ. A return to a window carries an
+/// idempotency key and is retried until the store responds; other rules and debts have no idempotency keys and are sent
+/// once.
 fn settlement<S: Store, const N: usize>(
     step: Arc<StoreStep<S, N>>,
     paid: Vec<Paid>,
@@ -378,7 +382,7 @@ async fn settle<S: Store, const N: usize>(
         let form = step.limiter.reserving(paid.limit);
         let (Paid { key, cost: charged, mark, .. }, actual) = (paid, *actual);
         if matches!(form.limit(), Limit::Window(_)) && actual < *charged {
-            // A window's charge is marked by the window's number.
+            // The charge position of a window is the window's number.
             let back = Return { epoch: Epoch(mark.0), units: charged - actual };
             backs.push(GiveBack { key, form, id: ReturnId(random_u128()), back });
         } else {
@@ -391,7 +395,7 @@ async fn settle<S: Store, const N: usize>(
     given.and(settled)
 }
 
-/// Sends what has a name until it is answered, but only so often.
+/// Retries a call with an idempotency key until the store responds, up to a maximum number of attempts.
 async fn again<T, F: Future<Output = Result<T, StoreError>>>(
     pauses: &Notify,
     send: impl Fn() -> F,

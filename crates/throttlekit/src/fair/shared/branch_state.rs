@@ -8,7 +8,7 @@ use crate::Clock;
 use crate::fair::names::Names;
 use crate::store::{RegionGrant, StoreError};
 
-/// How many asks wait for units at a time. One more is answered as in an outage.
+/// Maximum number of requests that wait for units. Further ones are handled as in an outage.
 const WAITING_MAX: usize = 65_536;
 
 pub(super) struct BranchState {
@@ -16,9 +16,9 @@ pub(super) struct BranchState {
     pub(super) names: Names,
     waiting: usize,
     ids: u64,
-    /// The last request that came to nothing, and why.
+    /// The last failed request, and its error.
     failed: Option<(u64, StoreError)>,
-    /// By how many nanoseconds the budget's clock is ahead of ours.
+    /// Nanoseconds by which the budget's clock is ahead of the local clock.
     ahead: i64,
 }
 
@@ -27,8 +27,8 @@ impl BranchState {
         Self { branch, names: Names::new(tenants_max), waiting: 0, ids: 0, failed: None, ahead: 0 }
     }
 
-    /// Answers an ask. Units are taken first and the clock is read after that; if they have died, the ask is as good as
-    /// not made.
+    /// Decides a request. Units are taken first and the clock is read after that; if they have expired, the request has
+    /// no effect.
     pub(super) fn ask(&mut self, name: u64, weight: Weight, cost: Cost, clock: &impl Clock) -> Turn {
         let now = clock.now();
         self.advance(now);
@@ -45,7 +45,7 @@ impl BranchState {
         }
     }
 
-    /// Hands units back into the window that ends at `reset_at`, while it lives here and the tenant has a place.
+    /// Returns units to the window that ends at `reset_at`, if it is still current here and the tenant has an entry.
     pub(super) fn refund(&mut self, name: u64, units: Cost, reset_at: Timestamp, now: Timestamp) {
         self.advance(now);
         if let Some(member) = self.names.find(self.branch.roster(), name) {
@@ -53,13 +53,14 @@ impl BranchState {
         }
     }
 
-    /// A tenant that has not asked in this window becomes active.
+    /// Decides the first request of a tenant in this window, which makes it active.
     fn ask_anew(&mut self, name: u64, weight: Weight, cost: Cost, clock: &impl Clock) -> Turn {
         self.add(name, weight);
         self.ask(name, weight, cost, clock)
     }
 
-    /// What a stranger would get: for a moment it has a place, or at the cap that of whoever has used least.
+    /// Returns the turn for an unknown tenant: temporarily it joins, or at the cap replaces the tenant that has used
+    /// least.
     fn peek_newcomer(&mut self, weight: Weight, now: Timestamp) -> Turn {
         let roster = self.branch.roster_mut();
         let taken = if self.names.is_full() { roster.least_used() } else { None };
@@ -75,7 +76,7 @@ impl BranchState {
         turn
     }
 
-    /// Counts a caller that waits, and says what to send for it, if anything. Which request it waits for, too.
+    /// Counts a waiting caller, and returns the id of the request it waits for, and the request to send, if any.
     pub(super) fn wait(&mut self, needs: Cost, now: Timestamp) -> Option<(u64, Option<Request>)> {
         if self.waiting >= WAITING_MAX {
             return None;
@@ -108,12 +109,12 @@ impl BranchState {
         self.failed = Some((id, error));
     }
 
-    /// Why this request came to nothing, if it did.
+    /// Returns the error of this request, if it failed.
     pub(super) fn failed(&self, id: u64) -> Option<StoreError> {
         self.failed.as_ref().filter(|(failed, _)| *failed == id).map(|(_, error)| error.clone())
     }
 
-    /// About what the budget's clock shows at this instant of ours.
+    /// Estimates the budget's clock at this local time.
     pub(super) fn theirs(&self, now: Timestamp) -> Timestamp {
         Timestamp::from_nanos(now.as_nanos().saturating_add_signed(self.ahead))
     }
@@ -124,7 +125,8 @@ impl BranchState {
         }
     }
 
-    /// At the cap in the place of whoever has used least, whose use stays: nobody gets a fresh budget.
+    /// Adds a tenant. At the cap it takes over the entry of the one that has used least, with its use: no tenant gets a
+    /// fresh budget.
     fn add(&mut self, name: u64, weight: Weight) {
         let roster = self.branch.roster_mut();
         let taken = if self.names.is_full() { roster.least_used() } else { None };

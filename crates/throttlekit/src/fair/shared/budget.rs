@@ -1,4 +1,4 @@
-//! Where units come from.
+//! The source of units.
 
 use std::time::Duration;
 
@@ -17,29 +17,29 @@ use crate::store::{
 const PREFIX: &str = "tk";
 const ONE: Want = Want { wants: 1, least: 1, share: 1 };
 
-/// A budget that several places share, as one of them sees it.
+/// A budget that several participants share, as seen by one of them.
 pub trait Budget: Send + Sync + 'static {
-    /// As many units more as it wants, or as can be had, for tenants of so much weight together. None are taken where
-    /// none are wanted: then only what could be had is told.
+    /// Takes up to `wants` more units, for tenants of this total weight. If `wants` is zero, nothing is taken: then
+    /// only the available units are reported.
     fn more(
         &self,
         weight: Weight,
         wants: Cost,
     ) -> impl Future<Output = Result<RegionGrant, StoreError>> + Send;
 
-    /// The window that is shared.
+    /// Returns the shared window.
     fn limit(&self) -> &Limit;
 
-    /// What its word is worth.
+    /// Returns the guarantee of its decisions.
     fn guarantee(&self) -> Guarantee;
 
-    /// Where its background work runs.
+    /// Returns the background for its tasks.
     fn background(&self) -> Background {
         Background::default()
     }
 }
 
-/// A region's part of what a pool shares by weight.
+/// A region's part of a pool that is shared by weight.
 #[derive(Clone, Debug)]
 pub struct Region<P> {
     pool: P,
@@ -49,7 +49,7 @@ pub struct Region<P> {
 }
 
 impl<P: RegionPool> Region<P> {
-    /// The region of this name, one of those that share a window of `limit` under this policy.
+    /// Creates the region of this name, one of those that share a window of `limit` under this policy.
     pub fn new(pool: P, policy: &str, region: &str, limit: Limit) -> Result<Self, LimitError> {
         let form = window(&limit)?;
         let (key, region) = (KeySpace::pool(PREFIX, policy), KeySpace::part(region.as_bytes()));
@@ -76,7 +76,7 @@ impl<P: RegionPool> Budget for Region<P> {
     }
 }
 
-/// Quanta of one window that all places take from as they come.
+/// Quanta of one window that all participants take first come, first served.
 #[derive(Clone, Debug)]
 pub struct Quanta<S> {
     store: S,
@@ -85,7 +85,7 @@ pub struct Quanta<S> {
 }
 
 impl<S: Store> Quanta<S> {
-    /// Of the window of `limit` that is kept under this policy.
+    /// Creates the budget over the window of `limit` under this policy.
     pub fn new(store: S, policy: &str, limit: Limit) -> Result<Self, LimitError> {
         let form = window(&limit)?;
         let key = KeySpace::quanta(PREFIX, policy);
@@ -138,7 +138,7 @@ impl<S: Store> Budget for Quanta<S> {
     }
 }
 
-/// Nothing crosses the edge here: whoever shares knows what each ask costs.
+/// Nothing may exceed the limit here: the cost of each request is known in advance.
 fn window(limit: &Limit) -> Result<SharedForm, LimitError> {
     let limit = limit.uncrossed();
     if matches!(limit, Limit::Window(_)) { SharedForm::of(&limit) } else { Err(LimitError::NotLeasable) }

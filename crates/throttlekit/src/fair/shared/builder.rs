@@ -1,4 +1,4 @@
-//! The choices a shared fair limiter is made of.
+//! Builder of a shared fair limiter.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::store::LocalShare;
 use crate::sync::Mutex;
 use crate::{BootClock, KeyHash, LeaseClock, LimitError, OnOutage, SecretHash};
 
-/// Unless chosen, a place that has all of the budget fetches it in so many parts.
+/// Default number of quanta in which a participant that has all of the budget fetches it.
 const QUANTA: u64 = 128;
 const HOLD: Duration = Duration::from_millis(20);
-/// Shorter than a caller takes to look again after a reply, each ask would wait for another.
+/// Minimum hold: below the time that a caller takes to check again after a reply, each request would wait for another.
 const HOLD_MIN: Duration = Duration::from_millis(1);
 
-/// What a [`SharedFairLimiter`] is made of.
+/// Builder of a [`SharedFairLimiter`].
 pub struct SharedFairBuilder<B, C = BootClock> {
     budget: Result<B, LimitError>,
     weight_of: WeightOf,
@@ -51,56 +51,56 @@ impl<B: Budget> SharedFairBuilder<B> {
         }
     }
 
-    /// A place that fetches from elsewhere.
+    /// Creates a participant that fetches from this budget.
     pub fn over(budget: B) -> Self {
         Self::new(Ok(budget))
     }
 }
 
 impl<B: Budget, C: LeaseClock + 'static> SharedFairBuilder<B, C> {
-    /// How much each tenant weighs here. Asked at every ask, so that a new weight counts from a tenant's next ask on. All
-    /// weigh the same unless stated. A tenant of several regions has in each the part of its weight that it asks for
-    /// there: its full weight in each would count as often.
+    /// Sets the weight of each tenant here. Called for every request, so a new weight applies from a tenant's next
+    /// request on. Default: equal weights. A tenant of several regions has in each the part of its weight that it uses
+    /// there: its full weight in each would count several times.
     pub fn weights(self, weight_of: impl Fn(&[u8]) -> Weight + Send + Sync + 'static) -> Self {
         Self { weight_of: Box::new(weight_of), ..self }
     }
 
-    /// How many tenants of one window are kept apart. A tenant that comes when there are as many takes the place, and
-    /// the use, of the one that has used least; so no tenant ever gets a fresh budget.
+    /// Sets the maximum number of separate tenants in one window. A tenant beyond it takes over the entry, and the use,
+    /// of the tenant that has used least; so no tenant ever gets a fresh budget.
     pub fn tenants_max(self, tenants: usize) -> Self {
         Self { tenants_max: tenants.clamp(1, MEMBERS_MAX), ..self }
     }
 
-    /// In multiples of how many units the budget is fetched; a 128th of it unless chosen. Fewer are fairer and take more
-    /// round trips.
+    /// Sets the quantum: the budget is fetched in multiples of it. Default: a 128th of the budget. Smaller quanta are
+    /// fairer and take more round trips.
     pub fn quantum(self, units: Cost) -> Self {
         Self { quantum: Some(units.max(1)), ..self }
     }
 
-    /// For how long a place believes what it was told: a tenant that has had its share is denied without asking again;
-    /// 20 ms unless chosen, a millisecond at the least.
+    /// Sets how long a participant caches a reply: a tenant that has used its share is denied without another request.
+    /// Default: 20 ms. Minimum: 1 ms.
     pub fn hold(self, hold: Duration) -> Self {
         Self { hold: hold.max(HOLD_MIN), ..self }
     }
 
-    /// What the clocks of this machine and of the budget may be wrong by.
+    /// Sets the margin for clock errors of this machine and of the budget.
     pub fn margin(self, margin: Margin) -> Self {
         Self { margin, ..self }
     }
 
-    /// What to answer while the budget cannot be asked and nothing is in hand. Unless chosen, refusals. Under
-    /// [`OnOutage::Local`] tenants are served as they come, from this place's share.
+    /// Sets the fallback while the budget is unavailable and no units are held. Default: fail closed. Under
+    /// [`OnOutage::Local`] tenants are served first come, first served, from this participant's share.
     pub fn on_outage(self, choice: OnOutage) -> Self {
         Self { on_outage: choice, ..self }
     }
 
-    /// By which clock units die.
+    /// Sets the clock by which units expire.
     pub fn clock<D: LeaseClock>(self, clock: D) -> SharedFairBuilder<B, D> {
         let Self { budget, weight_of, tenants_max, quantum, hold, margin, on_outage, .. } = self;
         SharedFairBuilder { budget, weight_of, tenants_max, quantum, hold, margin, on_outage, clock }
     }
 
-    /// The limiter, or why the limit is none that can be shared so.
+    /// Builds the limiter. Fails if the limit cannot be shared this way.
     pub fn build(self) -> Result<SharedFairLimiter<B, C>, LimitError> {
         let budget = self.budget?;
         let background = budget.background();

@@ -1,4 +1,4 @@
-//! What users hold: one of the places that share a budget.
+//! The public shared fair limiter: one participant in a shared budget.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::store::{Background, RegionGrant, RegionPool, Store, StoreError};
 use crate::sync::Mutex;
 use crate::{Answer, Ask, BootClock, KeyHash, LeaseClock, Limit, LimitError, SecretHash, Tally};
 
-/// How often an ask waits for units. Then it is told to come back.
+/// Maximum number of times that a request waits for units. Then it is denied with a retry time.
 const ROUNDS_MAX: usize = 64;
 
-/// One of the places that share one budget per window: a region, or a process. Its tenants share what it can have by
+/// A participant in one shared budget per window: a region, or a process. Its tenants share its available units by
 /// weight.
 ///
 /// ```
@@ -48,7 +48,7 @@ pub struct SharedFairLimiter<B: Budget, C: LeaseClock + 'static = BootClock> {
     pub(super) place: Arc<Place<B, C>>,
 }
 
-/// What the limiter and its requests share.
+/// State that the limiter and its requests share.
 pub(super) struct Place<B, C> {
     pub(super) budget: B,
     pub(super) weight_of: WeightOf,
@@ -56,42 +56,42 @@ pub(super) struct Place<B, C> {
     pub(super) hash: SecretHash,
     pub(super) hold: Duration,
     pub(super) state: Mutex<BranchState>,
-    /// Rings when a request has come back.
+    /// Notifies when a request has completed.
     pub(super) bell: Notify,
     pub(super) stand_in: StandIn<1>,
     pub(super) tallies: Tallies,
     pub(super) counters: Counters,
-    /// Where requests run.
+    /// The background that requests run on.
     pub(super) background: Background,
 }
 
 counters! {
-    /// What a [`SharedFairLimiter`] has on its books.
+    /// State and counters of a [`SharedFairLimiter`].
     pub struct SharedFairStats, counted by Counters {
-        /// Requests ever sent.
+        /// Requests sent.
         requests,
-        /// Of them, those that ended in an error.
+        /// Of these, those that failed.
         failures,
-        /// Units ever fetched.
+        /// Units fetched.
         units_granted,
-        /// Of them, those that were dead when they arrived.
+        /// Of these, those that had expired on arrival.
         units_lapsed,
     }
     beside {
         /// Units fetched in this window.
         granted: u64,
-        /// Of them, those not spent.
+        /// Of these, those not spent.
         in_hand: u64,
-        /// How many tenants have asked in this window and have a place.
+        /// Number of tenants with a request in this window and an entry.
         tenants: usize,
-        /// How often ever a tenant took the place of another. Should this grow, so should `tenants_max`.
+        /// Number of times that a tenant took over the entry of another, ever. If this grows, raise `tenants_max`.
         displaced: u64,
     }
 }
 
 impl<P: RegionPool> SharedFairLimiter<Region<P>> {
-    /// A region, among those that share a window under this policy through one pool. Each process that asks by itself
-    /// is a region of its own: name it so, as `eu-west/7`.
+    /// Describes a region, among those that share a window under this policy through one pool. Each process that sends
+    /// its own requests is a region of its own: name it accordingly, as `eu-west/7`.
     pub fn in_region<L: TryInto<Limit>>(
         pool: P,
         policy: &str,
@@ -107,7 +107,7 @@ impl<P: RegionPool> SharedFairLimiter<Region<P>> {
 }
 
 impl<S: Store> SharedFairLimiter<Quanta<S>> {
-    /// A process, among those that take quanta of one window under this policy from a store.
+    /// Describes a process, among those that take quanta of one window under this policy from a store.
     pub fn by_quanta<L: TryInto<Limit>>(store: S, policy: &str, limit: L) -> SharedFairBuilder<Quanta<S>>
     where
         LimitError: From<L::Error>,
@@ -122,14 +122,14 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
         Self { place: Arc::new(place) }
     }
 
-    /// Answers one ask, and charges it if allowed. The limit it tells is the tenant's own at present. An ask of nothing
-    /// changes nothing, and tells the most that would pass.
+    /// Decides one request, and charges it if allowed. The reported limit is the tenant's own at present. A request of
+    /// cost zero changes nothing, and returns the most that would pass.
     pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Answer, StoreError> {
         let ask = ask.into();
         self.check_weighing(ask, (self.place.weight_of)(ask.key)).await
     }
 
-    /// Like [`check`](Self::check), by a tenant that weighs this from now on, until another ask says otherwise.
+    /// Like [`check`](Self::check), and sets the tenant's weight until another request changes it.
     pub async fn check_weighing<'a>(
         &self,
         ask: impl Into<Ask<'a>>,
@@ -147,7 +147,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
         Ok(place.answer(place.come_back()))
     }
 
-    /// The answer, if it can be had without waiting for anyone. Charges as [`check`](Self::check) does.
+    /// Decides a request if that is possible without waiting. Charges as [`check`](Self::check) does.
     pub fn try_check<'a>(&self, ask: impl Into<Ask<'a>>) -> Option<Answer> {
         let Ask { key, cost } = ask.into();
         let (place, weight) = (&self.place, (self.place.weight_of)(key));
@@ -158,19 +158,19 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
         }
     }
 
-    /// Hands units of an admitted ask back that were not used, into the window that ends at `reset_at`, as its decision
-    /// said: they are in hand here again. Nothing if that window is over here, or if the tenant has lost its place to
-    /// another: then they lapse.
+    /// Returns unused units of an admitted request to the window that ends at `reset_at`, as in its decision: they are
+    /// available here again. No effect if that window is over here, or if another tenant took over the entry: then they
+    /// expire.
     ///
-    /// To be called once for what was charged, and only for answers of the budget itself: what was admitted in an
-    /// [outage](Answer::outage) was taken from no budget.
+    /// Call it once per charge, and only for decisions of the budget itself: requests admitted in an
+    /// [outage](Answer::outage) were charged to no budget.
     pub fn refund(&self, tenant: &(impl AsRef<[u8]> + ?Sized), units: Cost, reset_at: Timestamp) {
         let Place { hash, clock, .. } = &*self.place;
         let (name, mut state) = (hash.fingerprint(tenant.as_ref()), self.place.state.lock());
         state.refund(name, units, reset_at, clock.now());
     }
 
-    /// What is on the books now.
+    /// Returns the current state and counters.
     pub fn stats(&self) -> SharedFairStats {
         let mut state = self.place.state.lock();
         state.advance(self.place.clock.now());
@@ -183,18 +183,18 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
         }
     }
 
-    /// How many answers there were of each kind.
+    /// Returns the number of decisions by guarantee.
     pub fn tally(&self) -> Tally {
         self.place.tallies.read()
     }
 
-    /// Where its units come from.
+    /// Returns the budget that its units come from.
     pub fn budget(&self) -> &B {
         &self.place.budget
     }
 }
 
-/// The next step after a look at the state.
+/// The next step after a check of the state.
 enum Round {
     Answer(Decision),
     Outage(StoreError),
@@ -202,7 +202,7 @@ enum Round {
 }
 
 impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
-    /// One look at the state, and the wait that follows from it.
+    /// Checks the state once, and waits if needed.
     async fn round(self: &Arc<Self>, name: u64, weight: Weight, cost: Cost) -> Round {
         let mut bell = pin!(self.bell.notified());
         let (needs, awaited, request) = {
@@ -234,8 +234,8 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
         self.background.request(request, move |answer| lands.land(id, answer));
     }
 
-    /// The request was neither answered nor failed in time: nobody drives it. It counts as failed, so that the next caller
-    /// sends another; what it may still bring lapses.
+    /// Fails a request that neither completed nor failed in time, because nothing drives it. The next caller then sends
+    /// another; units that it may still bring expire.
     #[cold]
     fn give_up(&self, awaited: u64, late: StoreError) -> Round {
         if self.state.lock().branch.asking() != Some(awaited) {
@@ -245,7 +245,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
         Round::Outage(late)
     }
 
-    /// Credits what a request fetched, or notes why it fetched nothing; then everyone who waits looks again.
+    /// Credits the fetched units, or records the error; then wakes all waiting callers.
     fn land(&self, id: u64, answer: Result<RegionGrant, StoreError>) {
         match answer {
             Ok(granted) => {
@@ -269,7 +269,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
         Answer { decision, binding: 0, guarantee, now: self.theirs(), outage: None, receipt: None }
     }
 
-    /// The answer to an ask for which the budget has none: as [`OnOutage`](crate::OnOutage) says, for all tenants alike.
+    /// Decides a request by the fallback, as [`OnOutage`](crate::OnOutage) sets it, for all tenants alike.
     fn without_budget(&self, cost: Cost, error: StoreError) -> Result<Answer, StoreError> {
         if !error.is_outage() {
             self.tallies.errors.fetch_add(1, Relaxed);
@@ -300,7 +300,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
     }
 }
 
-/// A caller that waits for the bell, until it goes.
+/// A caller that waits for a notification, until it is dropped.
 struct Waiting<'a, B: Budget, C: LeaseClock + 'static> {
     place: &'a Place<B, C>,
     needs: Cost,
@@ -312,7 +312,7 @@ impl<B: Budget, C: LeaseClock + 'static> Drop for Waiting<'_, B, C> {
     }
 }
 
-// A clone is the same place.
+// A clone is the same participant.
 clone_fields!([B: Budget, C: LeaseClock + 'static] SharedFairLimiter<B, C>, place);
 
 debug_fields!([B: Budget, C: LeaseClock + 'static] SharedFairLimiter<B, C>, |it| stats = it.stats());

@@ -1,12 +1,12 @@
-//! One budget, many tenants, in several places at once: regions, or the processes of a fleet.
+//! One budget, many tenants, several participants: regions or processes.
 //!
-//! A [`SharedFairLimiter`] is one of the places. It fetches units of the budget as its tenants need them and shares them
-//! by weight; asks that find enough in hand take a short lock and wait for nobody. Where it fetches is a [`Budget`]:
+//! A [`SharedFairLimiter`] is one participant. It fetches units of the budget as its tenants need them and shares them
+//! by weight; requests that find enough units locally take a short lock and do not wait. It fetches from a [`Budget`]:
 //!
-//! * [`Region`] asks a [`RegionPool`](crate::store::RegionPool), which knows the weight of every region and keeps apart
-//!   what each is due. Then a tenant gets what it would get if one place answered for all: law `fair-regions`.
-//! * [`Quanta`] takes quanta from one window that all places share, whoever comes first. Tenants of one place share
-//!   fairly; between places those are served who ask.
+//! * [`Region`] calls a [`RegionPool`](crate::store::RegionPool), which has the weight of every region and reserves the
+//!   share of each. Then a tenant gets what it would get from a single limiter: guarantee `fair-regions`.
+//! * [`Quanta`] takes quanta from one window that all participants share, first come, first served. Tenants of one
+//!   participant share fairly; between participants, requests are served as they come.
 //!
 //! In both no window admits more than the limit, whatever the network does. The guide is
 //! [docs/regions.md](https://github.com/throttlekit/throttlekit/blob/main/docs/regions.md).

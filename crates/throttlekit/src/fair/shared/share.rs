@@ -1,4 +1,4 @@
-//! How one tenant of a place stands.
+//! The share of one tenant at a participant.
 
 use throttlekit_core::Cost;
 use throttlekit_core::fair::Weight;
@@ -7,20 +7,20 @@ use super::branch_state::BranchState;
 use super::{Budget, SharedFairLimiter};
 use crate::{KeyHash, LeaseClock};
 
-/// What a tenant has of one place's budget, in the window that runs.
+/// A tenant's share of one participant's budget, in the current window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TenantShare {
-    /// What it weighs, as its last ask said.
+    /// Weight of the tenant, as of its last request.
     pub weight: Weight,
-    /// Units it used at this place.
+    /// Units the tenant used at this participant.
     pub used: Cost,
-    /// Units it is sure of: its part by weight of what this place could have, as far as it was last told.
+    /// Units guaranteed to the tenant: its part by weight of the units available to this participant, as last reported.
     pub guaranteed: Cost,
 }
 
 impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
-    /// How a tenant stands here. Nothing if it has not asked in this window, or lost its place to another. Asks nobody
-    /// and changes nothing.
+    /// Returns the share of a tenant here. `None` if it has no request in this window, or another tenant took over its
+    /// entry. Makes no call and changes nothing.
     pub fn share_of(&self, tenant: &(impl AsRef<[u8]> + ?Sized)) -> Option<TenantShare> {
         let name = self.place.hash.fingerprint(tenant.as_ref());
         let mut state = self.place.state.lock();

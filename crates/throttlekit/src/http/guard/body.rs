@@ -14,9 +14,10 @@ use crate::http::AdmitBody;
 use crate::{BootClock, Clock};
 
 pin_project! {
-    /// The body of the service behind the layer, with the slot that it was served in; or the few words of a refusal.
+    /// The body of the service behind the layer, with the slot that it was served in; or the short text of a refusal.
     ///
-    /// The slot is given back at the end of the body. Dropped before, the client went away: that teaches nothing.
+    /// The slot is released at the end of the body. If dropped before, the client disconnected: the guard learns
+    /// nothing.
     pub struct GuardBody<B, C = BootClock>
     where
         C: Clock,
@@ -27,12 +28,12 @@ pin_project! {
     }
 }
 
-/// A slot, how its work ended, and how long that took, where it was timed.
+/// A slot, the outcome of its work, and how long that took, if it was timed.
 struct Held<C: Clock> {
     slot: OwnedPermit<C>,
     ending: Ending,
     took: Option<Duration>,
-    /// Who says how it ended when the trailers have come, where they have the last word: the slot waits for them.
+    /// Classifier of the outcome, if the trailers decide it: the slot waits for them.
     trailers: Option<(StatusCode, OfResponse)>,
 }
 
@@ -60,12 +61,12 @@ impl<B: Body<Data: From<String>>, C: Clock> GuardBody<B, C> {
 }
 
 impl<C: Clock> Held<C> {
-    /// Nothing is to come. Servers do not poll such a body again, they drop it.
+    /// Returns whether nothing more follows. Servers do not poll such a body again, they drop it.
     fn is_over<B: Body>(&self, body: &B) -> bool {
         body.is_end_stream() || self.trailers.is_none() && body.size_hint().exact() == Some(0)
     }
 
-    /// What is learnt from a frame, if it is the trailers that have the last word.
+    /// Updates the outcome from a frame, if it has the trailers that decide.
     fn hear<D>(&mut self, frame: &Frame<D>) {
         if let Some(trailers) = frame.trailers_ref()
             && let Some((status, ending)) = self.trailers.take()
@@ -95,7 +96,7 @@ impl<B: Body<Data: From<String>>, C: Clock> Body for GuardBody<B, C> {
         match &frame {
             Poll::Pending => *this.slot = Some(held),
             Poll::Ready(None) => held.give_back(),
-            // The backend broke off.
+            // The backend failed mid-stream.
             Poll::Ready(Some(Err(_))) => held.slot.dropped(),
             Poll::Ready(Some(Ok(frame))) => {
                 held.hear(frame);

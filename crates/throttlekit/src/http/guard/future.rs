@@ -1,4 +1,4 @@
-//! One request on its way through the layer.
+//! One request passing through the layer.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::http::refusal::Refusal;
 use crate::{BootClock, Clock};
 
 pin_project! {
-    /// The response of [`GuardService`](super::GuardService), to come.
+    /// Future of the response of [`GuardService`](super::GuardService).
     ///
-    /// Dropped before that, it gives the slot back, or its place in the line, and teaches the guard nothing.
+    /// If dropped before that, it releases the slot, or leaves the queue, and the guard learns nothing.
     pub struct GuardFuture<S, B, R, C = BootClock>
     where
         S: Service<Request<B>>,
@@ -35,7 +35,7 @@ pin_project! {
 type Turn<C> = Pin<Box<dyn Future<Output = Result<OwnedPermit<C>, Full>> + Send>>;
 
 pin_project! {
-    /// Where the request stands.
+    /// State of the request.
     #[project = StepProjected]
     pub(super) enum Step<S, B, R, C>
     where
@@ -51,7 +51,7 @@ pin_project! {
     }
 }
 
-/// The request, and all that is needed once there is a slot.
+/// The request, and everything that is needed once there is a slot.
 pub(super) struct Held<S, B, C: Clock> {
     pub(super) service: S,
     pub(super) request: Request<B>,
@@ -83,7 +83,7 @@ where
                     }
                 },
                 StepProjected::Serving { response, slot, settings } => {
-                    // Out of the future, which may outlive a panic that someone catches; on the stack it does not.
+                    // Moved out of the future, which may outlive a caught panic; on the stack it does not.
                     let held = slot.take();
                     return match response.poll(cx) {
                         Poll::Ready(answer) => Poll::Ready(served(answer, held, settings)),
@@ -124,7 +124,7 @@ impl<S: Service<Request<B>>, B, C: Clock> Held<S, B, C> {
     }
 }
 
-/// The response with the slot in its body; without one, the backend has failed.
+/// Returns the response with the slot in its body. An error means that the backend has failed.
 fn served<R: Body<Data: From<String>>, E, C: Clock>(
     answer: Result<Response<R>, E>,
     slot: Option<OwnedPermit<C>>,
@@ -140,7 +140,7 @@ fn served<R: Body<Data: From<String>>, E, C: Clock>(
     let Some(slot) = slot else { return Ok(response.map(GuardBody::without_slot)) };
     let ending = (settings.ending)(response.status(), response.headers());
     if ending == Ending::Dropped {
-        // What turned the request away is told at once; the few words of it need no slot.
+        // The backend's refusal is returned at once; its short body needs no slot.
         slot.dropped();
         return Ok(response.map(GuardBody::without_slot));
     }

@@ -1,4 +1,4 @@
-//! The layer as users build it.
+//! The layer and its options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use crate::guard::{Class, Ending};
 use crate::http::layer::{Delay, OfRequest};
 use crate::{BootClock, Clock, Guard};
 
-/// A tower layer that lets at most so many requests be served at a time.
+/// A tower layer that limits the number of concurrent requests.
 ///
-/// Clones share the guard. See the [module](super) for what it does and an example.
+/// Clones share the guard. See the [module](super) for details and an example.
 pub struct GuardLayer<C: Clock = BootClock> {
     settings: Arc<Settings<C>>,
 }
 
 impl<C: Clock> GuardLayer<C> {
-    /// A layer before whatever this guard protects. Layers may share a guard.
+    /// Creates a layer in front of whatever this guard protects. Layers may share a guard.
     pub fn new(guard: Arc<Guard<C>>) -> Self {
         let settings = Settings {
             guard,
@@ -32,25 +32,26 @@ impl<C: Clock> GuardLayer<C> {
         Self { settings: Arc::new(settings) }
     }
 
-    /// Of which class a request is; of the first until told.
+    /// Sets the class of a request. Default: the first.
     pub fn class(self, class: impl Fn(&Parts) -> Class + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.class = Arc::new(class))
     }
 
-    /// Which requests need no slot, such as health checks; none until told.
+    /// Sets which requests need no slot, such as health checks. Default: none.
     pub fn exempt(self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.exempt = Arc::new(exempt))
     }
 
-    /// What a response says of the backend, by its status and headers. Called again with the trailers of a gRPC call, as
-    /// headers, where those have its status.
+    /// Sets how a response is classified, by its status and headers. Called again with the trailers of a gRPC call, as
+    /// headers, if those have its status.
     pub fn ending(self, ending: impl Fn(StatusCode, &HeaderMap) -> Ending + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.ending = Arc::new(ending))
     }
 
-    /// How long a request may wait for its turn, by a timer such as `tokio::time::sleep`; none waits until told.
+    /// Sets the maximum time that a request waits for a slot, by a timer such as `tokio::time::sleep`. Default: no
+    /// wait.
     ///
-    /// How many may wait is the guard's: [`GuardBuilder::depth_max`](crate::guard::GuardBuilder::depth_max).
+    /// The guard limits how many may wait: [`GuardBuilder::depth_max`](crate::guard::GuardBuilder::depth_max).
     pub fn wait<F>(self, most: Duration, sleep: impl Fn(Duration) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -93,10 +94,10 @@ clone_fields!([C: Clock] GuardLayer<C>, settings);
 
 debug_fields!([C: Clock] GuardLayer<C>);
 
-/// Where gRPC says how a call ended, whose HTTP status is 200.
+/// Header with the outcome of a gRPC call, whose HTTP status is 200.
 pub(super) const GRPC_STATUS: &str = "grpc-status";
 
-/// What a response says of the backend.
+/// Classifies a response.
 pub(super) type OfResponse = Arc<dyn Fn(StatusCode, &HeaderMap) -> Ending + Send + Sync>;
 
 pub(super) struct Settings<C: Clock> {

@@ -1,4 +1,4 @@
-//! A tower layer that lets at most so many requests be served at a time.
+//! A tower layer that limits the number of concurrent requests.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -27,23 +27,23 @@
 //! # }).unwrap();
 //! ```
 //!
-//! # What happens to a request
+//! # Request flow
 //!
 //! 1. [`GuardLayer::exempt`] requests pass untouched.
-//! 2. A slot of the request's [class](GuardLayer::class) is taken. Where there is none, the request
-//!    [waits](GuardLayer::wait) if it may, and is answered 503 with a problem document otherwise, or
-//!    `RESOURCE_EXHAUSTED` for gRPC.
-//! 3. The service is called. The slot is held until the response's body has been sent or given up.
-//! 4. How long the service took **to its headers** is what the guard learns from. How long the body takes is as much
-//!    the client's doing, or, where tokens are streamed, a matter of how many there are.
+//! 2. A slot of the request's [class](GuardLayer::class) is taken. If there is none, the request
+//!    [waits](GuardLayer::wait) if it may, and otherwise gets 503 with a problem document, or `RESOURCE_EXHAUSTED` for
+//!    gRPC.
+//! 3. The service is called. The slot is held until the response's body has been sent or dropped.
+//! 4. The guard learns from the service's time **to its headers**. The time of the body depends as much on the client
+//!    or, for streamed tokens, on how many there are.
 //!
-//! # How it ended
+//! # Outcomes
 //!
-//! By [`GuardLayer::ending`], from the status. Unless told otherwise: 429, 503 and 504 are drops, for the backend says
-//! that it is full. 2xx and 3xx are successes. All else is ignored, since whoever answers with an error may do so much
-//! faster or slower than work takes. gRPC says it in `grpc-status`, in headers or trailers: `DEADLINE_EXCEEDED`,
+//! Determined by [`GuardLayer::ending`], from the status. Default: 429, 503 and 504 are drops, since the backend
+//! reports that it is full. 2xx and 3xx are successes. All else is ignored, since an error may be much faster or slower
+//! than work takes. gRPC reports the outcome in `grpc-status`, in headers or trailers: `DEADLINE_EXCEEDED`,
 //! `RESOURCE_EXHAUSTED` and `UNAVAILABLE` are drops. A service that fails without a response is a drop. A client that
-//! goes away is ignored, and so is a body that the server never reads, as of a `HEAD`; a panic is a drop.
+//! disconnects is ignored, and so is a body that the server never reads, as of a `HEAD`; a panic is a drop.
 
 mod body;
 mod future;

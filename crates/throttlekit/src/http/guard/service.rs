@@ -1,4 +1,4 @@
-//! The service around a service: a slot, then serve; or refuse.
+//! The tower service: takes a slot and serves, or refuses.
 
 use std::fmt;
 use std::mem;
@@ -15,7 +15,7 @@ use super::layer::Settings;
 use crate::http::refusal::Refusal;
 use crate::{BootClock, Clock};
 
-/// A service that [`GuardLayer`](super::GuardLayer) stands in front of.
+/// A service wrapped by [`GuardLayer`](super::GuardLayer).
 pub struct GuardService<S, C: Clock = BootClock> {
     inner: S,
     settings: Arc<Settings<C>>,

@@ -43,7 +43,7 @@ fn status(status: StatusCode) -> Answer {
     Ok(response)
 }
 
-/// What a guard has learnt, and how many are still in flight.
+/// Returns what a guard has learned, and the number still in flight.
 fn learnt(guard: &Guard) -> (u64, u64, u32) {
     let GuardStats { samples, dropped, in_flight, .. } = guard.stats();
     (samples, dropped, in_flight)

@@ -10,9 +10,9 @@ use crate::hash::random_u128;
 use crate::sync::Mutex;
 use crate::{BootClock, Clock};
 
-/// What a desk holds for a client, and ends when the client is done, or gone.
+/// A permit that a lease registry holds for a client, and ends when the client is done, or gone.
 pub trait Ends: Send {
-    /// The work is over, and how.
+    /// Ends the work with this outcome.
     fn end(self, how: Ending);
 }
 
@@ -22,14 +22,14 @@ impl<F: FnOnce(Ending) + Send> Ends for F {
     }
 }
 
-/// Holds permits for clients that are not in this process, each under a lease.
+/// A lease registry: holds permits for clients that are not in this process, each under a lease.
 ///
-/// A client that falls silent for a lease's life loses its permit, which then ends as [`Ending::Dropped`]. Leases are
-/// named at random and bound to their owner: who does not know the name, or is another, neither renews nor releases one,
-/// and is told the same as if there were none.
+/// A client that sends nothing for a lease's lifetime loses its permit, which then ends as [`Ending::Dropped`]. Leases
+/// have random names and are bound to their owner: a client that does not know the name, or is another owner, can
+/// neither renew nor release one, and gets the same response as if there were none.
 ///
-/// Every call ends what is over first; where none comes, whoever drives the desk calls [`expire`](Self::expire) at
-/// [`next_expiry`](Self::next_expiry).
+/// Every call ends expired leases first; if none comes, the code that drives the registry calls
+/// [`expire`](Self::expire) at [`next_expiry`](Self::next_expiry).
 pub struct SlotDesk<T, C = BootClock> {
     leases: Mutex<Leases<T>>,
     clock: C,
@@ -43,30 +43,30 @@ struct Leases<T> {
 }
 
 impl<T: Ends> SlotDesk<T> {
-    /// A desk that holds up to `leases_max` permits, each for as long as `lives` says after it was last heard of. It never
-    /// holds more than [`SLOTS_MAX`](throttlekit_core::concurrency::SLOTS_MAX), however many are asked for here.
+    /// Creates a registry of up to `leases_max` permits, each for the lifetime `lives` after its last heartbeat. It
+    /// never holds more than [`SLOTS_MAX`](throttlekit_core::concurrency::SLOTS_MAX), whatever is requested here.
     pub fn new(leases_max: u32, lives: Duration) -> Self {
         Self::with_clock(leases_max, lives, BootClock)
     }
 }
 
 impl<T: Ends, C: Clock> SlotDesk<T, C> {
-    /// The same by another clock.
+    /// The same with another clock.
     pub fn with_clock(leases_max: u32, lives: Duration, clock: C) -> Self {
         let leases = Leases { table: SlotTable::default(), permits: HashMap::new() };
         Self { leases: Mutex::new(leases), clock, lives, leases_max }
     }
 
-    /// A desk that admits nobody for one life: one that held permits before may have been lost, and whoever holds those
-    /// has stopped by then.
+    /// Makes the registry admit nothing for one lifetime: an earlier one with permits may have been lost, and their
+    /// holders have stopped by then.
     pub fn recovering(self) -> Self {
         let until = self.clock.now() + self.lives;
         let leases = Leases { table: SlotTable::recovering(until), permits: HashMap::new() };
         Self { leases: Mutex::new(leases), ..self }
     }
 
-    /// Holds a permit for an owner, and says under which name and for how long. Or gives it back, if there are too many or
-    /// the desk is still quiet.
+    /// Holds a permit for an owner, and returns its lease and for how long. Returns the permit if there are too many or
+    /// the registry is still recovering.
     pub fn admit(&self, owner: Owner, permit: T) -> Result<(LeaseId, Slot), T> {
         let lease = LeaseId(random_u128());
         self.at_desk(|leases, now| {
@@ -80,17 +80,18 @@ impl<T: Ends, C: Clock> SlotDesk<T, C> {
         })
     }
 
-    /// Lets an owner's leases live as long again, and says of each whether it does.
+    /// Renews an owner's leases for their lifetime, and returns for each whether it is held.
     pub fn heartbeat(&self, owner: Owner, leases: &[LeaseId]) -> Vec<Beat> {
         self.at_desk(|desk, now| desk.table.heartbeat(leases, owner, self.lives, now))
     }
 
-    /// The owner's work is over. Says whether it held the lease; the second time it does not.
+    /// Ends the owner's work. Returns whether it held the lease; the second time it does not.
     pub fn release(&self, owner: Owner, lease: LeaseId, how: Ending) -> bool {
         self.take(owner, lease).map(|permit| permit.end(how)).is_some()
     }
 
-    /// The owner's work is over, and how is said to the permit itself. Nothing, if it does not hold the lease.
+    /// Ends the owner's lease and returns the permit, for the caller to end. Returns `None` if the owner does not hold
+    /// the lease.
     pub fn take(&self, owner: Owner, lease: LeaseId) -> Option<T> {
         self.at_desk(|leases, now| {
             leases.table.release(lease, owner, now);
@@ -98,7 +99,7 @@ impl<T: Ends, C: Clock> SlotDesk<T, C> {
         })
     }
 
-    /// What is held under an owner's lease, which stays as it is.
+    /// Returns the permit under an owner's lease, which stays as it is.
     pub fn find(&self, owner: Owner, lease: LeaseId) -> Option<T>
     where
         T: Clone,
@@ -106,7 +107,7 @@ impl<T: Ends, C: Clock> SlotDesk<T, C> {
         self.at_desk(|leases, _| leases.permits.get(&(lease, owner)).cloned())
     }
 
-    /// Takes everything that is held: whoever drives the desk is about to stop.
+    /// Takes all permits: the code that drives the registry is about to stop.
     pub fn drain(&self) -> Vec<T> {
         self.at_desk(|leases, now| {
             let all: Vec<_> = leases.permits.drain().collect();
@@ -117,12 +118,12 @@ impl<T: Ends, C: Clock> SlotDesk<T, C> {
         })
     }
 
-    /// Ends the permits of whoever has fallen silent.
+    /// Ends the permits whose leases have expired.
     pub fn expire(&self) {
         self.at_desk(|_, _| ());
     }
 
-    /// Does something at one instant, at which no lease is over that is still there: those are ended as dropped.
+    /// Runs `work` at one instant, after all leases that have expired by then are ended as dropped.
     fn at_desk<R>(&self, work: impl FnOnce(&mut Leases<T>, Timestamp) -> R) -> R {
         let mut leases = self.leases.lock();
         let now = self.clock.now();
@@ -130,22 +131,22 @@ impl<T: Ends, C: Clock> SlotDesk<T, C> {
         let lost: Vec<T> = over.iter().filter_map(|lease| leases.permits.remove(lease)).collect();
         let answer = work(&mut leases, now);
         drop(leases);
-        // Away from the desk: what a permit does when it ends is its own affair.
+        // Outside of the lock: a permit runs its own code when it ends.
         lost.into_iter().for_each(|permit| permit.end(Ending::Dropped));
         answer
     }
 
-    /// When the next lease is over if nobody beats.
+    /// Returns the time when the next lease expires without a heartbeat.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.leases.lock().table.next_expiry()
     }
 
-    /// How many permits are held.
+    /// Returns the number of permits that are held.
     pub fn held(&self) -> usize {
         self.leases.lock().permits.len()
     }
 
-    /// How many permits are held that are so. Looks at all of them.
+    /// Returns the number of held permits that match. Scans all of them.
     pub fn count(&self, mut so: impl FnMut(&T) -> bool) -> usize {
         self.leases.lock().permits.values().filter(|permit| so(permit)).count()
     }

@@ -11,7 +11,7 @@ const BOB: Owner = Owner(2);
 
 type Endings = Arc<Mutex<Vec<(u32, Ending)>>>;
 
-/// A permit that writes down how it ended.
+/// A permit that records how it ended.
 struct Noted(u32, Endings);
 
 impl Ends for Noted {

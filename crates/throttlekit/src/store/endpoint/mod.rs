@@ -1,4 +1,4 @@
-//! The only way to an engine: deadline, limit on calls in flight, circuit breaker, counters.
+//! The only connection to an engine: deadline, limit on calls in flight, circuit breaker, counters.
 
 mod prober;
 mod stats;
@@ -21,22 +21,22 @@ use super::breaker::Breaker;
 use super::{Background, StoreError, TaskSlot};
 use crate::sync::Mutex;
 
-/// How many calls were under way before one that is late, at the least, for it to be late because of them.
+/// Minimum number of calls in flight before a late one, for it to be late because of them.
 const OWN_QUEUE_MIN: u64 = 64;
 
-/// Asks an engine whether it answers. Called while the breaker is open; may reconnect or look for another node.
+/// Probes whether an engine responds. Called while the breaker is open; may reconnect or look for another node.
 pub type Probe = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> + Send + Sync>;
 
-/// What a [`Line`] allows.
+/// Options of a [`Line`].
 #[derive(Clone, Copy, Debug)]
 pub struct LineOptions {
-    /// How long a call may take, waiting included.
+    /// Maximum duration of a call, waiting included.
     pub deadline: Duration,
-    /// How many calls may be under way; one more is refused at once.
+    /// Maximum number of calls in flight; one more is rejected at once.
     pub in_flight_max: usize,
-    /// How many outages in a row open the breaker.
+    /// Number of outages in a row that open the breaker.
     pub opens_after: u32,
-    /// How long to wait between probes while it is open; each wait is between half and one and a half of it.
+    /// Wait between probes while it is open; each wait is between half and one and a half of it.
     pub probe_every: Duration,
 }
 
@@ -51,11 +51,11 @@ impl Default for LineOptions {
     }
 }
 
-/// The way to one engine, or to one node of it.
+/// A connection with a circuit breaker to one engine, or to one node of it.
 ///
-/// Calls go through while the breaker is closed. When it opens they are refused at once, and a task of the line's
-/// own probes the engine until it answers, so that no caller pays for finding out. If that task has ended, the next call
-/// that is refused starts another.
+/// Calls go through while the breaker is closed. When it opens they are rejected at once, and a background task probes
+/// the engine until it responds, so that no caller pays for it. If that task has ended, the next call that is rejected
+/// starts another.
 #[derive(Clone)]
 pub struct Line(Arc<Inner>);
 
@@ -63,13 +63,13 @@ struct Inner {
     options: LineOptions,
     background: Background,
     breaker: Breaker,
-    /// Of the task that probes while the breaker is open.
+    /// Slot of the task that probes while the breaker is open.
     prober: Arc<TaskSlot>,
     slots: Semaphore,
     counters: Counters,
     answers: Arc<AtomicU64>,
     probe: Probe,
-    /// What calls are told while the breaker is open: why it is.
+    /// Error of calls while the breaker is open, with its cause.
     away: Mutex<StoreError>,
 }
 
@@ -84,7 +84,8 @@ impl Inner {
 }
 
 impl Line {
-    /// A line that finds out by `probe` whether its engine is back. Calls and probes run on the driver thread.
+    /// Creates an endpoint that uses `probe` to detect when its engine is back. Calls and probes run on the driver
+    /// thread.
     pub fn new(options: LineOptions, probe: Probe) -> Self {
         Self::on(Background::default(), options, probe)
     }
@@ -105,11 +106,10 @@ impl Line {
         }))
     }
 
-    /// Makes one call. `work` runs only if the line is not refused, and no longer than the deadline.
+    /// Makes one call. `work` runs only if the call is not rejected, and no longer than the deadline.
     ///
-    /// It runs as a task of the line's own: a caller that stops waiting, or whose runtime stands still, changes nothing
-    /// about what the call says of the engine, and holds up nobody. Returns after two deadlines even if the task is not
-    /// driven.
+    /// It runs as a task of its own: a caller that stops waiting, or whose runtime stalls, does not affect what the
+    /// call shows about the engine, and delays nobody. Returns after two deadlines even if the task is not driven.
     pub fn call<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -118,14 +118,15 @@ impl Line {
         async { called.await? }
     }
 
-    /// The same for work whose result has its own errors: `failure` says which of them count as failures of the engine. An
-    /// error of the line itself says that the call was refused, or had no answer within the deadline.
+    /// The same for work whose result has its own errors: `failure` returns the one that counts as a failure of the
+    /// engine. An error of the endpoint itself means that the call was rejected, or had no response within the
+    /// deadline.
     pub fn call_judged<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
         failure: fn(&T) -> Option<StoreError>,
     ) -> impl Future<Output = Result<T, StoreError>> + Send {
-        // Boxed before anything holds it: each of the futures around it would have room for a copy.
+        // Boxed before anything holds it: each of the futures around it would have space for a copy.
         let work = Box::pin(work);
         async move {
             let in_flight = self.enter()?;
@@ -145,8 +146,8 @@ impl Line {
     /// The same for work that borrows, which the caller polls itself, and whose requests are tasks of the engine's own that
     /// count into [`answers`](Self::answers).
     ///
-    /// If the caller leaves, nobody hears the result. Then the call counts as a failure unless the engine has answered
-    /// anything between its beginning and its deadline.
+    /// If the caller stops waiting, nobody gets the result. Then the call counts as a failure unless the engine has
+    /// responded to anything between its beginning and its deadline.
     pub async fn call_here<T>(
         &self,
         work: impl Future<Output = Result<T, StoreError>>,
@@ -160,12 +161,12 @@ impl Line {
         result
     }
 
-    /// Counts answers of the engine. Whoever hears one that no call waits for adds to it.
+    /// Returns the counter of the engine's responses. Code that gets a response that no call waits for adds to it.
     pub fn answers(&self) -> Arc<AtomicU64> {
         self.0.answers.clone()
     }
 
-    /// Takes a place among the calls in flight, or says why there is none.
+    /// Takes a slot among the calls in flight, or returns why there is none.
     fn enter(&self) -> Result<InFlight, StoreError> {
         let inner = &*self.0;
         if inner.breaker.is_open() {
@@ -183,8 +184,8 @@ impl Line {
         Ok(InFlight { line: self.clone(), answers: inner.answers.load(Relaxed), ahead, noted: false })
     }
 
-    /// Why a call is late that began after so many answers, behind so many others. An engine that answers is not away:
-    /// where the calls before it were many, it is late because of them.
+    /// Returns why a call is late that began after `answers` responses, behind `ahead` others. An engine that responds
+    /// is not unavailable: if the calls before it were many, it is late because of them.
     fn late(&self, answers: u64, ahead: u64) -> StoreError {
         let is_silent = self.0.answers.load(Relaxed) == answers;
         if is_silent || ahead < OWN_QUEUE_MIN {
@@ -193,18 +194,18 @@ impl Line {
         StoreError::Overloaded
     }
 
-    /// Where its calls and probes run.
+    /// Returns the background on which its calls and probes run.
     pub fn background(&self) -> &Background {
         &self.0.background
     }
 
-    /// What it has seen so far.
+    /// Returns the statistics so far.
     pub fn stats(&self) -> LineStats {
         let Inner { breaker, counters, .. } = &*self.0;
         LineStats { in_flight: self.0.in_flight(), open: breaker.is_open(), ..counters.read() }
     }
 
-    /// Opens the breaker at once: the engine is known to be away, as when it is at start.
+    /// Opens the breaker at once: the engine is known to be unavailable, as at startup.
     pub fn open(&self) {
         if self.0.breaker.open() {
             self.opened();
@@ -227,7 +228,7 @@ impl Line {
                     self.opened();
                 }
             }
-            // Of the engine it says nothing.
+            // It shows nothing about the engine.
             Some(StoreError::Overloaded) => {}
             _ => {
                 answers.fetch_add(1, Relaxed);
@@ -248,12 +249,12 @@ impl Line {
     }
 }
 
-/// A call in flight. Dropped before its end is noted, it panicked or its runtime ended: then it got no answer.
+/// A call in flight. If dropped before its end is recorded, it panicked or its runtime ended: then it got no response.
 struct InFlight {
     line: Line,
-    /// How many answers there were when it began.
+    /// Number of responses when it began.
     answers: u64,
-    /// How many calls were under way when it began.
+    /// Number of calls in flight when it began.
     ahead: u64,
     noted: bool,
 }
@@ -268,15 +269,15 @@ impl InFlight {
         self.line.late(self.answers, self.ahead)
     }
 
-    /// Ends it as a failure, or as a call of which nothing is known.
+    /// Ends it as a failure, or as a call without a known result.
     fn judge(mut self, failure: Option<&StoreError>) {
         self.noted = true;
         failure.into_iter().for_each(|late| self.line.note(Some(late)));
     }
 }
 
-/// A call that is polled by its caller. Dropped before its end, it is judged at its deadline by what the engine has
-/// answered to others.
+/// A call that is polled by its caller. If dropped before its end, it is judged at its deadline by the engine's
+/// responses to others.
 struct Abandoned {
     in_flight: Option<InFlight>,
     began: Instant,

@@ -1,4 +1,4 @@
-//! Finds out whether an engine is back, while the breaker is open.
+//! Probes whether an engine is back, while the breaker is open.
 
 use std::future::pending;
 use std::hash::{BuildHasher, RandomState};
@@ -12,13 +12,13 @@ use tokio::time::timeout;
 use super::Inner;
 use crate::store::StoreError;
 
-/// How long a probe may take: it makes a connection, perhaps far away and with TLS, whatever the deadline of calls.
+/// Maximum duration of a probe: it makes a connection, perhaps far away and with TLS, whatever the deadline of calls.
 const PROBE_MAX: Duration = Duration::from_secs(2);
-/// How many probes may be under way, and one that is about to end. One that hears nothing must not keep the next from
-/// finding an engine that is back.
+/// Maximum number of probes in flight, and one that is about to end. A probe without a response must not keep the next
+/// from finding an engine that is back.
 const PROBES_MAX: usize = 16;
 
-/// Ends when the engine answers, or nobody holds the line any more.
+/// Probes until the engine responds, or the endpoint is dropped.
 pub(super) async fn probe_until_answered(line: Weak<Inner>) {
     let mut probes = JoinSet::new();
     let mut newest: Option<AbortHandle> = None;
@@ -29,7 +29,7 @@ pub(super) async fn probe_until_answered(line: Weak<Inner>) {
         if answered {
             return line.breaker.close();
         }
-        // Where none is left, the newest makes room: the others may be of an engine that needs all of their time.
+        // If no slot is left, the newest is dropped: the others may be of an engine that needs all of their time.
         if probes.len() >= PROBES_MAX {
             newest.take().inspect(AbortHandle::abort);
         }
@@ -38,7 +38,7 @@ pub(super) async fn probe_until_answered(line: Weak<Inner>) {
     }
 }
 
-/// Waits for a probe that is answered, for ever if none is under way.
+/// Waits for a probe that is answered, forever if none is in flight.
 async fn first_answer(probes: &mut JoinSet<bool>) {
     loop {
         match probes.join_next().await {
@@ -56,7 +56,7 @@ impl Inner {
     }
 }
 
-/// Between half and one and a half of `wait`, so that a fleet does not knock in step.
+/// Returns between half and one and a half of `wait`, so that processes do not probe in step.
 fn jittered(wait: Duration) -> Duration {
     let dice = RandomState::new().hash_one(0) % 1_024;
     wait / 2 + wait.mul_f64(dice as f64 / 1_024.0)

@@ -1,33 +1,33 @@
 //! Counters of an endpoint.
 
 counters! {
-    /// What a line has seen since it was made.
+    /// Statistics of an endpoint since it was created.
     pub struct LineStats, counted by Counters {
-        /// Calls that went out.
+        /// Calls that were sent.
         calls,
         /// Of them, those that ended in any error but the deadline.
         failed,
         /// Of them, those that missed the deadline.
         timed_out,
-        /// Calls refused because the breaker was open.
+        /// Calls rejected because the breaker was open.
         refused_open,
-        /// Calls refused because too many were under way.
+        /// Calls rejected because too many were in flight.
         refused_full,
-        /// How often the breaker opened.
+        /// Number of times that the breaker opened.
         opened,
         /// Probes sent while it was open.
         probes,
     }
     beside {
-        /// Calls under way now.
+        /// Calls in flight now.
         in_flight: u64,
-        /// Whether the breaker is open now.
+        /// True while the breaker is open.
         open: bool,
     }
 }
 
 impl LineStats {
-    /// Both together, for an engine of several nodes.
+    /// Returns the sum of both, for an engine of several nodes.
     pub fn plus(self, other: Self) -> Self {
         Self {
             calls: self.calls + other.calls,
@@ -42,7 +42,7 @@ impl LineStats {
         }
     }
 
-    /// What remains of a line that is no longer used.
+    /// Returns the counters of an endpoint that is no longer used.
     pub fn past(self) -> Self {
         Self { in_flight: 0, open: false, ..self }
     }

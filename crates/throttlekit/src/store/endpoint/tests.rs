@@ -44,7 +44,7 @@ async fn outages_open_it_and_a_probe_closes_it() {
     assert_eq!((line.stats().opened, line.stats().refused_open), (1, 1));
 }
 
-/// A probe that hears nothing, as over a half-open connection, does not hold up the one after it.
+/// A probe without a response, as over a half-open connection, does not delay the one after it.
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_hangs_does_not_keep_the_engine_away() {
     let probes = AtomicU64::new(0);
@@ -91,7 +91,7 @@ async fn one_call_too_many_is_refused_at_once() {
     assert_eq!(line.stats().refused_full, 1);
 }
 
-/// Sends `calls` at once to an engine that answers one each millisecond, in order, and says how they ended.
+/// Sends `calls` at once to an engine that answers one each millisecond, in order, and returns how they ended.
 async fn burst(line: &Line, calls: u32) -> Vec<Result<(), StoreError>> {
     let answered = |place: u32| async move {
         sleep(Duration::from_millis(1) * place).await;

@@ -1,4 +1,4 @@
-//! The seam filled in one process: for tests, and for a service that is not yet a fleet.
+//! A store in one process: for tests, and for a service that is one process.
 
 mod slots;
 mod spaces;
@@ -26,34 +26,34 @@ use crate::memory::{BUDGET_DEFAULT, LockedKey};
 use crate::sync::{Mutex, RwLock};
 use crate::{Clock, KeyHash, KeyMemory, SecretHash, WallClock, forward_store};
 
-/// How many returns it remembers having counted. Beyond, what comes back lapses.
+/// Maximum number of returns that it remembers having counted. Beyond it, returned units lapse.
 const RETURNS_MAX: usize = 100_000;
-/// How many pools of regions it keeps.
+/// Maximum number of pools of regions.
 const POOLS_MAX: usize = 1_024;
 
 /// A [`Store`] in this process's memory, bounded.
 ///
-/// Where all that asks is in one process, [`Limiter`](crate::Limiter) is much faster.
+/// If all callers are in one process, [`Limiter`](crate::Limiter) is much faster.
 pub struct MemoryStore<C = WallClock> {
     clock: C,
     hash: SecretHash,
     spaces: Spaces,
-    /// Asks of one charge share it, since their key's own lock makes them one step. Those of several own it.
+    /// Requests of one charge share it, since their key's own lock makes them one step. Those of several own it.
     asks: RwLock<()>,
     /// Returns that were counted, and until when they could come again.
     returned: Mutex<(BTreeMap<ReturnId, Timestamp>, Search)>,
-    /// Held while a debit is answered, so that the same one twice at once is charged once.
+    /// Held while a debit is decided, so that the same one twice at once is charged once.
     streams: Mutex<Streams>,
     pools: Mutex<BTreeMap<Box<str>, PoolState>>,
     slots: SlotTables,
     rolls: Mutex<MembershipRecords>,
-    /// For those who put something between, which may be away.
+    /// For wrappers, which may be unavailable.
     local_shares: LocalShares,
     background: Background,
 }
 
 impl MemoryStore {
-    /// An empty store that reads the civil clock.
+    /// Creates an empty store that reads the civil clock.
     pub fn new() -> Self {
         Self::with_clock(WallClock)
     }
@@ -66,7 +66,7 @@ impl Default for MemoryStore {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// An empty store that reads this clock.
+    /// Creates an empty store that reads this clock.
     pub fn with_clock(clock: C) -> Self {
         Self {
             clock,
@@ -83,29 +83,30 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Runs the background work of everything built on this store on a runtime of yours, instead of the driver thread: for
-    /// tests whose time is paused.
+    /// Runs the background work of everything built on this store on the caller's runtime, instead of the driver
+    /// thread: for tests whose time is paused.
     pub fn runtime(self, runtime: Handle) -> Self {
         Self { background: self.background.on(runtime), ..self }
     }
 
     /// Sets the most bytes that the keys of all limits may take, and forgets them. Default: 128 MiB.
     ///
-    /// States are counted as large as they are: a key of a window or a bucket takes 80 to 160 bytes, a sliding log 16 for
-    /// each admission. Keys that owe nothing any more make room first. Beyond the budget a key that finds no room is
-    /// counted in an estimate, which is never below what it used: no key gets more than its limit, and one may be denied
-    /// early. Answers that rest on an estimate are labelled [`Guarantee::Bounded`](crate::Guarantee::Bounded) with the units that it may be short.
+    /// States are counted as large as they are: a key of a window or a bucket takes 80 to 160 bytes, a sliding log 16
+    /// for each admission. Keys that owe nothing any more are removed first. Beyond the budget a key that does not fit
+    /// is counted in an estimate, which is never below what it used: no key gets more than its limit, and one may be
+    /// denied early. Decisions that rest on an estimate are labeled [`Guarantee::Bounded`](crate::Guarantee::Bounded)
+    /// with the units that it may be short.
     pub fn memory_budget(self, bytes: usize) -> Self {
         Self { spaces: Spaces::new(bytes), ..self }
     }
 
-    /// How full the memory for keys is. Looks at every key: for dashboards, not for requests.
+    /// Returns how full the memory for keys is. Scans every key: for dashboards, not for requests.
     pub fn memory(&self) -> KeyMemory {
         self.spaces.memory(self.now())
     }
 
-    /// Goes to a key as it is locked among those of its limit. What lies there belongs to the key, so that a limit with
-    /// other numbers goes on from it; a budget and a window count together.
+    /// Visits a key while it is locked among those of its limit. The state belongs to the key, so that a limit with
+    /// other numbers continues from it; a budget and a window count together.
     fn visit<T>(
         &self,
         key: &str,
@@ -117,14 +118,14 @@ impl<C: Clock> MemoryStore<C> {
         self.spaces.visit(key, form, now, |space| visit(space.keys.lock(fingerprint)))
     }
 
-    /// What is kept of a charge's key, and by how many units that may be short.
+    /// Returns the state of a charge's key, and by how many units that may be short.
     fn look(&self, charge: &Charge<'_>, now: Timestamp) -> Result<(Stored, Cost), StoreError> {
         self.visit(charge.key, charge.form, now, |key| {
             (stored(&key, charge.form, now).into_owned(), short(&key, charge.form, now))
         })
     }
 
-    /// The store counts time as the others do: in whole microseconds.
+    /// Returns the time in whole microseconds, as the other stores count it.
     fn now(&self) -> Timestamp {
         Timestamp::from_micros(self.clock.now().as_micros())
     }
@@ -159,7 +160,7 @@ impl<C: Clock> MemoryStore<C> {
         Ok(Outcome::of(ask, &states, now, admitted)?.in_windows(ask, ends).estimated(short))
     }
 
-    /// Under the key's own lock, as others are under way.
+    /// Decides under the key's own lock, concurrently with others.
     fn answer_one(
         &self,
         ask: &Charges<'_>,
@@ -234,7 +235,7 @@ impl<C: Clock> MemoryStore<C> {
         Ok(())
     }
 
-    /// Whether this return has not been counted; an error where it could not be remembered.
+    /// Returns whether this return has not been counted; an error if it could not be remembered.
     fn counts(&self, id: ReturnId, now: Timestamp, until: Timestamp) -> Result<bool, StoreError> {
         let (returned, search) = &mut *self.returned.lock();
         if returned.len() >= RETURNS_MAX && search.is_due(now) {
@@ -275,7 +276,7 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
                 let by = |kept: &mut Stored| kept.settle(s.form, s.mark, s.charged, s.actual, now);
                 match key.known() {
                     Some(kept) => by(kept),
-                    // A key that is not known has nothing to hand back from, and owes all the same.
+                    // A key that is not known has nothing to return units from, and owes all the same.
                     None if s.actual > s.charged => key.change(s.form, now, by),
                     None => {}
                 }
@@ -351,12 +352,12 @@ impl<C: Clock + 'static> RollStore for MemoryStore<C> {
 
 debug_fields!([C] MemoryStore<C>);
 
-/// What is kept of a key, or what it starts from.
+/// Returns the state of a key, or its initial one.
 fn stored<'a>(key: &'a LockedKey<'_, Stored>, form: &SharedForm, now: Timestamp) -> Cow<'a, Stored> {
     key.state(form, now).unwrap_or_else(|| Cow::Owned(Stored::default()))
 }
 
-/// By how many units a key may be short that is estimated: all that the estimate says. Zero for one that is kept.
+/// Returns by how many units an estimated key may be short: the whole estimate. Zero for one that is kept.
 fn short(key: &LockedKey<'_, Stored>, form: &SharedForm, now: Timestamp) -> Cost {
     if !key.is_estimated(form, now) {
         return 0;
@@ -384,8 +385,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A second of a memory of 100,000 names that is full, in which a name is over each millisecond while two come: how many
-    /// of these are let in, and how often one is after another was not, which takes a search.
+    /// A second of a memory of 100,000 names that is full, in which a name expires each millisecond while two come:
+    /// returns how many of these are admitted, and how often one is after another was not, which takes a search.
     fn let_in_and_searches(clock: &ManualClock, enters: impl Fn(u128, Duration) -> bool) -> (u32, u32) {
         assert!((1..=100_000).all(|name| enters(name.into(), MS * name)));
         let (mut let_in, mut searches, mut before) = (0, 0, false);

@@ -13,7 +13,7 @@ use crate::store::{Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreEr
 use crate::sync::Mutex;
 use crate::{Clock, forward_store};
 
-/// How many keys have slots held at a time. One more is refused until the leases of another are over.
+/// Maximum number of keys with slots held at a time. One more is rejected until the leases of another expire.
 const SLOT_KEYS_MAX: usize = 100_000;
 
 /// The tables of all keys of which any slot is held.
@@ -39,7 +39,7 @@ impl SlotTables {
         Ok(SlotAnswer { now, step })
     }
 
-    /// What `change` does to the table of a lease's key, or nothing where no slot of it is held.
+    /// Applies `change` to the table of a lease's key. Returns `None` if no slot of it is held.
     fn change<T>(&self, key: &str, change: impl FnOnce(&mut SlotTable) -> T) -> Option<T> {
         let (tables, _) = &mut *self.0.lock();
         let table = tables.get_mut(key)?;

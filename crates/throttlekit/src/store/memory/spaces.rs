@@ -1,6 +1,6 @@
-//! Which keys are kept together: those of one limit of one policy, whatever its numbers are today.
+//! Keys grouped by limit and policy, whatever the limit's current numbers.
 //!
-//! A limit that is changed asks for the same keys, and finds in them what it left there under other numbers.
+//! A changed limit uses the same keys, and finds in them the state that it left under other numbers.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use crate::store::streams::Search;
 use crate::sync::RwLock;
 use crate::{KeyHash, TrustedHash};
 
-/// How many limits one store keeps at a time. Beyond, those make room whose keys owe nothing any more.
+/// Maximum number of limits in one store. Beyond it, those whose keys owe nothing any more are removed.
 pub(super) const SPACES_MAX: usize = 65_536;
 
-/// Each space has few, as there may be many.
+/// Each space has few shards, as there may be many spaces.
 const SHARDS_PER_SPACE: usize = 16;
 
 pub(super) struct Spaces {
-    /// What all keys may take, whichever limit they are of.
+    /// Memory for all keys, whichever limit they are of.
     budget: Arc<Budget>,
     table: RwLock<Table>,
-    /// Operators name policies and limits, not strangers.
+    /// Operators name policies and limits, not untrusted clients.
     hash: TrustedHash,
 }
 
@@ -41,9 +41,9 @@ struct Table {
 
 /// The keys of one limit.
 pub(super) struct Space {
-    /// What all its keys have in common.
+    /// Common parts of all its keys.
     name: (Box<str>, Box<str>),
-    /// Its limit, or the one of those it had that remembers longest.
+    /// Its limit, or the one of its former limits that remembers longest.
     form: SharedForm,
     pub(super) keys: Shards<Stored>,
 }
@@ -75,7 +75,7 @@ impl Spaces {
         Self { budget: Arc::new(Budget::new(bytes)), table: RwLock::default(), hash: TrustedHash::random() }
     }
 
-    /// How full all of them are at `now`. Looks at every key.
+    /// Returns how full all of them are at `now`. Scans every key.
     pub(super) fn memory(&self, now: Timestamp) -> KeyMemory {
         let table = self.table.read();
         let mut all = KeyMemory::of(&self.budget);
@@ -83,7 +83,7 @@ impl Spaces {
         all
     }
 
-    /// Goes to the keys among which this one is, under a limit of this form.
+    /// Visits the keys among which this one is, under a limit of this form.
     pub(super) fn visit<T>(
         &self,
         key: &str,
@@ -105,7 +105,7 @@ impl Spaces {
         table.space((hash, name), form, &self.budget, now).map(visit)
     }
 
-    /// Forgets a key, whichever limits it was asked for.
+    /// Forgets a key, under all limits.
     pub(super) fn remove(&self, fingerprint: u64) {
         let table = self.table.read();
         table.spaces.iter().for_each(|(_, space)| space.keys.remove(fingerprint, &space.form));
@@ -139,7 +139,7 @@ impl Table {
         Ok(space)
     }
 
-    /// Nobody is among the keys of any space while the table is held for writing, so none that is under way is lost.
+    /// Removes idle spaces. No call uses any space while the table is locked for writing, so none in flight is lost.
     fn make_room(&mut self, now: Timestamp) -> Result<(), StoreError> {
         if self.spaces.len() >= SPACES_MAX && self.search.is_due(now) {
             self.spaces.retain(|(_, space)| !space.keys.is_idle(&space.form, now));
@@ -154,7 +154,7 @@ impl Table {
 }
 
 impl Space {
-    /// States of different kinds and shapes never meet, though a caller should call their keys alike.
+    /// States of different kinds and shapes are never mixed, even if a caller names their keys alike.
     fn is(&self, (head, tail): (&str, &str), form: &SharedForm) -> bool {
         *self.name.0 == *head
             && *self.name.1 == *tail
@@ -162,7 +162,7 @@ impl Space {
             && self.form.shape() == form.shape()
     }
 
-    /// Only a log owes for as long as whoever asks remembers.
+    /// Only a log owes for as long as the requesting limit remembers.
     fn forgets_before(&self, form: &SharedForm) -> bool {
         matches!(form.limit(), Limit::SlidingLog(_)) && self.form.limit().period() < form.limit().period()
     }
