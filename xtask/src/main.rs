@@ -48,6 +48,7 @@ usage: cargo xtask <command>
   plots                    draw the pictures of the documents
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   proto [--check]          write the wire types from their .proto files; with --check, fail if they have drifted
+  api                      count the public API and fail if it is too wide
   cycles                   fail if modules of different folders import each other
   locks                    fail if a workspace beside this one has a stale lock
   links                    fail if a link into the repository is broken, or a README of a crate has a relative one
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         ["plots", ref rest @ ..] => plots::run(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
+        ["api"] => repository::api::check(),
         ["cycles"] => cycles::check(),
         ["locks"] => repository::locks::check(),
         ["links"] => repository::links::check(),

@@ -54,8 +54,8 @@ fn shipped() -> Result<PathBuf> {
 
 /// Sends random headers through a real Envoy after a limit is exhausted, and fails if one of them passes.
 pub(crate) fn run_envoy(options: &Options<'_>, run: &mut Run) -> Result<Value> {
-    let mut command = server_test("envoy");
-    command.args(["--", "--exact", "no_set_of_headers_passes_a_limit_that_is_used_up", "--nocapture"]);
+    let mut command = server_test("integration");
+    command.args(["--", "--exact", "envoy::no_set_of_headers_passes_a_limit_that_is_used_up", "--nocapture"]);
     command.env("HOSTILE_REQUESTS", options.number("--cases", HOSTILE)?.to_string());
     command.envs(services::up_only(&["envoy"])?.env());
     outcome(command, run)

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use throttlekit::fair::{Escrow, Weight};
-use throttlekit::{Ask, Cadence, Clock, FairLimiter, ManualClock, SecretHash, Timestamp, WallClock};
+use throttlekit::{Call, Cadence, Clock, FairLimiter, ManualClock, SecretHash, Timestamp, WallClock};
 
 use crate::alloc;
 use crate::bars::{FAIR_ALLOCATIONS_MAX, FAIR_GROWTH_MAX, runs};
@@ -261,7 +261,7 @@ impl Crowd {
 
     #[inline(always)]
     fn check(&self, tenant: u32, cost: u64) -> u64 {
-        let decision = self.limiter.check(Ask::of(text(&self.names[tenant as usize])).cost(cost));
+        let decision = self.limiter.check(Call::by(text(&self.names[tenant as usize])).cost(cost));
         black_box(&decision).remaining
     }
 }

@@ -8,7 +8,7 @@ use throttlekit::{PreciseClock, Rate, SecretHash};
 
 use crate::bars::{FLOOD_MEMORY_MAX, FLOOD_P99_MAX, runs};
 use crate::child::{ask, number};
-use crate::contenders::{Ask, BYTES_PER_KEY, limiter};
+use crate::contenders::{Call, BYTES_PER_KEY, limiter};
 use crate::os;
 use crate::report::{Report, progress};
 use crate::workloads::{KEY_BYTES, Random, key, text};
@@ -57,7 +57,7 @@ pub fn probe() -> Value {
     let limited = STRANGERS * 2..STRANGERS * 2 + LIMITED;
     let pestering = limited.end;
     for number in limited.start..=pestering {
-        limiter.check(Ask::of(text(&key(number))).cost(UNITS));
+        limiter.check(Call::by(text(&key(number))).cost(UNITS));
         assert!(!check(&key(number)), "a key without units is denied");
     }
     let filled = CAP as u64 - LIMITED - 1;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use throttlekit_client::{Batch, Client, FleetLimiter, Limit, Mode, RemoteLimiter};
+use throttlekit_client::{Batch, Client, FleetLimiter, Limit, Mode, RemotePolicy};
 
 use crate::calls;
 use crate::process::Served;
@@ -53,7 +53,7 @@ async fn spend(fleet: &FleetLimiter) -> Result<f64> {
     Ok(f64::from(SPENT) / begun.elapsed().as_secs_f64())
 }
 
-async fn ask(remote: &RemoteLimiter) -> Result<f64> {
+async fn ask(remote: &RemotePolicy) -> Result<f64> {
     let begun = Instant::now();
     for _ in 0..ASKED {
         let answer = remote.check("hot").await?;

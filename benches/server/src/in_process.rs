@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use anyhow::{Result, anyhow, ensure};
-use throttlekit_server::engine::{Ask, Engine, EngineOptions};
+use throttlekit_server::engine::{PolicyCall, Engine, EngineOptions};
 use throttlekit_server::policy;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -41,7 +41,7 @@ impl InProcess {
                     let (mut dice, mut count) = (Dice::new(n, keys), 0);
                     while begun.elapsed() < TURN {
                         let key = dice.key();
-                        let ask = Ask { policy, key: key.as_bytes(), others: &[], cost: 1 };
+                        let ask = PolicyCall { policy, key: key.as_bytes(), others: &[], cost: 1 };
                         let answer = engine.check(ask).await?;
                         ensure!(answer.guarantee.label() == "exact", "not decided by the store: {answer:?}");
                         count += 1;

@@ -93,7 +93,7 @@ impl Bench {
         self.runtime.block_on(asks_per_second(move |key| {
             let limiter = limiter.clone();
             async move {
-                let asks = [throttlekit::Ask::of(&key), throttlekit::Ask::of(&key).cost(ESTIMATE)];
+                let asks = [throttlekit::Call::by(&key), throttlekit::Call::by(&key).cost(ESTIMATE)];
                 let answer = limiter.check_all(asks).await?;
                 ensure!(answer.outage.is_none(), "the engine did not answer: {answer:?}");
                 Ok(())

@@ -5,11 +5,9 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
 
-use common::Serving;
+use crate::common::Serving;
 use tempfile::TempDir;
 use throttlekit_server::policy;
-
-mod common;
 
 const GOOD: &str = "version: 1\npolicies:\n  api: {rate: {limit: 5, per: 1m}}\n";
 const BAD: &str = "version: 1\npolicies:\n  api: {rate: {limt: 5, per: 1m}}\n";

@@ -20,8 +20,11 @@ const CLIENTS: usize = 200;
 const INSTANCES: usize = 3;
 /// How many units an instance fetches at a time, of the policy that is leased.
 const BATCH: u64 = 16;
-/// How long an instance that is stopped in order goes on serving while it is not ready.
-const LAME_DUCK: Duration = Duration::from_secs(2);
+/// How long an instance that is stopped in order goes on serving while it is not ready, in seconds: long enough for
+/// clients that watch readiness.
+const LAME_DUCK_S: &str = "2";
+/// For clients that do not.
+const LAME_DUCK_SHORT_S: &str = "1";
 /// How often a client looks whether an instance is ready.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Tests share two cores with whatever else runs.
@@ -31,7 +34,7 @@ fn env(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: eval \"$(cargo xtask services up)\""))
 }
 
-fn spawn(policies: &Path, store: &str, port: u16, http: u16) -> Child {
+fn spawn(policies: &Path, store: &str, lame_duck_s: &str, [port, http]: [u16; 2]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_throttlekit"))
         .args(["serve".as_ref(), policies.as_os_str()])
         .args([
@@ -44,7 +47,7 @@ fn spawn(policies: &Path, store: &str, port: u16, http: u16) -> Child {
             "--migrate",
         ])
         .args(["--reload-every-ms", "50", "--store-deadline-ms", "20000"])
-        .args(["--lame-duck-s", &LAME_DUCK.as_secs().to_string()])
+        .args(["--lame-duck-s", lame_duck_s])
         .env("THROTTLEKIT_STORE", store)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -56,22 +59,24 @@ fn spawn(policies: &Path, store: &str, port: u16, http: u16) -> Child {
 struct Instance {
     policies: PathBuf,
     store: String,
-    port: u16,
-    http: u16,
+    lame_duck_s: &'static str,
+    /// Of gRPC and of HTTP.
+    ports: [u16; 2],
     child: Child,
 }
 
 impl Instance {
-    async fn start(policies: &Path, store: &str, port: u16, http: u16) -> Self {
-        let (policies, store) = (policies.to_owned(), store.to_owned());
-        let mut started = Self { child: spawn(&policies, &store, port, http), policies, store, port, http };
+    async fn start(policies: &Path, store: &str, lame_duck_s: &'static str, ports: [u16; 2]) -> Self {
+        let child = spawn(policies, store, lame_duck_s, ports);
+        let mut started =
+            Self { policies: policies.to_owned(), store: store.to_owned(), lame_duck_s, ports, child };
         let deadline = Instant::now() + PATIENCE;
-        while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+        while tokio::net::TcpStream::connect(("127.0.0.1", ports[0])).await.is_err() {
             assert!(Instant::now() < deadline, "the server does not come up");
             sleep(Duration::from_millis(20)).await;
             // It does not start with a file that is bad; whoever looks after it tries again.
             if started.child.try_wait().unwrap().is_some() {
-                started.child = spawn(&started.policies, &started.store, port, http);
+                started.child = spawn(policies, store, lame_duck_s, ports);
             }
         }
         started
@@ -91,10 +96,7 @@ impl Instance {
             self
         });
         let gone = timeout(PATIENCE, gone).await.expect("it stops in time").unwrap();
-        let (policies, store) = (gone.policies.clone(), gone.store.clone());
-        let (port, http) = (gone.port, gone.http);
-        drop(gone);
-        Self::start(&policies, &store, port, http).await
+        Self::start(&gone.policies, &gone.store, gone.lame_duck_s, gone.ports).await
     }
 }
 
@@ -229,7 +231,7 @@ struct World {
 }
 
 impl World {
-    async fn of(store: &str, limit: u64) -> Self {
+    async fn of(store: &str, limit: u64, lame_duck_s: &'static str) -> Self {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("policies.yaml");
         let mark = std::process::id();
@@ -237,7 +239,7 @@ impl World {
         let ports = [free_port(), free_port(), free_port()];
         let mut instances = [None, None, None];
         for (instance, port) in instances.iter_mut().zip(ports) {
-            *instance = Some(Instance::start(&path, store, port, free_port()).await);
+            *instance = Some(Instance::start(&path, store, lame_duck_s, [port, free_port()]).await);
         }
         Self { _folder: folder, path, instances, ports, mark }
     }
@@ -270,7 +272,7 @@ impl World {
 
 async fn exactly_the_limit(store: &str) {
     let limit = 5_000;
-    let world = World::of(store, limit).await;
+    let world = World::of(store, limit, LAME_DUCK_SHORT_S).await;
     let writing = world.keep_writing(limit);
     for policy in ["strict", "leased"].map(|name| format!("{name}-{}", world.mark)) {
         let crowd = Crowd::asking(&policy, world.ports, 40);
@@ -286,7 +288,7 @@ async fn exactly_the_limit(store: &str) {
 /// was on a connection that closed, and was not counted either: else the sum would be less.
 async fn nothing_is_lost_by_stopping(store: &str) {
     let limit = 6_000;
-    let mut world = World::of(store, limit).await;
+    let mut world = World::of(store, limit, LAME_DUCK_SHORT_S).await;
     for policy in ["strict", "leased"].map(|name| format!("{name}-{}", world.mark)) {
         let crowd = Crowd::asking(&policy, world.ports, usize::MAX);
         for place in 0..INSTANCES {
@@ -304,7 +306,7 @@ async fn nothing_is_lost_by_stopping(store: &str) {
 /// Instances that are killed: what was counted and not told is lost, and what was lent to them; never is there more.
 async fn never_more_while_instances_are_killed(store: &str) {
     let limit = 6_000;
-    let mut world = World::of(store, limit).await;
+    let mut world = World::of(store, limit, LAME_DUCK_SHORT_S).await;
     let writing = world.keep_writing(limit);
     for policy in ["strict", "leased"].map(|name| format!("{name}-{}", world.mark)) {
         let crowd = Crowd::asking(&policy, world.ports, usize::MAX);
@@ -392,9 +394,10 @@ async fn watching(
 /// sends again what GOAWAY said was not taken does not either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_of_three_fails_no_call() {
-    let mut world = World::of(&env("THROTTLEKIT_REDIS"), 1_000_000).await;
+    let mut world = World::of(&env("THROTTLEKIT_REDIS"), 1_000_000, LAME_DUCK_S).await;
     let policy = format!("strict-{}", world.mark);
-    let places = [0, 1, 2].map(|place| (world.ports[place], world.instances[place].as_ref().unwrap().http));
+    let places =
+        [0, 1, 2].map(|place| (world.ports[place], world.instances[place].as_ref().unwrap().ports[1]));
     let stop = Arc::new(AtomicBool::new(false));
     let watching = tokio::spawn(watching(policy.clone(), places, stop.clone()));
     let crowd = Crowd::asking(&policy, world.ports, usize::MAX);

@@ -226,10 +226,9 @@ async fn killed(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_and_restarted_with_slots_of_the_instance() {
-    for scope in ["instance", "instance_key", "key", "fleet"] {
-        let rounds = rounds(if scope == "fleet" { 1 } else { 3 });
-        killed(scope, "memory", 1, "1s", rounds, PATIENCE).await;
-    }
+    let of = |scope, unless_set| killed(scope, "memory", 1, "1s", rounds(unless_set), PATIENCE);
+    // Most of the time everyone waits for leases to end.
+    tokio::join!(of("instance", 3), of("instance_key", 3), of("key", 3), of("fleet", 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -241,5 +240,5 @@ async fn killed_and_restarted_with_slots_of_a_key_on_redis() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_and_restarted_with_a_ceiling_of_a_fleet_on_redis() {
     // Leases outlive the grant of a share, which lives for 4 s.
-    killed("fleet", &env("THROTTLEKIT_REDIS"), 2, "6s", rounds(2), PATIENCE).await;
+    killed("fleet", &env("THROTTLEKIT_REDIS"), 2, "5s", rounds(1), PATIENCE).await;
 }

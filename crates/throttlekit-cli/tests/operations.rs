@@ -1,7 +1,5 @@
 //! A server as operators treat it: signals, a log that nobody reads, files that change.
 
-mod common;
-
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use crate::common;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::Instant;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::Serving;
+use crate::common::Serving;
 use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
     MetricsService, MetricsServiceServer,
 };
@@ -24,8 +24,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
 use tonic::{Request, Response, Status};
-
-mod common;
 
 const POLICIES: &str = "version: 1\npolicies:\n  api: {rate: {limit: 1, per: 1d, algorithm: fixed_window}}\n";
 

@@ -1,12 +1,10 @@
 //! `throttlekit top` in a terminal, over a server that runs.
 
-use common::Serving;
-use common::pty::Pty;
+use crate::common::Serving;
+use crate::common::pty::Pty;
 use throttlekit_proto::v1::CheckRequest;
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use tonic::transport::Channel;
-
-mod common;
 
 const POLICIES: &str = "
 version: 1

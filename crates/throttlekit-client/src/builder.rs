@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use throttlekit::store::{Background, LineOptions};
+use throttlekit::store::{Background, StoreClientOptions};
 use tokio::runtime::Handle;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
@@ -26,7 +26,7 @@ pub struct ClientBuilder {
     connections: usize,
     connect_timeout: Duration,
     background: Background,
-    line: LineOptions,
+    line: StoreClientOptions,
     tls: Option<ClientTlsConfig>,
     token: Option<Secret>,
     lease_for: Duration,
@@ -57,7 +57,7 @@ impl ClientBuilder {
             connections: 1,
             connect_timeout: CONNECT_TIMEOUT,
             background: Background::default(),
-            line: LineOptions { deadline: DEADLINE, ..LineOptions::default() },
+            line: StoreClientOptions { deadline: DEADLINE, ..StoreClientOptions::default() },
             tls: None,
             token: None,
             lease_for: LEASE_FOR,

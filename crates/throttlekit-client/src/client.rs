@@ -4,7 +4,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::store::{Background, Line, LineOptions, LineStats, StoreError, random_name};
+use throttlekit::store::{
+    Background, StoreClient, StoreClientOptions, StoreClientStats, StoreError, random_name,
+};
 use throttlekit::{Limit, LimitError};
 use throttlekit_proto::v1::HeartbeatRequest;
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
@@ -15,7 +17,7 @@ use crate::channels::Channels;
 use crate::error::lost;
 use crate::renewer::Renewer;
 use crate::token::Token;
-use crate::{ClientBuilder, ClientError, FleetBuilder, LimiterBuilder, RemoteLimiter};
+use crate::{ClientBuilder, ClientError, FleetBuilder, LimiterBuilder, RemotePolicy};
 
 /// A client of one server, or of several that share a store. Cheap to clone.
 #[derive(Clone)]
@@ -39,20 +41,20 @@ pub(crate) struct Inner {
 /// One server: its connections and the circuit breaker that all calls to it share.
 pub(crate) struct Server {
     channels: Arc<Channels>,
-    line: Line,
+    line: StoreClient,
 }
 
 impl Server {
     pub(crate) fn new(
         endpoint: Endpoint,
         connections: usize,
-        options: LineOptions,
+        options: StoreClientOptions,
         background: &Background,
     ) -> Self {
         let channels = Arc::new(Channels::new(endpoint, connections, background.clone()));
         let probed = channels.clone();
         let probe = move || -> Pin<Box<dyn Future<Output = _> + Send>> { Box::pin(probe(probed.clone())) };
-        let line = Line::on(background.clone(), options, Box::new(probe));
+        let line = StoreClient::on(background.clone(), options, Box::new(probe));
         Self { channels, line }
     }
 }
@@ -90,8 +92,8 @@ impl Client {
     }
 
     /// Returns a limiter for one policy of the server. It fails closed while the server is unreachable.
-    pub fn limiter(&self, policy: &str) -> RemoteLimiter {
-        RemoteLimiter::closed(self.clone(), policy)
+    pub fn limiter(&self, policy: &str) -> RemotePolicy {
+        RemotePolicy::closed(self.clone(), policy)
     }
 
     /// Creates a builder for the same with another fallback.
@@ -110,9 +112,9 @@ impl Client {
     }
 
     /// Returns the call statistics, over all servers.
-    pub fn stats(&self) -> LineStats {
+    pub fn stats(&self) -> StoreClientStats {
         let each = self.inner.servers.iter().map(|server| server.line.stats());
-        each.fold(LineStats::default(), LineStats::plus)
+        each.fold(StoreClientStats::default(), StoreClientStats::plus)
     }
 
     /// Returns the server to use: the first whose circuit breaker is closed, or else the first.

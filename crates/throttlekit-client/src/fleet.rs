@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use throttlekit::store::KEY_PART_MAX;
 use throttlekit::tier::{HeldKey, TierBuilder, TierStats};
-use throttlekit::{Ask, BootClock, Decision, LeaseClock, Limit, LimitError, OnOutage, TwoTier};
+use throttlekit::{BootClock, Call, Decision, LeaseClock, Limit, LimitError, OnOutage, TwoTier};
 
-use crate::{Batch, Client, ClientError, LimiterBuilder, RemoteAnswer, RemoteLimiter, RemoteStore};
+use crate::{Batch, Client, ClientError, LimiterBuilder, RemoteAnswer, RemotePolicy, RemoteStore};
 
 /// Time for which a server lends units of a smooth rate.
 const HOLD: Duration = Duration::from_secs(1);
@@ -82,13 +82,13 @@ impl<C: LeaseClock> FleetBuilder<C> {
 #[derive(Clone, Debug)]
 pub struct FleetLimiter<C = BootClock> {
     tier: TwoTier<RemoteStore, C>,
-    strict: RemoteLimiter,
+    strict: RemotePolicy,
 }
 
 impl<C: LeaseClock + 'static> FleetLimiter<C> {
     /// Decides a request from units or denials that this process holds; `None` if it cannot. Never waits.
     #[inline]
-    pub fn try_check<'a>(&self, ask: impl Into<Ask<'a>>) -> Option<Decision> {
+    pub fn try_check<'a>(&self, ask: impl Into<Call<'a>>) -> Option<Decision> {
         self.tier.try_check(ask)
     }
 
@@ -97,7 +97,7 @@ impl<C: LeaseClock + 'static> FleetLimiter<C> {
     /// The server is called for this request alone if it costs more than the limit ever holds, which no lease helps; if
     /// its key is longer than [200 bytes](KEY_PART_MAX); and if it costs more than 1 on a smooth rate, whose units of
     /// different reservations do not add up.
-    pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<RemoteAnswer, ClientError> {
+    pub async fn check<'a>(&self, ask: impl Into<Call<'a>>) -> Result<RemoteAnswer, ClientError> {
         let ask = ask.into();
         if self.is_asked_alone(ask) {
             return self.strict.check(ask).await;
@@ -114,10 +114,10 @@ impl<C: LeaseClock + 'static> FleetLimiter<C> {
 
     /// Returns whether the server must decide this request. A reservation gets the remaining units, possibly fewer than
     /// one request costs. Units of a window wait for the rest.
-    fn is_asked_alone(&self, ask: Ask<'_>) -> bool {
+    fn is_asked_alone(&self, ask: Call<'_>) -> bool {
         let [limit] = self.tier.shared().limits();
         let is_smooth = !matches!(limit, Limit::Window(_));
-        ask.key.len() > KEY_PART_MAX || ask.cost > limit.units() || (is_smooth && ask.cost > 1)
+        ask.key().len() > KEY_PART_MAX || ask.units() > limit.units() || (is_smooth && ask.units() > 1)
     }
 
     /// Returns a handle to one key that many threads spend from, which saves the lookup. `None` if no handle is free.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::http::{Admit, AdmitError};
-use throttlekit::{Ask, Clock, Cost, Decision, Guarantee, LeaseClock, Timestamp, WallClock};
+use throttlekit::{Call, Clock, Cost, Decision, Guarantee, LeaseClock, Timestamp, WallClock};
 
-use crate::{ClientError, FleetLimiter, RemoteAnswer, RemoteLimiter};
+use crate::{ClientError, FleetLimiter, RemoteAnswer, RemotePolicy};
 
 type Later = Pin<Box<dyn Future<Output = Result<Decision, AdmitError>> + Send>>;
 
@@ -23,12 +23,12 @@ fn decision(answer: Result<RemoteAnswer, ClientError>) -> Result<Decision, Admit
 
 /// Makes one call per request. Set the policy's [limit](crate::LimiterBuilder::limit) to include its period in
 /// `RateLimit-Policy`.
-impl Admit for RemoteLimiter {
+impl Admit for RemotePolicy {
     type Answer = Later;
 
-    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
-        let (limiter, key, cost) = (Arc::clone(self), ask.key.to_vec(), ask.cost);
-        Box::pin(async move { decision(limiter.check(Ask::of(&key).cost(cost)).await) })
+    fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer {
+        let (limiter, key, cost) = (Arc::clone(self), ask.key().to_vec(), ask.units());
+        Box::pin(async move { decision(limiter.check(Call::by(&key).cost(cost)).await) })
     }
 
     fn units(&self) -> Cost {
@@ -48,12 +48,12 @@ impl Admit for RemoteLimiter {
 impl<C: LeaseClock + Clone + 'static> Admit for FleetLimiter<C> {
     type Answer = Later;
 
-    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
+    fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer {
         if let Some(decision) = self.try_check(ask) {
             return Box::pin(std::future::ready(Ok(decision)));
         }
-        let (limiter, key, cost) = (Arc::clone(self), ask.key.to_vec(), ask.cost);
-        Box::pin(async move { decision(limiter.check(Ask::of(&key).cost(cost)).await) })
+        let (limiter, key, cost) = (Arc::clone(self), ask.key().to_vec(), ask.units());
+        Box::pin(async move { decision(limiter.check(Call::by(&key).cost(cost)).await) })
     }
 
     fn units(&self) -> Cost {

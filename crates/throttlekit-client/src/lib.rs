@@ -2,7 +2,7 @@
 //!
 //! A [`Client`] connects to one server or to several that share a store. It creates
 //!
-//! * [`RemoteLimiter`], which calls the server for every request: rates, budgets, and work that holds a slot while it
+//! * [`RemotePolicy`], which calls the server for every request: rates, budgets, and work that holds a slot while it
 //!   runs;
 //! * [`FleetLimiter`], which leases units in batches and spends them in this process. It is the library's
 //!   [`TwoTier`](throttlekit::TwoTier) over a [`RemoteStore`], so its bounds are those of the guarantee
@@ -32,7 +32,7 @@
 //!
 //! # Features
 //!
-//! * `http`: [`RemoteLimiter`] and [`FleetLimiter`] behind the library's tower layer. Off by default.
+//! * `http`: [`RemotePolicy`] and [`FleetLimiter`] behind the library's tower layer. Off by default.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod admission;
@@ -60,14 +60,14 @@ pub use builder::{BuildError, ClientBuilder};
 pub use client::Client;
 pub use error::ClientError;
 pub use fleet::{FleetBuilder, FleetKey, FleetLimiter};
-pub use limiter::{KEYS_AT_ONCE_MAX, RemoteLimiter};
+pub use limiter::{KEYS_AT_ONCE_MAX, RemotePolicy};
 pub use limiter_builder::LimiterBuilder;
 pub use permit::RemotePermit;
 pub use store::RemoteStore;
 pub use stream::RemoteStream;
 pub use throttlekit::store::DebitId;
 pub use throttlekit::tier::{Batch, Margin, Mode};
-pub use throttlekit::{Ask, Axis, Cost, Decision, Guarantee, Limit, OnOutage, Rate, Retry};
+pub use throttlekit::{Axis, Call, Cost, Decision, Guarantee, Limit, OnOutage, Rate, Retry};
 
 /// The README's code, run as doc tests.
 #[cfg(doctest)]

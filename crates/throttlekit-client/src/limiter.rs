@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::{
-    Ask, Clock, Cost, Decision, Forecast, Guarantee, Limit, LimitError, Limiter, OnOutage, Retry, WallClock,
+    Call, Clock, Cost, Decision, Forecast, Guarantee, Limit, LimitError, Limiter, OnOutage, Retry, WallClock,
 };
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::{
@@ -16,7 +16,7 @@ use crate::{
     Client, ClientError, DebitId, RemoteAdmission, RemoteAnswer, RemotePermit, RemoteStream, Work, wire,
 };
 
-/// Maximum number of keys in one request of [`check_many`](RemoteLimiter::check_many). More are split into several.
+/// Maximum number of keys in one request of [`check_many`](RemotePolicy::check_many). More are split into several.
 pub const KEYS_AT_ONCE_MAX: usize = 1_000;
 /// Maximum number of attempts of a debit with an id.
 const DEBIT_TRIES: usize = 3;
@@ -25,26 +25,26 @@ const CLOSED_RETRY: Duration = Duration::from_secs(1);
 
 /// A policy on a server: one call per request. Cheap to clone.
 #[derive(Clone)]
-pub struct RemoteLimiter {
+pub struct RemotePolicy {
     client: Client,
     policy: Arc<str>,
     /// Further keys of every call.
     others: Arc<[String]>,
-    stand_in: Arc<StandIn>,
+    stand_in: Arc<Fallback>,
     limit: Option<Limit>,
     /// The maximum number of units that the server last reported.
     units: Arc<AtomicU64>,
 }
 
 /// The fallback while the server is unreachable.
-pub(crate) enum StandIn {
+pub(crate) enum Fallback {
     Closed,
     Open,
     /// Keeps its state across outages. `None` if the share is less than a unit.
     Local(Option<Box<Limiter>>),
 }
 
-impl StandIn {
+impl Fallback {
     pub(crate) fn new(choice: OnOutage, limit: Option<&Limit>) -> Result<Self, LimitError> {
         match choice {
             OnOutage::Closed => Ok(Self::Closed),
@@ -57,7 +57,7 @@ impl StandIn {
         }
     }
 
-    fn answer(&self, ask: Ask<'_>, limit: u64) -> (Decision, Guarantee) {
+    fn answer(&self, ask: Call<'_>, limit: u64) -> (Decision, Guarantee) {
         let uncounted = |allowed, retry_after| Decision {
             allowed,
             limit,
@@ -75,12 +75,12 @@ impl StandIn {
     }
 }
 
-impl RemoteLimiter {
+impl RemotePolicy {
     pub(crate) fn closed(client: Client, policy: &str) -> Self {
-        Self::new(client, policy, None, StandIn::Closed)
+        Self::new(client, policy, None, Fallback::Closed)
     }
 
-    pub(crate) fn new(client: Client, policy: &str, limit: Option<Limit>, stand_in: StandIn) -> Self {
+    pub(crate) fn new(client: Client, policy: &str, limit: Option<Limit>, stand_in: Fallback) -> Self {
         let units = Arc::new(AtomicU64::new(limit.map_or(0, |limit| limit.units())));
         let (policy, others) = (policy.into(), Arc::default());
         Self { client, policy, others, stand_in: stand_in.into(), limit, units }
@@ -94,12 +94,12 @@ impl RemoteLimiter {
     }
 
     /// Decides one request, and charges it if allowed.
-    pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<RemoteAnswer, ClientError> {
+    pub async fn check<'a>(&self, ask: impl Into<Call<'a>>) -> Result<RemoteAnswer, ClientError> {
         let ask = ask.into();
         let request = CheckRequest {
             policy: self.policy.to_string(),
-            key: wire::key(ask.key)?.into(),
-            cost: wire::cost(ask.cost)?,
+            key: wire::key(ask.key())?.into(),
+            cost: wire::cost(ask.units())?,
             keys: self.others.to_vec(),
         };
         let call = |channel, request| async move { RateLimiterClient::new(channel).check(request).await };
@@ -110,7 +110,7 @@ impl RemoteLimiter {
     /// The same with [further keys](Self::and): all are charged, or none.
     pub async fn check_by<'a>(
         &self,
-        ask: impl Into<Ask<'a>>,
+        ask: impl Into<Call<'a>>,
         others: &[&str],
     ) -> Result<RemoteAnswer, ClientError> {
         self.and(others).check(ask).await
@@ -127,7 +127,7 @@ impl RemoteLimiter {
             let request = CheckManyRequest { policy, keys: owned(keys), cost: cost_told, others };
             let call =
                 |channel, request| async move { RateLimiterClient::new(channel).check_many(request).await };
-            let asks = keys.iter().map(|key| Ask::of(*key).cost(cost));
+            let asks = keys.iter().map(|key| Call::by(*key).cost(cost));
             match self.client.ask(request, call).await {
                 Ok(told) if told.decisions.len() == keys.len() => {
                     let each = asks.zip(told.decisions);
@@ -153,9 +153,9 @@ impl RemoteLimiter {
     }
 
     /// Returns what a key could spend at this cost, now and later. Never uses the fallback.
-    pub async fn forecast<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Forecast, ClientError> {
+    pub async fn forecast<'a>(&self, ask: impl Into<Call<'a>>) -> Result<Forecast, ClientError> {
         let ask = ask.into();
-        let (key, cost) = (wire::key(ask.key)?.into(), wire::cost(ask.cost)?);
+        let (key, cost) = (wire::key(ask.key())?.into(), wire::cost(ask.units())?);
         let (policy, keys) = (self.policy.to_string(), self.others.to_vec());
         let request = ForecastRequest { policy, key, cost, keys };
         let call = |channel, request| async move { RateLimiterClient::new(channel).forecast(request).await };
@@ -192,7 +192,7 @@ impl RemoteLimiter {
             }
             told = self.debit_once(request.clone()).await;
         }
-        self.answer(told, Ask::of(key).cost(tokens))
+        self.answer(told, Call::by(key).cost(tokens))
     }
 
     async fn debit_once(&self, request: DebitRequest) -> Result<RemoteAnswer, ClientError> {
@@ -215,7 +215,7 @@ impl RemoteLimiter {
 
     /// The same with the further keys of every call.
     async fn admit_by(&self, work: Work<'_>) -> Result<RemoteAdmission, ClientError> {
-        let ask = Ask::of(work.key).cost(work.cost);
+        let ask = Call::by(work.key).cost(work.cost);
         let request = AdmitRequest {
             policy: self.policy.to_string(),
             key: work.key.into(),
@@ -248,7 +248,7 @@ impl RemoteLimiter {
     fn answer(
         &self,
         told: Result<RemoteAnswer, ClientError>,
-        ask: Ask<'_>,
+        ask: Call<'_>,
     ) -> Result<RemoteAnswer, ClientError> {
         match told {
             Ok(answer) => {
@@ -257,7 +257,7 @@ impl RemoteLimiter {
             }
             Err(error) if error.is_outage() || matches!(error, ClientError::Closed(_)) => {
                 let (decision, guarantee) = match error {
-                    ClientError::Closed(_) => StandIn::Closed.answer(ask, self.units()),
+                    ClientError::Closed(_) => Fallback::Closed.answer(ask, self.units()),
                     _ => self.stand_in.answer(ask, self.units()),
                 };
                 let outage = Some(error);
@@ -295,4 +295,4 @@ fn owned(keys: &[&str]) -> Vec<String> {
     keys.iter().map(|key| (*key).to_owned()).collect()
 }
 
-throttlekit::debug_fields!([] RemoteLimiter, |it| policy = it.policy);
+throttlekit::debug_fields!([] RemotePolicy, |it| policy = it.policy);

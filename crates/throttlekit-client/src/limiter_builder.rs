@@ -2,10 +2,10 @@
 
 use throttlekit::{Limit, LimitError, OnOutage};
 
-use crate::limiter::StandIn;
-use crate::{Client, RemoteLimiter};
+use crate::limiter::Fallback;
+use crate::{Client, RemotePolicy};
 
-/// Configures a [`RemoteLimiter`].
+/// Configures a [`RemotePolicy`].
 #[derive(Debug)]
 pub struct LimiterBuilder {
     client: Client,
@@ -36,9 +36,9 @@ impl LimiterBuilder {
     }
 
     /// Builds the limiter. Returns an error if its limit is invalid.
-    pub fn build(self) -> Result<RemoteLimiter, LimitError> {
+    pub fn build(self) -> Result<RemotePolicy, LimitError> {
         let limit = self.limit.transpose()?;
-        let stand_in = StandIn::new(self.on_outage, limit.as_ref())?;
-        Ok(RemoteLimiter::new(self.client, &self.policy, limit, stand_in))
+        let stand_in = Fallback::new(self.on_outage, limit.as_ref())?;
+        Ok(RemotePolicy::new(self.client, &self.policy, limit, stand_in))
     }
 }

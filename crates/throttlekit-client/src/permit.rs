@@ -9,7 +9,7 @@ use throttlekit_proto::v1::{AdmitResponse, DebitRequest, ReleaseRequest};
 
 use crate::client::Server;
 use crate::renewer::Hold;
-use crate::{Client, ClientError, Cost, RemoteAnswer, RemoteLimiter, wire};
+use crate::{Client, ClientError, Cost, RemoteAnswer, RemotePolicy, wire};
 
 /// Maximum number of attempts of a release before the lease is left to expire.
 const RELEASE_TRIES: usize = 3;
@@ -21,7 +21,7 @@ const RELEASE_TRIES: usize = 3;
 /// another's stops then.
 #[derive(Debug)]
 pub struct RemotePermit {
-    limiter: RemoteLimiter,
+    limiter: RemotePolicy,
     key: String,
     hold: Option<Arc<Hold>>,
     actual_cost: Option<Cost>,
@@ -42,7 +42,7 @@ impl RemotePermit {
     }
 
     pub(crate) fn held(
-        limiter: RemoteLimiter,
+        limiter: RemotePolicy,
         server: Arc<Server>,
         told: AdmitResponse,
         sent: Timestamp,
@@ -59,7 +59,7 @@ impl RemotePermit {
         Self { limiter, key: key.into(), hold: Some(hold), actual_cost: None }
     }
 
-    pub(crate) fn of_nothing(limiter: RemoteLimiter, key: &str) -> Self {
+    pub(crate) fn of_nothing(limiter: RemotePolicy, key: &str) -> Self {
         Self { limiter, key: key.into(), hold: None, actual_cost: None }
     }
 

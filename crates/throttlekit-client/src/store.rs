@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use throttlekit::rate::{Mark, Verdict};
 use throttlekit::store::{
-    Background, Charge, Charges, Debit, Debited, Epoch, GiveBack, LeaseAsk, Lent, Outcome, Settlement, Sight,
-    Store, StoreError, Want,
+    Background, Charge, Charges, Debit, Debited, Epoch, LeaseRequest, LeaseReturn, Leased, Outcome,
+    Settlement, Snapshot, Store, StoreError, Want,
 };
-use throttlekit::{Ask, BootClock, Clock, Guarantee, WallClock};
+use throttlekit::{BootClock, Call, Clock, Guarantee, WallClock};
 use throttlekit_proto::v1::fleet_client::FleetClient;
 use throttlekit_proto::v1::{self, ReserveRequest, Returned};
 
 use crate::returns::{Name, Returns};
-use crate::{Client, ClientError, RemoteAnswer, RemoteLimiter, wire};
+use crate::{Client, ClientError, RemoteAnswer, RemotePolicy, wire};
 
 /// Above all windows that servers count, and below [`Epoch::NONE`]: for leases without a window.
 const UNNAMED: u64 = 1 << 63;
@@ -21,14 +21,14 @@ const UNNAMED: u64 = 1 << 63;
 /// A server as a [`Store`] of one policy, from which the library's [`TwoTier`](throttlekit::TwoTier) leases.
 ///
 /// It admits by `Check`, debits by `Debit`, leases and returns by `Reserve`. The server keeps the state and does not
-/// expose it, so peek, settle and reset are not supported: use a [`RemoteLimiter`].
+/// expose it, so peek, settle and reset are not supported: use a [`RemotePolicy`].
 #[derive(Clone)]
 pub struct RemoteStore {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    strict: RemoteLimiter,
+    strict: RemotePolicy,
     returns: Returns,
     unnamed: AtomicU64,
     /// The guarantee of the server's last response, as a number.
@@ -38,7 +38,7 @@ struct Shared {
 impl RemoteStore {
     pub(crate) fn new(client: Client, policy: &str) -> Self {
         let (returns, unnamed) = (Returns::default(), AtomicU64::new(UNNAMED));
-        let strict = RemoteLimiter::closed(client, policy);
+        let strict = RemotePolicy::closed(client, policy);
         Self { shared: Arc::new(Shared { strict, returns, unnamed, worth: AtomicU64::new(0) }) }
     }
 
@@ -51,7 +51,7 @@ impl RemoteStore {
             return Err(StoreError::misconfigured("a policy of a server is one limit to its clients"));
         };
         let key = key_of(charge.key)?;
-        let answer = self.shared.strict.check(Ask::of(&key).cost(charge.cost)).await?;
+        let answer = self.shared.strict.check(Call::by(&key).cost(charge.cost)).await?;
         self.outcome(answer)
     }
 
@@ -73,7 +73,7 @@ impl RemoteStore {
         Ok(Outcome { now: WallClock.now(), verdict, decisions, marks, guarantee: answer.guarantee })
     }
 
-    async fn reserve(&self, ask: &LeaseAsk<'_>) -> Result<Lent, StoreError> {
+    async fn reserve(&self, ask: &LeaseRequest<'_>) -> Result<Leased, StoreError> {
         let key = key_of(ask.key)?;
         let sent = BootClock.now();
         let lease = self.send(&key, Some(ask.want), None).await?;
@@ -86,7 +86,7 @@ impl RemoteStore {
         Ok(lent)
     }
 
-    async fn hand_back(&self, back: &GiveBack<'_>) -> Result<(), StoreError> {
+    async fn hand_back(&self, back: &LeaseReturn<'_>) -> Result<(), StoreError> {
         let key = key_of(back.key)?;
         let mut result = Ok(());
         for Name { id, wire_epoch, units } in self.shared.returns.take(&key, back.back.epoch, back.back.units)
@@ -156,7 +156,7 @@ impl Store for RemoteStore {
         answers
     }
 
-    async fn peek(&self, _: &[Charge<'_>]) -> Result<Sight, StoreError> {
+    async fn peek(&self, _: &[Charge<'_>]) -> Result<Snapshot, StoreError> {
         Err(untold("peeks"))
     }
 
@@ -164,7 +164,7 @@ impl Store for RemoteStore {
         Err(untold("settlements"))
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         let mut answers = Vec::with_capacity(asks.len());
         for ask in asks {
             answers.push(self.reserve(ask).await);
@@ -172,7 +172,7 @@ impl Store for RemoteStore {
         answers
     }
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         let mut result = Ok(());
         for back in backs {
             result = self.hand_back(back).await.and(result);
@@ -190,7 +190,7 @@ impl Store for RemoteStore {
 }
 
 fn untold(what: &str) -> StoreError {
-    StoreError::misconfigured(format_args!("a server takes no {what} of single limits: ask a RemoteLimiter"))
+    StoreError::misconfigured(format_args!("a server takes no {what} of single limits: ask a RemotePolicy"))
 }
 
 const LOCAL: u64 = u64::MAX;
@@ -245,7 +245,7 @@ throttlekit::debug_fields!([] RemoteStore, |it| policy = it.shared.strict.policy
 
 #[cfg(test)]
 mod tests {
-    use throttlekit::rate::shared::SharedForm;
+    use throttlekit::rate::shared::ScriptEncoding;
     use throttlekit::store::KeySpace;
     use throttlekit::{Limit, Rate};
 
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_key_is_read_back_as_it_was_given() {
-        let form = SharedForm::of(&Limit::gcra(Rate::per_second(1)).unwrap()).unwrap();
+        let form = ScriptEncoding::of(&Limit::gcra(Rate::per_second(1)).unwrap()).unwrap();
         let space = KeySpace::new("tk", "a/pi {}", "", &form);
         for key in ["alice", "", "{x}/y:%#z", "ключ", &"k".repeat(200)] {
             assert_eq!(key_of(&space.key(key.as_bytes(), key.as_bytes())).as_deref(), Ok(key));

@@ -2,18 +2,18 @@
 
 use throttlekit::store::random_name;
 
-use crate::{ClientError, Cost, DebitId, RemoteAnswer, RemoteLimiter};
+use crate::{ClientError, Cost, DebitId, RemoteAnswer, RemotePolicy};
 
 /// A stream of debits of one key. Each counts once, however often the network delivers it.
 #[derive(Debug)]
 pub struct RemoteStream {
-    limiter: RemoteLimiter,
+    limiter: RemotePolicy,
     key: String,
     last: DebitId,
 }
 
 impl RemoteStream {
-    pub(crate) fn new(limiter: RemoteLimiter, key: &str) -> Self {
+    pub(crate) fn new(limiter: RemotePolicy, key: &str) -> Self {
         Self { limiter, key: key.into(), last: DebitId { stream: random_name(), number: 0 } }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit::store::{Epoch, Lent, Loan, StoreError, Term, Want};
+use throttlekit::store::{Epoch, Leased, Loan, StoreError, Term, Want};
 use throttlekit::{Axis, Cost, Decision, Forecast, Guarantee, Retry, Timestamp};
 use throttlekit_proto::v1;
 
@@ -96,7 +96,7 @@ pub(crate) fn lent(
     want: Want,
     now: Timestamp,
     unnamed: impl FnOnce() -> Epoch,
-) -> Result<Lent, StoreError> {
+) -> Result<Leased, StoreError> {
     let granted = u64::try_from(lease.capacity).map_err(|_| StoreError::bad_state("a lease below zero"))?;
     let until = instant(lease.expiry_ms);
     let told = Duration::from_millis(units(lease.lease_for_ms));
@@ -125,7 +125,7 @@ pub(crate) fn lent(
         reset_at: until,
         retry_after: if granted > 0 { Retry::Now } else { wait(lease) },
     };
-    Ok(Lent { now: theirs, loan: Loan { granted, epoch, lives, decision } })
+    Ok(Leased { now: theirs, loan: Loan { granted, epoch, lives, decision } })
 }
 
 /// Returns how long to wait if nothing was lent.

@@ -1,20 +1,18 @@
 //! Laws `lease-coupled` and `lease-rolling` over real sockets: many clients that spend what one server lends, however the network and the server behave.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throttlekit::{Clock, Limit, Timestamp, WallClock};
-use throttlekit_client::{Ask, Batch, FleetLimiter, Guarantee, Mode};
+use throttlekit_client::{Batch, Call, FleetLimiter, Guarantee, Mode};
 use throttlekit_proto::v1::fleet_client::FleetClient;
 use throttlekit_proto::v1::{ReserveRequest, Returned};
 use throttlekit_server::engine::Backend;
 use tonic::transport::{Channel, Endpoint};
 
-use common::{Proxy, Running, client_of, runtime};
+use crate::common::{Proxy, Running, client_of, runtime};
 
 const WINDOW: Duration = Duration::from_millis(500);
 const LIMIT: u64 = 300;
@@ -63,7 +61,7 @@ async fn spend(limiter: FleetLimiter, seed: u64, book: Arc<Book>, stop: Arc<Atom
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let cost = 1 + (dice >> 33) % 7;
         let before = WallClock.now();
-        let answer = limiter.check(Ask::of("k").cost(cost)).await.unwrap();
+        let answer = limiter.check(Call::by("k").cost(cost)).await.unwrap();
         let after = WallClock.now();
         if answer.decision.allowed {
             assert_eq!(answer.guarantee, Guarantee::Exact);
@@ -187,7 +185,7 @@ fn lease_rolling_many_clients_pass_no_more_than_the_rate_and_what_is_lent_for_a_
                 while WallClock.now().since(begun) < Duration::from_secs(2) {
                     turn += 1;
                     let cost = if turn % 8 == 0 { 2 } else { 1 };
-                    let answer = fleet.check(Ask::of("k").cost(cost)).await.unwrap();
+                    let answer = fleet.check(Call::by("k").cost(cost)).await.unwrap();
                     passed.fetch_add(cost * u64::from(answer.decision.allowed), Relaxed);
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
@@ -240,7 +238,7 @@ fn what_a_limiter_holds_goes_back_when_it_closes() {
         let (client, hour) = (server.client().build().unwrap(), hour());
         let fleet = client.fleet("api", hour).batch(Batch::Fixed(60));
         let fleet = fleet.tune(|tier| tier.mode(Mode::Leased).return_after(None)).build().unwrap();
-        assert!(fleet.check(Ask::of("a key: {1}").cost(10)).await.unwrap().decision.allowed);
+        assert!(fleet.check(Call::by("a key: {1}").cost(10)).await.unwrap().decision.allowed);
         assert_eq!(fleet.stats().units_lent, 60);
         let strict = client.limiter("api");
         assert_eq!(strict.peek("a key: {1}").await.unwrap().decision.remaining, 40);
@@ -283,10 +281,10 @@ fn fewer_units_than_an_ask_needs_are_left_to_others() {
         let fleet = client.fleet("api", hour).batch(Batch::Fixed(20));
         let fleet = fleet.tune(|tier| tier.mode(Mode::Leased).return_after(None)).build().unwrap();
         let strict = client.limiter("api");
-        assert!(strict.check(Ask::of("k").cost(95)).await.unwrap().decision.allowed);
-        assert!(!fleet.check(Ask::of("k").cost(10)).await.unwrap().decision.allowed);
+        assert!(strict.check(Call::by("k").cost(95)).await.unwrap().decision.allowed);
+        assert!(!fleet.check(Call::by("k").cost(10)).await.unwrap().decision.allowed);
         assert_eq!(strict.peek("k").await.unwrap().decision.remaining, 5);
-        assert!(fleet.check(Ask::of("k").cost(5)).await.unwrap().decision.allowed);
+        assert!(fleet.check(Call::by("k").cost(5)).await.unwrap().decision.allowed);
     });
 }
 
@@ -313,7 +311,7 @@ fn more_than_the_limit_is_never_and_reserves_nothing() {
     runtime().block_on(async {
         let (client, hour) = (server.client().build().unwrap(), hour());
         let fleet = client.fleet("api", hour).build().unwrap();
-        let answer = fleet.check(Ask::of("k").cost(101)).await.unwrap();
+        let answer = fleet.check(Call::by("k").cost(101)).await.unwrap();
         assert_eq!(answer.decision.retry_after, throttlekit_client::Retry::Never);
         assert_eq!((fleet.stats().leases, answer.decision.remaining), (0, 100));
         let long = "k".repeat(300);

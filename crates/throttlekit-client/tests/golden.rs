@@ -1,7 +1,5 @@
 //! The golden vectors of the first implementation, all eighteen suites, over the wire (law `same-everywhere`).
 
-mod common;
-
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -9,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use throttlekit::{Decision, Limit, ManualClock, Retry, Timestamp};
-use throttlekit_client::{Ask, Client, FleetLimiter, Margin, Mode};
+use throttlekit_client::{Call, Client, FleetLimiter, Margin, Mode};
 use throttlekit_conformance::{CoreSubject, Spec, Subject, golden};
 use throttlekit_core::rate::Cadence;
 use throttlekit_proto::v1::fleet_server::{Fleet, FleetServer};
@@ -18,7 +16,7 @@ use throttlekit_server::engine::Backend;
 use tokio::net::TcpListener;
 use tonic::{Request, Response, Status};
 
-use common::{Running, client_of, runtime};
+use crate::common::{Running, client_of, runtime};
 
 /// A suite's limit as a policy file says it.
 fn policy(spec: &Spec) -> String {
@@ -77,7 +75,7 @@ fn rate_and_budget_suites_are_answered_field_for_field_over_the_wire() {
                 clock.set(now);
                 let answer = match suite.spec {
                     Spec::Budget { .. } => limiter.debit(&suite.key, ask.cost, None).await,
-                    _ => limiter.check(Ask::of(&suite.key).cost(ask.cost)).await,
+                    _ => limiter.check(Call::by(&suite.key).cost(ask.cost)).await,
                 };
                 let mut expected = ask.expect;
                 if let Some(exact) = &mut exact {
@@ -195,7 +193,7 @@ async fn play(suite: &LeaseSuite, script: &Script, client: &Client) {
                         ..Lease::default()
                     });
                 }
-                let answer = limiter.check(Ask::of("k").cost(*cost)).await.unwrap();
+                let answer = limiter.check(Call::by("k").cost(*cost)).await.unwrap();
                 assert_eq!(answer.outage.is_some(), expect.needs_refresh, "{}, event {index}", suite.name);
                 let told = golden::Answer::of(&answer.decision);
                 match expect.decision {

@@ -1,20 +1,18 @@
 //! Guarantee `isolated-callers` for the remote client: a limiter that several runtimes share, of which one misbehaves,
 //! over a real server behind a connection that breaks. `cargo xtask prove isolated-callers` runs it at its full size.
 
-mod common;
-
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use throttlekit::store::LineStats;
-use throttlekit_client::{Ask, Batch, Client, ClientError, FleetLimiter, Mode, RemoteAnswer, RemoteLimiter};
+use throttlekit::store::StoreClientStats;
+use throttlekit_client::{Batch, Call, Client, ClientError, FleetLimiter, Mode, RemoteAnswer, RemotePolicy};
 use throttlekit_conformance::Dice;
 use throttlekit_server::engine::Backend;
 use throttlekit_verify::isolation::{
     Bench, Boxed, Engine, Kind, Proxy, Schedule, Seen, Shared, Step, Timing, Trouble, examine,
 };
 
-use common::Running;
+use crate::common::Running;
 
 const POLICIES: &str = "  api: {rate: {algorithm: fixed_window, limit: 1000000000, per: 1h}, fleet: {}}\n";
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -29,7 +27,7 @@ const AT_ONCE: usize = 8;
 /// A limiter of either kind, and the client it stands on.
 struct Remote {
     client: Client,
-    strict: RemoteLimiter,
+    strict: RemotePolicy,
     leased: Option<FleetLimiter>,
     timing: Timing,
     /// A key of its own, as all schedules share one server.
@@ -50,7 +48,7 @@ impl Shared for Remote {
     fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
         Box::pin(async move {
             let key = format!("{}{}", self.key, Dice::new(step.dice).below(2));
-            let (ask, deadline) = (Ask::of(&key), self.timing.deadline);
+            let (ask, deadline) = (Call::by(&key), self.timing.deadline);
             match &self.leased {
                 None => seen(step.watch.within("a check", deadline, self.strict.check(ask)).await),
                 Some(leased) => {
@@ -94,7 +92,7 @@ impl Bench for RemoteBench {
             });
             *kept.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&remote);
             // As whoever waits for the first connection before serving.
-            let _ = remote.strict.check(Ask::of("first")).await;
+            let _ = remote.strict.check(Call::by("first")).await;
             Ok(remote as Arc<dyn Shared>)
         })
     }
@@ -108,7 +106,7 @@ impl Bench for RemoteBench {
     }
 
     fn breaker_open(&self) -> Option<bool> {
-        self.remote().map(|remote| LineStats::default().plus(remote.client.stats()).open)
+        self.remote().map(|remote| StoreClientStats::default().plus(remote.client.stats()).open)
     }
 
     fn connections(&self) -> (usize, usize) {

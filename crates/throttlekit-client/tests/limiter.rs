@@ -1,14 +1,12 @@
 //! Asking a real server about every ask: answers, outages, debits.
 
-mod common;
-
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use throttlekit_client::{Ask, Axis, Client, ClientError, DebitId, Guarantee, OnOutage, Rate, Retry, Work};
+use throttlekit_client::{Axis, Call, Client, ClientError, DebitId, Guarantee, OnOutage, Rate, Retry, Work};
 use throttlekit_server::engine::Backend;
 
-use common::{Proxy, Running, client_of, runtime};
+use crate::common::{Proxy, Running, client_of, runtime};
 
 const POLICIES: &str = "
   api: {rate: {limit: 10, per: 1m}}
@@ -29,10 +27,10 @@ fn answers_carry_what_the_server_says_of_them() {
         assert_eq!((first.decision.remaining, first.guarantee), (9, Guarantee::Exact));
         assert_eq!(api.units(), 10);
 
-        let denied = api.check(Ask::of("alice").cost(10)).await.unwrap();
+        let denied = api.check(Call::by("alice").cost(10)).await.unwrap();
         assert_eq!((denied.decision.allowed, denied.binding_axis), (false, Some(Axis::Rate)));
         assert!(matches!(denied.decision.retry_after, Retry::After(_)));
-        let never = api.check(Ask::of("alice").cost(11)).await.unwrap();
+        let never = api.check(Call::by("alice").cost(11)).await.unwrap();
         assert_eq!(never.decision.retry_after, Retry::Never);
 
         let many = api.check_many(&["alice", "bob"], 9).await.unwrap();
@@ -50,7 +48,7 @@ fn further_keys_come_along_with_every_call() {
         let alone = client.limiter("orgs");
         assert!(matches!(alone.peek("ada").await, Err(ClientError::Invalid(_))), "a key is missing");
         let acme = alone.and(&["acme"]);
-        assert!(acme.check(Ask::of("ada").cost(2)).await.unwrap().decision.allowed);
+        assert!(acme.check(Call::by("ada").cost(2)).await.unwrap().decision.allowed);
         assert!(alone.check_by("bob", &["acme"]).await.unwrap().decision.allowed);
         assert_eq!(acme.peek("eve").await.unwrap().decision.remaining, 6, "of the nine that acme has");
         assert_eq!(acme.forecast("eve").await.unwrap().spendable_now, 6);
@@ -80,8 +78,8 @@ fn what_makes_no_sense_is_an_error_and_not_an_outage() {
         let open = builder().limiter_builder("none").on_outage(OnOutage::Open).build().unwrap();
         assert!(matches!(open.check("k").await, Err(ClientError::UnknownPolicy(_))));
         let api = builder().limiter("api");
-        assert!(matches!(api.check(Ask::of("k").cost(0)).await, Err(ClientError::Invalid(_))));
-        assert!(matches!(api.check(Ask::of(&[0xff_u8])).await, Err(ClientError::Invalid(_))));
+        assert!(matches!(api.check(Call::by("k").cost(0)).await, Err(ClientError::Invalid(_))));
+        assert!(matches!(api.check(Call::by(&[0xff_u8])).await, Err(ClientError::Invalid(_))));
         assert!(matches!(api.debit("k", 1, None).await, Err(ClientError::Unsupported(_))));
     });
 }
@@ -232,7 +230,7 @@ fn permits_outlive_the_runtime_that_another_was_admitted_on() {
     let (first, second) = (runtime(), runtime());
     // A channel lives on the runtime that it was made on.
     let slots = second.block_on(async { server.client().build().unwrap().limiter("slots") });
-    let admit = async |slots: &throttlekit_client::RemoteLimiter| {
+    let admit = async |slots: &throttlekit_client::RemotePolicy| {
         slots.admit(Work::by("k")).await.unwrap().permit.unwrap()
     };
     let on_first = first.block_on(admit(&slots));

@@ -1,7 +1,5 @@
 //! Who is believed, and who one says to be: certificates on both sides, and a token that is rotated.
 
-mod common;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -15,7 +13,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
-use common::runtime;
+use crate::common::runtime;
 
 const TOKEN: &str = "Bearer rotated";
 

@@ -55,10 +55,10 @@ struct Script {
     steps: &'static [Step],
 }
 
-/// One step of a script. `Ask` uses the key `a`, `By` the given one.
+/// One step of a script. `Call` uses the key `a`, `By` the given one.
 #[derive(Clone, Copy)]
 enum Step {
-    Ask(Cost),
+    Call(Cost),
     By(&'static str, Cost),
     Times(u32, Cost),
     /// Makes a request, and if denied repeats it one nanosecond before the reported time and at it.
@@ -67,7 +67,7 @@ enum Step {
     Back(Duration),
 }
 
-use Step::{Ask, Back, By, Edge, Times, Wait};
+use Step::{Back, By, Call, Edge, Times, Wait};
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -87,10 +87,10 @@ const COMMON: [Step; 12] = [
     Edge(1),
     Edge(2),
     By("b", 3),
-    Ask(0),
-    Ask(10_000_000_000),
+    Call(0),
+    Call(10_000_000_000),
     Back(ms(1)),
-    Ask(1),
+    Call(1),
     Back(s(86_400)),
     Edge(1),
     Wait(s(86_400 * 70)),
@@ -117,21 +117,21 @@ const SCRIPTS: [Script; 22] = [
         about: "just under a microsecond a unit, a large burst spent at once",
         spec: "gcra 1000001 per 1s burst 1000001",
         start: "1700000000.000000000s",
-        steps: &[Ask(1_000_001), Edge(1), Edge(1), Edge(1_000_001), Wait(ns(999)), Edge(7), Ask(1_000_002)],
+        steps: &[Call(1_000_001), Edge(1), Edge(1), Edge(1_000_001), Wait(ns(999)), Edge(7), Call(1_000_002)],
     },
     Script {
         name: "gcra-1000000000-per-second",
         about: "one unit a nanosecond",
         spec: "gcra 1000000000 per 1s burst 5",
         start: "1700000000.000000000s",
-        steps: &[Ask(5), Edge(1), Edge(1), Edge(5), Wait(ns(3)), Edge(4), Back(ns(2)), Edge(1), Ask(6)],
+        steps: &[Call(5), Edge(1), Edge(1), Edge(5), Wait(ns(3)), Edge(4), Back(ns(2)), Edge(1), Call(6)],
     },
     Script {
         name: "gcra-faster-than-time",
         about: "three units a nanosecond: several come back at once",
         spec: "gcra 3000000000 per 1s burst 10",
         start: "1700000000.000000000s",
-        steps: &[Ask(10), Edge(1), Edge(1), Edge(4), Edge(10), Wait(ns(1)), Ask(3), Ask(1)],
+        steps: &[Call(10), Edge(1), Edge(1), Edge(4), Edge(10), Wait(ns(1)), Call(3), Call(1)],
     },
     Script {
         name: "gcra-large-epoch",
@@ -145,7 +145,7 @@ const SCRIPTS: [Script; 22] = [
         about: "the epoch itself: no instant is special, and a clock cannot step back beyond it",
         spec: "gcra 10 per 1s burst 2",
         start: "0.000000000s",
-        steps: &[Ask(2), Edge(1), Edge(2), Back(s(10)), Edge(1), Ask(3)],
+        steps: &[Call(2), Edge(1), Edge(2), Back(s(10)), Edge(1), Call(3)],
     },
     Script {
         name: "token-bucket",
@@ -153,16 +153,16 @@ const SCRIPTS: [Script; 22] = [
         spec: "token-bucket 10 refill 5 per 1s",
         start: "1700000000.250000000s",
         steps: &[
-            Ask(4),
-            Ask(6),
+            Call(4),
+            Call(6),
             Edge(1),
             Wait(ms(800)),
             Edge(5),
-            Ask(11),
+            Call(11),
             Back(s(1)),
             Edge(3),
             Wait(s(9)),
-            Ask(10),
+            Call(10),
         ],
     },
     Script {
@@ -174,8 +174,8 @@ const SCRIPTS: [Script; 22] = [
             Times(3, 1),
             Edge(1),
             Edge(2),
-            Ask(0),
-            Ask(4),
+            Call(0),
+            Call(4),
             Back(ms(70)),
             Edge(1),
             Wait(s(1)),
@@ -188,7 +188,17 @@ const SCRIPTS: [Script; 22] = [
         about: "five in each second; a boundary in between lets ten pass within a nanosecond",
         spec: "window 5 every 1s anchor 0.000000000s",
         start: "1700000000.999999999s",
-        steps: &[Times(5, 1), Edge(1), Ask(4), Edge(2), Ask(6), Back(s(2)), Edge(1), Back(ms(300)), Edge(5)],
+        steps: &[
+            Times(5, 1),
+            Edge(1),
+            Call(4),
+            Edge(2),
+            Call(6),
+            Back(s(2)),
+            Edge(1),
+            Back(ms(300)),
+            Edge(5),
+        ],
     },
     Script {
         name: "window-anchored",
@@ -202,35 +212,35 @@ const SCRIPTS: [Script; 22] = [
         about: "the leap day of 2024 begins and ends at midnight two hours east of Greenwich",
         spec: "window 3 day offset 120",
         start: "1709157599.999999999s",
-        steps: &[Ask(3), Edge(1), Ask(2), Edge(3), Edge(3), Back(s(86_400)), Edge(1)],
+        steps: &[Call(3), Edge(1), Call(2), Edge(3), Edge(3), Back(s(86_400)), Edge(1)],
     },
     Script {
         name: "window-week-new-year",
         about: "weeks that begin on Sunday, over the end of 2024, five hours west",
         spec: "window 2 week sunday offset -300",
         start: "1735448399.999999999s",
-        steps: &[Ask(2), Edge(1), Ask(1), Edge(2), Ask(3), Wait(s(3 * 86_400)), Edge(1)],
+        steps: &[Call(2), Edge(1), Call(1), Edge(2), Call(3), Wait(s(3 * 86_400)), Edge(1)],
     },
     Script {
         name: "window-month-leap-february",
         about: "January, February with its 29 days, March 2024",
         spec: "window 4 month offset 0",
         start: "1706745599.999999999s",
-        steps: &[Ask(4), Edge(1), Ask(3), Edge(4), Edge(1), Back(s(40 * 86_400)), Edge(2), Ask(5)],
+        steps: &[Call(4), Edge(1), Call(3), Edge(4), Edge(1), Back(s(40 * 86_400)), Edge(2), Call(5)],
     },
     Script {
         name: "window-month-common-february",
         about: "February 2023 has 28 days, at 5:45 east",
         spec: "window 1 month offset 345",
         start: "1677500000.000000000s",
-        steps: &[Ask(1), Edge(1), Edge(1), Ask(2)],
+        steps: &[Call(1), Edge(1), Edge(1), Call(2)],
     },
     Script {
         name: "window-month-year-end",
         about: "December to January, at the furthest west a clock may be set",
         spec: "window 2 month offset -840",
         start: "1704067199.999999999s",
-        steps: &[Ask(2), Edge(2), Edge(1), Wait(s(366 * 86_400)), Edge(2)],
+        steps: &[Call(2), Edge(2), Edge(1), Wait(s(366 * 86_400)), Edge(2)],
     },
     Script {
         name: "budget",
@@ -238,11 +248,11 @@ const SCRIPTS: [Script; 22] = [
         spec: "budget 100 every 60s anchor 0.000000000s",
         start: "1700000000.000000000s",
         steps: &[
-            Ask(80),
-            Ask(50),
+            Call(80),
+            Call(50),
             Edge(1),
-            Ask(0),
-            Ask(1_000_000),
+            Call(0),
+            Call(1_000_000),
             Edge(1),
             Back(s(90)),
             Edge(8),
@@ -254,7 +264,7 @@ const SCRIPTS: [Script; 22] = [
         about: "three tokens in February 2024 by ones, then one debit of more than the budget",
         spec: "budget 3 month offset 0",
         start: "1706745599.999999999s",
-        steps: &[Times(3, 1), Edge(1), Ask(2), Ask(2), Edge(5), Edge(1)],
+        steps: &[Times(3, 1), Edge(1), Call(2), Call(2), Edge(5), Edge(1)],
     },
     Script {
         name: "sliding-window",
@@ -262,16 +272,16 @@ const SCRIPTS: [Script; 22] = [
         spec: "sliding-window 10 in 1s buckets 10 retry exact",
         start: "1700000000.000000000s",
         steps: &[
-            Ask(6),
+            Call(6),
             Wait(ms(500)),
-            Ask(4),
+            Call(4),
             Edge(1),
             Edge(5),
             Edge(10),
-            Ask(11),
+            Call(11),
             Back(ms(350)),
             Edge(3),
-            Ask(0),
+            Call(0),
         ],
     },
     Script {
@@ -287,16 +297,16 @@ const SCRIPTS: [Script; 22] = [
         spec: "sliding-window 10 in 1s buckets 10 retry next-bucket",
         start: "1700000000.000000000s",
         steps: &[
-            Ask(6),
+            Call(6),
             Wait(ms(500)),
-            Ask(4),
-            Ask(1),
+            Call(4),
+            Call(1),
             Wait(ms(100)),
-            Ask(1),
+            Call(1),
             Wait(ms(400)),
-            Ask(5),
+            Call(5),
             Wait(ms(500)),
-            Ask(5),
+            Call(5),
         ],
     },
     Script {
@@ -305,14 +315,14 @@ const SCRIPTS: [Script; 22] = [
         spec: "sliding-log 5 in 1s",
         start: "1700000000.000000000s",
         steps: &[
-            Ask(2),
+            Call(2),
             Wait(ms(100)),
-            Ask(2),
+            Call(2),
             Wait(ms(100)),
             Edge(3),
             Edge(5),
-            Ask(6),
-            Ask(0),
+            Call(6),
+            Call(0),
             Back(ms(450)),
             Edge(1),
             Edge(2),
@@ -340,7 +350,7 @@ struct Played {
 impl Played {
     fn step(&mut self, step: Step) {
         match step {
-            Ask(cost) => self.times(1, "a", cost),
+            Call(cost) => self.times(1, "a", cost),
             By(key, cost) => self.times(1, key, cost),
             Times(count, cost) => self.times(count, "a", cost),
             Wait(by) => self.now = self.now + by,

@@ -1,9 +1,9 @@
 //! Batches of requests as arrays for the server, and decoding of its replies.
 
 use throttlekit::Timestamp;
-use throttlekit::rate::shared::{Correction, Kind, SharedForm};
+use throttlekit::rate::shared::{Correction, Kind, ScriptEncoding};
 use throttlekit::rate::{Need, State};
-use throttlekit::store::{Charge, Charges, Outcome, Settlement, Sight, StoreError};
+use throttlekit::store::{Charge, Charges, Outcome, Settlement, Snapshot, StoreError};
 
 pub(crate) const CHARGE_NUMBERS: usize = 6;
 const CORRECTION_NUMBERS: usize = 7;
@@ -139,7 +139,7 @@ pub(crate) fn slot(keys: &[&str], key: &str) -> i32 {
     keys.partition_point(|other| *other < key) as i32 + 1
 }
 
-pub(crate) fn kind(form: &SharedForm) -> i32 {
+pub(crate) fn kind(form: &ScriptEncoding) -> i32 {
     match form.kind() {
         Kind::Gcra => 0,
         Kind::Window => 1,
@@ -152,7 +152,7 @@ pub(crate) fn kind(form: &SharedForm) -> i32 {
 }
 
 /// The same for `peek`, which also returns the pace of a bucket to callers that support it.
-pub(crate) fn looked_at(form: &SharedForm) -> i32 {
+pub(crate) fn looked_at(form: &ScriptEncoding) -> i32 {
     if form.kind() == Kind::Gcra { 5 } else { kind(form) }
 }
 
@@ -191,11 +191,11 @@ fn outcome(ask: &Charges<'_>, reply: &mut Reply<'_>) -> Result<Outcome, StoreErr
 }
 
 /// Decodes the states in a reply of `peek`.
-pub(crate) fn sight(charges: &[Charge<'_>], reply: &[i64]) -> Result<Sight, StoreError> {
+pub(crate) fn sight(charges: &[Charge<'_>], reply: &[i64]) -> Result<Snapshot, StoreError> {
     let mut reply = Reply(reply);
     let now = reply.instant()?;
     let full = |charge: &Charge<'_>| state(charge.key, charge.form.state(reply.numbers()?));
-    Ok(Sight { now, states: charges.iter().map(full).collect::<Result<_, _>>()? })
+    Ok(Snapshot { now, states: charges.iter().map(full).collect::<Result<_, _>>()? })
 }
 
 pub(crate) fn state(key: &str, state: Option<State>) -> Result<State, StoreError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::store::{Background, LineOptions, StoreError};
+use throttlekit::store::{Background, StoreClientOptions, StoreError};
 use throttlekit::{Clock, Guarantee};
 use tokio::runtime::Handle;
 use tokio_postgres::Config;
@@ -36,10 +36,10 @@ pub enum Durability {
 
 /// Builds a [`PostgresStore`].
 #[derive(Clone)]
-pub struct Builder {
+pub struct PostgresStoreBuilder {
     url: String,
     pub(crate) schema: String,
-    pub(crate) line: LineOptions,
+    pub(crate) line: StoreClientOptions,
     pub(crate) background: Background,
     pub(crate) connections: usize,
     pub(crate) pooled: bool,
@@ -52,12 +52,12 @@ pub struct Builder {
     tls: Option<rustls::ClientConfig>,
 }
 
-impl Builder {
+impl PostgresStoreBuilder {
     pub(crate) fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
             schema: "throttlekit".into(),
-            line: LineOptions { deadline: DEADLINE, ..LineOptions::default() },
+            line: StoreClientOptions { deadline: DEADLINE, ..StoreClientOptions::default() },
             background: Background::default(),
             connections: CONNECTIONS,
             pooled: false,
@@ -79,8 +79,8 @@ impl Builder {
         self
     }
 
-    /// Sets all options of the [`Line`](throttlekit::store::Line).
-    pub fn line(self, line: LineOptions) -> Self {
+    /// Sets all options of the [`StoreClient`](throttlekit::store::StoreClient).
+    pub fn line(self, line: StoreClientOptions) -> Self {
         Self { line, ..self }
     }
 
@@ -151,7 +151,7 @@ impl Builder {
     /// An unreachable server is no error: the store returns [`StoreError::Unavailable`], probes the server, and resumes
     /// when it is back. A server that responds and cannot be used is an error, as is an invalid address.
     pub async fn connect(self) -> Result<PostgresStore, StoreError> {
-        PostgresStore::connect(self).await
+        PostgresStore::connect_with(self).await
     }
 
     /// Creates or upgrades the schema; does nothing if it is up to date. Any number of processes may do so at once.
@@ -244,11 +244,11 @@ pub(crate) fn in_millis(wait: Duration) -> String {
 fn tls_or_not(config: &Config, tls: bool) -> Result<(), StoreError> {
     if !tls && config.get_ssl_mode() == SslMode::Require {
         return Err(StoreError::misconfigured(
-            "the address asks for TLS; give it to Builder::tls, feature `tls`",
+            "the address asks for TLS; give it to PostgresStoreBuilder::tls, feature `tls`",
         ));
     }
     Ok(())
 }
 
 // Without the address, which may include a password.
-throttlekit::debug_fields!([] Builder, |it| schema = it.schema, line = it.line);
+throttlekit::debug_fields!([] PostgresStoreBuilder, |it| schema = it.schema, line = it.line);

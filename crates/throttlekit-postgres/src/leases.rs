@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use throttlekit::rate::Mark;
-use throttlekit::rate::shared::{Correction, SharedForm};
-use throttlekit::store::{GiveBack, LeaseAsk, Lent, StoreError};
+use throttlekit::rate::shared::{Correction, ScriptEncoding};
+use throttlekit::store::{LeaseRequest, LeaseReturn, Leased, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::batch::{CHARGE_NUMBERS, Reply, filled, kind, slot, sorted};
@@ -16,8 +16,8 @@ impl Inner {
     /// Returns the lease for each request.
     pub(crate) async fn lend(
         self: &Arc<Self>,
-        asks: &[LeaseAsk<'_>],
-    ) -> Result<Vec<Result<Lent, StoreError>>, Failure> {
+        asks: &[LeaseRequest<'_>],
+    ) -> Result<Vec<Result<Leased, StoreError>>, Failure> {
         let keys = sorted(asks.iter().map(|ask| ask.key));
         let slots: Vec<i32> = asks.iter().map(|ask| slot(&keys, ask.key)).collect();
         let kinds: Vec<i32> = asks.iter().map(|ask| kind(ask.form)).collect();
@@ -36,7 +36,7 @@ impl Inner {
     }
 
     /// Returns unspent units, for those returns that have an effect.
-    pub(crate) async fn give_back(self: &Arc<Self>, backs: &[GiveBack<'_>]) -> Result<(), Failure> {
+    pub(crate) async fn give_back(self: &Arc<Self>, backs: &[LeaseReturn<'_>]) -> Result<(), Failure> {
         let mut backs: Vec<_> = backs.iter().filter(|given| given.says_something()).collect();
         if backs.is_empty() {
             return Ok(());
@@ -57,8 +57,8 @@ impl Inner {
 }
 
 /// Encodes the limit, and the wanted units in numbers that fit.
-fn numbers_of(ask: &LeaseAsk<'_>) -> [i64; CHARGE_NUMBERS + 3] {
-    let form: &SharedForm = ask.form;
+fn numbers_of(ask: &LeaseRequest<'_>) -> [i64; CHARGE_NUMBERS + 3] {
+    let form: &ScriptEncoding = ask.form;
     let want = form.clamped(ask.want);
     let [a, b, c, d, e, f] = filled(&form.lending(want.least));
     let [wants, least, share] = [want.wants, want.least, want.share].map(|number| number as i64);
@@ -66,17 +66,17 @@ fn numbers_of(ask: &LeaseAsk<'_>) -> [i64; CHARGE_NUMBERS + 3] {
 }
 
 /// Encodes the end of the window, and the units.
-fn back_numbers(given: &GiveBack<'_>) -> [i64; 2] {
+fn back_numbers(given: &LeaseReturn<'_>) -> [i64; 2] {
     match given.form.correction(Mark(given.back.epoch.0), given.back.units, 0) {
         Correction::Refund(numbers) => filled(&numbers),
         Correction::Nothing | Correction::Owe(_) => [0; 2],
     }
 }
 
-fn lent(ask: &LeaseAsk<'_>, reply: &mut Reply<'_>) -> Result<Lent, StoreError> {
+fn lent(ask: &LeaseRequest<'_>, reply: &mut Reply<'_>) -> Result<Leased, StoreError> {
     let (granted, now, numbers) = (reply.number()?, reply.instant()?, reply.numbers()?);
     let Ok(granted) = u64::try_from(granted) else {
         return Err(StoreError::bad_state(format_args!("{}: a number that is out of range", ask.key)));
     };
-    Lent::of(ask, numbers, now, granted)
+    Leased::of(ask, numbers, now, granted)
 }

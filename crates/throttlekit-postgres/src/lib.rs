@@ -30,7 +30,7 @@
 //!
 //! All off by default.
 //!
-//! * `tls`: encrypted connections through rustls, by [`Builder::tls`]. The crypto provider is that of the configuration.
+//! * `tls`: encrypted connections through rustls, by [`PostgresStoreBuilder::tls`]. The crypto provider is that of the configuration.
 //! * `tls-ring`, `tls-aws-lc-rs`: the same, and rustls is built with that provider.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -55,7 +55,7 @@ mod store;
 mod store_connections;
 mod sweep;
 
-pub use builder::{Builder, Durability};
+pub use builder::{Durability, PostgresStoreBuilder};
 pub use schema::{Report, Warning};
 #[cfg(feature = "seeded")]
 #[doc(hidden)]

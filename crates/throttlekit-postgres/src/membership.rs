@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::store::{Kept, ROLL_BYTES_MAX, RollStore, StoreError, Swapped};
+use throttlekit::store::{MembershipRecord, MembershipStore, ROLL_BYTES_MAX, StoreError, Swapped};
 use throttlekit::{Timestamp, forward_store};
 use tokio_postgres::types::Type;
 
@@ -16,8 +16,8 @@ use crate::store_connections::Param;
 /// A century.
 const KEEPS_MICROS_MAX: i64 = 100 * 366 * 86_400_000_000;
 
-impl RollStore for PostgresStore {
-    async fn load(&self, key: &str) -> Result<Kept, StoreError> {
+impl MembershipStore for PostgresStore {
+    async fn load(&self, key: &str) -> Result<MembershipRecord, StoreError> {
         match self.call(self.inner.swap(key, None, &[], Duration::ZERO)).await? {
             Swapped::Newer(kept) => Ok(kept),
             Swapped::Done => Err(cut_short()),
@@ -73,7 +73,7 @@ fn swapped(reply: &[u8]) -> Result<Swapped, StoreError> {
         return Ok(Swapped::Done);
     }
     let (version, bytes) = number(rest)?;
-    Ok(Swapped::Newer(Kept { bytes: bytes.to_vec(), version, now: Timestamp::from_micros(now) }))
+    Ok(Swapped::Newer(MembershipRecord { bytes: bytes.to_vec(), version, now: Timestamp::from_micros(now) }))
 }
 
 /// Decodes the first number, and returns the rest.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use throttlekit::forward_store;
-use throttlekit::rate::shared::SharedForm;
-use throttlekit::store::{RegionAsk, RegionGrant, RegionPool, StoreError, TooManyRegions};
+use throttlekit::rate::shared::ScriptEncoding;
+use throttlekit::store::{RegionGrant, RegionRequest, RegionStore, StoreError, TooManyRegions};
 use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
@@ -13,8 +13,8 @@ use crate::error::Failure;
 use crate::store::Inner;
 use crate::store_connections::Param;
 
-impl RegionPool for PostgresStore {
-    async fn grant(&self, ask: &RegionAsk<'_>) -> Result<RegionGrant, StoreError> {
+impl RegionStore for PostgresStore {
+    async fn grant(&self, ask: &RegionRequest<'_>) -> Result<RegionGrant, StoreError> {
         ask.pool()?;
         self.inner.lineage.uses([ask.form]);
         let reply = self.call(self.inner.grant(ask)).await?;
@@ -31,8 +31,8 @@ impl RegionPool for PostgresStore {
 }
 
 impl Inner {
-    async fn grant(self: &Arc<Self>, ask: &RegionAsk<'_>) -> Result<Vec<i64>, Failure> {
-        let form: &SharedForm = ask.form;
+    async fn grant(self: &Arc<Self>, ask: &RegionRequest<'_>) -> Result<Vec<i64>, Failure> {
+        let form: &ScriptEncoding = ask.form;
         let [_, units, c3, c4] = filled(&form.charge(0));
         // At most the limit, which fits the server's numbers.
         let wants = ask.wants.min(form.limit().units()) as i64;

@@ -7,7 +7,7 @@ use throttlekit::store::StoreError;
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
 
-use crate::builder::{Builder, Durability};
+use crate::builder::{Durability, PostgresStoreBuilder};
 use crate::error::from_server;
 use crate::store_connections::{Statement, StoreConnections};
 
@@ -85,7 +85,7 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    pub(crate) fn of(builder: &Builder) -> Result<Self, StoreError> {
+    pub(crate) fn of(builder: &PostgresStoreBuilder) -> Result<Self, StoreError> {
         let name = builder.schema.clone();
         let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
         let letter_first = name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
@@ -224,7 +224,7 @@ impl Schema {
             Some(VERSION) => Ok(()),
             Some(newer) if newer > VERSION => Err(self.newer(newer)),
             _ => wrong(format!(
-                "the schema {} is {}; create or upgrade it once with Builder::migrate, as a role that may",
+                "the schema {} is {}; create or upgrade it once with PostgresStoreBuilder::migrate, as a role that may",
                 self.name,
                 found.map_or("not there".into(), |old| format!("version {old}, not {VERSION}")),
             )),

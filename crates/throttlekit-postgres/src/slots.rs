@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::forward_store;
-use throttlekit::store::{Beat, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError};
+use throttlekit::store::{Beat, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
@@ -14,7 +14,7 @@ use crate::store::Inner;
 use crate::store_connections::Param;
 
 impl SlotStore for PostgresStore {
-    async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+    async fn acquire(&self, ask: &SlotRequest<'_>) -> Result<SlotAnswer, StoreError> {
         let lives = ask.lives_micros()? as i64;
         self.inner.lineage.uses_for(lives as u64);
         let reply = self.call(self.inner.acquire(ask, lives)).await?;
@@ -98,7 +98,7 @@ fn uuid(name: u128) -> String {
 }
 
 impl Inner {
-    async fn acquire(self: &Arc<Self>, ask: &SlotAsk<'_>, lives: i64) -> Result<Vec<i64>, Failure> {
+    async fn acquire(self: &Arc<Self>, ask: &SlotRequest<'_>, lives: i64) -> Result<Vec<i64>, Failure> {
         let (now, most) = (self.now(), ask.ceiling() as i32);
         let (lease, owner) = (uuid(ask.lease.0), uuid(ask.owner.0));
         let params: [Param<'_>; 6] = [

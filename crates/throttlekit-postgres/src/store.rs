@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use throttlekit::internals::Mutex;
-use throttlekit::store::{Background, Outcome, Settlement, Sight, Store, StoreError};
+use throttlekit::store::{Background, Outcome, Settlement, Snapshot, Store, StoreError};
 use throttlekit::store::{
-    Charge, Charges, Countable, Debit, Debited, GiveBack, LeaseAsk, Lendable, Lent, Line, LineStats,
-    LocalShares,
+    Charge, Charges, Countable, Debit, Debited, LeaseRequest, LeaseReturn, Leased, Lendable, LocalShares,
+    StoreClient, StoreClientStats,
 };
 use throttlekit::{Clock, Guarantee};
 use tokio::time::timeout;
@@ -18,7 +18,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::batch::{Batch, Corrections, cut_short, looked_at, outcomes, sight, sorted};
 use crate::batcher::Batcher;
-use crate::builder::{Builder, Durability, in_millis};
+use crate::builder::{Durability, PostgresStoreBuilder, in_millis};
 use crate::connections::Held;
 use crate::error::{Failure, from_server};
 use crate::lineage::Lineage;
@@ -37,14 +37,14 @@ const CHECK_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct PostgresStore {
     pub(crate) inner: Arc<Inner>,
-    line: Line,
+    line: StoreClient,
     local_shares: LocalShares,
 }
 
 pub(crate) struct Inner {
     pub(crate) link: StoreConnections,
     pub(crate) schema: Schema,
-    pub(crate) builder: Builder,
+    pub(crate) builder: PostgresStoreBuilder,
     pub(crate) batcher: Batcher,
     pub(crate) statements: Statements,
     /// Set once the server passed its check.
@@ -82,12 +82,17 @@ pub(crate) struct Statements {
 }
 
 impl PostgresStore {
-    /// Creates a builder for a store at this address, such as `postgres://user:password@host:5432/database`.
-    pub fn builder(url: impl Into<String>) -> Builder {
-        Builder::new(url)
+    /// Connects with the defaults; see [`PostgresStoreBuilder::connect`].
+    pub async fn connect(url: impl Into<String>) -> Result<Self, StoreError> {
+        Self::builder(url).connect().await
     }
 
-    pub(crate) async fn connect(builder: Builder) -> Result<Self, StoreError> {
+    /// Creates a builder for a store at this address, such as `postgres://user:password@host:5432/database`.
+    pub fn builder(url: impl Into<String>) -> PostgresStoreBuilder {
+        PostgresStoreBuilder::new(url)
+    }
+
+    pub(crate) async fn connect_with(builder: PostgresStoreBuilder) -> Result<Self, StoreError> {
         let inner = Arc::new(Inner {
             link: builder.link()?,
             schema: Schema::of(&builder)?,
@@ -101,7 +106,8 @@ impl PostgresStore {
             handle: RandomState::new().hash_one(0) as i64,
             builder,
         });
-        let line = Line::on(inner.builder.background.clone(), inner.builder.line, inner.clone().into_probe());
+        let line =
+            StoreClient::on(inner.builder.background.clone(), inner.builder.line, inner.clone().into_probe());
         let _ = inner.answers.set(line.answers());
         match inner.ready().await {
             Ok(()) => {}
@@ -144,7 +150,7 @@ impl PostgresStore {
 
     /// Returns the call statistics. A call that the server itself ended, by a lock or statement timeout, counts as
     /// neither failed nor timed out.
-    pub fn line_stats(&self) -> LineStats {
+    pub fn line_stats(&self) -> StoreClientStats {
         self.line.stats()
     }
 }
@@ -341,7 +347,7 @@ impl Inner {
 }
 
 impl Statements {
-    fn of(builder: &Builder) -> Result<Self, StoreError> {
+    fn of(builder: &PostgresStoreBuilder) -> Result<Self, StoreError> {
         let schema = Schema::of(builder)?.quoted();
         let settings = settings(builder);
         // Computed before the call, so it covers every charge with an earlier response.
@@ -382,7 +388,7 @@ impl Statements {
 
 /// Returns the settings that each call applies to its transaction, if sessions cannot hold them. The server computes
 /// the columns of a row in order, so these come before the call.
-fn settings(builder: &Builder) -> String {
+fn settings(builder: &PostgresStoreBuilder) -> String {
     if !builder.pooled {
         return String::new();
     }
@@ -412,7 +418,7 @@ impl Store for PostgresStore {
         countable.answers(debited)
     }
 
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Snapshot, StoreError> {
         self.inner.lineage.uses(charges.iter().map(|charge| charge.form));
         let keys: Vec<&str> = charges.iter().map(|charge| charge.key).collect();
         let kinds: Vec<i32> = charges.iter().map(|charge| looked_at(charge.form)).collect();
@@ -440,7 +446,7 @@ impl Store for PostgresStore {
         self.call(self.inner.run(&self.inner.statements.settle, &params)).await
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         let lendable = Lendable::of(asks);
         self.inner.lineage.uses(asks.iter().map(|ask| ask.form));
         let lent = match &lendable.asks[..] {
@@ -450,7 +456,7 @@ impl Store for PostgresStore {
         lendable.answers(lent)
     }
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         backs.iter().try_for_each(|given| given.authority().map(drop))?;
         self.call(self.inner.give_back(backs)).await
     }

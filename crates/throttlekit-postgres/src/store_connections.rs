@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::builder::Builder;
+use crate::builder::PostgresStoreBuilder;
 use crate::connect::Connector;
 use crate::connections::{Connection, Connections, Held};
 use crate::error::{Failure, cannot_write, was_undone};
@@ -31,7 +31,7 @@ pub(crate) struct StoreConnections {
 pub(crate) struct Statement(pub(crate) Arc<str>);
 
 impl StoreConnections {
-    pub(crate) fn new(connector: Connector, builder: &Builder) -> Self {
+    pub(crate) fn new(connector: Connector, builder: &PostgresStoreBuilder) -> Self {
         let (connector, seeded) = (Arc::new(connector), builder.seeded);
         let background = &builder.background;
         let calls = Connections::new(builder.connections, connector.clone(), background.clone(), seeded);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{ask, builder, clear, client, form, fresh};
-use throttlekit::rate::shared::SharedForm;
+use throttlekit::rate::shared::ScriptEncoding;
 use throttlekit::store::{Charge, Debit, DebitId, Debited, REMEMBER_DEFAULT, Store, StoreError};
 use throttlekit::{Limit, ManualClock, Timestamp};
 use throttlekit_postgres::PostgresStore;
@@ -14,13 +14,13 @@ use throttlekit_verify::budget::{self, Chunks, Setup, Way};
 const FLEET: Setup = Setup { gateways: 4, streams: 8, chunks: Chunks::Of(16), way: Way::Strict, loses: true };
 const HOUR: Duration = Duration::from_secs(3_600);
 
-fn tokens(budget: u64) -> SharedForm {
+fn tokens(budget: u64) -> ScriptEncoding {
     form(Limit::token_budget(budget, HOUR).unwrap())
 }
 
 async fn debit(
     store: &PostgresStore,
-    form: &SharedForm,
+    form: &ScriptEncoding,
     number: u64,
     cost: u64,
 ) -> Result<Debited, StoreError> {

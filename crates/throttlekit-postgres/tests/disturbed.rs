@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::{builder, clear, client, connect};
 use throttlekit::store::Store;
-use throttlekit::{Ask, Limit, SharedLimiter};
+use throttlekit::{Call, Limit, SharedLimiter};
 use throttlekit_postgres::PostgresStore;
 use throttlekit_verify::postgres::Server;
 use tokio::time::{Instant, sleep};
@@ -45,7 +45,7 @@ async fn call_until(limiter: Two, admitted: Arc<Admitted>, stop: Arc<AtomicBool>
         let (key, group) = (dice.below(KEYS as u64) as usize, dice.below(GROUPS as u64) as usize);
         let names = (format!("k{key}"), format!("o{group}"));
         admitted.asked.fetch_add(1, Relaxed);
-        match limiter.check_all([Ask::of(&names.0), Ask::of(&names.1)]).await {
+        match limiter.check_all([Call::by(&names.0), Call::by(&names.1)]).await {
             Ok(answer) if answer.outage.is_none() && answer.decision.allowed => {
                 admitted.keys[key].fetch_add(1, Relaxed);
                 admitted.groups[group].fetch_add(1, Relaxed);

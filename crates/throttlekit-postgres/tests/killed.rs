@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit::store::LineOptions;
+use throttlekit::store::StoreClientOptions;
 use throttlekit::{Clock, Guarantee, Limit, PreciseClock, SharedLimiter};
 use throttlekit_postgres::PostgresStore;
 use throttlekit_verify::postgres::Server;
@@ -17,7 +17,7 @@ const ATTEMPTS: usize = 2;
 async fn a_killed_server_forgets_nothing_that_it_answered_and_is_found_again() {
     let server = Server::create();
     server.start();
-    let line = LineOptions { deadline: Duration::from_millis(250), ..LineOptions::default() };
+    let line = StoreClientOptions { deadline: Duration::from_millis(250), ..StoreClientOptions::default() };
     let store =
         PostgresStore::builder(server.url()).line(line).migrate_on_connect(true).connect().await.unwrap();
     let limiter = SharedLimiter::new(store, "killed", Limit::fixed_window(LIMIT, DAY).unwrap()).unwrap();

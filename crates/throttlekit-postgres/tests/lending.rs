@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{self, ask, builder, clear, client, dump, form, fresh};
-use throttlekit::rate::shared::SharedForm;
-use throttlekit::store::{GiveBack, LeaseAsk, Lent, Loan, Return, ReturnId, Store, StoreError, Term, Want};
+use throttlekit::rate::shared::ScriptEncoding;
+use throttlekit::store::{
+    LeaseRequest, LeaseReturn, Leased, Loan, Return, ReturnId, Store, StoreError, Term, Want,
+};
 use throttlekit::{Limit, ManualClock, Rate, Timestamp};
 use throttlekit_conformance::Dice;
 use throttlekit_conformance::stores::lend_storm;
@@ -14,21 +16,21 @@ use throttlekit_postgres::PostgresStore;
 const HOUR: Duration = Duration::from_secs(3_600);
 const YEARS: Duration = Duration::from_secs(36_000_000);
 
-fn window(units: u64, length: Duration) -> SharedForm {
+fn window(units: u64, length: Duration) -> ScriptEncoding {
     form(Limit::fixed_window(units, length).unwrap())
 }
 
-fn lease<'a>(key: &'a str, form: &'a SharedForm, wants: u64) -> LeaseAsk<'a> {
+fn lease<'a>(key: &'a str, form: &'a ScriptEncoding, wants: u64) -> LeaseRequest<'a> {
     let term = if let Limit::Gcra(_) = form.limit() { Term::Rolling(HOUR) } else { Term::Window };
-    LeaseAsk { key, form, term, want: Want { wants, least: 1, share: 1 } }
+    LeaseRequest { key, form, term, want: Want { wants, least: 1, share: 1 } }
 }
 
-async fn lend(store: &PostgresStore, ask: LeaseAsk<'_>) -> Lent {
+async fn lend(store: &PostgresStore, ask: LeaseRequest<'_>) -> Leased {
     store.lease(&[ask]).await.pop().unwrap().unwrap()
 }
 
-fn back<'a>(key: &'a str, form: &'a SharedForm, id: u128, loan: &Loan, units: u64) -> GiveBack<'a> {
-    GiveBack { key, form, id: ReturnId(id), back: Return { epoch: loan.epoch, units } }
+fn back<'a>(key: &'a str, form: &'a ScriptEncoding, id: u128, loan: &Loan, units: u64) -> LeaseReturn<'a> {
+    LeaseReturn { key, form, id: ReturnId(id), back: Return { epoch: loan.epoch, units } }
 }
 
 async fn names(schema: &str) -> i64 {
@@ -54,7 +56,8 @@ async fn a_refusal_is_free() {
     for (key, form) in ["w", "g"].into_iter().zip(&forms) {
         assert_eq!(lend(&store, lease(key, form, 9)).await.loan.granted, 5);
         let before = dump(&beside, schema).await;
-        let never = LeaseAsk { want: Want { wants: 9, least: 6, share: 1 }, ..lease("never seen", form, 9) };
+        let never =
+            LeaseRequest { want: Want { wants: 9, least: 6, share: 1 }, ..lease("never seen", form, 9) };
         let lent = store.lease(&[lease(key, form, 9), never]).await;
         assert!(lent.iter().all(|lent| lent.as_ref().unwrap().loan.granted == 0), "{lent:?}");
         assert_eq!(dump(&beside, schema).await, before);
@@ -66,7 +69,7 @@ async fn a_refusal_is_free() {
 async fn a_refusal_beside_a_loan_leaves_no_row() {
     let schema = "tk_lend_beside";
     let (store, form) = (fresh(schema).await, window(5, HOUR));
-    let never = LeaseAsk { want: Want { wants: 9, least: 6, share: 1 }, ..lease("a", &form, 9) };
+    let never = LeaseRequest { want: Want { wants: 9, least: 6, share: 1 }, ..lease("a", &form, 9) };
     let lent = store.lease(&[never, lease("b", &form, 2)]).await;
     assert_eq!(lent.iter().map(|lent| lent.as_ref().unwrap().loan.granted).collect::<Vec<_>>(), [0, 2]);
     assert_eq!(dump(&client().await, schema).await.len(), 1);

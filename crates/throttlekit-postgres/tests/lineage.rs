@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use throttlekit::store::Store;
 use throttlekit::{Guarantee, Limit, SharedLimiter};
-use throttlekit_postgres::{Builder, Durability, PostgresStore, Warning};
+use throttlekit_postgres::{Durability, PostgresStore, PostgresStoreBuilder, Warning};
 use throttlekit_verify::postgres::{LIMIT, Server, Window, crash_round, failover_round, restore_round};
 
-fn builder(url: &str) -> Builder {
+fn builder(url: &str) -> PostgresStoreBuilder {
     PostgresStore::builder(url).schema("lineage").deadline(Duration::from_secs(2)).migrate_on_connect(true)
 }
 
@@ -16,7 +16,7 @@ async fn make(url: &str, limit: Limit) -> SharedLimiter<PostgresStore> {
     limiter(builder(url), limit).await
 }
 
-async fn limiter(builder: Builder, limit: Limit) -> SharedLimiter<PostgresStore> {
+async fn limiter(builder: PostgresStoreBuilder, limit: Limit) -> SharedLimiter<PostgresStore> {
     SharedLimiter::new(builder.connect().await.unwrap(), "p", limit).unwrap()
 }
 

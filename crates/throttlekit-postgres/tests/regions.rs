@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::common::{builder, clear, client, form, fresh};
-use throttlekit::rate::shared::SharedForm;
-use throttlekit::store::{RegionAsk, RegionPool, Store, StoreError, Weight};
+use throttlekit::rate::shared::ScriptEncoding;
+use throttlekit::store::{RegionRequest, RegionStore, Store, StoreError, Weight};
 use throttlekit::{Limit, SharedFairLimiter};
 use throttlekit_conformance::regions::{examine_pool, pool_storm, tenants_storm};
 
@@ -28,8 +28,8 @@ async fn fair_regions_a_storm_is_granted_the_limit_exactly_on_postgres() {
     assert!(seen.granted.iter().all(|granted| granted.abs_diff(due) <= 1), "{seen:?}");
 }
 
-fn ask<'a>(key: &'a str, form: &'a SharedForm, region: &'a str) -> RegionAsk<'a> {
-    RegionAsk { key, form, region, weight: Weight::ONE, wants: 1 }
+fn ask<'a>(key: &'a str, form: &'a ScriptEncoding, region: &'a str) -> RegionRequest<'a> {
+    RegionRequest { key, form, region, weight: Weight::ONE, wants: 1 }
 }
 
 #[tokio::test]

@@ -5,15 +5,16 @@ use throttlekit::SharedLimiter;
 use throttlekit::rate::Rate;
 use throttlekit_verify::reload::examine_reload;
 
-const WORLDS: u64 = 500;
+/// `cargo xtask verify reload-room` plays more.
+const WORLDS: u64 = 200;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reload_room_on_postgres() {
     common::clear("tk_reload").await;
     let make = |clock| builder("tk_reload").connections(2).clock(clock).connect();
     let report = examine_reload(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
-    assert!(report.carried > 100 && report.off_grid > 10 && report.lent > 10, "{report:?}");
-    assert!(report.at_other_pace > 100 && report.waits > 10, "{report:?}");
+    assert!(report.carried > 25 && report.off_grid > 2 && report.lent > 2, "{report:?}");
+    assert!(report.at_other_pace > 25 && report.waits > 2, "{report:?}");
 }
 
 /// Five an hour used up, then a thousand an hour: 995 at once, whichever way it is asked.

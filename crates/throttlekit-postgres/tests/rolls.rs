@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{builder, clear, client, fresh};
-use throttlekit::store::{ROLL_BYTES_MAX, RollStore, StoreError, Swapped};
+use throttlekit::store::{MembershipStore, ROLL_BYTES_MAX, StoreError, Swapped};
 use throttlekit_conformance::rolls::{examine_rolls, race};
 
 const WORLDS: u64 = 150;

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use crate::common::{address, ask, builder, clear, client, form, fresh, url};
 use throttlekit::rate::Need;
-use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, LineOptions, Settlement, Store, StoreError};
+use throttlekit::store::{
+    Charge, Charges, LeaseRequest, LeaseReturn, Settlement, Store, StoreClientOptions, StoreError,
+};
 use throttlekit::store::{Return, ReturnId, Term, Want};
 use throttlekit::{Guarantee, Limit, Rate, SharedLimiter};
 use throttlekit_postgres::{Durability, PostgresStore, Warning};
 
-fn per_hour(units: u64) -> throttlekit::rate::shared::SharedForm {
+fn per_hour(units: u64) -> throttlekit::rate::shared::ScriptEncoding {
     form(Limit::gcra(Rate::per_hour(units)).unwrap())
 }
 
@@ -19,11 +21,11 @@ fn per_hour(units: u64) -> throttlekit::rate::shared::SharedForm {
 async fn lend_and_take_back(store: &PostgresStore, key: &str) {
     let form = form(Limit::fixed_window(10, Duration::from_secs(36_000_000)).unwrap());
     let lease =
-        LeaseAsk { key, form: &form, term: Term::Window, want: Want { wants: 3, least: 1, share: 1 } };
+        LeaseRequest { key, form: &form, term: Term::Window, want: Want { wants: 3, least: 1, share: 1 } };
     let loan = store.lease(&[lease, lease]).await[1].as_ref().unwrap().loan;
     let back = Return { epoch: loan.epoch, units: loan.granted };
-    let given = GiveBack { key, form: &form, id: ReturnId(1), back };
-    store.give_back(&[given, GiveBack { id: ReturnId(2), ..given }]).await.unwrap();
+    let given = LeaseReturn { key, form: &form, id: ReturnId(1), back };
+    store.give_back(&[given, LeaseReturn { id: ReturnId(2), ..given }]).await.unwrap();
 }
 
 /// The server itself counts: as many statements as decisions, whether of one charge or of many.
@@ -99,7 +101,9 @@ async fn asks_that_wait_travel_together() {
 async fn an_ask_that_is_given_up_leaves_its_lane() {
     let schema = "tk_test_given_up";
     clear(schema).await;
-    let store = Arc::new(builder(schema).connections(1).connect().await.unwrap());
+    // The server gives up the first ask well before this.
+    let deadline = Duration::from_secs(5);
+    let store = Arc::new(builder(schema).connections(1).deadline(deadline).connect().await.unwrap());
     let form = per_hour(30);
     ask(&store, "held", &form, 1).await.unwrap();
     let mut holder = client().await;
@@ -210,8 +214,11 @@ async fn a_held_row_costs_callers_their_deadline_and_nothing_more() {
     let schema = "tk_test_deadline";
     clear(schema).await;
     builder(schema).migrate().await.unwrap();
-    let line =
-        LineOptions { deadline: Duration::from_millis(300), opens_after: 1_000, ..LineOptions::default() };
+    let line = StoreClientOptions {
+        deadline: Duration::from_millis(300),
+        opens_after: 1_000,
+        ..StoreClientOptions::default()
+    };
     let pooler = PostgresStore::builder(address("THROTTLEKIT_PGBOUNCER")).pooled(true);
     // A session of ours gives up by itself before the deadline. Behind a pooler only each wait for a lock is bounded, of
     // which a queue for one row has two.

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::common::{builder, clear, client, fresh};
-use throttlekit::store::{Beat, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore, Store, StoreError};
+use throttlekit::store::{
+    Beat, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore, Store, StoreError,
+};
 use throttlekit::{ManualClock, Timestamp};
 use throttlekit_conformance::slots::{examine_slots, slot_storm, slots_after_a_clock_was_ahead};
 use throttlekit_postgres::Warning;
@@ -38,8 +40,8 @@ async fn a_slot_taken_while_the_clock_was_ahead_comes_back_within_its_lease() {
     slots_after_a_clock_was_ahead(&store, &clock, "ahead").await.unwrap();
 }
 
-fn ask(key: &str, lease: u128) -> SlotAsk<'_> {
-    SlotAsk { key, lease: LeaseId(lease), owner: Owner(7), most: 2, lives: LIVES }
+fn ask(key: &str, lease: u128) -> SlotRequest<'_> {
+    SlotRequest { key, lease: LeaseId(lease), owner: Owner(7), most: 2, lives: LIVES }
 }
 
 #[tokio::test]
@@ -102,7 +104,7 @@ async fn a_sweep_bounds_the_leases_that_go_too() {
     let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
     let store = builder(schema).clock(clock.clone()).grace(Duration::from_secs(2)).connect().await.unwrap();
     for lease in 0..10 {
-        store.acquire(&SlotAsk { most: 10, ..ask("died", lease) }).await.unwrap();
+        store.acquire(&SlotRequest { most: 10, ..ask("died", lease) }).await.unwrap();
     }
     clock.advance(Duration::from_secs(3));
     let left = format!("SELECT held, (SELECT count(*)::int FROM {schema}.slots) FROM {schema}.slot_keys");
@@ -174,7 +176,7 @@ async fn a_schema_of_version_5_keeps_its_leases() {
     );
     client().await.batch_execute(&older).await.unwrap();
     let store = builder(schema).clock(clock.clone()).connect().await.unwrap();
-    let one = |lease| SlotAsk { most: 1, ..ask("k", lease) };
+    let one = |lease| SlotRequest { most: 1, ..ask("k", lease) };
     clock.advance(LIVES - Duration::from_micros(1));
     assert!(matches!(store.acquire(&one(2)).await.unwrap().step, SlotStep::Deny(_)));
     clock.advance(Duration::from_micros(1));
@@ -221,7 +223,7 @@ async fn a_row_that_comes_meanwhile_is_left_alone(schema: &str, call: &str) {
         async move { caller.query_one(&call, &[]).await.map(|row| row.get::<_, Vec<i64>>(0)) }
     });
     waits(&watch, pid).await;
-    store.acquire(&SlotAsk { lives: LIVES * 100, ..ask("early", 1) }).await.unwrap();
+    store.acquire(&SlotRequest { lives: LIVES * 100, ..ask("early", 1) }).await.unwrap();
     let enter = format!(
         "BEGIN; SELECT {schema}.slot_acquire(NULL, 'early', gen_random_uuid(), gen_random_uuid(), 2, 30000000)"
     );

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use throttlekit::ManualClock;
-use throttlekit::store::{Background, LineOptions, StoreError};
+use throttlekit::store::{Background, StoreClientOptions, StoreError};
 use tokio::runtime::Handle;
 
 use crate::cluster::Cluster;
@@ -18,7 +18,7 @@ use crate::sentinel::Sentinels;
 use crate::server_check::Demands;
 use crate::store::RedisStore;
 
-/// Default for [`Builder::grace`]: time that a state without effect is kept, the largest step back of a clock.
+/// Default for [`RedisStoreBuilder::grace`]: time that a state without effect is kept, the largest step back of a clock.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Maximum grace period: the server rejects longer expiries.
@@ -40,12 +40,12 @@ const GRACE_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Builder {
+pub struct RedisStoreBuilder {
     urls: Vec<String>,
     kind: Kind,
     ca: Option<Vec<u8>>,
     servers: Option<String>,
-    line: LineOptions,
+    line: StoreClientOptions,
     background: Background,
     grace: Duration,
     clock: Option<ManualClock>,
@@ -59,7 +59,7 @@ enum Kind {
     Sentinel { service: String },
 }
 
-impl Builder {
+impl RedisStoreBuilder {
     pub(crate) fn single(url: String) -> Self {
         Self::of(Kind::Single, vec![url])
     }
@@ -78,7 +78,7 @@ impl Builder {
             kind,
             ca: None,
             servers: None,
-            line: LineOptions::default(),
+            line: StoreClientOptions::default(),
             background: Background::default(),
             grace: GRACE,
             clock: None,
@@ -229,7 +229,7 @@ async fn sample(route: Weak<Route>, every: Duration) {
     }
 }
 
-/// Default for [`Builder::servers`]: no TLS, no credentials.
+/// Default for [`RedisStoreBuilder::servers`]: no TLS, no credentials.
 const DEFAULT_SERVERS: &str = "redis://localhost";
 
 /// Discovers the nodes and checks those that respond.

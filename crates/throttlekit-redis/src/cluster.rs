@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::Value;
 use throttlekit::internals::RwLock;
-use throttlekit::store::{LineStats, StoreError};
+use throttlekit::store::{StoreClientStats, StoreError};
 use tokio::time::timeout;
 
 use crate::connect::Connector;
@@ -32,7 +32,7 @@ struct Map {
     owners: Vec<Option<Arc<Node>>>,
     nodes: HashMap<String, Arc<Node>>,
     /// Statistics of nodes that are no longer used, so that counters never decrease.
-    retired: LineStats,
+    retired: StoreClientStats,
 }
 
 /// One node's view: ranges of slots and their primaries.
@@ -62,7 +62,7 @@ impl Cluster {
     }
 
     /// Returns the call statistics of all nodes, former nodes included.
-    pub(crate) fn stats(&self) -> LineStats {
+    pub(crate) fn stats(&self) -> StoreClientStats {
         let map = self.map.read();
         map.nodes.values().fold(map.retired, |sum, node| sum.plus(node.stats()))
     }

@@ -114,12 +114,12 @@ mod tests {
     use std::time::Duration;
 
     use throttlekit::Limit;
-    use throttlekit_core::rate::shared::SharedForm;
+    use throttlekit_core::rate::shared::ScriptEncoding;
 
     use super::*;
 
     fn answered(books: &FailoverRecords, at: u64, limit: &Limit) {
-        let form = SharedForm::of(limit).unwrap();
+        let form = ScriptEncoding::of(limit).unwrap();
         books.answered_for(Timestamp::from_micros(at), form.counts_for_micros());
     }
 

@@ -34,7 +34,7 @@
 //! Redis 7.0 or Valkey 7.2 and later, `maxmemory-policy noeviction`, and a user that may run
 //! `EVAL EVALSHA GET SET DEL TIME LRANGE LLEN LINDEX LREM LTRIM LSET RPUSH RPOP PEXPIRE INFO ROLE PING` on the keys
 //! `tk:*` (to wait for replicas also `WAIT`, to fence `PTTL`, in a cluster `CLUSTER|SLOTS` and `ASKING`).
-//! [`Builder::connect`] checks this.
+//! [`RedisStoreBuilder::connect`] checks this.
 //!
 //! # Features
 //!
@@ -74,7 +74,7 @@ mod store;
 mod unreplicated;
 mod wire;
 
-pub use builder::Builder;
+pub use builder::RedisStoreBuilder;
 pub use exposure::Exposure;
 pub use failover::Failover;
 pub use hash_slot::slot_of;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 use throttlekit::forward_store;
-use throttlekit::store::{Kept, ROLL_BYTES_MAX, RollStore, StoreError, Swapped};
+use throttlekit::store::{MembershipRecord, MembershipStore, ROLL_BYTES_MAX, StoreError, Swapped};
 
 use crate::RedisStore;
 use crate::wire::{By, Call, refused, split, unexpected};
@@ -22,8 +22,8 @@ struct Swap<'a> {
 /// A heartbeat whose membership record is lost in a failover loses one grant, whatever its share.
 const GRANTS: u64 = 1;
 
-impl RollStore for RedisStore {
-    async fn load(&self, key: &str) -> Result<Kept, StoreError> {
+impl MembershipStore for RedisStore {
+    async fn load(&self, key: &str) -> Result<MembershipRecord, StoreError> {
         let swap = Swap { key, version: None, bytes: &[], keeps: Duration::ZERO };
         let (slot, call) = self.roll_call(key);
         let answer = self.route.track(slot, |by| cmd(call, by, swap)).await?;
@@ -85,7 +85,7 @@ fn swapped(answer: &Value) -> Result<Swapped, StoreError> {
         [Value::Int(-1), Value::BulkString(said)] => Err(refused(said)),
         [Value::Int(0), Value::Int(version), Value::BulkString(bytes)] => {
             let version = u64::try_from(*version).map_err(|_| unexpected())?;
-            Ok(Swapped::Newer(Kept { bytes: bytes.clone(), version, now }))
+            Ok(Swapped::Newer(MembershipRecord { bytes: bytes.clone(), version, now }))
         }
         _ => Err(unexpected()),
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::{Client, Value};
-use throttlekit::store::{Background, Line, LineOptions, LineStats, StoreError};
+use throttlekit::store::{Background, StoreClient, StoreClientOptions, StoreClientStats, StoreError};
 use tokio::time::timeout;
 
 use crate::cluster::slots_command;
@@ -31,7 +31,7 @@ const VIEW_MAX: Duration = Duration::from_millis(100);
 /// Settings shared by all nodes of a store.
 #[derive(Clone)]
 pub(crate) struct Setup {
-    pub(crate) line: LineOptions,
+    pub(crate) line: StoreClientOptions,
     /// The runtime on which connections are opened and driven.
     pub(crate) background: Background,
     pub(crate) failover: Failover,
@@ -46,7 +46,7 @@ pub(crate) struct Node {
     /// For charges that wait for replicas: whatever is behind them on a connection waits too.
     waiting: Arc<[Arc<SharedConnection>]>,
     next_waiting: AtomicUsize,
-    line: Line,
+    line: StoreClient,
     failover: Failover,
     ledger: Option<Arc<UnreplicatedCharges>>,
 }
@@ -73,7 +73,7 @@ impl Node {
                 link.revive().await
             })
         };
-        let line = Line::on(setup.background.clone(), setup.line, Box::new(probe));
+        let line = StoreClient::on(setup.background.clone(), setup.line, Box::new(probe));
         let failover = setup.failover;
         Arc::new(Self { address, link, waiting, next_waiting: AtomicUsize::new(0), line, failover, ledger })
     }
@@ -200,7 +200,7 @@ impl Node {
         self.line.open();
     }
 
-    pub(crate) fn stats(&self) -> LineStats {
+    pub(crate) fn stats(&self) -> StoreClientStats {
         self.line.stats()
     }
 }

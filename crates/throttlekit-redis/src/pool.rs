@@ -1,13 +1,13 @@
 //! Pools of regions: one script call grants one region.
 
 use throttlekit::forward_store;
-use throttlekit::store::{RegionAsk, RegionGrant, RegionPool, StoreError};
+use throttlekit::store::{RegionGrant, RegionRequest, RegionStore, StoreError};
 
 use crate::RedisStore;
 use crate::wire;
 
-impl RegionPool for RedisStore {
-    async fn grant(&self, ask: &RegionAsk<'_>) -> Result<RegionGrant, StoreError> {
+impl RegionStore for RedisStore {
+    async fn grant(&self, ask: &RegionRequest<'_>) -> Result<RegionGrant, StoreError> {
         ask.pool()?;
         let slot = self.slot(ask.key);
         let call = self.fenced_call(slot, &self.scripts.pool, &self.scripts.fenced_pool);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use throttlekit::store::{Background, LineStats, StoreError, TaskSlot};
+use throttlekit::store::{Background, StoreClientStats, StoreError, TaskSlot};
 use tokio::time::sleep;
 
 use crate::cluster::Cluster;
@@ -252,7 +252,7 @@ impl Route {
         self.nodes().iter().flat_map(|node| node.warnings()).collect()
     }
 
-    pub(crate) fn stats(&self) -> (LineStats, RouteStats) {
+    pub(crate) fn stats(&self) -> (StoreClientStats, RouteStats) {
         let lines = match &self.seat {
             Topology::Single(node) => node.stats(),
             Topology::Sentinel(sentinels) => sentinels.stats(),

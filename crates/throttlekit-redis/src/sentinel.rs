@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use throttlekit::internals::RwLock;
-use throttlekit::store::{LineStats, StoreError};
+use throttlekit::store::{StoreClientStats, StoreError};
 use tokio::time::timeout;
 
 use crate::connect::Connector;
@@ -28,7 +28,7 @@ pub(crate) struct Sentinels {
 struct Primary {
     node: Option<Arc<Node>>,
     /// Statistics of former primaries, so that counters never decrease.
-    retired: LineStats,
+    retired: StoreClientStats,
 }
 
 impl Sentinels {
@@ -44,7 +44,7 @@ impl Sentinels {
     }
 
     /// Returns the call statistics of the primary and its predecessors.
-    pub(crate) fn stats(&self) -> LineStats {
+    pub(crate) fn stats(&self) -> StoreClientStats {
         let primary = self.primary.read();
         primary.node.iter().fold(primary.retired, |sum, node| sum.plus(node.stats()))
     }

@@ -6,14 +6,14 @@ use futures_util::future::join_all;
 use redis::{Cmd, Value};
 use throttlekit::forward_store;
 use throttlekit::store::{Beat, LeaseId, Occupancy, Owner, SlotStep};
-use throttlekit::store::{SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError};
+use throttlekit::store::{SlotAnswer, SlotLease, SlotRequest, SlotStore, StoreError};
 
 use crate::RedisStore;
 use crate::store::{Flight, each_in_order};
 use crate::wire::{By, Call, each, instant, numbers, refused, split, unexpected};
 
 impl SlotStore for RedisStore {
-    async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+    async fn acquire(&self, ask: &SlotRequest<'_>) -> Result<SlotAnswer, StoreError> {
         let lives = ask.lives_micros()?;
         let slot = self.slot(ask.key);
         let call = self.fenced_call(slot, &self.scripts.acquire, &self.scripts.fenced_acquire);
@@ -99,7 +99,7 @@ fn member(lease: LeaseId, owner: Owner) -> String {
     format!("{:032x}{:032x}", lease.0, owner.0)
 }
 
-fn acquire(call: Call<'_>, by: By, ask: &SlotAsk<'_>, lives: u64) -> Cmd {
+fn acquire(call: Call<'_>, by: By, ask: &SlotRequest<'_>, lives: u64) -> Cmd {
     let mut cmd = call.begin(by, std::iter::once(ask.key));
     cmd.arg("h").arg(member(ask.lease, ask.owner)).arg(ask.ceiling()).arg(lives);
     call.end(cmd)
@@ -124,7 +124,7 @@ fn members(cmd: &mut Cmd, leases: &[&SlotLease<'_>]) {
     });
 }
 
-fn acquired(ask: &SlotAsk<'_>, answer: &Value) -> Result<SlotAnswer, StoreError> {
+fn acquired(ask: &SlotRequest<'_>, answer: &Value) -> Result<SlotAnswer, StoreError> {
     let (_, replies) = split(answer)?;
     let [reply] = replies else { return Err(unexpected()) };
     match reply_numbers(reply)?[..] {

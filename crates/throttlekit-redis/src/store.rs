@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use throttlekit::store::{Background, Settlement, Sight, Store, StoreError};
+use throttlekit::store::{Background, Settlement, Snapshot, Store, StoreError};
 use throttlekit::store::{
-    Charge, Charges, Countable, Debit, Debited, GiveBack, LeaseAsk, Lendable, Lent, LineStats, LocalShares,
-    Outcome,
+    Charge, Charges, Countable, Debit, Debited, LeaseRequest, LeaseReturn, Leased, Lendable, LocalShares,
+    Outcome, StoreClientStats,
 };
 use throttlekit::{Clock, Guarantee, ManualClock, Timestamp};
-use throttlekit_core::rate::shared::{Correction, SharedForm};
+use throttlekit_core::rate::shared::{Correction, ScriptEncoding};
 
-use crate::builder::Builder;
+use crate::builder::RedisStoreBuilder;
 use crate::debits;
 use crate::exposure::{Exposure, FailoverRecords};
 use crate::failover::Failover;
@@ -41,22 +41,27 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
+    /// Connects to one server with the defaults; see [`RedisStoreBuilder::connect`].
+    pub async fn connect(url: impl Into<String>) -> Result<Self, StoreError> {
+        Self::builder(url).connect().await
+    }
+
     /// Creates a builder for one server, at an address such as `redis://user:secret@host:6379` or `rediss://…`.
-    pub fn builder(url: impl Into<String>) -> Builder {
-        Builder::single(url.into())
+    pub fn builder(url: impl Into<String>) -> RedisStoreBuilder {
+        RedisStoreBuilder::single(url.into())
     }
 
     /// Creates a builder for a cluster, from the addresses of some of its nodes.
-    pub fn cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Builder {
-        Builder::cluster(urls.into_iter().map(Into::into).collect())
+    pub fn cluster<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> RedisStoreBuilder {
+        RedisStoreBuilder::cluster(urls.into_iter().map(Into::into).collect())
     }
 
     /// Creates a builder for the primary that these Sentinels report for a service.
     pub fn sentinel<U: Into<String>>(
         urls: impl IntoIterator<Item = U>,
         service: impl Into<String>,
-    ) -> Builder {
-        Builder::sentinel(urls.into_iter().map(Into::into).collect(), service.into())
+    ) -> RedisStoreBuilder {
+        RedisStoreBuilder::sentinel(urls.into_iter().map(Into::into).collect(), service.into())
     }
 
     pub(crate) fn new(
@@ -90,7 +95,7 @@ impl RedisStore {
     }
 
     /// Returns the combined call statistics of all nodes.
-    pub fn line_stats(&self) -> LineStats {
+    pub fn line_stats(&self) -> StoreClientStats {
         self.route.stats().0
     }
 
@@ -165,10 +170,10 @@ impl RedisStore {
     pub(crate) fn answered<'f>(
         &self,
         now: Timestamp,
-        limits: impl Iterator<Item = &'f SharedForm>,
+        limits: impl Iterator<Item = &'f ScriptEncoding>,
         since: Since,
     ) {
-        self.answered_for(now, limits.map(SharedForm::counts_for_micros).max().unwrap_or(0), since);
+        self.answered_for(now, limits.map(ScriptEncoding::counts_for_micros).max().unwrap_or(0), since);
     }
 
     /// The same for a response about charges that count for `remembers` µs.
@@ -198,7 +203,7 @@ impl RedisStore {
         Ok(reply.spend_each(debited, granted))
     }
 
-    async fn peek_flight(&self, flight: &Flight<'_, Charge<'_>>) -> Result<Sight, StoreError> {
+    async fn peek_flight(&self, flight: &Flight<'_, Charge<'_>>) -> Result<Snapshot, StoreError> {
         let call = self.call(&self.scripts.peek);
         let answer = self.route.call(flight.slot, |by| wire::peek(call, by, &flight.items)).await?;
         wire::sight(&flight.items, &answer)
@@ -217,8 +222,8 @@ impl RedisStore {
 
     async fn lease_flight(
         &self,
-        flight: &Flight<'_, LeaseAsk<'_>>,
-    ) -> Result<Vec<Result<Lent, StoreError>>, StoreError> {
+        flight: &Flight<'_, LeaseRequest<'_>>,
+    ) -> Result<Vec<Result<Leased, StoreError>>, StoreError> {
         let asks = &flight.items;
         let call = self.fenced_call(flight.slot, &self.scripts.lease, &self.scripts.fenced_lease);
         let most = asks.iter().map(|ask| ask.form.clamped(ask.want).wants).sum();
@@ -285,7 +290,7 @@ impl Store for RedisStore {
         countable.answers(debited)
     }
 
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Snapshot, StoreError> {
         let flights = self.flights(charges, |charge| charge.key);
         let sights = join_all(flights.iter().map(|flight| self.peek_flight(flight))).await;
         let (mut now, mut placed) = (None, Vec::with_capacity(charges.len()));
@@ -294,7 +299,7 @@ impl Store for RedisStore {
             now = now.max(Some(sight.now));
             placed.extend(flight.places.iter().copied().zip(sight.states));
         }
-        Ok(Sight { now: now.unwrap_or_default(), states: in_order(placed) })
+        Ok(Snapshot { now: now.unwrap_or_default(), states: in_order(placed) })
     }
 
     async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
@@ -303,7 +308,7 @@ impl Store for RedisStore {
         settled.into_iter().collect()
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         let lendable = Lendable::of(asks);
         let flights = self.flights(&lendable.asks, |ask| ask.key);
         let answers = join_all(flights.iter().map(|flight| self.lease_flight(flight))).await;
@@ -311,9 +316,9 @@ impl Store for RedisStore {
         lendable.answers(lent)
     }
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         backs.iter().try_for_each(|given| given.authority().map(drop))?;
-        let backs: Vec<_> = backs.iter().copied().filter(GiveBack::says_something).collect();
+        let backs: Vec<_> = backs.iter().copied().filter(LeaseReturn::says_something).collect();
         let call = self.call(&self.scripts.give_back);
         let flights = self.flights(&backs, |given| given.key);
         let taken = join_all(

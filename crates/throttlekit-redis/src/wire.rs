@@ -1,8 +1,10 @@
 //! Encoding of requests for scripts, and decoding of replies into states.
 
 use redis::{Cmd, Value};
-use throttlekit::store::{Charge, Charges, GiveBack, LeaseAsk, Lent, Outcome, RegionAsk, RegionGrant};
-use throttlekit::store::{Settlement, Sight, StoreError, TooManyRegions};
+use throttlekit::store::{
+    Charge, Charges, LeaseRequest, LeaseReturn, Leased, Outcome, RegionGrant, RegionRequest,
+};
+use throttlekit::store::{Settlement, Snapshot, StoreError, TooManyRegions};
 use throttlekit::{Timestamp, rate::Need};
 use throttlekit_core::rate::Mark;
 use throttlekit_core::rate::shared::{Correction, Kind};
@@ -149,7 +151,7 @@ pub(crate) fn settle(call: Call<'_>, by: By, all: &[(&Settlement<'_>, Correction
     cmd
 }
 
-pub(crate) fn lease(call: Call<'_>, by: By, asks: &[&LeaseAsk<'_>]) -> Cmd {
+pub(crate) fn lease(call: Call<'_>, by: By, asks: &[&LeaseRequest<'_>]) -> Cmd {
     let mut cmd = call.begin(by, asks.iter().map(|ask| ask.key));
     for ask in asks {
         cmd.arg(letter(ask.form.kind()));
@@ -162,7 +164,7 @@ pub(crate) fn lease(call: Call<'_>, by: By, asks: &[&LeaseAsk<'_>]) -> Cmd {
     call.end(cmd)
 }
 
-pub(crate) fn grant(call: Call<'_>, by: By, ask: &RegionAsk<'_>) -> Cmd {
+pub(crate) fn grant(call: Call<'_>, by: By, ask: &RegionRequest<'_>) -> Cmd {
     let mut cmd = call.begin(by, std::iter::once(ask.key));
     cmd.arg("p").arg(letter(ask.form.kind()));
     ask.form.charge(0).iter().for_each(|&number| {
@@ -174,7 +176,7 @@ pub(crate) fn grant(call: Call<'_>, by: By, ask: &RegionAsk<'_>) -> Cmd {
     call.end(cmd)
 }
 
-pub(crate) fn give_back(call: Call<'_>, by: By, backs: &[&GiveBack<'_>]) -> Cmd {
+pub(crate) fn give_back(call: Call<'_>, by: By, backs: &[&LeaseReturn<'_>]) -> Cmd {
     let mut cmd = call.on(by, 2 * backs.len());
     for given in backs {
         cmd.arg(given.key).arg(format!("{}:back:{:x}", given.key, given.id.0));
@@ -255,24 +257,24 @@ fn outcome<'n>(
 
 /// Decodes the leased units from the reply of the lease script: for each request, or its error.
 pub(crate) fn lent(
-    asks: &[&LeaseAsk<'_>],
+    asks: &[&LeaseRequest<'_>],
     answer: &Value,
-) -> Result<Vec<Result<Lent, StoreError>>, StoreError> {
+) -> Result<Vec<Result<Leased, StoreError>>, StoreError> {
     each(asks, answer, one_lent)
 }
 
-fn one_lent(ask: &LeaseAsk<'_>, reply: &Value, now: Timestamp) -> Result<Lent, StoreError> {
+fn one_lent(ask: &LeaseRequest<'_>, reply: &Value, now: Timestamp) -> Result<Leased, StoreError> {
     let Value::Array(parts) = reply else { return Err(unexpected()) };
     let [Value::Int(granted), state] = &parts[..] else { return Err(unexpected()) };
     if let (-1, Value::BulkString(said)) = (*granted, state) {
         return Err(refused(said));
     }
     let granted = u64::try_from(*granted).map_err(|_| unexpected())?;
-    Lent::of(ask, &numbers(state)?, now, granted)
+    Leased::of(ask, &numbers(state)?, now, granted)
 }
 
 /// Decodes a region's grant from the reply of the pool script.
-pub(crate) fn granted(ask: &RegionAsk<'_>, answer: &Value) -> Result<RegionGrant, StoreError> {
+pub(crate) fn granted(ask: &RegionRequest<'_>, answer: &Value) -> Result<RegionGrant, StoreError> {
     let (now, replies) = split(answer)?;
     let [Value::Array(parts)] = replies else { return Err(unexpected()) };
     match parts[..] {
@@ -288,11 +290,11 @@ pub(crate) fn granted(ask: &RegionAsk<'_>, answer: &Value) -> Result<RegionGrant
 }
 
 /// Decodes the states of keys from the reply of the peek script.
-pub(crate) fn sight(charges: &[&Charge<'_>], answer: &Value) -> Result<Sight, StoreError> {
+pub(crate) fn sight(charges: &[&Charge<'_>], answer: &Value) -> Result<Snapshot, StoreError> {
     let states = each(charges, answer, |charge, reply, _| {
         charge.form.state(&numbers(reply)?).ok_or_else(|| StoreError::bad_state(charge.key))
     });
-    Ok(Sight { now: split(answer)?.0, states: states?.into_iter().collect::<Result<_, _>>()? })
+    Ok(Snapshot { now: split(answer)?.0, states: states?.into_iter().collect::<Result<_, _>>()? })
 }
 
 /// Decodes a script's reply to each item and its instant; anything else is an error.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::rig::{DAY, Server};
 use throttlekit::store::StoreError;
-use throttlekit::{Ask, Limit, Rate, SharedLimiter};
-use throttlekit_redis::{Builder, Failover, RedisStore};
+use throttlekit::{Call, Limit, Rate, SharedLimiter};
+use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 
 /// The line of `docs/redis.md`.
 fn documented() -> String {
@@ -28,7 +28,7 @@ async fn store(server: &Server) -> Result<RedisStore, StoreError> {
     builder(server).connect().await
 }
 
-fn builder(server: &Server) -> Builder {
+fn builder(server: &Server) -> RedisStoreBuilder {
     RedisStore::builder(format!("redis://throttlekit:secret@127.0.0.1:{}", server.port))
 }
 
@@ -38,7 +38,7 @@ async fn the_documented_rights_are_enough() {
     server.ask::<()>(&documented()).await;
     let limiter = SharedLimiter::all(store(&server).await.unwrap(), "acl", limits()).unwrap();
     let keys: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
-    let asks = keys.map(|key| Ask { key, cost: 3 });
+    let asks = keys.map(|key| Call::by(key).cost(3));
     let answer = limiter.check_all(asks).await.unwrap();
     assert!(answer.decision.allowed && answer.outage.is_none(), "{answer:?}");
     limiter.settle(answer.receipt.unwrap(), [1, 4, 1, 4]).await.unwrap();

@@ -1,13 +1,13 @@
 //! Unified admission on Redis and a Redis Cluster; `cargo xtask prove admission` plays many more timelines.
 
 use crate::common::{cluster, on_each, single};
-use throttlekit_redis::Builder;
+use throttlekit_redis::RedisStoreBuilder;
 use throttlekit_verify::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};
 
 /// Of the cells of the matrix every so many.
 const STEP: usize = 11;
 
-async fn one_call_over_all_axes(builder: Builder) {
+async fn one_call_over_all_axes(builder: RedisStoreBuilder) {
     let store = builder.connect().await.unwrap();
     let make = move |clock| std::future::ready(Ok(store.at(clock)));
     let fused = examine_fused(make.clone(), 0..PAIRS).await;

@@ -5,16 +5,16 @@ use std::time::Duration;
 use crate::common::{self, policy};
 use crate::rig::{self, DAY, Server};
 use throttlekit::store::{Store, StoreError};
-use throttlekit::{Ask, Clock, Guarantee, Limit, ManualClock, SharedLimiter, Timestamp};
-use throttlekit_redis::{Builder, RedisStore};
+use throttlekit::{Call, Clock, Guarantee, Limit, ManualClock, SharedLimiter, Timestamp};
+use throttlekit_redis::{RedisStore, RedisStoreBuilder};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-fn patient(builder: Builder) -> Builder {
+fn patient(builder: RedisStoreBuilder) -> RedisStoreBuilder {
     builder.deadline(Duration::from_secs(5))
 }
 
-async fn refused(builder: Builder) -> bool {
+async fn refused(builder: RedisStoreBuilder) -> bool {
     matches!(builder.connect().await, Err(StoreError::Misconfigured(_)))
 }
 
@@ -31,7 +31,7 @@ async fn half_a_cluster_answers_for_its_half() {
     let limiter =
         SharedLimiter::new(store, &policy("half"), Limit::fixed_window(5, 30 * DAY).unwrap()).unwrap();
     let keys: Vec<String> = (0..40).map(|n| format!("key{n}")).collect();
-    let asks: Vec<_> = keys.iter().map(|key| [Ask::of(key)]).collect();
+    let asks: Vec<_> = keys.iter().map(|key| [Call::by(key)]).collect();
     let answers = limiter.check_many(&asks).await;
     let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
     for (key, answer) in keys.iter().zip(&answers) {
@@ -80,7 +80,7 @@ async fn a_longer_window_begins_where_the_shorter_one_has_ended() {
     let limit = |length| Limit::fixed_window(100, length).unwrap();
     let (hourly, daily) = (limit(HOUR), limit(DAY));
     let limiter = |limit| SharedLimiter::new(store.clone(), "grows", limit).unwrap();
-    assert!(limiter(hourly).check(Ask::of("alice").cost(100)).await.unwrap().decision.allowed);
+    assert!(limiter(hourly).check(Call::by("alice").cost(100)).await.unwrap().decision.allowed);
     clock.set(clock.now() + HOUR);
     let grown = limiter(daily);
     assert_eq!(grown.peek_each([b"alice"]).await.unwrap()[0].remaining, 100);
@@ -99,7 +99,7 @@ async fn a_foreign_value_stops_a_settlement_whole_and_a_flight_in_part() {
     let day = || Limit::fixed_window(100, 30 * DAY).unwrap();
     let limiter = SharedLimiter::all(store.clone(), "whole", [("a", day()), ("b", day())]).unwrap();
     let receipt =
-        limiter.check_all([Ask::of("x").cost(50), Ask::of("x").cost(50)]).await.unwrap().receipt.unwrap();
+        limiter.check_all([Call::by("x").cost(50), Call::by("x").cost(50)]).await.unwrap().receipt.unwrap();
     let keys: Vec<String> = server.ask("KEYS *}w:b/x").await;
     let kept: String = server.ask(&format!("GETSET {} foreign", keys[0])).await;
     assert!(matches!(limiter.settle(receipt, [10, 10]).await, Err(StoreError::BadState(_))));
@@ -113,7 +113,7 @@ async fn a_foreign_value_stops_a_settlement_whole_and_a_flight_in_part() {
     single.check("bad").await.unwrap();
     let keys: Vec<String> = server.ask("KEYS *part*").await;
     server.ask::<()>(&format!("SET {} foreign", keys[0])).await;
-    let answers = single.check_many(&[[Ask::of("good")], [Ask::of("bad")], [Ask::of("good")]]).await;
+    let answers = single.check_many(&[[Call::by("good")], [Call::by("bad")], [Call::by("good")]]).await;
     assert!(matches!(answers[1], Err(StoreError::BadState(_))), "{answers:?}");
     assert_eq!(answers[2].as_ref().unwrap().decision.remaining, 98);
 }
@@ -125,7 +125,7 @@ async fn a_log_does_not_grow_by_what_is_handed_back() {
     let store = patient(RedisStore::builder(server.url())).connect().await.unwrap();
     let limiter = SharedLimiter::new(store, "log", Limit::sliding_log(2, DAY).unwrap()).unwrap();
     for _ in 0..50 {
-        let answers = limiter.check_many(&[[Ask::of("x")], [Ask::of("x")]]).await;
+        let answers = limiter.check_many(&[[Call::by("x")], [Call::by("x")]]).await;
         for answer in answers {
             limiter.settle(answer.unwrap().receipt.unwrap(), [0]).await.unwrap();
         }

@@ -7,14 +7,14 @@ use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use crate::rig::{DAY, Limiter, Pair};
 use throttlekit::Limit;
 use throttlekit::store::{Charge, Debit, DebitId, KeySpace, REMEMBER_DEFAULT, Store, StoreError};
-use throttlekit_core::rate::shared::SharedForm;
-use throttlekit_redis::{Builder, Failover, RedisStore};
+use throttlekit_core::rate::shared::ScriptEncoding;
+use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 use throttlekit_verify::budget::{self, Chunks, Setup, Way};
 
 /// The network loses some; `cargo xtask prove budget` takes larger fleets.
 const FLEET: Setup = Setup { gateways: 4, streams: 8, chunks: Chunks::Of(16), way: Way::Strict, loses: true };
 
-async fn charges_each_debit_once(builder: Builder) {
+async fn charges_each_debit_once(builder: RedisStoreBuilder) {
     let stores = [Arc::new(builder.connect().await.unwrap())];
     for setup in [FLEET, Setup { way: Way::Leased, ..FLEET }] {
         let seen = budget::run(&stores, &policy("budget"), setup).await;
@@ -51,7 +51,7 @@ async fn a_repeat_is_spent_only_when_replicas_have_the_charge() {
 /// One flight: a name that holds something foreign is told to who sent it, the others are answered.
 #[tokio::test]
 async fn a_foreign_name_is_told_to_who_sent_it() {
-    let form = SharedForm::of(&Limit::token_budget(10, DAY).unwrap()).unwrap();
+    let form = ScriptEncoding::of(&Limit::token_budget(10, DAY).unwrap()).unwrap();
     let space = KeySpace::new("tk", &policy("debits"), "", &form);
     let key = space.key(b"acme", b"acme");
     let mut beside = plain("THROTTLEKIT_REDIS").await;

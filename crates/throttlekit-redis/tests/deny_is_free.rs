@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use throttlekit::store::{Charge, Charges, KeySpace, Store};
 use throttlekit::{Cadence, Limit, Rate};
 use throttlekit_core::rate::Need;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 
 /// Everything stored under these keys: type and bytes, and when it expires.
 async fn stored(connection: &mut MultiplexedConnection, keys: &[String]) -> Vec<(Option<Vec<u8>>, i64)> {
@@ -21,7 +21,7 @@ async fn stored(connection: &mut MultiplexedConnection, keys: &[String]) -> Vec<
 }
 
 /// Every kind of rule, over and over, so that any of them may be the one that denies.
-fn forms(count: usize) -> Vec<SharedForm> {
+fn forms(count: usize) -> Vec<ScriptEncoding> {
     let day = Duration::from_secs(86_400);
     let limits = [
         Limit::gcra(Rate::per_hour(7).burst(5)),
@@ -30,7 +30,7 @@ fn forms(count: usize) -> Vec<SharedForm> {
         Limit::sliding_window(5, day),
         Limit::sliding_log(5, day),
     ];
-    (0..count).map(|i| SharedForm::of(&limits[i % limits.len()].unwrap()).unwrap()).collect()
+    (0..count).map(|i| ScriptEncoding::of(&limits[i % limits.len()].unwrap()).unwrap()).collect()
 }
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn deny_is_free_in_every_stored_byte() {
     for count in 2..=16 {
         let forms = forms(count);
         let policy = policy("free");
-        let name = |(i, form): (usize, &SharedForm)| {
+        let name = |(i, form): (usize, &ScriptEncoding)| {
             KeySpace::new("tk", &policy, &i.to_string(), form).key(b"h", b"k")
         };
         let keys: Vec<String> = forms.iter().enumerate().map(name).collect();

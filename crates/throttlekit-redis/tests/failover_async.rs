@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::policy;
 use crate::rig::{DAY, Limiter, Pair, figure, until};
-use throttlekit::{Ask, Guarantee, Limit};
+use throttlekit::{Call, Guarantee, Limit};
 use throttlekit_redis::{Failover, RedisStore};
 
 const LIMIT: u64 = 100;
@@ -38,7 +38,7 @@ async fn what_the_replica_has_is_safe_and_what_it_never_got_is_counted_when_it_t
     let before = limiter.store().exposure();
     assert_eq!((before.at_risk, before.lost_max, before.changes), (20, 0, 0), "nothing has been seen yet");
 
-    until("good answers", HEARD_MAX, async || limiter.check(Ask::of("bob")).await.unwrap().outage.is_none())
+    until("good answers", HEARD_MAX, async || limiter.check(Call::by("bob")).await.unwrap().outage.is_none())
         .await;
     let after = limiter.store().exposure();
     assert!((20..=25).contains(&after.lost_max) && after.changes == 1, "{after:?}");
@@ -61,7 +61,7 @@ async fn without_a_replica_all_is_at_risk_and_a_restart_loses_it() {
     assert_eq!(limiter.store().exposure().at_risk, 30);
     pair.primary.kill();
     pair.primary.up().await;
-    until("good answers", HEARD_MAX, async || limiter.check(Ask::of("bob")).await.unwrap().outage.is_none())
+    until("good answers", HEARD_MAX, async || limiter.check(Call::by("bob")).await.unwrap().outage.is_none())
         .await;
     let lost = limiter.store().exposure().lost_max;
     assert!((30..=35).contains(&lost), "what was unheard counts too: {lost}");
@@ -74,7 +74,7 @@ async fn unless_sampled_an_answer_after_a_failover_is_bounded_by_nobody_knows_ho
     let store = RedisStore::builder(pair.way.url()).connect().await.unwrap();
     let limiter = Limiter::new(store, &policy("plain"), Limit::fixed_window(LIMIT, DAY).unwrap()).unwrap();
     assert_eq!(pair.lose(take(&limiter, 20)).await, 20);
-    until("good answers", HEARD_MAX, async || limiter.check(Ask::of("bob")).await.unwrap().outage.is_none())
+    until("good answers", HEARD_MAX, async || limiter.check(Call::by("bob")).await.unwrap().outage.is_none())
         .await;
     assert_eq!(20 + take(&limiter, 2 * LIMIT).await, LIMIT + 20);
     assert_eq!(limiter.check("alice").await.unwrap().guarantee, Guarantee::Bounded(u64::MAX));

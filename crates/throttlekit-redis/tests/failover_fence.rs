@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::common::{env, policy};
 use crate::rig::{Cluster, DAY, Limiter, Pair, Server, figure, until};
 use throttlekit::store::StoreError;
-use throttlekit::{Answer, Ask, Cadence, Clock, Guarantee, Limit, ManualClock, Rate, Timestamp, WallClock};
+use throttlekit::{Answer, Cadence, Call, Clock, Guarantee, Limit, ManualClock, Rate, Timestamp, WallClock};
 use throttlekit_conformance::stores::examine_store;
-use throttlekit_redis::{Builder, Failover, RedisStore};
+use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 use tokio::time::sleep;
 
 const LIMIT: u64 = 100;
@@ -15,7 +15,7 @@ const ISOLATION: Duration = Duration::from_millis(100);
 const TICK: Duration = Duration::from_micros(1);
 const RECOVERY_MAX: Duration = Duration::from_secs(5);
 
-fn fence(builder: Builder) -> Builder {
+fn fence(builder: RedisStoreBuilder) -> RedisStoreBuilder {
     builder.failover(Failover::Fence { isolation: ISOLATION }).deadline(Duration::from_secs(2))
 }
 
@@ -201,7 +201,7 @@ async fn in_a_cluster_seals_and_records_lie_in_their_slots_and_each_ask_of_a_fli
     let store = fence(RedisStore::cluster(cluster.urls())).clock(clock.clone()).connect().await.unwrap();
     let limiter = Limiter::new(store, &policy("cluster"), day()).unwrap();
     let keys: Vec<String> = (0..20).map(|n| format!("key{n}")).collect();
-    let asks = || keys.iter().map(|key| Ask::of(key.as_str()));
+    let asks = || keys.iter().map(|key| Call::by(key.as_str()));
     let refused = limiter.check_many(&asks().map(|ask| [ask]).collect::<Vec<_>>()).await;
     assert!(refused.into_iter().all(|answer| is_fenced(&answer.unwrap())));
     clock.advance(DAY);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::policy;
 use crate::rig::{DAY, Limiter, Pair, figure, is_own, now, until};
 use throttlekit::store::StoreError;
-use throttlekit::{Ask, Guarantee, Limit};
+use throttlekit::{Call, Guarantee, Limit};
 use throttlekit_redis::{Failover, RedisStore};
 
 const LIMIT: u64 = 100;
@@ -38,14 +38,14 @@ async fn a_charge_that_no_replica_has_is_an_outage_stands_and_is_not_spent() {
             LIMIT - 32,
             "the charges stand"
         );
-        let denied = limiter.check(Ask::of("alice").cost(LIMIT)).await.unwrap();
+        let denied = limiter.check(Call::by("alice").cost(LIMIT)).await.unwrap();
         assert!(!denied.decision.allowed && is_own(denied.guarantee), "a denial writes nothing");
     };
     pair.lose(cut_off).await;
 
     // The new primary has no replica, so nothing passes there until it has.
     until("an answer from it", DEADLINE * 2, async || {
-        let answer = limiter.check(Ask::of("bob")).await.unwrap();
+        let answer = limiter.check(Call::by("bob")).await.unwrap();
         assert!(!answer.decision.allowed, "{answer:?}");
         answer.outage.is_some_and(|outage| outage.to_string().contains("0 of 1"))
     })

@@ -8,7 +8,7 @@ use crate::rig::{
     Cluster, DAY, Heard, Limiter, Load, RECOVERY_MAX, Sentinels, Server, admitted, ask, exact_after, figure,
     is_own, labelled, now, recovers, until, window_key,
 };
-use throttlekit::{Ask, Guarantee, Limit, Timestamp};
+use throttlekit::{Call, Guarantee, Limit, Timestamp};
 use throttlekit_redis::RedisStore;
 use tokio::time::sleep;
 
@@ -41,7 +41,7 @@ async fn take_the_rest(limiter: &Limiter, key: &str) -> u64 {
     let mut taken = 0;
     for cost in [1_000, 100, 10, 1] {
         loop {
-            let answer = limiter.check(Ask::of(key).cost(cost)).await.unwrap();
+            let answer = limiter.check(Call::by(key).cost(cost)).await.unwrap();
             assert!(is_own(answer.guarantee), "{answer:?}");
             if !answer.decision.allowed {
                 break;

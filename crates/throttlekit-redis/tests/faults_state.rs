@@ -13,7 +13,7 @@ use crate::rig::{
 };
 use redis::Value;
 use throttlekit::store::StoreError;
-use throttlekit::{Ask, Guarantee, Limit, OnOutage, Rate, Timestamp};
+use throttlekit::{Call, Guarantee, Limit, OnOutage, Rate, Timestamp};
 use throttlekit_redis::RedisStore;
 use tokio::time::sleep;
 
@@ -160,7 +160,7 @@ async fn a_foreign_value_leaves_the_other_charges_of_its_ask_unmade() {
     ];
     let policy = policy("state");
     let limiter = Limiter::all(patient(&server).await, &policy, limits).unwrap().on_outage(OnOutage::Open);
-    limiter.check_all(["alice"; 3].map(Ask::of)).await.unwrap();
+    limiter.check_all(["alice"; 3].map(Call::by)).await.unwrap();
     let keys: Vec<String> = ask(&mut connection, "KEYS *}?*").await.unwrap();
     assert_eq!(keys.len(), 3);
     for bad in &keys {
@@ -171,7 +171,7 @@ async fn a_foreign_value_leaves_the_other_charges_of_its_ask_unmade() {
         for key in &good {
             before.push(dump(&mut connection, key).await);
         }
-        let error = limiter.check_all(["alice"; 3].map(Ask::of)).await.unwrap_err();
+        let error = limiter.check_all(["alice"; 3].map(Call::by)).await.unwrap_err();
         assert!(names(&error, bad), "{error}");
         for (key, before) in good.iter().zip(before) {
             assert_eq!(dump(&mut connection, key).await, before, "{key}");
@@ -198,7 +198,7 @@ async fn a_server_without_memory_charges_nothing_and_says_so() {
         let store = RedisStore::builder(server.url()).connect().await.unwrap();
         let policy = policy("oom");
         let limiter = Limiter::all(store, &policy, limits).unwrap();
-        let asks = || ["alice"; 3].map(Ask::of);
+        let asks = || ["alice"; 3].map(Call::by);
         assert!(is_own(limiter.check_all(asks()).await.unwrap().guarantee));
         let keys: Vec<String> = ask(&mut connection, &format!("KEYS tk:*{policy}*")).await.unwrap();
         let mut before = Vec::new();

@@ -50,7 +50,7 @@ async fn lease_coupled_a_healthy_fleet_admits_exactly_the_limit() {
         nodes: mixed().into_iter().map(|node| NodePlan { till: false, ..node }).collect(),
         faults: &[],
     };
-    let ran = run(&plan, Duration::from_secs(7), never).await;
+    let ran = run(&plan, Duration::from_secs(5), never).await;
     let windows = Windows::of(&ran.admissions, LIMIT, WINDOW);
     tell("coupled-healthy", &windows.facts(ran.whole));
     assert_eq!(windows.beyond, 0, "{:?}", windows.certain);
@@ -72,7 +72,7 @@ async fn lease_coupled_holds_in_a_storm() {
         nodes: mixed(),
         faults: STORM,
     };
-    let ran = run(&plan, storm_length(14), never).await;
+    let ran = run(&plan, storm_length(6), never).await;
     let windows = Windows::of(&ran.admissions, LIMIT, WINDOW);
     let done = [("replies_lost", ran.lost), ("requests_repeated", ran.repeated)];
     tell("coupled-storm", &[&windows.facts(ran.whole)[..], &ran.struck.facts(), &done].concat());
@@ -90,7 +90,7 @@ async fn lease_rolling_holds_in_a_storm() {
     let rule = Rule::Gcra { per_second: RATE, burst: BURST, hold };
     let plan =
         Plan { test: "fleet_laws::lease_rolling_holds_in_a_storm", rule, nodes: mixed(), faults: STORM };
-    let ran = run(&plan, storm_length(10), never).await;
+    let ran = run(&plan, storm_length(5), never).await;
     let rolling = Rolling::of(&ran.admissions, RATE);
     let bound = BURST + u64::from(RATE) * 60 / 1_000;
     let facts = [

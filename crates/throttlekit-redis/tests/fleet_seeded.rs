@@ -58,7 +58,7 @@ async fn a_fleet_that_carries_units_over_exceeds_the_limit_and_keeps_its_own_bou
     let test = "fleet_seeded::a_fleet_that_carries_units_over_exceeds_the_limit_and_keeps_its_own_bound";
     let node = NodePlan { share: 1, carry: Some(NODES), ..NodePlan::leased(BATCH) };
     let plan = Plan { test, rule: COUPLED, nodes: vec![node; NODES as usize], faults: &[] };
-    let ran = run(&plan, Duration::from_secs(6), |_| false).await;
+    let ran = run(&plan, Duration::from_secs(4), |_| false).await;
     let windows = Windows::of(&ran.admissions, LIMIT, WINDOW);
     let caught = u64::from(windows.beyond > 0);
     tell("carry", &[&windows.facts(ran.whole)[..], &[("seeded", 1), ("caught", caught)]].concat());

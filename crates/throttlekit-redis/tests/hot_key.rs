@@ -2,9 +2,9 @@
 
 use crate::common::{cluster, policy, single, valkey};
 use throttlekit_conformance::stores::{storm, storm_in_processes, storm_policy};
-use throttlekit_redis::Builder;
+use throttlekit_redis::RedisStoreBuilder;
 
-async fn admits_exactly_the_limit(test: &str, builder: Builder) {
+async fn admits_exactly_the_limit(test: &str, builder: RedisStoreBuilder) {
     match storm_policy() {
         Some(policy) => storm(builder.connect().await.unwrap(), &policy).await,
         None => {

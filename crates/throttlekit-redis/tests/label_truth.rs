@@ -8,8 +8,8 @@ use crate::common::policy;
 use crate::rig::{self, Cluster, DAY, Limiter, Pair, Server, until};
 use throttlekit::store::StoreError;
 use throttlekit::tier::{Batch, Mode};
-use throttlekit::{Answer, Ask, Guarantee, Limit, ManualClock, Timestamp, TwoTier};
-use throttlekit_redis::{Builder, Failover, RedisStore};
+use throttlekit::{Answer, Call, Guarantee, Limit, ManualClock, Timestamp, TwoTier};
+use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 
 const LIMIT: u64 = 10;
 const TICK: Duration = Duration::from_micros(1);
@@ -55,7 +55,7 @@ fn day() -> Limit {
 }
 
 async fn store(url: String, clock: &ManualClock, failover: Failover) -> RedisStore {
-    let builder: Builder = RedisStore::builder(url).failover(failover).clock(clock.clone());
+    let builder: RedisStoreBuilder = RedisStore::builder(url).failover(failover).clock(clock.clone());
     builder.deadline(Duration::from_secs(5)).connect().await.unwrap()
 }
 
@@ -220,7 +220,7 @@ async fn lend_across_a_loss(
         }
         for _ in 0..2 * LIMIT {
             for node in &nodes {
-                let answer = node.check(Ask::of("alice")).await.unwrap();
+                let answer = node.check(Call::by("alice")).await.unwrap();
                 admitted += u64::from(answer.decision.allowed);
                 exact += u64::from(answer.decision.allowed && answer.guarantee == Guarantee::Exact);
             }
@@ -255,7 +255,7 @@ async fn a_state_that_a_settlement_writes_after_an_eviction_is_in_doubt_too() {
     let server = Server::start(&[]).await;
     let (clock, policy) = (noon(), policy("settled"));
     let limiter = vouched(server.url(), &clock, PLAIN, &policy).await;
-    let receipt = limiter.check(Ask::of("alice").cost(2)).await.unwrap().receipt.unwrap();
+    let receipt = limiter.check(Call::by("alice").cost(2)).await.unwrap().receipt.unwrap();
     assert_eq!(take(&limiter, "alice").await, (LIMIT - 2, LIMIT - 2));
     lose(&server, LOSSES[3].1).await;
     limiter.settle(receipt, [3]).await.unwrap();
@@ -327,7 +327,7 @@ async fn a_flush_of_a_server_that_was_never_promoted_does_not_satisfy_a_fence() 
     while flushes < 3 {
         assert!(rig::now().since(begun) < RECOVERY_MAX, "no window is whole: {windows:?}");
         for _ in 0..2 * LIMIT {
-            let decision = node.check(Ask::of("carol")).await.unwrap().decision;
+            let decision = node.check(Call::by("carol")).await.unwrap().decision;
             *windows.entry(decision.reset_at).or_default() += u64::from(decision.allowed);
         }
         if windows.values().any(|admitted| *admitted >= LIMIT) {

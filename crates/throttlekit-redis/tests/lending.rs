@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use throttlekit::Limit;
-use throttlekit::store::{KeySpace, LeaseAsk, Store, StoreError, Term, Want};
+use throttlekit::store::{KeySpace, LeaseRequest, Store, StoreError, Term, Want};
 use throttlekit_conformance::stores::lend_storm;
-use throttlekit_core::rate::shared::SharedForm;
-use throttlekit_redis::Builder;
+use throttlekit_core::rate::shared::ScriptEncoding;
+use throttlekit_redis::RedisStoreBuilder;
 
-async fn lends_the_limit_and_no_more(builder: Builder) {
+async fn lends_the_limit_and_no_more(builder: RedisStoreBuilder) {
     let seen = lend_storm(builder.connect().await.unwrap(), &policy("lending")).await;
     println!("{seen:?}");
     assert!(seen.most_out <= seen.limit && seen.lent > seen.limit && seen.parts > 0, "{seen:?}");
@@ -27,13 +27,13 @@ on_each! { lends_the_limit_and_no_more:
 async fn a_foreign_key_is_told_to_who_asked_for_it() {
     let hour = Duration::from_secs(3_600);
     let [window, log] = [Limit::fixed_window(10, hour), Limit::sliding_log(10, hour)]
-        .map(|limit| SharedForm::of(&limit.unwrap()).unwrap());
+        .map(|limit| ScriptEncoding::of(&limit.unwrap()).unwrap());
     let space = KeySpace::new("tk", &policy("lending"), "", &window);
     let [good, bad, other] = ["good", "bad", "other"].map(|key| space.key(b"one place", key.as_bytes()));
     let mut beside = plain("THROTTLEKIT_REDIS").await;
     redis::cmd("SET").arg(&bad).arg("not ours").arg("PX").arg(60_000).exec_async(&mut beside).await.unwrap();
     let want = Want { wants: 4, least: 1, share: 1 };
-    let ask = |key, form| LeaseAsk { key, form, term: Term::Window, want };
+    let ask = |key, form| LeaseRequest { key, form, term: Term::Window, want };
     let asks = [ask(&good, &window), ask(&bad, &window), ask(&other, &log), ask(&good, &window)];
     let store = single().connect().await.unwrap();
     let lent = store.lease(&asks).await;

@@ -6,8 +6,8 @@ use crate::rig::{self, DAY, Server};
 use throttlekit::admission::{Axis, Call, SharedPolicy};
 use throttlekit::guard::Ending;
 use throttlekit::store::{KeySpace, Store};
-use throttlekit::{Ask, Limit, Rate, SharedLimiter};
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit::{Limit, Rate, SharedLimiter};
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_redis::{RedisStore, slot_of};
 
 const POLICY: &str = "trip";
@@ -34,8 +34,8 @@ async fn script_calls(server: &Server) -> u64 {
 async fn count(store: impl Store, server: &Server, keys: &[String]) -> (u64, u64) {
     let limiter = SharedLimiter::all(store, POLICY, limits()).unwrap().home(0);
     // The server does not know the script yet: the first call is sent twice, once by name and once in full.
-    limiter.check_all([Ask::of("first"), Ask::of("b"), Ask::of("c")]).await.unwrap();
-    let asks: Vec<_> = keys.iter().map(|key| [Ask::of(key), Ask::of("b"), Ask::of("c")]).collect();
+    limiter.check_all([Call::by("first"), Call::by("b"), Call::by("c")]).await.unwrap();
+    let asks: Vec<_> = keys.iter().map(|key| [Call::by(key), Call::by("b"), Call::by("c")]).collect();
 
     let before = script_calls(server).await;
     for ask in &asks {
@@ -67,7 +67,7 @@ async fn one_script_call_for_each_flight_and_slot() {
     })
     .await;
     let store = RedisStore::cluster([server.url()]).connect().await.unwrap();
-    let space = KeySpace::new("tk", POLICY, "a", &SharedForm::of(&limits()[0].1).unwrap());
+    let space = KeySpace::new("tk", POLICY, "a", &ScriptEncoding::of(&limits()[0].1).unwrap());
     let slot = |key: &String| slot_of(&space.key(key.as_bytes(), key.as_bytes()));
     let slots: HashSet<u16> = keys().iter().map(slot).collect();
     assert!(slots.len() > 90, "{} slots", slots.len());

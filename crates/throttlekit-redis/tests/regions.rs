@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use crate::common::{cluster, on_each, plain, policy, single, valkey};
-use throttlekit::store::{KeySpace, RegionAsk, RegionPool, StoreError};
+use throttlekit::store::{KeySpace, RegionRequest, RegionStore, StoreError};
 use throttlekit::{Limit, SharedFairLimiter};
 use throttlekit_conformance::regions::{examine_pool, pool_storm, tenants_storm};
 use throttlekit_core::fair::{Weight, pool::REGIONS_MAX};
-use throttlekit_core::rate::shared::SharedForm;
-use throttlekit_redis::{Builder, Failover};
+use throttlekit_core::rate::shared::ScriptEncoding;
+use throttlekit_redis::{Failover, RedisStoreBuilder};
 
 /// Worlds per engine; `cargo xtask prove fair-regions` plays many more.
 const WORLDS: u64 = 400;
 
-async fn grants_as_the_rule_does(builder: Builder) {
+async fn grants_as_the_rule_does(builder: RedisStoreBuilder) {
     let store = builder.connect().await.unwrap();
     let make = move |clock| std::future::ready(Ok(store.at(clock)));
     let report = examine_pool(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
@@ -26,7 +26,7 @@ on_each! { grants_as_the_rule_does:
     valkey => fair_regions_a_pool_on_valkey_grants_as_the_rule_does,
 }
 
-async fn grants_the_limit_and_no_more(builder: Builder) {
+async fn grants_the_limit_and_no_more(builder: RedisStoreBuilder) {
     let seen = pool_storm(builder.connect().await.unwrap(), &policy("regions")).await;
     assert_eq!(seen.granted.iter().sum::<u64>(), seen.limit, "{seen:?}");
     let due = seen.limit / seen.granted.len() as u64;
@@ -38,12 +38,12 @@ on_each! { grants_the_limit_and_no_more:
     cluster => fair_regions_a_storm_is_granted_the_limit_exactly_on_a_redis_cluster,
 }
 
-fn hour(units: u64) -> SharedForm {
-    SharedForm::of(&Limit::fixed_window(units, Duration::from_secs(3_600)).unwrap()).unwrap()
+fn hour(units: u64) -> ScriptEncoding {
+    ScriptEncoding::of(&Limit::fixed_window(units, Duration::from_secs(3_600)).unwrap()).unwrap()
 }
 
-fn ask<'a>(key: &'a str, form: &'a SharedForm, region: &'a str) -> RegionAsk<'a> {
-    RegionAsk { key, form, region, weight: Weight::ONE, wants: 1 }
+fn ask<'a>(key: &'a str, form: &'a ScriptEncoding, region: &'a str) -> RegionRequest<'a> {
+    RegionRequest { key, form, region, weight: Weight::ONE, wants: 1 }
 }
 
 #[tokio::test]
@@ -91,10 +91,11 @@ async fn a_fence_stands_before_pools_too() {
     let fence = Failover::Fence { isolation: Duration::from_millis(1) };
     let store = single().failover(fence).connect().await.unwrap();
     let key = KeySpace::pool("tk", &policy("regions"));
-    let day = SharedForm::of(&Limit::fixed_window(10, Duration::from_secs(365 * 86_400)).unwrap()).unwrap();
+    let day =
+        ScriptEncoding::of(&Limit::fixed_window(10, Duration::from_secs(365 * 86_400)).unwrap()).unwrap();
     let told = store.grant(&ask(&key, &day, "us")).await;
     assert!(told.as_ref().is_err_and(StoreError::is_outage), "{told:?}");
-    let second = SharedForm::of(&Limit::fixed_window(10, Duration::from_millis(50)).unwrap()).unwrap();
+    let second = ScriptEncoding::of(&Limit::fixed_window(10, Duration::from_millis(50)).unwrap()).unwrap();
     let mut granted = 0;
     for _ in 0..40 {
         granted += store.grant(&ask(&key, &second, "us")).await.map_or(0, |granted| granted.grant.granted);
@@ -103,7 +104,7 @@ async fn a_fence_stands_before_pools_too() {
     assert!(granted > 0);
 }
 
-async fn tenants_of_all_regions_get_the_limit(builder: Builder) {
+async fn tenants_of_all_regions_get_the_limit(builder: RedisStoreBuilder) {
     let store = builder.connect().await.unwrap();
     let (name, hour) = (policy("regions"), Limit::fixed_window(2_000, Duration::from_secs(3_600)).unwrap());
     let place = |region: &str| {

@@ -6,18 +6,19 @@ use crate::common::{cluster, on_each, policy, single, valkey};
 use throttlekit::rate::Rate;
 use throttlekit::tier::{Batch, Mode, TwoTier};
 use throttlekit::{Limit, SharedLimiter};
-use throttlekit_redis::Builder;
+use throttlekit_redis::RedisStoreBuilder;
 use throttlekit_verify::reload::examine_reload;
 
-const WORLDS: u64 = 800;
+/// `cargo xtask verify reload-room` plays more.
+const WORLDS: u64 = 200;
 
-async fn goes_on_from_what_was_used(builder: Builder) {
+async fn goes_on_from_what_was_used(builder: RedisStoreBuilder) {
     // Longer than any world takes, since the engine forgets by its own clock.
     let store = builder.grace(Duration::from_secs(600)).connect().await.unwrap();
     let make = move |clock| std::future::ready(Ok(store.at(clock)));
     let report = examine_reload(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
-    assert!(report.carried > 100 && report.off_grid > 10 && report.lent > 10, "{report:?}");
-    assert!(report.at_other_pace > 100 && report.waits > 10, "{report:?}");
+    assert!(report.carried > 25 && report.off_grid > 2 && report.lent > 2, "{report:?}");
+    assert!(report.at_other_pace > 25 && report.waits > 2, "{report:?}");
 }
 
 on_each! { goes_on_from_what_was_used:

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::policy;
 use crate::rig::{self, Cluster, DAY, Limiter, Server, is_own, until};
-use throttlekit::{Ask, Guarantee, Limit};
+use throttlekit::{Call, Guarantee, Limit};
 use throttlekit_redis::{RedisStore, slot_of};
 
 const LIMIT: u64 = 1_000_000;
@@ -34,7 +34,7 @@ impl Moving {
     }
 
     async fn check(&self) -> throttlekit::Answer {
-        self.limiter.check_all([Ask::of("alice"), Ask::of("bob")]).await.unwrap()
+        self.limiter.check_all([Call::by("alice"), Call::by("bob")]).await.unwrap()
     }
 
     /// The node that has the slot, and another.

@@ -5,15 +5,17 @@ use std::time::Duration;
 use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use crate::rig::Server;
 use throttlekit::ManualClock;
-use throttlekit::store::{Kept, KeySpace, ROLL_BYTES_MAX, RollStore, StoreError, Swapped, beat};
+use throttlekit::store::{
+    KeySpace, MembershipRecord, MembershipStore, ROLL_BYTES_MAX, StoreError, Swapped, beat,
+};
 use throttlekit_conformance::rolls::{examine_rolls, race};
 use throttlekit_core::concurrency::fleet::{Beat, Fold, Folded, NodeId, Report, Split};
-use throttlekit_redis::{Builder, Failover, RedisStore};
+use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 
 const WORLDS: u64 = 150;
 const MINUTE: Duration = Duration::from_secs(60);
 
-async fn swaps_as_promised(builder: Builder) {
+async fn swaps_as_promised(builder: RedisStoreBuilder) {
     let store = builder.connect().await.unwrap();
     let make = move |clock| std::future::ready(Ok(store.at(clock)));
     let report = examine_rolls(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
@@ -26,7 +28,7 @@ on_each! { swaps_as_promised:
     valkey => fleet_rolls_are_swapped_on_valkey_as_promised,
 }
 
-async fn loses_no_beat(builder: Builder) {
+async fn loses_no_beat(builder: RedisStoreBuilder) {
     let key = KeySpace::roll("tk", &policy("race"));
     let seen = race(builder.connect().await.unwrap(), &key, 8, 25).await.unwrap();
     assert!(seen.granted > 100 && seen.lost > 0, "{seen:?}");
@@ -136,7 +138,7 @@ async fn a_swap_that_no_replica_heard_is_not_done() {
     let key = KeySpace::roll("tk", &policy("rolls"));
     let swapped = store.swap(&key, 0, b"a", MINUTE).await;
     assert!(swapped.as_ref().is_err_and(StoreError::is_outage), "{swapped:?}");
-    let Kept { version, bytes, .. } = store.load(&key).await.unwrap();
+    let MembershipRecord { version, bytes, .. } = store.load(&key).await.unwrap();
     assert_eq!(bytes, b"a", "it lies there, and grants nothing");
     let at = store.at(ManualClock::default());
     assert!(matches!(at.swap(&key, version + 1, b"b", MINUTE).await, Ok(Swapped::Newer(_))));

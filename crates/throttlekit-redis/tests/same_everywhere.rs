@@ -3,12 +3,12 @@
 
 use crate::common::{cluster, on_each, single, valkey};
 use throttlekit_conformance::stores::{examine_store, examine_vectors};
-use throttlekit_redis::Builder;
+use throttlekit_redis::RedisStoreBuilder;
 
 /// Worlds per engine; `cargo xtask prove stores` plays many more.
 const WORLDS: u64 = 600;
 
-async fn answers_as_the_rules_do(builder: Builder) {
+async fn answers_as_the_rules_do(builder: RedisStoreBuilder) {
     let store = builder.connect().await.unwrap();
     let make = move |clock| std::future::ready(Ok(store.at(clock)));
     let report = examine_store(make.clone(), 0..WORLDS).await;

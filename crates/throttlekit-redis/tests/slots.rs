@@ -6,16 +6,16 @@ use std::time::Duration;
 use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use throttlekit::ManualClock;
 use throttlekit::store::{
-    Beat, KeySpace, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore, StoreError,
+    Beat, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore, StoreError,
 };
 use throttlekit_conformance::slots::{examine_slots, slot_storm, slots_after_a_clock_was_ahead};
-use throttlekit_redis::{Builder, Failover};
+use throttlekit_redis::{Failover, RedisStoreBuilder};
 
 /// Worlds per engine; `cargo xtask prove slots held` plays many more.
 const WORLDS: u64 = 400;
 const LIVES: Duration = Duration::from_millis(300);
 
-async fn answers_as_the_book_does(builder: Builder) {
+async fn answers_as_the_book_does(builder: RedisStoreBuilder) {
     let store = builder.connect().await.unwrap();
     let make = move |clock| std::future::ready(Ok(store.at(clock)));
     let report = examine_slots(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
@@ -28,7 +28,7 @@ on_each! { answers_as_the_book_does:
     valkey => slots_on_valkey_are_those_in_process,
 }
 
-async fn holds_the_ceiling_and_leaks_nothing(builder: Builder) {
+async fn holds_the_ceiling_and_leaks_nothing(builder: RedisStoreBuilder) {
     let seen = slot_storm(builder.connect().await.unwrap(), &policy("slots"), 40).await;
     assert_eq!((seen.leaked, seen.wrong), (0, 0), "{seen:?}");
     assert!(seen.at_once <= seen.most && seen.counted <= seen.most, "{seen:?}");
@@ -51,8 +51,8 @@ fn key_of(name: &str) -> String {
     KeySpace::slots("tk", &policy(name)).key(b"k", b"k")
 }
 
-fn ask(key: &str, lease: u128) -> SlotAsk<'_> {
-    SlotAsk { key, lease: LeaseId(lease), owner: Owner(7), most: 2, lives: LIVES }
+fn ask(key: &str, lease: u128) -> SlotRequest<'_> {
+    SlotRequest { key, lease: LeaseId(lease), owner: Owner(7), most: 2, lives: LIVES }
 }
 
 #[tokio::test]
@@ -125,12 +125,12 @@ async fn a_fence_stands_before_slots_too() {
     let fence = Failover::Fence { isolation: Duration::from_millis(1) };
     let store = single().failover(fence).connect().await.unwrap();
     let key = key_of("slots");
-    let day = SlotAsk { lives: Duration::from_secs(86_400), ..ask(&key, 1) };
+    let day = SlotRequest { lives: Duration::from_secs(86_400), ..ask(&key, 1) };
     let told = store.acquire(&day).await;
     assert!(told.as_ref().is_err_and(StoreError::is_outage), "{told:?}");
     assert_eq!(store.occupancy(&[&key]).await.unwrap()[0].held, 0, "and takes nothing");
     // The server has been up for longer than this.
-    let brief = SlotAsk { lives: Duration::from_millis(50), ..ask(&key, 2) };
+    let brief = SlotRequest { lives: Duration::from_millis(50), ..ask(&key, 2) };
     let mut taken = false;
     for _ in 0..40 {
         taken |=

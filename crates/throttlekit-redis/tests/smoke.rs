@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::common::{self, cluster, env, on_each, sentinel, single, valkey};
-use throttlekit::{Ask, Limit, Rate, SharedLimiter};
-use throttlekit_redis::{Builder, RedisStore};
+use throttlekit::{Call, Limit, Rate, SharedLimiter};
+use throttlekit_redis::{RedisStore, RedisStoreBuilder};
 
-async fn answers_like_the_others(builder: Builder) {
+async fn answers_like_the_others(builder: RedisStoreBuilder) {
     let store = builder.connect().await.unwrap();
     let limits = [
         ("gcra", Limit::gcra(Rate::per_minute(7).burst(5)).unwrap()),
@@ -15,7 +15,7 @@ async fn answers_like_the_others(builder: Builder) {
         ("log", Limit::sliding_log(5, Duration::from_secs(86_400)).unwrap()),
     ];
     let limiter = SharedLimiter::all(store, &common::policy("smoke"), limits).unwrap().home(0);
-    let ask = |cost| ["{a}", "b}{", "", "a:b"].map(|key| Ask::of(key).cost(cost));
+    let ask = |cost| ["{a}", "b}{", "", "a:b"].map(|key| Call::by(key).cost(cost));
     for left in [3, 1] {
         let answer = limiter.check_all(ask(2)).await.unwrap();
         assert_eq!((answer.decision.allowed, answer.decision.remaining), (true, left), "{answer:?}");

@@ -6,7 +6,7 @@ use crate::common::{cluster, policy, single, valkey};
 use throttlekit::budget::{Reservation, Reserve};
 use throttlekit::{Limit, TokenBudget};
 use throttlekit_conformance::Dice;
-use throttlekit_redis::{Builder, RedisStore};
+use throttlekit_redis::{RedisStore, RedisStoreBuilder};
 use throttlekit_verify::learn::reserve::heavy_tailed;
 
 const BUDGET: u64 = 20_000;
@@ -34,7 +34,7 @@ async fn run_streams(budget: TokenBudget<RedisStore>, seed: u64) -> u64 {
     produced
 }
 
-async fn charges_what_is_produced(builder: impl Fn() -> Builder) {
+async fn charges_what_is_produced(builder: impl Fn() -> RedisStoreBuilder) {
     let policy = policy("streams");
     let limit = Limit::token_budget(BUDGET, HOUR).unwrap();
     let reserves = [

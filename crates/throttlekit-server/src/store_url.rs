@@ -74,7 +74,7 @@ impl StoreUrl {
     /// the servers, in PEM; default: the public ones. Background tasks run on this runtime: on a thread of their own
     /// they would wait for a processor while the server is busy.
     pub async fn connect(&self, deadline: Option<Duration>, ca: Option<Vec<u8>>) -> Result<Backend, String> {
-        let redis = |mut builder: throttlekit_redis::Builder| async {
+        let redis = |mut builder: throttlekit_redis::RedisStoreBuilder| async {
             if let Some(deadline) = deadline {
                 builder = builder.deadline(deadline);
             }

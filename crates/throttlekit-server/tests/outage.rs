@@ -1,16 +1,14 @@
 //! What one server lets pass while its store is away, over all the ways to ask for one limit.
 
-mod own_redis;
-
 use std::time::Duration;
 
 use throttlekit::Guarantee;
 use throttlekit_redis::RedisStore;
 use throttlekit_server::access::Principal;
-use throttlekit_server::engine::{Ask, Backend, Engine, EngineOptions};
+use throttlekit_server::engine::{Backend, Engine, EngineOptions, PolicyCall};
 use throttlekit_server::policy;
 
-use own_redis::OwnRedis;
+use crate::own_redis::OwnRedis;
 
 /// Of a limit of 40 each of four nodes has ten.
 const SHARE: u64 = 10;
@@ -23,8 +21,8 @@ policies:
   tokens: {rate: {limit: 1000, per: 1s}, cost: {budget: 40, per: 1d}}
 ";
 
-fn ask<'a>(policy: &'a str, cost: u64) -> Ask<'a> {
-    Ask { policy, key: b"acme", others: &[], cost }
+fn ask<'a>(policy: &'a str, cost: u64) -> PolicyCall<'a> {
+    PolicyCall { policy, key: b"acme", others: &[], cost }
 }
 
 async fn engine(url: &str) -> Engine {

@@ -49,7 +49,7 @@ pub enum Operation {
         node: usize,
     },
     /// An idle key gives back what it holds.
-    GiveBack {
+    LeaseReturn {
         /// Who gives.
         node: usize,
     },

@@ -70,7 +70,7 @@ pub use attributes::Attributes;
 pub use counts::{Counts, GUARANTEES, OTHER, PolicyCounts};
 pub use queued_event::KEY_BYTES;
 pub use subscriber::Subscriber;
-pub use telemetry::{Builder, Telemetry};
+pub use telemetry::{Telemetry, TelemetryBuilder};
 pub use top_keys::{Top, TopKey, TopKeys};
 
 /// The page about telemetry, whose code runs as doc tests.

@@ -12,7 +12,7 @@
 //! | `throttlekit.subscribers_struck_off` | | subscribers removed after a panic |
 //!
 //! They are observable counters: read when the SDK collects, so they cost a decision nothing, and they are exact. There
-//! are at most [`Builder::policies_max`](crate::Builder::policies_max) policies and one more. A key is never an
+//! are at most [`TelemetryBuilder::policies_max`](crate::TelemetryBuilder::policies_max) policies and one more. A key is never an
 //! attribute.
 
 use opentelemetry::KeyValue;

@@ -10,7 +10,7 @@
 //! | `throttlekit_subscribers_struck_off_total` | | subscribers removed after a panic |
 //!
 //! In one scrape `denied` is the sum of denials by axis and by the price, and `allowed + denied` the sum over
-//! guarantees, for each policy. There are at most [`Builder::policies_max`](crate::Builder::policies_max) policies and
+//! guarantees, for each policy. There are at most [`TelemetryBuilder::policies_max`](crate::TelemetryBuilder::policies_max) policies and
 //! one more for all others. A key is never a label.
 //!
 //! ```

@@ -17,7 +17,7 @@ use crate::top_keys::Top;
 /// allocates its counters and its name.) An event that finds the queue full is lost to subscribers and top keys, and
 /// counted as lost; the counters of decisions are exact all the same.
 ///
-/// Dropping it passes the remaining events to subscribers, for at most [`Builder::drain_max`].
+/// Dropping it passes the remaining events to subscribers, for at most [`TelemetryBuilder::drain_max`].
 pub struct Telemetry {
     counts: Counts,
     queue: Option<Queue>,
@@ -25,8 +25,8 @@ pub struct Telemetry {
 
 impl Telemetry {
     /// Creates a builder.
-    pub fn builder() -> Builder {
-        Builder::default()
+    pub fn builder() -> TelemetryBuilder {
+        TelemetryBuilder::default()
     }
 
     /// Returns the counters, to read or to export. They outlive the telemetry.
@@ -44,7 +44,7 @@ impl Telemetry {
         self.counts.place_of(policy)
     }
 
-    /// Returns the busiest keys of the events dispatched so far. Empty without [`Builder::top_keys`].
+    /// Returns the busiest keys of the events dispatched so far. Empty without [`TelemetryBuilder::top_keys`].
     pub fn top(&self) -> Top {
         self.queue.as_ref().map(Queue::top).unwrap_or_default()
     }
@@ -66,7 +66,7 @@ impl Observer for Telemetry {
 throttlekit::debug_fields!([] Telemetry, |it| counts = it.counts);
 
 /// Configures a [`Telemetry`].
-pub struct Builder {
+pub struct TelemetryBuilder {
     subscribers: Vec<Box<dyn Subscriber>>,
     queue: usize,
     top_keys: usize,
@@ -74,7 +74,7 @@ pub struct Builder {
     drain_max: Duration,
 }
 
-impl Default for Builder {
+impl Default for TelemetryBuilder {
     fn default() -> Self {
         Self {
             subscribers: Vec::new(),
@@ -86,7 +86,7 @@ impl Default for Builder {
     }
 }
 
-impl Builder {
+impl TelemetryBuilder {
     /// Maximum capacity of the queue.
     pub const QUEUE_MAX: usize = 1 << 20;
 
@@ -140,4 +140,4 @@ impl Builder {
     }
 }
 
-throttlekit::debug_fields!([] Builder, |it| subscribers = it.subscribers.len());
+throttlekit::debug_fields!([] TelemetryBuilder, |it| subscribers = it.subscribers.len());

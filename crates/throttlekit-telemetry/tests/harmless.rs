@@ -1,17 +1,15 @@
 //! An observer never changes, delays or breaks a decision, whatever its subscribers do.
 
-mod common;
-
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{ask, event, sums};
+use crate::common::{ask, event, sums};
 use throttlekit::admission::{Event, Observer};
 use throttlekit::{Clock, PreciseClock};
-use throttlekit_telemetry::{Builder, Telemetry};
+use throttlekit_telemetry::{Telemetry, TelemetryBuilder};
 
 const ASKS: u64 = 20_000;
 const SECOND: Duration = Duration::from_secs(1);
@@ -25,7 +23,7 @@ fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
 }
 
 /// Asks through a telemetry on a thread that has to come back: if one decision waits for a subscriber, this fails.
-fn asks_come_back(builder: Builder) -> (Arc<Telemetry>, Duration) {
+fn asks_come_back(builder: TelemetryBuilder) -> (Arc<Telemetry>, Duration) {
     let telemetry = Arc::new(builder.start().unwrap());
     let observer = Arc::clone(&telemetry);
     let (done, came_back) = channel();

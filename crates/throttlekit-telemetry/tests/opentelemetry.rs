@@ -1,11 +1,9 @@
 //! What OpenTelemetry is told, read back from its own SDK.
 #![cfg(feature = "opentelemetry")]
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::event;
+use crate::common::event;
 use opentelemetry::metrics::MeterProvider;
 use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ScopeMetrics};

@@ -1,12 +1,10 @@
 //! What Prometheus scrapes.
 #![cfg(feature = "prometheus")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::thread;
 
-use common::event;
+use crate::common::event;
 use throttlekit::Guarantee;
 use throttlekit::admission::{Axis, Event, Observer};
 use throttlekit_telemetry::{Counts, Telemetry, prometheus};

@@ -1,14 +1,12 @@
 //! What `tracing` is told.
 #![cfg(feature = "tracing")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::event;
+use crate::common::event;
 use throttlekit::Guarantee;
 use throttlekit::admission::{Axis, Event, Observer};
 use throttlekit_telemetry::Telemetry;

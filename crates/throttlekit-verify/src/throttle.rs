@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use throttlekit::Timestamp;
-use throttlekit::overload::Priority;
+use throttlekit::overload::Criticality;
 use throttlekit_core::overload::Throttle;
 
 use throttlekit_conformance::Dice;
@@ -31,7 +31,7 @@ pub trait Sheds {
 
 impl Sheds for Throttle {
     fn admit(&mut self, spared: u32, dice: u32, now: Timestamp) -> bool {
-        Throttle::admit(self, Priority::thousandths(spared), dice, now)
+        Throttle::admit(self, Criticality::thousandths(spared), dice, now)
     }
     fn accept(&mut self, now: Timestamp) {
         Throttle::accept(self, now);
@@ -163,7 +163,7 @@ fn check_priorities(throttle: &mut dyn Sheds) -> Check {
     }
     match shed {
         [9_900..=10_000, 4_800..5_200, 0] => Ok(()),
-        _ => Err(format!("of ten thousand calls of each priority shed {shed:?}")),
+        _ => Err(format!("of ten thousand calls of each criticality shed {shed:?}")),
     }
 }
 

@@ -9,14 +9,14 @@
 //! A [`Policy`] checks all axes in one call and returns one permit to settle.
 //!
 //! ```
-//! use throttlekit::{Ask, Limiter, Rate, Retry};
+//! use throttlekit::{Call, Limiter, Rate, Retry};
 //!
 //! let limiter = Limiter::new(Rate::per_minute(10))?;
 //!
 //! let first = limiter.check("alice");
 //! assert!(first.allowed && first.remaining == 9);
 //!
-//! let upload = limiter.check(Ask::of("alice").cost(11));
+//! let upload = limiter.check(Call::by("alice").cost(11));
 //! assert_eq!(upload.retry_after, Retry::Never, "eleven units never fit a limit of ten");
 //! # Ok::<(), throttlekit::LimitError>(())
 //! ```
@@ -78,13 +78,15 @@
 mod macros;
 
 pub mod admission;
-mod ask;
 #[cfg(feature = "store")]
 mod background;
 #[cfg(feature = "store")]
 pub mod budget;
 mod builder;
+mod call;
 mod clock;
+mod concurrency;
+mod error;
 pub mod fair;
 #[cfg(feature = "store")]
 mod fence;
@@ -115,16 +117,18 @@ pub mod tier;
 
 #[cfg(feature = "store")]
 pub use admission::SharedPolicy;
-pub use admission::{Axes, Axis, Call, Policy};
-pub use ask::Ask;
+pub use admission::{Axes, Axis, Policy};
 #[cfg(feature = "store")]
 pub use budget::{TokenBudget, TokenStream};
 pub use builder::Builder;
+pub use call::Call;
 #[cfg(target_os = "linux")]
 pub use clock::TickClock;
 pub use clock::{
     BootClock, Clock, CoarseClock, LeaseClock, ManualClock, PreciseClock, SystemClock, WallClock,
 };
+pub use concurrency::Concurrency;
+pub use error::BuildError;
 #[cfg(feature = "store")]
 pub use fair::SharedFairLimiter;
 pub use fair::{FairLimiter, FairTree};
@@ -142,8 +146,8 @@ pub use pricer::Pricer;
 #[cfg(feature = "store")]
 pub use shared::{Answer, OnOutage, Receipt, SharedLimiter, Tally};
 #[cfg(feature = "store")]
-pub use slots::{HeldSlot, SharedSlots, SlotDesk};
-pub use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, Weekday};
+pub use slots::{HeldSlot, LeaseRegistry, SharedSlots};
+pub use throttlekit_core::rate::{Budget, Cadence, Limit, LimitError, Rate, Weekday};
 pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine, price, rate};
 #[cfg(feature = "store")]
 pub use tier::TwoTier;

@@ -4,7 +4,7 @@ use throttlekit_core::rate::{Limit, LimitError, Mark};
 use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
 
 use crate::memory::{BATCH, Capacity, Keys};
-use crate::{Ask, Builder, Clock, KeyHash, KeyMemory, SecretHash, SystemClock};
+use crate::{Builder, Call, Clock, KeyHash, KeyMemory, SecretHash, SystemClock};
 
 /// One limit over many keys, in this process.
 ///
@@ -13,14 +13,14 @@ use crate::{Ask, Builder, Clock, KeyHash, KeyMemory, SecretHash, SystemClock};
 /// short lock. Share it by reference or in an `Arc`.
 ///
 /// ```
-/// use throttlekit::{Ask, Limiter, Rate};
+/// use throttlekit::{Call, Limiter, Rate};
 ///
 /// let limiter = Limiter::new(Rate::per_minute(100).burst(10))?;
 ///
 /// let decision = limiter.check("alice");
 /// assert!(decision.allowed && decision.remaining == 9);
 ///
-/// let costly = limiter.check(Ask::of("alice").cost(20));
+/// let costly = limiter.check(Call::by("alice").cost(20));
 /// assert!(!costly.allowed, "20 units never fit a burst of 10");
 /// # Ok::<(), throttlekit::LimitError>(())
 /// ```
@@ -57,9 +57,9 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
 
     /// Checks one request, and charges it if allowed.
     #[inline]
-    pub fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Decision {
+    pub fn check<'a>(&self, ask: impl Into<Call<'a>>) -> Decision {
         let ask = ask.into();
-        self.keys.check(self.hash.fingerprint(ask.key), ask.cost, &self.clock)
+        self.keys.check(self.hash.fingerprint(ask.key()), ask.units(), &self.clock)
     }
 
     /// Like [`check`](Self::check), with proof of the charge, by which it can be [settled](Self::settle) when the
@@ -67,10 +67,10 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use throttlekit::{Ask, Limit, Limiter};
+    /// use throttlekit::{Call, Limit, Limiter};
     ///
     /// let tokens = Limiter::new(Limit::token_budget(1_000, Duration::from_secs(60))?)?;
-    /// let (decision, charged) = tokens.charge(Ask::of("acme").cost(300));
+    /// let (decision, charged) = tokens.charge(Call::by("acme").cost(300));
     /// assert!(decision.remaining == 700);
     /// if let Some(charged) = charged {
     ///     tokens.settle(charged, 120);
@@ -79,11 +79,11 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
     /// # Ok::<(), throttlekit::LimitError>(())
     /// ```
     #[inline]
-    pub fn charge<'a>(&self, ask: impl Into<Ask<'a>>) -> (Decision, Option<Charged>) {
+    pub fn charge<'a>(&self, ask: impl Into<Call<'a>>) -> (Decision, Option<Charged>) {
         let ask = ask.into();
-        let key = self.hash.fingerprint(ask.key);
-        let (decision, mark) = self.keys.check_marked(key, ask.cost, self.clock.now());
-        (decision, decision.allowed.then_some(Charged { key, mark, cost: ask.cost }))
+        let key = self.hash.fingerprint(ask.key());
+        let (decision, mark) = self.keys.check_marked(key, ask.units(), self.clock.now());
+        (decision, decision.allowed.then_some(Charged { key, mark, cost: ask.units() }))
     }
 
     /// Replaces the charged cost by the actual cost: returns the rest to the window it came from, or charges the
@@ -120,9 +120,9 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
     }
 
     /// Forecasts what a key could spend at the request's cost, now and later.
-    pub fn forecast<'a>(&self, ask: impl Into<Ask<'a>>) -> Forecast {
+    pub fn forecast<'a>(&self, ask: impl Into<Call<'a>>) -> Forecast {
         let ask = ask.into();
-        self.keys.forecast(self.hash.fingerprint(ask.key), ask.cost, self.clock.now())
+        self.keys.forecast(self.hash.fingerprint(ask.key()), ask.units(), self.clock.now())
     }
 
     /// Forgets a key: its next request counts as its first.

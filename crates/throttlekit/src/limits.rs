@@ -4,17 +4,17 @@ use throttlekit_core::Decision;
 use throttlekit_core::rate::{Limit, LimitError, Need, Verdict};
 
 use crate::memory::{Capacity, HeldKey, Keys};
-use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
+use crate::{Call, Clock, KeyHash, SecretHash, SystemClock};
 
 /// Several limits over several keys, charged all or none.
 ///
 /// Each limit has its own key in a request, in the same order; the number is checked at compile time.
 ///
 /// ```
-/// use throttlekit::{Ask, Limits, Rate};
+/// use throttlekit::{Call, Limits, Rate};
 ///
 /// let user_and_org = Limits::all([Rate::per_minute(60), Rate::per_minute(1_000)])?;
-/// let verdict = user_and_org.check([Ask::of("alice"), Ask::of("acme")]);
+/// let verdict = user_and_org.check([Call::by("alice"), Call::by("acme")]);
 /// assert!(verdict.decision.allowed);
 /// assert_eq!(verdict.binding, 0, "alice has the least left");
 /// # Ok::<(), throttlekit::LimitError>(())
@@ -79,15 +79,15 @@ impl<const N: usize, C: Clock, H: KeyHash> Limits<N, C, H> {
     ///
     /// The keys are held, in the order of the limits, while it decides; a request that needs one of them meanwhile
     /// waits those few instructions.
-    pub fn check(&self, asks: [Ask<'_>; N]) -> Verdict {
+    pub fn check(&self, asks: [Call<'_>; N]) -> Verdict {
         let now = self.clock.now();
         let mut held: [HeldKey<'_>; N] =
-            std::array::from_fn(|i| self.keys[i].hold(self.hash.fingerprint(asks[i].key), now));
-        let decisions: [_; N] = std::array::from_fn(|i| held[i].decide(asks[i].cost, now));
+            std::array::from_fn(|i| self.keys[i].hold(self.hash.fingerprint(asks[i].key()), now));
+        let decisions: [_; N] = std::array::from_fn(|i| held[i].decide(asks[i].units(), now));
         let verdict = self.need.judge(&decisions);
         if verdict.decision.allowed {
             let charged = held.iter_mut().zip(&asks).zip(&decisions).filter(|(_, decision)| decision.allowed);
-            charged.for_each(|((key, ask), _)| key.charge(ask.cost, now));
+            charged.for_each(|((key, ask), _)| key.charge(ask.units(), now));
         }
         verdict
     }

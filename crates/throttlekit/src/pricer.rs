@@ -12,12 +12,12 @@ use crate::{Clock, PreciseClock};
 ///
 /// ```
 /// use throttlekit::price::{Bid, Prices};
-/// use throttlekit::{Ask, Limiter, Pricer, Rate};
+/// use throttlekit::{Call, Limiter, Pricer, Rate};
 ///
 /// let pricer = Pricer::fixed(Prices::new(0.0, 0.01, 0.0)?);
 /// let tokens = Limiter::new(Rate::per_minute(50_000))?;
 ///
-/// let admit = |bid: Bid| pricer.clears(&bid) && tokens.check(Ask::of("model").cost(bid.cost)).allowed;
+/// let admit = |bid: Bid| pricer.clears(&bid) && tokens.check(Call::by("model").cost(bid.cost)).allowed;
 /// assert!(admit(Bid::new(1.0, 100)));
 /// assert!(!admit(Bid::new(50.0, 10_000)), "worth half of what its tokens are worth to others");
 /// # Ok::<(), Box<dyn std::error::Error>>(())

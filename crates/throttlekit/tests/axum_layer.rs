@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 
 use axum::Router;
 use axum::routing::get;
-use throttlekit::http::{AdmitLayer, ClientAddress, Plan};
+use throttlekit::http::{AdmitLayer, ClientIp, Plan};
 use throttlekit::{Limiter, Rate};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 fn app() -> Router {
     let plan = Plan::new("api", Limiter::new(Rate::per_minute(60).burst(1)).unwrap()).unwrap();
-    let layer = AdmitLayer::new(plan, ClientAddress::behind_proxies(1));
+    let layer = AdmitLayer::new(plan, ClientIp::behind_proxies(1));
     Router::new().route("/", get(async || "hello")).layer(layer)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use throttlekit::{Ask, Cadence, Limit, Limiter, Limits, ManualClock, Rate, SecretHash, Timestamp};
+use throttlekit::{Cadence, Call, Limit, Limiter, Limits, ManualClock, Rate, SecretHash, Timestamp};
 
 const BURST: u64 = 5;
 /// Bytes for some hundred keys of one word, and for a few dozen others.
@@ -114,7 +114,7 @@ fn bounded_memory_room_comes_back_by_itself_when_keys_are_done() {
         clock.advance(Duration::from_secs(32 * 86_400));
         assert_eq!(limiter.live_keys(), 0);
         for newcomer in 0..20_usize {
-            let first = limiter.check(Ask::of(&newcomer.to_be_bytes()));
+            let first = limiter.check(Call::by(&newcomer.to_be_bytes()));
             assert_eq!((first.allowed, first.remaining), (true, BURST - 1), "{limit:?}: {newcomer}");
         }
     }
@@ -148,7 +148,7 @@ fn clock_back_a_key_that_lost_its_cell_owes_in_an_empty_one_too() {
         let limiter = Limiter::builder(limit).clock(clock.clone()).memory_budget(budget).build().unwrap();
         let spent: Vec<String> = (0..20).map(|key| format!("spent-{key}")).collect();
         for key in &spent {
-            assert!(limiter.check(Ask::of(key).cost(BURST)).allowed, "{limit:?}: {key}");
+            assert!(limiter.check(Call::by(key).cost(BURST)).allowed, "{limit:?}: {key}");
         }
         clock.advance(Duration::from_secs(32 * 86_400));
         for stranger in 0..20_usize {
@@ -165,7 +165,7 @@ fn bounded_memory_several_limits_keep_their_budget_whatever_else_is_chosen() {
     let hour = Duration::from_secs(3600);
     let limits = || Limits::all([Rate::per(BURST, hour)]).unwrap();
     let passed = |limits: Limits<1, ManualClock>| {
-        (0..5_000_u32).filter(|key| limits.check([Ask::of(&key.to_be_bytes())]).decision.allowed).count()
+        (0..5_000_u32).filter(|key| limits.check([Call::by(&key.to_be_bytes())]).decision.allowed).count()
     };
     assert_eq!(passed(limits().clock(ManualClock::at(NOON))), 5_000, "all of them fit the default");
     let few = passed(limits().memory_budget(1 << 10).clock(ManualClock::at(NOON)));

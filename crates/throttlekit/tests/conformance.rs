@@ -1,6 +1,6 @@
 //! `same-everywhere`: the limiter in memory answers as the pure rules do, field by field.
 
-use throttlekit::{Ask, Cost, Decision, Forecast, Limiter, ManualClock, SecretHash, Timestamp};
+use throttlekit::{Call, Cost, Decision, Forecast, Limiter, ManualClock, SecretHash, Timestamp};
 use throttlekit_conformance::Subject;
 
 struct InMemory {
@@ -17,7 +17,7 @@ impl InMemory {
 
 impl Subject for InMemory {
     fn check(&mut self, key: &str, cost: Cost, now: Timestamp) -> Decision {
-        self.at(now).check(Ask::of(key).cost(cost))
+        self.at(now).check(Call::by(key).cost(cost))
     }
 
     fn peek(&mut self, key: &str, now: Timestamp) -> Decision {
@@ -25,7 +25,7 @@ impl Subject for InMemory {
     }
 
     fn forecast(&mut self, key: &str, cost: Cost, now: Timestamp) -> Forecast {
-        self.at(now).forecast(Ask::of(key).cost(cost))
+        self.at(now).forecast(Call::by(key).cost(cost))
     }
 
     fn reset(&mut self, key: &str) {

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use throttlekit::fair::{Escrow, FairRule, FairShare, FairStats, GiveBack, Weight};
-use throttlekit::{Ask, Cadence, FairLimiter, ManualClock, Retry, Timestamp};
+use throttlekit::{Cadence, Call, FairLimiter, ManualClock, Retry, Timestamp};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -22,9 +22,9 @@ fn weights_go_by_name_and_a_new_one_counts_from_the_next_ask() {
     let pro = |tenant: &[u8]| Weight::new(if tenant.starts_with(b"pro:") { 3 } else { 1 }).unwrap();
     let limiter = FairLimiter::builder(escrow(100)).weights(pro).clock(noon()).build();
     assert!(limiter.check("pro:ann").allowed && limiter.check("bob").allowed);
-    assert!(limiter.check(Ask::of("bob").cost(24)).allowed);
+    assert!(limiter.check(Call::by("bob").cost(24)).allowed);
     assert!(!limiter.check("bob").allowed);
-    assert!(limiter.check_weighing(Ask::of("bob").cost(25), Weight::new(3).unwrap()).allowed);
+    assert!(limiter.check_weighing(Call::by("bob").cost(25), Weight::new(3).unwrap()).allowed);
     let next = limiter.check("bob");
     assert_eq!(
         (next.allowed, next.limit),
@@ -36,10 +36,10 @@ fn weights_go_by_name_and_a_new_one_counts_from_the_next_ask() {
 #[test]
 fn an_ask_of_nothing_tells_a_stranger_what_it_would_get_and_leaves_no_trace() {
     let limiter = FairLimiter::builder(escrow(100)).clock(noon()).build();
-    assert!(limiter.check(Ask::of("ann").cost(10)).allowed);
-    assert_eq!(limiter.check(Ask::of("bob").cost(0)).remaining, 50);
+    assert!(limiter.check(Call::by("ann").cost(10)).allowed);
+    assert_eq!(limiter.check(Call::by("bob").cost(0)).remaining, 50);
     assert_eq!(limiter.stats(), FairStats { limit: 100, used: 10, tenants: 1, displaced: 0 });
-    assert!(limiter.check(Ask::of("ann").cost(90)).allowed, "nothing is reserved for who has not asked");
+    assert!(limiter.check(Call::by("ann").cost(90)).allowed, "nothing is reserved for who has not asked");
 }
 
 #[test]
@@ -49,14 +49,15 @@ fn a_stranger_without_a_place_of_its_own_is_told_what_the_place_it_would_take_ge
     for rule in [escrow(100).into(), escrow(100).give_back(by).into(), FairRule::from(share)] {
         let limiter = FairLimiter::builder(rule).tenants_max(2).clock(noon()).build();
         assert!(
-            limiter.check(Ask::of("ann").cost(30)).allowed && limiter.check(Ask::of("bob").cost(20)).allowed
+            limiter.check(Call::by("ann").cost(30)).allowed
+                && limiter.check(Call::by("bob").cost(20)).allowed
         );
         let three = Weight::new(3).unwrap();
-        let told = limiter.check_weighing(Ask::of("eve").cost(0), three);
+        let told = limiter.check_weighing(Call::by("eve").cost(0), three);
         assert_eq!(told.remaining, 50, "Bob's place at her weight: 75, of which he used 20, and 50 are left");
-        assert_eq!(limiter.check(Ask::of("bob").cost(0)).remaining, 30, "he weighs what he did");
+        assert_eq!(limiter.check(Call::by("bob").cost(0)).remaining, 30, "he weighs what he did");
         assert_eq!(limiter.stats(), FairStats { limit: 100, used: 50, tenants: 2, displaced: 0 });
-        assert!(limiter.check_weighing(Ask::of("eve").cost(told.remaining), three).allowed);
+        assert!(limiter.check_weighing(Call::by("eve").cost(told.remaining), three).allowed);
     }
 }
 
@@ -64,25 +65,25 @@ fn a_stranger_without_a_place_of_its_own_is_told_what_the_place_it_would_take_ge
 fn a_window_ends_for_everyone_at_once() {
     let clock = noon();
     let limiter = FairLimiter::builder(escrow(10)).clock(clock.clone()).build();
-    assert!(limiter.check(Ask::of("ann").cost(10)).allowed);
+    assert!(limiter.check(Call::by("ann").cost(10)).allowed);
     let denied = limiter.check("bob");
     assert_eq!((denied.allowed, denied.retry_after), (false, Retry::after(MINUTE)));
     clock.advance(MINUTE);
     assert_eq!(limiter.stats(), FairStats { limit: 10, used: 0, tenants: 0, displaced: 0 });
-    assert!(limiter.check(Ask::of("bob").cost(10)).allowed);
+    assert!(limiter.check(Call::by("bob").cost(10)).allowed);
 }
 
 #[test]
 fn a_reset_hands_back_what_was_used_and_a_limit_can_change() {
     let limiter = FairLimiter::builder(escrow(10)).clock(noon()).build();
-    assert!(limiter.check(Ask::of("ann").cost(10)).allowed && !limiter.check("ann").allowed);
+    assert!(limiter.check(Call::by("ann").cost(10)).allowed && !limiter.check("ann").allowed);
     limiter.set_limit(12);
-    assert!(limiter.check(Ask::of("ann").cost(2)).allowed);
+    assert!(limiter.check(Call::by("ann").cost(2)).allowed);
     limiter.set_limit(5);
     assert!(!limiter.check("bob").allowed);
     limiter.reset("ann");
     limiter.reset("nobody");
-    assert!(limiter.check(Ask::of("bob").cost(5)).allowed);
+    assert!(limiter.check(Call::by("bob").cost(5)).allowed);
 }
 
 /// Law `bounded-memory`: a flood of names finds as many places as there are, and nobody gets a fresh budget by it.
@@ -122,7 +123,7 @@ fn quiet_tenants_give_back_if_that_was_chosen() {
         let limiter = FairLimiter::builder(rule).clock(clock.clone()).build();
         assert!(limiter.check("quiet").allowed && limiter.check("busy").allowed);
         clock.advance(Duration::from_secs(30));
-        let told = limiter.check(Ask::of("busy").cost(101));
+        let told = limiter.check(Call::by("busy").cost(101));
         assert_eq!(told.limit, most);
     }
 }
@@ -131,11 +132,11 @@ fn quiet_tenants_give_back_if_that_was_chosen() {
 fn plain_shares_are_held_in_the_same_way() {
     let rule = FairShare::new(100, Cadence::every(MINUTE)).expect("a limit");
     let limiter = FairLimiter::builder(rule).tenants_max(2).clock(noon()).build();
-    assert!(limiter.check(Ask::of("ann").cost(60)).allowed);
-    assert_eq!(limiter.check(Ask::of("bob").cost(0)).limit, 50);
-    assert!(!limiter.check(Ask::of("bob").cost(41)).allowed, "40 are left of the whole");
-    assert!(limiter.check(Ask::of("bob").cost(40)).allowed && !limiter.check("ann").allowed);
-    assert!(!limiter.check(Ask::of("eve").cost(11)).allowed, "Bob's place, and the forty that he used");
+    assert!(limiter.check(Call::by("ann").cost(60)).allowed);
+    assert_eq!(limiter.check(Call::by("bob").cost(0)).limit, 50);
+    assert!(!limiter.check(Call::by("bob").cost(41)).allowed, "40 are left of the whole");
+    assert!(limiter.check(Call::by("bob").cost(40)).allowed && !limiter.check("ann").allowed);
+    assert!(!limiter.check(Call::by("eve").cost(11)).allowed, "Bob's place, and the forty that he used");
     assert_eq!(limiter.stats(), FairStats { limit: 100, used: 100, tenants: 2, displaced: 1 });
     limiter.reset("ann");
     limiter.set_limit(200);
@@ -149,7 +150,7 @@ fn a_shared_budget_stands_in_a_layer_as_any_limiter_does() {
 
     let limiter = std::sync::Arc::new(FairLimiter::builder(escrow(100)).clock(noon()).build());
     assert_eq!((limiter.units(), Admit::period(&*limiter)), (100, Some(MINUTE)));
-    let answer = limiter.admit(Ask::of("ann").cost(101)).into_inner();
+    let answer = limiter.admit(Call::by("ann").cost(101)).into_inner();
     assert!(answer.is_ok_and(|decision| !decision.allowed && decision.limit == 100));
 }
 
@@ -164,12 +165,13 @@ fn rules(limit: u64) -> [FairRule; 3] {
 fn what_was_not_used_is_there_again_for_everyone() {
     for rule in rules(100) {
         let limiter = FairLimiter::builder(rule).clock(noon()).build();
-        let charged = limiter.check(Ask::of("ann").cost(60));
-        assert!(charged.allowed && !limiter.check(Ask::of("bob").cost(50)).allowed);
+        let charged = limiter.check(Call::by("ann").cost(60));
+        assert!(charged.allowed && !limiter.check(Call::by("bob").cost(50)).allowed);
         limiter.refund("ann", 50, charged.reset_at);
         assert_eq!(limiter.stats().used, 10);
         assert!(
-            limiter.check(Ask::of("bob").cost(50)).allowed && limiter.check(Ask::of("ann").cost(40)).allowed
+            limiter.check(Call::by("bob").cost(50)).allowed
+                && limiter.check(Call::by("ann").cost(40)).allowed
         );
         limiter.refund("ann", u64::MAX, charged.reset_at);
         assert_eq!(limiter.stats().used, 50, "never more than it has used");
@@ -181,12 +183,12 @@ fn nothing_is_handed_back_into_another_window_nor_to_who_has_no_place() {
     for rule in rules(100) {
         let clock = noon();
         let limiter = FairLimiter::builder(rule).tenants_max(1).clock(clock.clone()).build();
-        let charged = limiter.check(Ask::of("ann").cost(60));
-        assert!(limiter.check(Ask::of("bob").cost(10)).allowed, "in her place");
+        let charged = limiter.check(Call::by("ann").cost(60));
+        assert!(limiter.check(Call::by("bob").cost(10)).allowed, "in her place");
         limiter.refund("ann", 60, charged.reset_at);
         assert_eq!(limiter.stats().used, 70);
         clock.advance(MINUTE);
-        assert!(limiter.check(Ask::of("ann").cost(60)).allowed);
+        assert!(limiter.check(Call::by("ann").cost(60)).allowed);
         limiter.refund("ann", 60, charged.reset_at);
         assert_eq!(limiter.stats().used, 60);
     }
@@ -196,12 +198,12 @@ fn nothing_is_handed_back_into_another_window_nor_to_who_has_no_place() {
 fn what_was_used_and_not_asked_for_is_owed_by_who_asked_and_who_did_not() {
     for rule in rules(100) {
         let limiter = FairLimiter::builder(rule).clock(noon()).build();
-        assert!(limiter.check(Ask::of("ann").cost(40)).allowed);
-        limiter.owe(Ask::of("ann").cost(30));
-        limiter.owe_weighing(Ask::of("bob").cost(70), Weight::new(3).unwrap());
+        assert!(limiter.check(Call::by("ann").cost(40)).allowed);
+        limiter.owe(Call::by("ann").cost(30));
+        limiter.owe_weighing(Call::by("bob").cost(70), Weight::new(3).unwrap());
         assert_eq!(limiter.stats(), FairStats { limit: 100, used: 140, tenants: 2, displaced: 0 });
         assert!(["ann", "bob", "eve"].iter().all(|tenant| !limiter.check(*tenant).allowed));
-        limiter.owe(Ask::of("joe").cost(0));
+        limiter.owe(Call::by("joe").cost(0));
         assert_eq!(limiter.stats().tenants, 3, "to owe nothing changes nothing");
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throttlekit::fair::{Escrow, FairShare, FairTree, Tree};
-use throttlekit::{Ask, Cadence, FairLimiter, ManualClock, Retry, Timestamp};
+use throttlekit::{Cadence, Call, FairLimiter, ManualClock, Retry, Timestamp};
 
 const START: u64 = 1_800_000_000_000;
 const MINUTE_MS: u64 = 60_000;
@@ -41,7 +41,7 @@ fn one_reading_ahead_by_a_day_freezes_no_fair_limiter() {
         for minute in LATER {
             set_minute(&clock, minute);
             assert_eq!(admitted(&fair, "a"), 100, "minute {minute}");
-            let denied = fair.check(Ask::of("a").cost(60));
+            let denied = fair.check(Call::by("a").cost(60));
             assert_eq!(denied.retry_after, Retry::After(Duration::from_secs(60)));
         }
     }
@@ -82,8 +82,8 @@ fn a_clock_that_goes_back_and_forth_uses_no_window_twice() {
 fn a_step_back_by_moments_around_the_end_of_a_window_keeps_who_has_used_what() {
     let clock = ManualClock::at(Timestamp::from_millis(START));
     let [fair, _] = limiters(&clock);
-    assert!(fair.check(Ask::of("a").cost(40)).allowed && fair.check(Ask::of("b").cost(1)).allowed);
+    assert!(fair.check(Call::by("a").cost(40)).allowed && fair.check(Call::by("b").cost(1)).allowed);
     clock.set(Timestamp::from_millis(START - 1));
-    assert!(!fair.check(Ask::of("a").cost(11)).allowed, "half of the window is reserved for b");
+    assert!(!fair.check(Call::by("a").cost(11)).allowed, "half of the window is reserved for b");
     assert_eq!(fair.stats().used, 41);
 }

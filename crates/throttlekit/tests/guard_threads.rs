@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use throttlekit::guard::Class;
+use throttlekit::guard::Priority;
 use throttlekit::{Guard, KeyedGuard};
 
 const LIMIT: u32 = 3;
@@ -39,13 +39,13 @@ impl Inside {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn slots_in_process_waiters_all_come_in_and_never_more_than_the_limit() {
-    let guard = Arc::new(Guard::builder(LIMIT).class_below(300).depth_max(TASKS).build());
+    let guard = Arc::new(Guard::builder(LIMIT).priority_below(300).depth_max(TASKS).build());
     let (inside, admitted) = (Arc::new(Inside::default()), Arc::new(AtomicU64::new(0)));
     let task = |number: u32| {
         let (guard, inside, admitted) = (guard.clone(), inside.clone(), admitted.clone());
         async move {
             for round in 0..ROUNDS {
-                let permit = guard.acquire(Class::at((number % 2) as u8)).await.expect("room in line");
+                let permit = guard.acquire(Priority::new((number % 2) as u8)).await.expect("room in line");
                 inside.enter();
                 admitted.fetch_add(1, SeqCst);
                 if (number + round).is_multiple_of(3) {
@@ -75,7 +75,7 @@ async fn slots_in_process_waits_that_end_early_leak_nothing() {
             let mut dice = u64::from(number) + 1;
             for _ in 0..ROUNDS / 4 {
                 let wait = Duration::from_micros(roll(&mut dice, 2_000));
-                let Ok(permit) = guard.acquire_within(Class::FIRST, wait).await else {
+                let Ok(permit) = guard.acquire_within(Priority::HIGHEST, wait).await else {
                     late.fetch_add(1, SeqCst);
                     continue;
                 };

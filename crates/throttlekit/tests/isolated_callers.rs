@@ -13,7 +13,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use throttlekit::admission::{Axis, SharedPolicy};
-use throttlekit::store::{Line, LineOptions, MemoryStore, StoreError};
+use throttlekit::store::{MemoryStore, StoreClient, StoreClientOptions, StoreError};
 use throttlekit::tier::Mode;
 use throttlekit::{FleetGuard, Limit, SharedFairLimiter, SharedLimiter, SharedSlots, TokenBudget, TwoTier};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -81,17 +81,17 @@ fn eventually(what: &str, done: impl Fn() -> bool) {
 }
 
 /// A line to an engine that is up or not.
-fn line(up: &Arc<AtomicBool>) -> Line {
+fn line(up: &Arc<AtomicBool>) -> StoreClient {
     let up = up.clone();
-    let options = LineOptions { probe_every: 20 * MS, ..LineOptions::default() };
+    let options = StoreClientOptions { probe_every: 20 * MS, ..StoreClientOptions::default() };
     let probe = move || -> std::pin::Pin<Box<dyn Future<Output = _> + Send>> {
         let up = up.load(SeqCst);
         Box::pin(async move { if up { Ok(()) } else { Err(StoreError::unavailable("down")) } })
     };
-    Line::new(options, Box::new(probe))
+    StoreClient::new(options, Box::new(probe))
 }
 
-async fn open_it(line: &Line) {
+async fn open_it(line: &StoreClient) {
     for _ in 0..5 {
         let _ = line.call(async { Err::<(), _>(StoreError::unavailable("down")) }).await;
     }
@@ -129,8 +129,8 @@ fn a_call_that_is_refused_starts_a_prober_where_there_is_none() {
         panic!("of the probe's own");
     };
     let background = throttlekit::store::Background::default().on(given.handle().clone());
-    let options = LineOptions { probe_every: 5 * MS, ..LineOptions::default() };
-    let line = Line::on(background, options, Box::new(probe));
+    let options = StoreClientOptions { probe_every: 5 * MS, ..StoreClientOptions::default() };
+    let line = StoreClient::on(background, options, Box::new(probe));
     given.block_on(async {
         line.open();
         while probed.load(SeqCst) < 3 {
@@ -143,7 +143,7 @@ fn a_call_that_is_refused_starts_a_prober_where_there_is_none() {
 
 #[test]
 fn calls_that_their_callers_gave_up_count_as_failures() {
-    let line = Line::new(LineOptions::default(), Box::new(|| Box::pin(pending())));
+    let line = StoreClient::new(StoreClientOptions::default(), Box::new(|| Box::pin(pending())));
     runtime().block_on(async {
         for _ in 0..5 {
             let call = line.call(pending::<Result<(), StoreError>>());
@@ -159,8 +159,8 @@ fn calls_that_their_callers_gave_up_count_as_failures() {
 #[test]
 fn short_timeouts_of_callers_of_a_healthy_engine_keep_the_circuit_breaker_closed() {
     // No deadline that a busy machine misses.
-    let options = LineOptions { deadline: SOON, ..LineOptions::default() };
-    let line = Line::new(options, Box::new(|| Box::pin(pending())));
+    let options = StoreClientOptions { deadline: SOON, ..StoreClientOptions::default() };
+    let line = StoreClient::new(options, Box::new(|| Box::pin(pending())));
     runtime().block_on(async {
         for _ in 0..50 {
             let call = line.call(async {
@@ -177,7 +177,7 @@ fn short_timeouts_of_callers_of_a_healthy_engine_keep_the_circuit_breaker_closed
 
 #[test]
 fn a_call_that_panics_counts_and_leaves_no_place_taken() {
-    let line = Line::new(LineOptions::default(), Box::new(|| Box::pin(pending())));
+    let line = StoreClient::new(StoreClientOptions::default(), Box::new(|| Box::pin(pending())));
     let broken = || -> Result<(), StoreError> { panic!("of the test's own") };
     let call = || runtime().block_on(line.call(async move { broken() }));
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call));

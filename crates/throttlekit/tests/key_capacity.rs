@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throttlekit::admission::{Admission, Policy};
 use throttlekit::store::MemoryStore;
-use throttlekit::{Answer, Ask, Guarantee, Limit, Limiter, ManualClock, SharedLimiter, Timestamp};
+use throttlekit::{Answer, Call, Guarantee, Limit, Limiter, ManualClock, SharedLimiter, Timestamp};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -33,7 +33,7 @@ fn key_capacity_one_request_each_by_many_keys_denies_nobody() {
 async fn key_capacity_invented_keys_at_full_cost_deny_no_honest_newcomer() {
     let limiter = store(Limit::fixed_window(100, HOUR).unwrap(), None);
     for key in 0..100_000_u32 {
-        let answer = limiter.check(Ask::of(&key.to_be_bytes()).cost(100)).await.unwrap();
+        let answer = limiter.check(Call::by(&key.to_be_bytes()).cost(100)).await.unwrap();
         assert!(answer.decision.allowed);
     }
     for honest in 0..1_000_u64 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit::{Ask, Decision, Limit, Limiter, Limits, ManualClock, Rate, SecretHash, Timestamp};
+use throttlekit::{Call, Decision, Limit, Limiter, Limits, ManualClock, Rate, SecretHash, Timestamp};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -35,10 +35,10 @@ fn bounded_memory_asks_over_several_limits_hand_nobody_a_fresh_budget() {
     for limit in limits() {
         let limits = Limits::all([limit]).unwrap().clock(ManualClock::at(NOON)).memory_budget(1 << 10);
         let all = limit.units();
-        assert!(limits.check([Ask::of("abuser").cost(all)]).decision.allowed);
+        assert!(limits.check([Call::by("abuser").cost(all)]).decision.allowed);
         for stranger in 0..5_000_u32 {
-            limits.check([Ask::of(&stranger.to_be_bytes()).cost(all)]);
-            let again = limits.check([Ask::of("abuser")]);
+            limits.check([Call::by(&stranger.to_be_bytes()).cost(all)]);
+            let again = limits.check([Call::by("abuser")]);
             assert!(!again.decision.allowed, "{limit:?}: free again after {stranger} strangers");
         }
     }
@@ -50,9 +50,9 @@ fn deny_is_free_a_denied_newcomer_takes_nobodys_cell() {
         let closed = Limit::fixed_window(1, HOUR).unwrap();
         let limits =
             Limits::all([limit, closed]).unwrap().clock(ManualClock::at(NOON)).memory_budget(8 << 10);
-        assert!(limits.check([Ask::of("alice"), Ask::of("all")]).decision.allowed);
+        assert!(limits.check([Call::by("alice"), Call::by("all")]).decision.allowed);
         for stranger in 0..1_000_u32 {
-            let denied = limits.check([Ask::of(&stranger.to_be_bytes()), Ask::of("all")]);
+            let denied = limits.check([Call::by(&stranger.to_be_bytes()), Call::by("all")]);
             assert!(!denied.decision.allowed);
         }
         let [alice, _] = limits.peek_each([b"alice", b"all"]);
@@ -69,14 +69,14 @@ fn deny_is_free_an_ask_of_zero_leaves_nothing_for_a_clock_that_steps_back() {
         let limiter = Limiter::builder(limit).clock(clock.clone()).build().unwrap();
         let limits = Limits::all([limit]).unwrap().clock(clock.clone());
         limiter.check("alice");
-        limits.check([Ask::of("alice")]);
+        limits.check([Call::by("alice")]);
         clock.advance(3 * HOUR);
         assert!(limiter.check_many(&["alice"], 0)[0].allowed);
-        assert!(limits.check([Ask::of("alice").cost(0)]).decision.allowed);
+        assert!(limits.check([Call::by("alice").cost(0)]).decision.allowed);
         clock.set(NOON + HOUR / 200);
         let expected = (true, limit.units() - 2);
         assert_eq!(told(limiter.check("alice")), expected, "{limit:?}, in a batch");
-        assert_eq!(told(limits.check([Ask::of("alice")]).decision), expected, "{limit:?}, over several");
+        assert_eq!(told(limits.check([Call::by("alice")]).decision), expected, "{limit:?}, over several");
     }
 }
 

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use std::time::Duration;
 
-use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
-use throttlekit::store::{DebitId, Settlement, Sight, Store, StoreError};
+use throttlekit::store::{
+    Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, MemoryStore, Outcome,
+};
+use throttlekit::store::{DebitId, Settlement, Snapshot, Store, StoreError};
 use throttlekit::tier::Mode;
-use throttlekit::{Ask, Guarantee, Limit, OnOutage, Rate, SharedLimiter, Tally, TwoTier, forward_store};
+use throttlekit::{Call, Guarantee, Limit, OnOutage, Rate, SharedLimiter, Tally, TwoTier, forward_store};
 
 /// A store that can be taken away.
 #[derive(Clone)]
@@ -43,7 +45,7 @@ impl Store for Flaky {
         }
     }
 
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Snapshot, StoreError> {
         self.reachable()?;
         self.kept.peek(charges).await
     }
@@ -53,14 +55,14 @@ impl Store for Flaky {
         self.kept.settle(settlements).await
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         match self.reachable() {
             Ok(()) => self.kept.lease(asks).await,
             Err(error) => vec![Err(error); asks.len()],
         }
     }
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         self.reachable()?;
         self.kept.give_back(backs).await
     }
@@ -139,7 +141,7 @@ async fn limiters_that_ask_for_one_limit_pass_one_share_together() {
         let id = DebitId { stream: 1, number };
         let answers = [
             alone.check("acme").await.unwrap(),
-            both.check_all([Ask::of("acme"); 2]).await.unwrap(),
+            both.check_all([Call::by("acme"); 2]).await.unwrap(),
             alone.debit("acme", 1, id).await.unwrap(),
             tier.check("acme").await.unwrap(),
         ];
@@ -236,7 +238,7 @@ fn shares_add_up_to_no_more_than_the_limit() {
 #[tokio::test]
 async fn check_many_is_labelled_ask_by_ask() {
     let limiter = SharedLimiter::new(down(), "api", hourly(1)).unwrap().on_outage(OnOutage::Open);
-    let answers = limiter.check_many(&[[Ask::of("a")], [Ask::of("b")]]).await;
+    let answers = limiter.check_many(&[[Call::by("a")], [Call::by("b")]]).await;
     assert!(answers.iter().flatten().filter(|answer| answer.guarantee == Guarantee::Open).count() == 2);
     assert_eq!(limiter.tally().open, 2);
 }

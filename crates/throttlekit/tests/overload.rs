@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use throttlekit::overload::{MergeError, Priority, Shape, SketchError};
+use throttlekit::overload::{Criticality, MergeError, Shape, SketchError};
 use throttlekit::{
-    AdaptiveThrottle, Ask, FloodLimiter, ManualClock, MergeableSketch, Retry, SketchLimiter, Timestamp,
+    AdaptiveThrottle, Call, FloodLimiter, ManualClock, MergeableSketch, Retry, SketchLimiter, Timestamp,
 };
 
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -18,16 +18,16 @@ fn sketch_an_answer_has_all_its_fields() {
     assert_eq!((first.allowed, first.limit, first.remaining), (true, 3, 2));
     assert_eq!((first.reset_at, first.retry_after), (NOON + MINUTE, Retry::Now));
 
-    let denied = shield.check(Ask::of("alice").cost(3));
+    let denied = shield.check(Call::by("alice").cost(3));
     assert_eq!((denied.allowed, denied.remaining), (false, 2));
     assert_eq!(denied.retry_after, Retry::After(Duration::from_secs(45)));
-    assert_eq!(shield.check(Ask::of("alice").cost(4)).retry_after, Retry::Never);
+    assert_eq!(shield.check(Call::by("alice").cost(4)).retry_after, Retry::Never);
 
     let left = shield.peek("alice");
     assert_eq!((left.allowed, left.remaining), (true, 2));
     clock.advance(Duration::from_secs(45));
     assert_eq!(shield.peek("alice").remaining, 3);
-    assert!(shield.check(Ask::of("alice").cost(3)).allowed);
+    assert!(shield.check(Call::by("alice").cost(3)).allowed);
 }
 
 #[test]
@@ -78,12 +78,12 @@ fn sketch_merging_needs_one_seed() {
 fn throttle_a_call_that_is_dropped_counts_as_refused() {
     let throttle = AdaptiveThrottle::with(2_000, Duration::from_secs(10), ManualClock::at(NOON)).unwrap();
     for _ in 0..20 {
-        throttle.admit(Priority::CRITICAL).expect("critical calls are sent").accepted();
+        throttle.admit(Criticality::CRITICAL).expect("critical calls are sent").accepted();
     }
-    assert_eq!(throttle.shed_per_million(Priority::ORDINARY), 0);
+    assert_eq!(throttle.shed_per_million(Criticality::ORDINARY), 0);
     for _ in 0..60 {
-        _ = throttle.admit(Priority::CRITICAL);
+        _ = throttle.admit(Criticality::CRITICAL);
     }
     // (80 − 2·20) / 81
-    assert_eq!(throttle.shed_per_million(Priority::ORDINARY), 493_827);
+    assert_eq!(throttle.shed_per_million(Criticality::ORDINARY), 493_827);
 }

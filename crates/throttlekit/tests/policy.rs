@@ -173,7 +173,7 @@ fn keys_of_one_call_are_limited_apart() {
     let third = policy.admit(call("cid"));
     assert_eq!((third.binding_axis(), third.decision.limit), (Some(Axis::Rate), 2), "the organisation's");
     drop((held, third));
-    assert!(policy.admit(Call::by("cid").and(&[b"other"])).decision.allowed);
+    assert!(policy.admit(Call::by("cid").and(&["other"])).decision.allowed);
 }
 
 #[test]

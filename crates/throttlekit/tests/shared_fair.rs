@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::fair::{Budget, Quanta, SharedFairBuilder, SharedFairLimiter, Weight};
+use throttlekit::fair::{Budget, Quanta, SharedFairLimiter, SharedFairLimiterBuilder, Weight};
 use throttlekit::store::{Background, Grant, MemoryStore, RegionGrant, StoreError};
-use throttlekit::{Ask, Guarantee, Limit, ManualClock, OnOutage, Timestamp};
+use throttlekit::{Call, Guarantee, Limit, ManualClock, OnOutage, Timestamp};
 use throttlekit_conformance::regions::tenants_storm;
 use throttlekit_core::lease::Epoch;
 use tokio::sync::Semaphore;
@@ -81,14 +81,14 @@ async fn what_was_not_used_is_in_hand_again_while_its_window_lives() {
     let store = Arc::new(MemoryStore::with_clock(clock.clone()));
     let place = SharedFairLimiter::by_quanta(store, "api", hour(100)).quantum(100);
     let place = place.clock(clock.clone()).build().unwrap();
-    let charged = place.check(Ask::of("ann").cost(100)).await.unwrap().decision;
+    let charged = place.check(Call::by("ann").cost(100)).await.unwrap().decision;
     assert!(charged.allowed && place.stats().in_hand == 0);
     place.refund("ann", 30, charged.reset_at);
     place.refund("bob", 30, charged.reset_at);
     assert_eq!(place.stats().in_hand, 30, "Bob was charged nothing");
-    assert!(place.check(Ask::of("ann").cost(30)).await.unwrap().decision.allowed);
+    assert!(place.check(Call::by("ann").cost(30)).await.unwrap().decision.allowed);
     clock.advance(HOUR);
-    assert!(place.check(Ask::of("ann").cost(100)).await.unwrap().decision.allowed);
+    assert!(place.check(Call::by("ann").cost(100)).await.unwrap().decision.allowed);
     place.refund("ann", 70, charged.reset_at);
     assert_eq!(place.stats().in_hand, 0, "that window is over");
 }
@@ -148,7 +148,7 @@ fn granted(granted: u64, more: u64, epoch: u64, lives: Duration) -> Result<Regio
 #[tokio::test]
 async fn a_grant_is_credited_once_however_many_wait_for_it() {
     let budget = Told::new(granted(16, 0, 1, HOUR), 0);
-    let place = Arc::new(SharedFairBuilder::over(budget.clone()).hold(HOUR).build().unwrap());
+    let place = Arc::new(SharedFairLimiterBuilder::over(budget.clone()).hold(HOUR).build().unwrap());
     let mut callers = JoinSet::new();
     for _ in 0..100 {
         let place = place.clone();
@@ -163,21 +163,21 @@ async fn a_grant_is_credited_once_however_many_wait_for_it() {
 #[tokio::test]
 async fn asks_that_find_enough_in_hand_wait_for_nobody() {
     let budget = Told::new(granted(10, 100, 1, HOUR), 1);
-    let place = Arc::new(SharedFairBuilder::over(budget.clone()).build().unwrap());
+    let place = Arc::new(SharedFairLimiterBuilder::over(budget.clone()).build().unwrap());
     assert!(place.check("ann").await.unwrap().decision.allowed);
     let other = place.clone();
-    let waits = tokio::spawn(async move { other.check(Ask::of("ann").cost(50)).await });
+    let waits = tokio::spawn(async move { other.check(Call::by("ann").cost(50)).await });
     tokio::task::yield_now().await;
     assert_eq!(budget.0.asked.load(Relaxed), 2, "someone waits for a reply");
     assert!(place.try_check("ann").unwrap().decision.allowed);
-    assert!(place.try_check(Ask::of("ann").cost(50)).is_none());
+    assert!(place.try_check(Call::by("ann").cost(50)).is_none());
     waits.abort();
 }
 
 #[tokio::test]
 async fn whoever_goes_away_leaves_the_others_served() {
     let budget = Told::new(granted(5, 0, 1, HOUR), 0);
-    let place = Arc::new(SharedFairBuilder::over(budget.clone()).hold(HOUR).build().unwrap());
+    let place = Arc::new(SharedFairLimiterBuilder::over(budget.clone()).hold(HOUR).build().unwrap());
     let call = |place: Arc<SharedFairLimiter<Told>>| async move {
         place.check("ann").await.unwrap().decision.allowed
     };
@@ -197,15 +197,15 @@ async fn an_outage_is_answered_as_chosen_and_labelled() {
         (OnOutage::Open, [true, true], Guarantee::Open),
         (OnOutage::Local { nodes: 10.try_into().unwrap() }, [true, false], Guarantee::Local),
     ] {
-        let place = SharedFairBuilder::over(Told::new(away(), 10)).on_outage(choice).build().unwrap();
+        let place = SharedFairLimiterBuilder::over(Told::new(away(), 10)).on_outage(choice).build().unwrap();
         for allowed in allowed {
-            let answer = place.check(Ask::of("ann").cost(60)).await.unwrap();
+            let answer = place.check(Call::by("ann").cost(60)).await.unwrap();
             assert_eq!((answer.decision.allowed, answer.guarantee), (allowed, label), "{choice:?}");
             assert!(answer.outage.is_some());
         }
     }
     let broken = Told::new(Err(StoreError::misconfigured("wrong")), 10);
-    let place = SharedFairBuilder::over(broken).on_outage(OnOutage::Open).build().unwrap();
+    let place = SharedFairLimiterBuilder::over(broken).on_outage(OnOutage::Open).build().unwrap();
     assert!(place.check("ann").await.is_err(), "no policy hides what is set up wrongly");
     assert_eq!(place.tally().errors, 1);
 }
@@ -214,7 +214,7 @@ async fn an_outage_is_answered_as_chosen_and_labelled() {
 async fn what_is_in_hand_is_spent_during_an_outage_and_dies_with_its_window() {
     let (budget, clock) =
         (Told::new(granted(10, 90, 1, Duration::from_secs(10)), 10), ManualClock::default());
-    let place = SharedFairBuilder::over(budget.clone()).clock(clock.clone()).build().unwrap();
+    let place = SharedFairLimiterBuilder::over(budget.clone()).clock(clock.clone()).build().unwrap();
     assert!(place.check("ann").await.unwrap().decision.allowed);
     budget.say(Err(StoreError::unavailable("away")));
     assert!(place.check("ann").await.unwrap().decision.allowed);
@@ -255,7 +255,7 @@ async fn a_share_tells_weight_use_and_what_is_sure_and_costs_nothing() {
     let place = SharedFairLimiter::by_quanta(store, "api", hour(100)).weights(weights).build().unwrap();
     assert_eq!(place.share_of("acme"), None, "it has not asked");
     for (tenant, cost) in [("acme", 30), ("bob", 5)] {
-        assert!(place.check(Ask::of(tenant).cost(cost)).await.unwrap().decision.allowed);
+        assert!(place.check(Call::by(tenant).cost(cost)).await.unwrap().decision.allowed);
     }
     let seen =
         |tenant: &str| place.share_of(tenant).map(|share| (share.weight.get(), share.used, share.guaranteed));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throttlekit::admission::{Axis, Call, SharedPolicy};
 use throttlekit::guard::Ending;
-use throttlekit::store::{Background, GiveBack, MemoryStore, Store, StoreError};
+use throttlekit::store::{Background, LeaseReturn, MemoryStore, Store, StoreError};
 use throttlekit::{
     Guard, Limit, ManualClock, Rate, SharedLimiter, SharedSlots, Timestamp, TwoTier, forward_store,
 };
@@ -206,7 +206,7 @@ impl Deaf {
 impl Store for Deaf {
     forward_store!(Store for self => self.store; admit, debit, peek, settle, lease, reset);
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         if self.hears.load(Relaxed) {
             return self.store.give_back(backs).await;
         }

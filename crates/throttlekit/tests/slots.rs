@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use throttlekit::slots::Fenced;
 use throttlekit::store::{
-    Background, Beat, MemoryStore, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError,
+    Background, Beat, MemoryStore, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore, Store,
+    StoreError,
 };
 use throttlekit::{Guarantee, Retry, SharedSlots, forward_store};
 
@@ -59,7 +60,7 @@ impl SlotStore for Far {
         }
     }
 
-    async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+    async fn acquire(&self, ask: &SlotRequest<'_>) -> Result<SlotAnswer, StoreError> {
         self.way().await?;
         let answer = self.store.acquire(ask).await;
         self.way().await?;
@@ -286,7 +287,7 @@ fn the_keeper_outlives_the_runtime_of_whoever_called_first() {
 struct Panics;
 
 impl SlotStore for Panics {
-    async fn acquire(&self, _: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+    async fn acquire(&self, _: &SlotRequest<'_>) -> Result<SlotAnswer, StoreError> {
         panic!("of the store's own");
     }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use throttlekit::{Ask, Gate, Limit, Limiter, Limits, ManualClock, Rate, Timestamp};
+use throttlekit::{Call, Gate, Limit, Limiter, Limits, ManualClock, Rate, Timestamp};
 
 const THREADS: usize = 4;
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -73,7 +73,7 @@ fn deny_is_free_with_threads_asks_over_two_limits_are_charged_all_or_none() {
         on_threads(|thread| {
             for ask in 0..2_000 {
                 let who = (ask + thread) % USERS;
-                let verdict = limits.check([Ask::of(&who.to_be_bytes()), Ask::of("acme")]);
+                let verdict = limits.check([Call::by(&who.to_be_bytes()), Call::by("acme")]);
                 admitted[who].fetch_add(u64::from(verdict.decision.allowed), Relaxed);
             }
         });
@@ -93,7 +93,7 @@ fn a_batch_answers_as_its_asks_would_one_by_one() {
         let keys: Vec<String> = (0..100).map(|i| format!("key-{}", i * i % 37)).collect();
         for cost in [1, 0, 2, 4, 1] {
             let together = by_batch.check_many(&keys, cost);
-            let apart: Vec<_> = keys.iter().map(|key| one_by_one.check(Ask::of(key).cost(cost))).collect();
+            let apart: Vec<_> = keys.iter().map(|key| one_by_one.check(Call::by(key).cost(cost))).collect();
             assert_eq!(together, apart, "{limit:?} cost {cost}");
         }
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use throttlekit::{Ask, Limit, Limiter, Limits, ManualClock, Rate, SecretHash, Timestamp};
+use throttlekit::{Call, Limit, Limiter, Limits, ManualClock, Rate, SecretHash, Timestamp};
 
 const THREADS: u64 = 3;
 const ROUNDS: u64 = 6_000;
@@ -95,7 +95,7 @@ fn bounded_memory_with_threads_no_key_gets_more_than_its_limit_at_the_cap() {
         let limiter: Limiter<_, SecretHash> =
             Limiter::builder(limit).clock(clock.clone()).memory_budget(BUDGET).build().unwrap();
         fight(&format!("{limit:?}"), bound, &clock, |keys, cost| match keys {
-            [key] => vec![limiter.check(Ask::of(key).cost(cost)).allowed],
+            [key] => vec![limiter.check(Call::by(key).cost(cost)).allowed],
             keys => limiter.check_many(keys, cost).iter().map(|decision| decision.allowed).collect(),
         });
     }
@@ -109,7 +109,7 @@ fn bounded_memory_with_threads_no_key_gets_more_than_its_limit_among_several() {
         let rare = Limit::gcra(Rate::per(1, STEP).burst(UNITS)).unwrap();
         let limits = Limits::all([limit, rare]).unwrap().clock(clock.clone()).memory_budget(2 * BUDGET);
         fight(&format!("{limit:?}"), bound, &clock, |keys, cost| {
-            let both = |key| limits.check([Ask::of(key).cost(cost), Ask::of("all").cost(cost)]);
+            let both = |key| limits.check([Call::by(key).cost(cost), Call::by("all").cost(cost)]);
             keys.iter().map(|key| both(key).decision.allowed).collect()
         });
     }
@@ -166,7 +166,7 @@ fn rate_exact_with_threads_keys_of_several_limits_get_exactly_their_units() {
         let many = Limit::gcra(Rate::per(1_000_000, MILLISECOND)).unwrap();
         let limits =
             Limits::all([limit, many]).unwrap().clock(clock.clone()).memory_budget(2 * BUDGET_FOR_NEWCOMERS);
-        let both = |key: &String| limits.check([Ask::of(key), Ask::of("all")]).decision.allowed;
+        let both = |key: &String| limits.check([Call::by(key), Call::by("all")]).decision.allowed;
         take_over(limit, 400, &clock, |keys| keys.each_ref().map(both));
     }
 }

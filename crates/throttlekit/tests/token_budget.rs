@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::budget::{BudgetBuilder, Reservation, ReservationOptions, Reserve};
-use throttlekit::store::{Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore, Store, StoreError};
+use throttlekit::store::{Debit, Debited, LeaseRequest, LeaseReturn, Leased, MemoryStore, Store, StoreError};
 use throttlekit::tier::Margin;
 use throttlekit::{Limit, ManualClock, OnOutage, Retry, Timestamp, TokenBudget, TokenStream, forward_store};
 
@@ -40,13 +40,13 @@ impl Store for Wire {
         answers.into_iter().map(|answer| lost(&self.lose_debits).and(answer)).collect()
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         tokio::task::yield_now().await;
         let answers = self.kept.lease(asks).await;
         answers.into_iter().map(|answer| lost(&self.lose_leases).and(answer)).collect()
     }
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         while self.holds_returns.load(Relaxed) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

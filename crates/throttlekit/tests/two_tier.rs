@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::store::{Charges, Debit, Debited, LeaseAsk, Lent, MemoryStore, Outcome, Store, StoreError};
+use throttlekit::store::{
+    Charges, Debit, Debited, LeaseRequest, Leased, MemoryStore, Outcome, Store, StoreError,
+};
 use throttlekit::tier::{Batch, Margin, Mode, TierBuilder, TwoTier};
-use throttlekit::{Answer, Ask, Guarantee, Limit, ManualClock, Rate, Retry, Timestamp, forward_store};
+use throttlekit::{Answer, Call, Guarantee, Limit, ManualClock, Rate, Retry, Timestamp, forward_store};
 use tokio::sync::Semaphore;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -60,7 +62,7 @@ impl Store for Gate {
         }
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         self.leases.fetch_add(1, Relaxed);
         self.passes.acquire().await.unwrap().forget();
         match self.reachable() {
@@ -162,7 +164,7 @@ async fn budget_of_a_window_is_crossed_once_however_many_nodes_lease() {
     for window in 0..3 {
         let mut charged = 0;
         for turn in 0..60 {
-            let answer = nodes[turn % 3].check(Ask::of("acme").cost(4)).await.unwrap();
+            let answer = nodes[turn % 3].check(Call::by("acme").cost(4)).await.unwrap();
             assert_eq!(answer.guarantee, Guarantee::Exact);
             charged += 4 * u64::from(answer.decision.allowed);
         }
@@ -244,7 +246,7 @@ async fn a_cached_denial_covers_only_what_costs_as_much() {
     let (clocks, store) = world();
     let builder = leased(store.clone(), per_minute(10), &clocks.1).mode(Mode::CachedDeny);
     let limiter = builder.build().unwrap();
-    let check = |cost| limiter.check(Ask::of("alice").cost(cost));
+    let check = |cost| limiter.check(Call::by("alice").cost(cost));
     assert!(check(7).await.unwrap().decision.allowed);
     assert!(!check(5).await.unwrap().decision.allowed);
     let asked = limiter.stats().strict;
@@ -417,7 +419,7 @@ async fn lease_coupled_a_fleet_of_threads_admits_the_limit_and_no_more() {
         tokio::spawn(async move {
             for ask in 0..2_000_u64 {
                 let cost = 1 + (task + ask) % 3;
-                if node.check(Ask::of("alice").cost(cost)).await.unwrap().decision.allowed {
+                if node.check(Call::by("alice").cost(cost)).await.unwrap().decision.allowed {
                     admitted.fetch_add(cost, Relaxed);
                 }
             }
@@ -445,7 +447,7 @@ async fn lease_coupled_holds_for_each_of_many_keys_that_share_few_places() {
             for ask in 0..2_000_usize {
                 let key = (ask * 7 + task * 3) % admitted.len();
                 let cost = 1 + (ask % 2) as u64;
-                if limiter.check(Ask::of(&key.to_be_bytes()).cost(cost)).await.unwrap().decision.allowed {
+                if limiter.check(Call::by(&key.to_be_bytes()).cost(cost)).await.unwrap().decision.allowed {
                     admitted[key].fetch_add(cost, Relaxed);
                 }
             }
@@ -483,7 +485,7 @@ async fn carried_units_are_never_more_than_the_answer_says() {
     let builder = leased(store, per_minute(100), &clocks.1).lease_max(1).carry(1);
     let limiter = builder.build().unwrap();
     // An ask that costs more than may be held goes to the store, so nothing of it is left when it goes away.
-    drop(tokio::time::timeout(Duration::ZERO, limiter.check(Ask::of("alice").cost(100))).await);
+    drop(tokio::time::timeout(Duration::ZERO, limiter.check(Call::by("alice").cost(100))).await);
     advance(&clocks, MINUTE);
     let mut admitted = 0;
     for _ in 0..150 {
@@ -492,7 +494,7 @@ async fn carried_units_are_never_more_than_the_answer_says() {
         admitted += u64::from(answer.decision.allowed);
     }
     assert!(admitted <= 101, "{admitted}");
-    let strict = limiter.check(Ask::of("bob").cost(50)).await.unwrap();
+    let strict = limiter.check(Call::by("bob").cost(50)).await.unwrap();
     assert_eq!(strict.guarantee, Guarantee::Bounded(1), "what is lent counts beside it");
 }
 
@@ -527,7 +529,7 @@ async fn a_denial_is_remembered_for_a_while_and_room_that_others_made_is_found()
     let day = Limit::fixed_window(10, Duration::from_secs(86_400)).unwrap();
     let builder = leased(Gate::new(&clocks.0), day, &clocks.1).mode(Mode::CachedDeny);
     let limiter = builder.build().unwrap();
-    let first = limiter.check(Ask::of("alice").cost(10)).await.unwrap();
+    let first = limiter.check(Call::by("alice").cost(10)).await.unwrap();
     let denied = limiter.check("alice").await.unwrap().decision;
     limiter.shared().settle(first.receipt.unwrap(), [1]).await.unwrap();
     advance(&clocks, Duration::from_millis(500));
@@ -564,15 +566,15 @@ fn a_held_key_on_a_plain_thread_is_refilled_in_the_background() {
 #[tokio::test]
 async fn what_was_not_used_is_spent_again_or_goes_back_while_its_window_lives() {
     let (.., limiter) = one_node(20);
-    let ask = Ask::of("alice").cost(10);
+    let ask = Call::by("alice").cost(10);
     let charged = limiter.check(ask).await.unwrap();
     assert!(charged.decision.allowed && charged.receipt.is_none() && limiter.try_check("alice").is_none());
     limiter.refund("alice", 6, charged.decision.reset_at);
     limiter.refund("bob", 6, charged.decision.reset_at);
-    assert_eq!(limiter.try_check(Ask::of("alice").cost(5)).map(|told| told.remaining), Some(1));
+    assert_eq!(limiter.try_check(Call::by("alice").cost(5)).map(|told| told.remaining), Some(1));
     assert_eq!(limiter.try_check("bob"), None, "he holds nothing");
     limiter.close().await.unwrap();
-    let left = limiter.check(Ask::of("alice").cost(0)).await.unwrap().decision.remaining;
+    let left = limiter.check(Call::by("alice").cost(0)).await.unwrap().decision.remaining;
     assert_eq!(left, 11, "ten were never lent, and one went back");
     limiter.refund("alice", 4, charged.decision.reset_at);
     assert_eq!(limiter.try_check("alice"), None, "nothing of the window is held any more");
@@ -581,11 +583,11 @@ async fn what_was_not_used_is_spent_again_or_goes_back_while_its_window_lives() 
 #[tokio::test]
 async fn nothing_is_handed_back_into_a_later_window() {
     let (clocks, _, limiter) = one_node(10);
-    let charged = limiter.check(Ask::of("alice").cost(10)).await.unwrap().decision;
+    let charged = limiter.check(Call::by("alice").cost(10)).await.unwrap().decision;
     advance(&clocks, MINUTE);
     limiter.refund("alice", 10, charged.reset_at);
     assert_eq!(limiter.try_check("alice"), None, "they died with their window");
-    let next = limiter.check(Ask::of("alice").cost(10)).await.unwrap().decision;
+    let next = limiter.check(Call::by("alice").cost(10)).await.unwrap().decision;
     assert!(next.allowed && next.reset_at == charged.reset_at + MINUTE);
     limiter.refund("alice", 10, charged.reset_at);
     assert!(!limiter.check("alice").await.unwrap().decision.allowed, "ten were used in this window");
@@ -600,8 +602,8 @@ async fn a_decision_names_the_window_of_the_units_that_were_spent() {
     let first = limiter.check("alice").await.unwrap().decision;
     // The store is a minute ahead, where another node has had everything.
     clocks.0.advance(MINUTE);
-    assert!(limiter.shared().check(Ask::of("alice").cost(10)).await.unwrap().decision.allowed);
-    assert!(!limiter.check(Ask::of("alice").cost(10)).await.unwrap().decision.allowed);
+    assert!(limiter.shared().check(Call::by("alice").cost(10)).await.unwrap().decision.allowed);
+    assert!(!limiter.check(Call::by("alice").cost(10)).await.unwrap().decision.allowed);
     let second = limiter.check("alice").await.unwrap().decision;
     assert_eq!((second.allowed, second.reset_at), (true, first.reset_at));
 }
@@ -611,7 +613,7 @@ async fn units_that_are_not_lent_by_windows_lapse() {
     let (clocks, store) = world();
     let rate = Limit::gcra(Rate::per_second(1).burst(10)).unwrap();
     let limiter = leased(store.clone(), rate, &clocks.1).build().unwrap();
-    let charged = limiter.check(Ask::of("alice").cost(10)).await.unwrap().decision;
+    let charged = limiter.check(Call::by("alice").cost(10)).await.unwrap().decision;
     limiter.refund("alice", 10, charged.reset_at);
     assert_eq!(limiter.try_check("alice"), None);
 }
@@ -629,7 +631,7 @@ async fn lease_coupled_holds_for_what_is_used_where_the_rest_is_handed_back() {
             let (limiter, used) = (limiter.clone(), used.clone());
             callers.push(tokio::spawn(async move {
                 while used.load(Relaxed) < 2 * LIMIT {
-                    let answer = limiter.check(Ask::of("alice").cost(3)).await.unwrap();
+                    let answer = limiter.check(Call::by("alice").cost(3)).await.unwrap();
                     if !answer.decision.allowed {
                         break;
                     }

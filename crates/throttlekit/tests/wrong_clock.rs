@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit::{Ask, Gate, Limit, Limiter, Limits, ManualClock, Rate, Retry, Timestamp};
+use throttlekit::{Call, Gate, Limit, Limiter, Limits, ManualClock, Rate, Retry, Timestamp};
 use throttlekit_core::rate::{Rule, State};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -82,7 +82,11 @@ fn same_everywhere_gates_and_limits_built_by_a_wrong_clock_answer_as_the_rule() 
                 for _ in 0..12 {
                     let want = limit.check(&mut state, 1, now);
                     assert_eq!(gate.check(1), want, "{limit:?} built at {built}");
-                    assert_eq!(limits.check([Ask::of("fresh")]).decision, want, "{limit:?} built at {built}");
+                    assert_eq!(
+                        limits.check([Call::by("fresh")]).decision,
+                        want,
+                        "{limit:?} built at {built}"
+                    );
                 }
             }
         }

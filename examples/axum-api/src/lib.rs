@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderName};
 use axum::routing::get;
 use axum::{Extension, Router};
-use throttlekit::http::{AdmitLayer, ClientAddress, HeaderStyle, Identify, Plan, SecretHeader};
+use throttlekit::http::{AdmitLayer, ClientIp, HeaderStyle, KeyExtractor, Plan, SecretHeader};
 use throttlekit::{Cost, Decision, Limiter, Rate};
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -49,7 +49,7 @@ fn limits(rates: Rates, pepper: &[u8]) -> Result<AdmitLayer, Box<dyn Error>> {
     let free = Plan::new("free", Limiter::new(rates.free)?)?;
     let pro = Plan::new("pro", Limiter::new(rates.pro)?)?;
 
-    let address = ClientAddress::peer().peer_from(peer); // behind a proxy: behind_proxies(1)
+    let address = ClientIp::peer().peer_from(peer); // behind a proxy: behind_proxies(1)
     let api_key = SecretHeader::new(API_KEY, pepper);
 
     // An unknown API key counts by address: otherwise each invented key would be a fresh budget.

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use sfv::{BareItem, List, ListEntry, Parser};
-use throttlekit::http::{AdmitLayer, ClientAddress, Plan};
+use throttlekit::http::{AdmitLayer, ClientIp, Plan};
 use throttlekit::{Limit, Limiter, Rate};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -173,7 +173,7 @@ async fn hyper_server(limit: Limit) -> SocketAddr {
     let plan = Plan::new("plain", Limiter::new(limit).unwrap()).unwrap();
     tokio::spawn(async move {
         while let Ok((stream, peer)) = listener.accept().await {
-            let who = ClientAddress::peer().peer_from(move |_| Some(peer.ip()));
+            let who = ClientIp::peer().peer_from(move |_| Some(peer.ip()));
             let layer = AdmitLayer::new(plan.clone(), who).delay(tokio::time::sleep);
             let service = layer.layer(service_fn(say_hello));
             let http = hyper::server::conn::http1::Builder::new();

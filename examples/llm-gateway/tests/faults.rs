@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -28,8 +29,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
-
-mod common;
 
 /// Of "hello", with what frames it.
 const PROMPT: u64 = 8;

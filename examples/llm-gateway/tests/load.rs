@@ -2,10 +2,9 @@
 
 use std::process::Command;
 
+use crate::common;
 use llm_gateway::load::Plan;
 use serde_json::Value;
-
-mod common;
 
 #[test]
 fn many_streams_through_three_gateways_keep_every_bound() {

@@ -1,9 +1,7 @@
 //! The real `openai` client for Python against the gateway: what it sees is what everyone's code sees.
 
-mod common;
-mod python;
-
-use common::{Limits, Model, Stand};
+use crate::common::{Limits, Model, Stand};
+use crate::python;
 use llm_gateway::gate::Meter;
 
 const QUICK: Model = Model { length: 50, chunk: 4, delay_ms: 0 };

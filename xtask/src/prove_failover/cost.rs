@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use throttlekit::{Ask, Clock, Limit, PreciseClock, SharedLimiter};
+use throttlekit::{Call, Clock, Limit, PreciseClock, SharedLimiter};
 
 use super::load;
 use super::round::World;
@@ -23,13 +23,13 @@ pub(super) async fn measure(world: &mut World, failover: Failover) -> Result<Cos
     world.prepare(failover).await?;
     let store = load::connect(world.post(), failover, world.clock()).await?;
     let limiter = SharedLimiter::new(store, "cost", Limit::fixed_window(1 << 40, load::WINDOW)?)?;
-    limiter.check(Ask::of("warm")).await?;
+    limiter.check(Call::by("warm")).await?;
     world.primary().ask::<()>("CONFIG RESETSTAT").await?;
     let clock = PreciseClock::new();
     let mut took = Vec::with_capacity(ASKS);
     for _ in 0..ASKS {
         let begun = clock.now();
-        limiter.check(Ask::of("key")).await?;
+        limiter.check(Call::by("key")).await?;
         took.push(clock.now().since(begun));
     }
     took.sort_unstable();

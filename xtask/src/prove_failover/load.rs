@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use throttlekit::store::StoreError;
 use throttlekit::tier::{Batch, Mode};
-use throttlekit::{Answer, Ask, Limit, ManualClock, SharedLimiter, TwoTier};
+use throttlekit::{Answer, Call, Limit, ManualClock, SharedLimiter, TwoTier};
 use throttlekit_redis::{Exposure, Failover, RedisStore};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -119,7 +119,7 @@ enum Caller {
 
 impl Caller {
     async fn check(&self, cost: u64) -> Result<Answer, StoreError> {
-        let ask = Ask::of("key").cost(cost);
+        let ask = Call::by("key").cost(cost);
         match self {
             Self::Strict(limiter) => limiter.check(ask).await,
             Self::Leased(limiter) => limiter.check(ask).await,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use throttlekit::{Ask, Limit, ManualClock, SharedLimiter, Timestamp};
+use throttlekit::{Call, Limit, ManualClock, SharedLimiter, Timestamp};
 use throttlekit_redis::Failover;
 use tokio::time::sleep;
 
@@ -123,7 +123,7 @@ impl World {
         // A fenced server must have been met before the window begins.
         let store = load::connect(&self.posts[0], failover, &self.clock).await?;
         let greeter = SharedLimiter::new(store, "greeter", Limit::fixed_window(1, WINDOW)?)?;
-        greeter.check(Ask::of("hello")).await?;
+        greeter.check(Call::by("hello")).await?;
         self.clock.advance(WINDOW);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result};
-use throttlekit::store::LineOptions;
+use throttlekit::store::StoreClientOptions;
 use throttlekit_postgres::{Durability, PostgresStore};
 use throttlekit_redis::RedisStore;
 use throttlekit_verify::isolation::{
@@ -103,7 +103,7 @@ impl Engines {
     fn postgres_bench(&self) -> Result<Box<dyn Bench>> {
         let [before, after] = self.postgres_url.clone();
         let connect: Connect<PostgresStore> = Box::new(move |address, timing: Timing| {
-            let line = LineOptions {
+            let line = StoreClientOptions {
                 deadline: timing.deadline,
                 in_flight_max: IN_FLIGHT_MAX,
                 opens_after: timing.opens_after,

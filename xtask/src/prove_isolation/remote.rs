@@ -28,8 +28,8 @@ pub(super) fn run(schedules: u64) -> Result<Option<Remote>> {
         return Ok(None);
     }
     let mut command = Command::new("cargo");
-    command.args(["test", "--quiet", "--package", "throttlekit-client", "--test", "isolation", "--"]);
-    command.args(["--exact", "isolated_callers_of_a_remote_limiter", "--nocapture"]);
+    command.args(["test", "--quiet", "--package", "throttlekit-client", "--test", "integration", "--"]);
+    command.args(["--exact", "isolation::isolated_callers_of_a_remote_limiter", "--nocapture"]);
     command.env("ISOLATION_SCHEDULES", schedules.to_string());
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let mut figure = None;

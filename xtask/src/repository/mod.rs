@@ -1,5 +1,6 @@
 //! Checks of the repository itself: what is published, what is linked, and that nothing outside it is needed.
 
+pub(crate) mod api;
 pub(crate) mod clone;
 pub(crate) mod links;
 pub(crate) mod locks;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::admission::{Axis, Call, Event, Observer, Policy};
-use throttlekit::{Ask, Guard, Limit, Limiter, Rate};
+use throttlekit::{Guard, Limit, Limiter, Rate};
 
 use super::{BURST, Check, UNIT_EVERY, consumed};
 use crate::workloads::Stream;
@@ -162,7 +162,7 @@ impl Check for Plain {
         let key = stream.string(at).as_str();
         let Ok(permit) = consumed(self.slots.try_acquire()) else { return 0 };
         let rate = consumed(self.rate.check(key));
-        let (cost, charged) = consumed(self.budget.charge(Ask::of(key).cost(ESTIMATE)));
+        let (cost, charged) = consumed(self.budget.charge(Call::by(key).cost(ESTIMATE)));
         let Some(charged) = charged.filter(|_| rate.allowed && cost.allowed) else { return 0 };
         self.budget.settle(charged, USED);
         permit.success();
@@ -228,7 +228,7 @@ impl Check for CostOnly {
 
     #[inline(always)]
     fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
-        let (_, charged) = consumed(self.0.charge(Ask::of(stream.string(at).as_str()).cost(ESTIMATE)));
+        let (_, charged) = consumed(self.0.charge(Call::by(stream.string(at).as_str()).cost(ESTIMATE)));
         charged.map(|charged| self.0.settle(charged, USED)).is_some().into()
     }
 

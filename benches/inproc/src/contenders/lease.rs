@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use throttlekit::store::MemoryStore;
 use throttlekit::tier::{Batch, HeldKey, Mode, Till};
-use throttlekit::{Ask, LeaseClock, Limit, TwoTier};
+use throttlekit::{Call, LeaseClock, Limit, TwoTier};
 use tokio::runtime::Builder;
 
 use super::{Check, consumed};
@@ -96,7 +96,7 @@ impl<C: LeaseClock + 'static> Check for TryCheck<C> {
 
     #[inline(always)]
     fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
-        let decision = self.0.try_check(Ask::of(stream.string(at).as_str()));
+        let decision = self.0.try_check(Call::by(stream.string(at).as_str()));
         usize::from(consumed(decision).is_some_and(|decision| decision.allowed))
     }
 

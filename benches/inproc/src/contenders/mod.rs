@@ -11,7 +11,7 @@ mod sketch;
 mod slots;
 
 pub use governor::stale_at_once as governor_stale_at_once;
-pub use ours::{Ask, BYTES_PER_KEY, limiter};
+pub use ours::{Call, BYTES_PER_KEY, limiter};
 
 use std::hint::black_box;
 use std::time::Duration;

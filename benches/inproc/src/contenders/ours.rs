@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-pub use throttlekit::Ask;
+pub use throttlekit::Call;
 use throttlekit::{Clock, Decision, Gate, KeyHash, Limit, Limiter, Rate, SystemClock};
 
 use super::{BURST, Check, KEYS_MAX, UNIT_EVERY, consumed};
@@ -59,7 +59,7 @@ impl<C: Clock, H: KeyHash> Check for Keyed<C, H> {
     }
 
     fn seed(&self, key: &str) {
-        self.0.check(Ask::of(key).cost(SEED_COST));
+        self.0.check(Call::by(key).cost(SEED_COST));
     }
 }
 
@@ -84,7 +84,7 @@ impl<C: Clock, H: KeyHash> Check for By16<C, H> {
     }
 
     fn seed(&self, key: &str) {
-        self.0.check(Ask::of(key).cost(SEED_COST));
+        self.0.check(Call::by(key).cost(SEED_COST));
     }
 }
 

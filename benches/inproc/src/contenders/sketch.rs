@@ -5,7 +5,7 @@ use std::time::Duration;
 use pingora_limits::estimator::Estimator;
 use pingora_limits::rate::Rate;
 use throttlekit::overload::Shape;
-use throttlekit::{Ask, Clock, FloodLimiter, KeyHash, SketchLimiter};
+use throttlekit::{Call, Clock, FloodLimiter, KeyHash, SketchLimiter};
 
 use super::{Check, consumed};
 use crate::workloads::Stream;
@@ -91,7 +91,7 @@ impl<C: Clock, H: KeyHash> Check for Refused<C, H> {
 
     #[inline(always)]
     fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
-        usize::from(!consumed(self.0.check(Ask::of(stream.string(at).as_str()).cost(2))).allowed)
+        usize::from(!consumed(self.0.check(Call::by(stream.string(at).as_str()).cost(2))).allowed)
     }
 }
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use throttle_net::{AdaptiveLimiter, Aimd};
-use throttlekit::guard::{Ceiling, Class};
+use throttlekit::guard::{Ceiling, Priority};
 use throttlekit::store::MemoryStore;
 use throttlekit::{FleetGuard, Guard};
 use tokio::runtime::Builder;
@@ -33,9 +33,9 @@ pub fn fixed() -> impl Check + 'static {
     Fixed(Guard::fixed(LIMIT))
 }
 
-/// The same for a class that leaves some to another.
+/// The same for a priority that leaves some to another.
 pub fn of_class() -> impl Check + 'static {
-    OfClass(Guard::builder(LIMIT).class_below(300).build())
+    OfClass(Guard::builder(LIMIT).priority_below(300).build())
 }
 
 /// A guard that infers how many.
@@ -91,7 +91,7 @@ impl Check for OfClass {
 
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
-        consumed(self.0.try_acquire_as(Class::at(1))).map(drop).is_ok().into()
+        consumed(self.0.try_acquire_as(Priority::new(1))).map(drop).is_ok().into()
     }
 }
 

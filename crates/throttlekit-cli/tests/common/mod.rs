@@ -1,7 +1,6 @@
 //! A server as people run it: a process that says where it serves.
-#![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
 
-pub mod pty;
+pub(crate) mod pty;
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -14,7 +13,7 @@ use tempfile::TempDir;
 /// How long it may take to come up, on a machine that is busy.
 const UP_WITHIN: Duration = Duration::from_secs(60);
 
-pub struct Serving {
+pub(crate) struct Serving {
     child: Child,
     /// What it said when it was up: `grpc`, `http` and `metrics` are addresses, or `off`.
     said: Value,
@@ -23,7 +22,7 @@ pub struct Serving {
 
 impl Serving {
     /// Serves these policies on free ports. What is given in `args` holds before that.
-    pub fn start(policies: &str, args: &[&str]) -> Self {
+    pub(crate) fn start(policies: &str, args: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("policies.yaml");
         std::fs::write(&file, policies).unwrap();
@@ -41,12 +40,12 @@ impl Serving {
     }
 
     /// Where a door is: `grpc`, `http` or `metrics`.
-    pub fn at(&self, door: &str) -> &str {
+    pub(crate) fn at(&self, door: &str) -> &str {
         self.said[door].as_str().unwrap()
     }
 
     /// Stops it as a supervisor would, and waits until it has ended.
-    pub fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         let id = self.child.id().to_string();
         assert!(Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id]).status().unwrap().success());
         assert!(self.child.wait().unwrap().success());

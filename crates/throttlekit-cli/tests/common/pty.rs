@@ -1,5 +1,5 @@
 //! A terminal of its own for a command, with nobody before it.
-#![allow(dead_code, unreachable_pub)] // Each test file uses a part of it.
+#![allow(dead_code, reason = "unit tests and this program each use a part")]
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ const HIDES_CURSOR: &str = "\x1b[?25l";
 /// How often it is looked, 20 ms apart, until something has to be there.
 const LOOKS_MAX: u32 = 1_500;
 
-pub struct Pty {
+pub(crate) struct Pty {
     hand: File,
     user: OwnedFd,
     before: Termios,
@@ -28,7 +28,7 @@ pub struct Pty {
 
 impl Pty {
     /// Runs a command in a terminal of 128 by 40, as the one who controls it.
-    pub fn run(program: &str, args: &[&str]) -> Self {
+    pub(crate) fn run(program: &str, args: &[&str]) -> Self {
         let hand = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&hand).unwrap();
         unlockpt(&hand).unwrap();
@@ -46,36 +46,36 @@ impl Pty {
         Self { hand, user, before, child, seen }
     }
 
-    pub fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.hand.write_all(keys.as_bytes()).unwrap();
     }
 
     /// Another size. What was shown before is forgotten here.
-    pub fn resize(&mut self, columns: u16, rows: u16) {
+    pub(crate) fn resize(&mut self, columns: u16, rows: u16) {
         self.seen.lock().unwrap().clear();
         tcsetwinsize(&self.hand, size(columns, rows)).unwrap();
     }
 
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
     /// All that it was told to show, escapes included.
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
     }
 
-    pub fn wait_for(&self, words: &str) {
+    pub(crate) fn wait_for(&self, words: &str) {
         self.until(&format!("`{words}` is shown"), || self.shown().contains(words));
     }
 
-    pub fn is_running(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
     /// Waits for its end.
-    pub fn ended_well(&mut self) -> bool {
+    pub(crate) fn ended_well(&mut self) -> bool {
         for _ in 0..LOOKS_MAX {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.success();
@@ -86,7 +86,7 @@ impl Pty {
     }
 
     /// The screen from before, a cursor, and keys that mean what they meant.
-    pub fn assert_given_back(&self) {
+    pub(crate) fn assert_given_back(&self) {
         self.wait_for(LEAVES_SCREEN);
         self.until("the cursor is shown", || {
             let shown = self.shown();

@@ -1,5 +1,4 @@
 //! A server of its own for each test, that can be killed and started again; and a network that misbehaves.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -57,10 +56,6 @@ impl Running {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.options.grpc
-    }
-
-    pub(crate) fn server(&self) -> &Server {
-        &self.running.as_ref().expect("it runs").1
     }
 
     /// A client of it, with time enough for a busy machine.

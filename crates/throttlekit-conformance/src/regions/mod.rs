@@ -1,6 +1,6 @@
 //! `fair-regions`: one budget, several regions, and the share of each tenant.
 //!
-//! * [`examine_pool`] runs traces against a [`RegionPool`](throttlekit::store::RegionPool) and against the pure
+//! * [`examine_pool`] runs traces against a [`RegionStore`](throttlekit::store::RegionStore) and against the pure
 //!   [`Pool`](throttlekit_core::fair::pool::Pool), and compares every grant: a pool on an engine is the one in process.
 //! * [`check_safety`] lets regions fetch from a pool over a network that loses, delays and repeats messages, with
 //!   clocks that drift: no window admits more than the limit.

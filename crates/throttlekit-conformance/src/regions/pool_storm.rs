@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::Limit;
-use throttlekit::store::{KeySpace, RegionAsk, RegionPool};
+use throttlekit::store::{KeySpace, RegionRequest, RegionStore};
 use throttlekit_core::fair::Weight;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use tokio::task::JoinSet;
 
 const LIMIT: u64 = 1_000;
@@ -27,9 +27,10 @@ pub struct PoolStorm {
 /// Regions of equal weight request units by several tasks each until none is granted any more.
 ///
 /// The window is of a year, so that none ends in between.
-pub async fn pool_storm<P: RegionPool + Clone>(pool: P, policy: &str) -> PoolStorm {
+pub async fn pool_storm<P: RegionStore + Clone>(pool: P, policy: &str) -> PoolStorm {
     let year = Limit::fixed_window(LIMIT, Duration::from_secs(365 * 86_400)).expect("in range");
-    let (form, key) = (SharedForm::of(&year).expect("can be kept"), Arc::new(KeySpace::pool("tk", policy)));
+    let (form, key) =
+        (ScriptEncoding::of(&year).expect("can be kept"), Arc::new(KeySpace::pool("tk", policy)));
     let mut granted = vec![0; REGIONS as usize];
     // All have made a request before any takes more than its share.
     for region in 0..REGIONS {
@@ -53,8 +54,8 @@ pub async fn pool_storm<P: RegionPool + Clone>(pool: P, policy: &str) -> PoolSto
     PoolStorm { limit: LIMIT, granted }
 }
 
-async fn take<P: RegionPool>(pool: &P, form: &SharedForm, key: &str, region: u64, wants: u64) -> u64 {
+async fn take<P: RegionStore>(pool: &P, form: &ScriptEncoding, key: &str, region: u64, wants: u64) -> u64 {
     let name = KeySpace::part(format!("region {region}").as_bytes());
-    let ask = RegionAsk { key, form, region: &name, weight: Weight::ONE, wants };
+    let ask = RegionRequest { key, form, region: &name, weight: Weight::ONE, wants };
     pool.grant(&ask).await.unwrap_or_else(|error| panic!("{error}")).grant.granted
 }

@@ -3,10 +3,10 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use throttlekit::store::{KeySpace, RegionAsk, RegionPool, StoreError};
+use throttlekit::store::{KeySpace, RegionRequest, RegionStore, StoreError};
 use throttlekit::{Clock, ManualClock};
 use throttlekit_core::fair::pool::PoolState;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 
 use super::pool_world::{PoolOperation, PoolWorld};
 use super::seeded_pool::{PoolBug, SeededPool};
@@ -48,7 +48,7 @@ impl PoolReport {
 /// a key of its own. State that an engine expires by its own time must last longer than a scenario takes.
 pub async fn examine_pool<P, M, F>(make: M, seeds: Range<u64>) -> Result<PoolReport, Violation>
 where
-    P: RegionPool,
+    P: RegionStore,
     M: Fn(ManualClock) -> F + Send + Sync + 'static,
     F: Future<Output = Result<P, StoreError>> + Send + 'static,
 {
@@ -61,7 +61,7 @@ pub async fn find_pool_bug(bug: PoolBug, worlds_max: u64) -> Option<u64> {
     examine_pool(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
 }
 
-impl<P: RegionPool> Played<P> for PoolWorld {
+impl<P: RegionStore> Played<P> for PoolWorld {
     type Report = PoolReport;
 
     fn of(seed: u64) -> Self {
@@ -84,9 +84,9 @@ impl Tally for PoolReport {
 }
 
 /// Runs one scenario. Returns the first difference as an error.
-async fn play(pool: &impl RegionPool, clock: &ManualClock, world: &PoolWorld) -> Result<PoolReport, String> {
+async fn play(pool: &impl RegionStore, clock: &ManualClock, world: &PoolWorld) -> Result<PoolReport, String> {
     let key = KeySpace::pool("tk", &policy_name(world.seed));
-    let forms = world.limits.map(|limit| SharedForm::of(&limit).expect("stores can keep it"));
+    let forms = world.limits.map(|limit| ScriptEncoding::of(&limit).expect("stores can keep it"));
     let (mut form, mut state) = (&forms[0], PoolState::default());
     let mut report = PoolReport { timelines: 1, ..PoolReport::default() };
     clock.set(world.start);
@@ -102,7 +102,7 @@ async fn play(pool: &impl RegionPool, clock: &ManualClock, world: &PoolWorld) ->
             }
             PoolOperation::Ask { region, weight, wants } => {
                 let name = KeySpace::part(region.as_bytes());
-                let ask = RegionAsk { key: &key, form, region: &name, weight, wants };
+                let ask = RegionRequest { key: &key, form, region: &name, weight, wants };
                 let (now, ended) = (clock.now(), state.ends);
                 let rule = ask.pool().map_err(|error| error.to_string())?;
                 let want = rule.grant(&mut state, ask.ask(), now).expect("few regions");

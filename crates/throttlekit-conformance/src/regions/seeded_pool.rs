@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use throttlekit::store::{RegionAsk, RegionGrant, RegionPool, StoreError};
+use throttlekit::store::{RegionGrant, RegionRequest, RegionStore, StoreError};
 use throttlekit::{Clock, Cost, ManualClock, Timestamp};
 use throttlekit_core::fair::Weight;
-use throttlekit_core::fair::pool::{Grant, Level, Part, Pool, PoolAsk, PoolState, Sight};
+use throttlekit_core::fair::pool::{Grant, Level, Part, Pool, PoolRequest, PoolState, Sight};
 use throttlekit_core::rate::{Rule, State};
 
 crate::bugs! {
@@ -43,8 +43,8 @@ impl SeededPool {
     }
 }
 
-impl RegionPool for SeededPool {
-    async fn grant(&self, ask: &RegionAsk<'_>) -> Result<RegionGrant, StoreError> {
+impl RegionStore for SeededPool {
+    async fn grant(&self, ask: &RegionRequest<'_>) -> Result<RegionGrant, StoreError> {
         let (pool, now) = (ask.pool()?, self.clock.now());
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let state = states.entry(ask.key.into()).or_default();
@@ -54,7 +54,13 @@ impl RegionPool for SeededPool {
 
 impl PoolBug {
     /// [`Pool::grant`] with this bug.
-    pub(super) fn grant(self, pool: &Pool, state: &mut PoolState, ask: PoolAsk<'_>, now: Timestamp) -> Grant {
+    pub(super) fn grant(
+        self,
+        pool: &Pool,
+        state: &mut PoolState,
+        ask: PoolRequest<'_>,
+        now: Timestamp,
+    ) -> Grant {
         let ends = pool.limit().decide(&State::Fresh, 0, now).reset_at;
         if now >= state.ends || (self == Self::WindowByClock && ends != state.ends) {
             state.ends = ends;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use throttlekit::Limit;
 use throttlekit_core::Timestamp;
 use throttlekit_core::fair::branch::{Branch, BranchPlan, Credit, Turn};
-use throttlekit_core::fair::pool::{Grant, Pool, PoolAsk, PoolState};
+use throttlekit_core::fair::pool::{Grant, Pool, PoolRequest, PoolState};
 use throttlekit_core::fair::{Member, Weight};
 use throttlekit_core::lease::{Epoch, Margin};
 
@@ -256,7 +256,7 @@ impl Sim {
         match flight.reply {
             None => {
                 let name = format!("{}", flight.region);
-                let ask = PoolAsk { region: &name, weight: flight.ask.0, wants: flight.ask.1 };
+                let ask = PoolRequest { region: &name, weight: flight.ask.0, wants: flight.ask.1 };
                 let grant = match self.bug.and_then(RegionBug::of_pool) {
                     Some(bug) => bug.grant(&self.pool, &mut self.state, ask, self.now),
                     None => self.pool.grant(&mut self.state, ask, self.now).expect("few regions"),
@@ -310,7 +310,7 @@ impl Sim {
     fn count(&mut self, tenant: usize, region: usize, cost: u64) {
         self.got[tenant][region] += cost;
         let mut fresh = PoolState::default();
-        let looks = PoolAsk { region: "", weight: Weight::ONE, wants: 0 };
+        let looks = PoolRequest { region: "", weight: Weight::ONE, wants: 0 };
         let window = self.pool.grant(&mut fresh, looks, self.now).map(|_| fresh.ends).expect("few regions");
         *self.admitted.entry(window).or_default() += cost;
     }

@@ -1,6 +1,6 @@
 //! `fleet-rolls`: a store of membership records swaps them as the in-memory one does, and loses no heartbeat of a race.
 //!
-//! * [`examine_rolls`] runs traces of loads and swaps against a [`RollStore`](throttlekit::store::RollStore) and
+//! * [`examine_rolls`] runs traces of loads and swaps against a [`MembershipStore`](throttlekit::store::MembershipStore) and
 //!   against a plain map, and compares every response.
 //! * [`race`] lets nodes send heartbeats at once and replays their grants, in the order of their numbers, on the pure
 //!   rebalance.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::Timestamp;
-use throttlekit::store::{Heard, ROLL_KEPT_DEFAULT, RollStore, beat};
+use throttlekit::store::{Heard, MembershipStore, ROLL_KEPT_DEFAULT, beat};
 use throttlekit_core::concurrency::fleet::{Beat, Fold, Folded, Grant, NodeId, Report, Roll, Split};
 use tokio::task::JoinSet;
 
@@ -34,7 +34,7 @@ fn fold() -> Fold {
 /// Lets `nodes` nodes send `beats` heartbeats each, all at once, each as fast as it gets responses, and checks their
 /// grants: no heartbeat was lost, and the rebalance alone grants the same in the order in which the heartbeats were
 /// swapped in.
-pub async fn race<R: RollStore>(store: R, key: &str, nodes: u32, beats: u64) -> Result<Race, String> {
+pub async fn race<R: MembershipStore>(store: R, key: &str, nodes: u32, beats: u64) -> Result<Race, String> {
     let (store, key) = (Arc::new(store), Arc::<str>::from(key));
     let mut running = JoinSet::new();
     for node in 0..nodes {
@@ -65,7 +65,7 @@ pub async fn find_in_race(bug: RollBug, attempts: u64) -> Option<u64> {
 
 type Told = (Report, Heard, Grant);
 
-async fn beats_of<R: RollStore>(
+async fn beats_of<R: MembershipStore>(
     store: Arc<R>,
     key: Arc<str>,
     node: u32,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use throttlekit::store::{Kept, KeySpace, RollStore, Store, StoreError, Swapped};
+use throttlekit::store::{KeySpace, MembershipRecord, MembershipStore, Store, StoreError, Swapped};
 use throttlekit::{Clock, ManualClock, Timestamp};
 
 use super::seeded::{RollBug, SeededRolls};
@@ -44,7 +44,7 @@ impl RollReport {
 /// keys of its own.
 pub async fn examine_rolls<R, M, F>(make: M, seeds: Range<u64>) -> Result<RollReport, Violation>
 where
-    R: RollStore + Store,
+    R: MembershipStore + Store,
     M: Fn(ManualClock) -> F + Send + Sync + 'static,
     F: Future<Output = Result<R, StoreError>> + Send + 'static,
 {
@@ -57,7 +57,7 @@ pub async fn find_roll_bug(bug: RollBug, worlds_max: u64) -> Option<u64> {
     examine_rolls(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
 }
 
-impl<R: RollStore + Store> Played<R> for RollWorld {
+impl<R: MembershipStore + Store> Played<R> for RollWorld {
     type Report = RollReport;
 
     fn of(seed: u64) -> Self {
@@ -84,9 +84,9 @@ impl Tally for RollReport {
 struct Model(HashMap<String, (u64, Vec<u8>)>);
 
 impl Model {
-    fn load(&self, key: &str, now: Timestamp) -> Kept {
+    fn load(&self, key: &str, now: Timestamp) -> MembershipRecord {
         let (version, bytes) = self.0.get(key).cloned().unwrap_or_default();
-        Kept { bytes, version, now }
+        MembershipRecord { bytes, version, now }
     }
 
     fn swap(&mut self, key: &str, version: u64, bytes: &[u8], now: Timestamp) -> Swapped {
@@ -100,7 +100,7 @@ impl Model {
 }
 
 /// Runs one scenario and cleans up. Returns the first difference as an error.
-async fn play<R: RollStore + Store>(
+async fn play<R: MembershipStore + Store>(
     store: &R,
     clock: &ManualClock,
     world: &RollWorld,
@@ -113,7 +113,7 @@ async fn play<R: RollStore + Store>(
     played
 }
 
-async fn play_on<R: RollStore + Store>(
+async fn play_on<R: MembershipStore + Store>(
     store: &R,
     keys: &[String],
     clock: &ManualClock,

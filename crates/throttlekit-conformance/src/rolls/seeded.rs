@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use throttlekit::store::{
-    Charge, Charges, Debit, Debited, GiveBack, Kept, LeaseAsk, Lent, MemoryStore, Outcome, RollStore,
-    Settlement, Sight, Store, StoreError, Swapped,
+    Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, MembershipRecord, MembershipStore,
+    MemoryStore, Outcome, Settlement, Snapshot, Store, StoreError, Swapped,
 };
 use throttlekit::{Clock, ManualClock, Timestamp};
 
@@ -57,7 +57,7 @@ impl<C: Clock> SeededRolls<C> {
         if self.bug == RollBug::NowOfTheFirstLook { first } else { now }
     }
 
-    fn look(&self, filed: &mut Filed, key: &str) -> Kept {
+    fn look(&self, filed: &mut Filed, key: &str) -> MembershipRecord {
         let now = self.now(filed);
         let found = filed.rolls.get(self.key(key)).cloned();
         let lasting = |&(.., expires): &(u64, Vec<u8>, Timestamp)| {
@@ -67,12 +67,12 @@ impl<C: Clock> SeededRolls<C> {
         if self.bug == RollBug::EndsAtZeroByte {
             bytes.truncate(bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len()));
         }
-        Kept { bytes, version, now }
+        MembershipRecord { bytes, version, now }
     }
 }
 
-impl<C: Clock + 'static> RollStore for SeededRolls<C> {
-    async fn load(&self, key: &str) -> Result<Kept, StoreError> {
+impl<C: Clock + 'static> MembershipStore for SeededRolls<C> {
+    async fn load(&self, key: &str) -> Result<MembershipRecord, StoreError> {
         let kept = self.look(&mut self.rolls.lock().unwrap_or_else(PoisonError::into_inner), key);
         // As if an engine had responded: others come in between.
         tokio::task::yield_now().await;
@@ -92,7 +92,7 @@ impl<C: Clock + 'static> RollStore for SeededRolls<C> {
             self.bug == RollBug::NoVersionCheck || self.bug == RollBug::NoneSwapsAnything && version == 0;
         if lies.version != version && !overwrites {
             let shown = if self.bug == RollBug::NewerWithoutItsVersion { version } else { lies.version };
-            return Ok(Swapped::Newer(Kept { version: shown, ..lies }));
+            return Ok(Swapped::Newer(MembershipRecord { version: shown, ..lies }));
         }
         if self.bug == RollBug::SaysDoneAndKeepsTheOld && version > 0 {
             return Ok(Swapped::Done);
@@ -117,7 +117,7 @@ impl<C: Clock + 'static> Store for SeededRolls<C> {
         self.rest.debit(debits).await
     }
 
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Snapshot, StoreError> {
         self.rest.peek(charges).await
     }
 
@@ -125,11 +125,11 @@ impl<C: Clock + 'static> Store for SeededRolls<C> {
         self.rest.settle(settlements).await
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         self.rest.lease(asks).await
     }
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         self.rest.give_back(backs).await
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit::store::{Beat, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore};
+use throttlekit::store::{Beat, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore};
 use throttlekit::{ManualClock, Timestamp};
 
 const LIVES: Duration = Duration::from_secs(30);
@@ -20,7 +20,7 @@ pub async fn slots_after_a_clock_was_ahead(
 ) -> Result<(), String> {
     let lease = |id: u128| SlotLease { key, lease: LeaseId(id), owner: Owner(id) };
     let held = async |id: u128| {
-        let ask = SlotAsk { key, lease: LeaseId(id), owner: Owner(id), most: MOST, lives: LIVES };
+        let ask = SlotRequest { key, lease: LeaseId(id), owner: Owner(id), most: MOST, lives: LIVES };
         store.acquire(&ask).await.map(|answer| matches!(answer.step, SlotStep::Admit { .. }))
     };
     let expect = |what: &str, holds: bool| if holds { Ok(()) } else { Err(format!("{key}: {what}")) };

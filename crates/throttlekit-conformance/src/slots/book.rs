@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use throttlekit::store::{Beat, Full, Occupancy, SLOTS_MAX, Slot, SlotAnswer, SlotAsk, SlotLease};
+use throttlekit::store::{Beat, Full, Occupancy, SLOTS_MAX, Slot, SlotAnswer, SlotLease, SlotRequest};
 use throttlekit::store::{SlotStep, SlotStore, StoreError};
 use throttlekit::{Clock, ManualClock, Retry, Timestamp};
 
@@ -91,7 +91,7 @@ impl Book {
     }
 
     /// As [`SlotStore::acquire`].
-    pub fn acquire(&mut self, ask: &SlotAsk<'_>, now: Timestamp) -> SlotAnswer {
+    pub fn acquire(&mut self, ask: &SlotRequest<'_>, now: Timestamp) -> SlotAnswer {
         let ends: Vec<_> = self.leases.iter().map(|lease| lease.2).collect();
         let (now, cleared, before) = self.clear(now, Some(ask.lives));
         let most =
@@ -205,7 +205,7 @@ impl SeededSlots {
 }
 
 impl SlotStore for SeededSlots {
-    async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+    async fn acquire(&self, ask: &SlotRequest<'_>) -> Result<SlotAnswer, StoreError> {
         Ok(self.with(ask.key, |book, now| book.acquire(ask, now)))
     }
 

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use throttlekit::store::{
-    Beat, KeySpace, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore, StoreError,
+    Beat, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore, StoreError,
 };
 use throttlekit::{Clock, ManualClock, Timestamp};
 
@@ -127,7 +127,7 @@ async fn act(
             clock.set(Timestamp::from_nanos(now.as_nanos().saturating_sub(by.as_nanos() as u64)));
         }
         &SlotOperation::Acquire { lease, owner, most, lives } => {
-            let ask = SlotAsk { key, lease: LeaseId(lease), owner: Owner(owner), most, lives };
+            let ask = SlotRequest { key, lease: LeaseId(lease), owner: Owner(owner), most, lives };
             let want = book.acquire(&ask, now);
             let admitted = u64::from(matches!(want.step, SlotStep::Admit { .. }));
             *report = SlotReport {

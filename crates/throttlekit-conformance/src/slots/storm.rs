@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use throttlekit::store::{Beat, KeySpace, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore};
+use throttlekit::store::{Beat, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore};
 use tokio::task::JoinSet;
 
 use crate::Dice;
@@ -84,7 +84,7 @@ async fn caller<S: SlotStore>(store: S, key: Arc<str>, task: u64, rounds: u64, s
     let (mut dice, owner) = (Dice::new(task), Owner(task.into()));
     for round in 0..rounds {
         let lease = LeaseId(u128::from(task) << 64 | u128::from(round));
-        let ask = SlotAsk { key: &key, lease, owner, most: MOST, lives: LIVES };
+        let ask = SlotRequest { key: &key, lease, owner, most: MOST, lives: LIVES };
         let answer = store.acquire(&ask).await.expect("the store answers");
         if matches!(answer.step, SlotStep::Deny(_)) {
             seen.denied.fetch_add(1, SeqCst);

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use throttlekit::Limit;
-use throttlekit::store::{Charge, Charges, GiveBack, KeySpace, LeaseAsk, Lent, Store};
+use throttlekit::store::{Charge, Charges, KeySpace, LeaseRequest, LeaseReturn, Leased, Store};
 use throttlekit_core::lease::{Return, ReturnId, Term, Want};
 use throttlekit_core::rate::Need;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 
 use crate::Dice;
 
@@ -44,7 +44,7 @@ pub struct LendStorm {
 /// If the store is unavailable.
 pub async fn lend_storm<S: Store + Clone>(store: S, policy: &str) -> LendStorm {
     let limit = Limit::fixed_window(LIMIT, WINDOW).expect("a window");
-    let form = SharedForm::of(&limit).expect("of whole microseconds");
+    let form = ScriptEncoding::of(&limit).expect("of whole microseconds");
     let key = KeySpace::new("tk", policy, "", &form).key(b"hot", b"hot");
     let storm = Arc::new(Storm { store, key, form, tally: Tally::default() });
     let tasks: Vec<_> = (0..LENDERS).map(|task| tokio::spawn(storm.clone().lender(task))).collect();
@@ -60,7 +60,7 @@ pub async fn lend_storm<S: Store + Clone>(store: S, policy: &str) -> LendStorm {
 struct Storm<S> {
     store: S,
     key: String,
-    form: SharedForm,
+    form: ScriptEncoding,
     tally: Tally,
 }
 
@@ -88,9 +88,9 @@ impl<S: Store> Storm<S> {
         }
     }
 
-    async fn lease(&self, wants: u64, share: u64) -> Option<Lent> {
+    async fn lease(&self, wants: u64, share: u64) -> Option<Leased> {
         let want = Want { wants, least: 1, share };
-        let ask = LeaseAsk { key: &self.key, form: &self.form, term: Term::Window, want };
+        let ask = LeaseRequest { key: &self.key, form: &self.form, term: Term::Window, want };
         let lent = self.store.lease(&[ask]).await.pop().expect("an answer").expect("a loan or none");
         let granted = lent.loan.granted;
         self.tally.lent.fetch_add(granted, SeqCst);
@@ -107,7 +107,7 @@ impl<S: Store> Storm<S> {
     }
 
     /// Returns units twice at once, as a network may deliver them.
-    async fn give_back(self: &Arc<Self>, number: u64, lent: &Lent, units: u64) {
+    async fn give_back(self: &Arc<Self>, number: u64, lent: &Leased, units: u64) {
         let mut hash = DefaultHasher::new();
         self.key.hash(&mut hash);
         let id = ReturnId((u128::from(hash.finish()) << 64) | u128::from(number));
@@ -119,7 +119,7 @@ impl<S: Store> Storm<S> {
     }
 
     async fn hand_back(self: Arc<Self>, id: ReturnId, back: Return) {
-        let given = GiveBack { key: &self.key, form: &self.form, id, back };
+        let given = LeaseReturn { key: &self.key, form: &self.form, id, back };
         self.store.give_back(&[given]).await.expect("the store takes it back");
     }
 }

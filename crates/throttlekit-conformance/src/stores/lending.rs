@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use throttlekit::store::{GiveBack, LeaseAsk, Lent, Store, StoreError};
+use throttlekit::store::{LeaseRequest, LeaseReturn, Leased, Store, StoreError};
 use throttlekit::{Cost, Limit};
 use throttlekit_core::lease::{Return, ReturnId, Term, Want};
 use throttlekit_core::rate::{Mark, Rule, Settle};
@@ -58,7 +58,7 @@ impl Play<'_> {
             let left = self.policy.forms[ask.limit].limit().decide(&state, 0, self.now).remaining;
             self.take_loan(ask, placed, left, lent);
         }
-        let nothing = |lent: &Result<Lent, _>| lent.as_ref().is_ok_and(|lent| lent.loan.granted == 0);
+        let nothing = |lent: &Result<Leased, _>| lent.as_ref().is_ok_and(|lent| lent.loan.granted == 0);
         if self.world.looks && want.iter().all(nothing) {
             return self.look_at_all(store).await;
         }
@@ -66,8 +66,14 @@ impl Play<'_> {
     }
 
     /// Records a lease whose units may be returned later.
-    fn take_loan(&mut self, ask: &StoreLease, placed: &Placed, left: Cost, lent: &Result<Lent, StoreError>) {
-        let Ok(Lent { loan, .. }) = lent else { return self.notes.see("a limit that does not lend") };
+    fn take_loan(
+        &mut self,
+        ask: &StoreLease,
+        placed: &Placed,
+        left: Cost,
+        lent: &Result<Leased, StoreError>,
+    ) {
+        let Ok(Leased { loan, .. }) = lent else { return self.notes.see("a limit that does not lend") };
         let Want { wants, share, .. } = ask.want;
         let term = term_of(self.policy.forms[ask.limit].limit(), ask.carries);
         self.notes.see_if(loan.granted == 0, "lease refused");
@@ -144,17 +150,17 @@ impl Play<'_> {
 }
 
 impl Back {
-    fn given<'a>(&'a self, policy: &'a Policy) -> GiveBack<'a> {
+    fn given<'a>(&'a self, policy: &'a Policy) -> LeaseReturn<'a> {
         let back = Return { units: self.units, ..self.owed.lent };
-        GiveBack { key: &self.owed.name, form: &policy.forms[self.owed.limit], id: self.id, back }
+        LeaseReturn { key: &self.owed.name, form: &policy.forms[self.owed.limit], id: self.id, back }
     }
 }
 
-fn leases_of<'a>(policy: &'a Policy, asks: &[StoreLease], placed: &'a [Placed]) -> Vec<LeaseAsk<'a>> {
+fn leases_of<'a>(policy: &'a Policy, asks: &[StoreLease], placed: &'a [Placed]) -> Vec<LeaseRequest<'a>> {
     let lease = |(ask, placed): (&StoreLease, &'a Placed)| {
         let form = &policy.forms[ask.limit];
         let term = term_of(form.limit(), ask.carries);
-        LeaseAsk { key: &placed.names[ask.limit], form, term, want: ask.want }
+        LeaseRequest { key: &placed.names[ask.limit], form, term, want: ask.want }
     };
     asks.iter().zip(placed).map(lease).collect()
 }
@@ -169,7 +175,7 @@ fn term_of(limit: &Limit, carries: bool) -> Term {
 }
 
 /// Compares part by part, so that the first difference is reported separately. Error messages must be identical.
-fn same_lent(want: &Result<Lent, StoreError>, got: &Result<Lent, StoreError>) -> Heard {
+fn same_lent(want: &Result<Leased, StoreError>, got: &Result<Leased, StoreError>) -> Heard {
     match (want, got) {
         (Ok(want), Ok(got)) => {
             same(&want.now, &got.now)?;

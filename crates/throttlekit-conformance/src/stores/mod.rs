@@ -47,4 +47,4 @@ pub use seeded::{SeededStore, StoreBug};
 pub use vectors::examine_vectors;
 #[doc(hidden)]
 pub use world::{MICRO, reach, roll_shareable, roll_store_cost, roll_used, roll_wait_micros, roll_want};
-pub use world::{StoreAsk, StoreDebit, StoreLease, StoreOperation, StoreWorld, Turn, Used};
+pub use world::{StoreDebit, StoreLease, StoreOperation, StoreRequest, StoreWorld, Turn, Used};

@@ -14,7 +14,7 @@ use super::policy::{Placed, Policy};
 use super::reference::CoreStates;
 use super::report::Notes;
 use super::seat::{Direct, Fault, Heard, Seat, Through, look};
-use super::world::{EARLIEST, EXACT_END, MICRO, StoreAsk, StoreOperation, StoreWorld, Used, reach};
+use super::world::{EARLIEST, EXACT_END, MICRO, StoreOperation, StoreRequest, StoreWorld, Used, reach};
 use crate::text::nanos;
 
 /// Runs `world` under a name of its own. Returns the first difference with the index of its operation.
@@ -52,7 +52,7 @@ pub(super) struct Play<'a> {
     pub(super) lending: Lending,
     pub(super) numbers: Numbers,
     /// The last denied request with a wait, and the end of the wait.
-    denied: Option<(StoreAsk, Timestamp)>,
+    denied: Option<(StoreRequest, Timestamp)>,
     last: Vec<Decision>,
     /// Keys that owe more than their limit since a settlement.
     pub(super) in_debt: BTreeSet<String>,
@@ -112,7 +112,7 @@ impl<'a> Play<'a> {
             StoreOperation::Forecast { keys, limit, cost } => self.forecast(seat, keys, *limit, *cost).await,
             StoreOperation::Settle { receipt, used } => self.settle(seat, *receipt, used).await,
             StoreOperation::Lease(asks) => self.lease(store, asks).await,
-            StoreOperation::GiveBack { loan, units, twice } => {
+            StoreOperation::LeaseReturn { loan, units, twice } => {
                 self.give_back(store, *loan, *units, *twice).await
             }
             StoreOperation::GiveBackAgain(back) => self.give_back_again(store, *back).await,
@@ -131,7 +131,12 @@ impl<'a> Play<'a> {
         }
     }
 
-    async fn admit<S: Store>(&mut self, seat: &mut impl Seat, store: &Arc<S>, asks: &[StoreAsk]) -> Heard {
+    async fn admit<S: Store>(
+        &mut self,
+        seat: &mut impl Seat,
+        store: &Arc<S>,
+        asks: &[StoreRequest],
+    ) -> Heard {
         let placed: Vec<Placed> = asks.iter().map(|ask| self.policy.place(ask)).collect();
         let mut next = self.rules.clone();
         let want = self.answers(&mut next, &placed);

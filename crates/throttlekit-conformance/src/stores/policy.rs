@@ -3,10 +3,10 @@
 use throttlekit::store::{Charge, Charges, KeySpace};
 use throttlekit_core::Cost;
 use throttlekit_core::rate::Need;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 
 use super::StoreWorld;
-use super::world::StoreAsk;
+use super::world::StoreRequest;
 
 /// The prefix that a [`throttlekit::SharedLimiter`] adds to every key.
 const PREFIX: &str = "tk";
@@ -21,7 +21,7 @@ pub(super) const LIMIT_NAMES: [&str; 16] =
 pub(super) struct Policy {
     pub(super) name: String,
     pub(super) need: Need,
-    pub(super) forms: Vec<SharedForm>,
+    pub(super) forms: Vec<ScriptEncoding>,
     pub(super) home: Option<usize>,
     spaces: Vec<KeySpace>,
 }
@@ -40,7 +40,7 @@ impl Policy {
     pub(super) fn new(world: &StoreWorld, name: String) -> Self {
         let form = |spec: &crate::Spec| {
             let limit = spec.limit().expect("worlds hold valid limits");
-            SharedForm::of(&limit).expect("worlds of stores hold limits with a shared form")
+            ScriptEncoding::of(&limit).expect("worlds of stores hold limits with a shared form")
         };
         let forms: Vec<_> = world.specs.iter().map(form).collect();
         let spaces =
@@ -48,7 +48,7 @@ impl Policy {
         Self { spaces: spaces.collect(), name, need: world.need, forms, home: world.home }
     }
 
-    pub(super) fn place(&self, ask: &StoreAsk) -> Placed {
+    pub(super) fn place(&self, ask: &StoreRequest) -> Placed {
         let (keys, costs): (Vec<u8>, Vec<Cost>) = ask.iter().copied().unzip();
         let home = self.home.map(|limit| keys[limit]);
         let beside = home.map_or(&b""[..], |key| KEYS[usize::from(key)]);
@@ -73,7 +73,7 @@ impl Policy {
 }
 
 impl Placed {
-    pub(super) fn as_asked(&self) -> StoreAsk {
+    pub(super) fn as_asked(&self) -> StoreRequest {
         self.keys.iter().copied().zip(self.costs.iter().copied()).collect()
     }
 }

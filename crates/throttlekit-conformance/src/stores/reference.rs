@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use throttlekit::Guarantee;
-use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Outcome};
-use throttlekit::store::{Settlement, Sight, StoreError};
+use throttlekit::store::{Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, Outcome};
+use throttlekit::store::{Settlement, Snapshot, StoreError};
 use throttlekit_core::Timestamp;
 use throttlekit_core::lease::ReturnId;
 use throttlekit_core::rate::{Limit, Need, Rule, Settle, State};
@@ -47,8 +47,8 @@ impl CoreStates {
     }
 
     /// Returns the states for these charges.
-    pub fn peek(&self, charges: &[Charge<'_>], now: Timestamp) -> Sight {
-        Sight { now, states: charges.iter().map(|charge| self.state(charge.key)).collect() }
+    pub fn peek(&self, charges: &[Charge<'_>], now: Timestamp) -> Snapshot {
+        Snapshot { now, states: charges.iter().map(|charge| self.state(charge.key)).collect() }
     }
 
     /// Replaces the estimate of a charge by the actual cost.
@@ -58,14 +58,14 @@ impl CoreStates {
     }
 
     /// Decides one lease request, and charges what it grants.
-    pub fn lend(&mut self, ask: &LeaseAsk<'_>, now: Timestamp) -> Result<Lent, StoreError> {
+    pub fn lend(&mut self, ask: &LeaseRequest<'_>, now: Timestamp) -> Result<Leased, StoreError> {
         let authority = ask.authority()?;
         let loan = authority.lend(self.entry(ask.key, authority.limit()), ask.want, now);
-        Ok(Lent { now, loan })
+        Ok(Leased { now, loan })
     }
 
     /// Returns leased units to their window, once for each id.
-    pub fn take_back(&mut self, given: &GiveBack<'_>, now: Timestamp) -> Result<(), StoreError> {
+    pub fn take_back(&mut self, given: &LeaseReturn<'_>, now: Timestamp) -> Result<(), StoreError> {
         let authority = given.authority()?;
         if self.returned.insert(given.id) {
             authority.take_back(self.entry(given.key, authority.limit()), given.back, now);

@@ -4,8 +4,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use throttlekit::store::{Charge, Outcome, Settlement, Sight, Store, StoreError};
-use throttlekit::{Ask, Cost, Forecast, LimitError, Receipt, SharedLimiter};
+use throttlekit::store::{Charge, Outcome, Settlement, Snapshot, Store, StoreError};
+use throttlekit::{Call, Cost, Forecast, LimitError, Receipt, SharedLimiter};
 use throttlekit_core::rate::{Limit, Need, Rule};
 
 use super::policy::{KEYS, LIMIT_NAMES, Placed, Policy};
@@ -61,7 +61,7 @@ pub(super) trait Seat {
         want: &[Outcome],
     ) -> impl Future<Output = Heard> + Send;
 
-    fn peek(&mut self, policy: &Policy, ask: &Placed, want: &Sight) -> impl Future<Output = Heard> + Send;
+    fn peek(&mut self, policy: &Policy, ask: &Placed, want: &Snapshot) -> impl Future<Output = Heard> + Send;
 
     fn forecast(
         &mut self,
@@ -93,7 +93,7 @@ impl<S: Store> Seat for Direct<S> {
         want.iter().zip(&got).try_for_each(|(want, got)| same_outcome(want, got))
     }
 
-    async fn peek(&mut self, policy: &Policy, ask: &Placed, want: &Sight) -> Heard {
+    async fn peek(&mut self, policy: &Policy, ask: &Placed, want: &Snapshot) -> Heard {
         look(&*self.0, &policy.charges(ask), want).await
     }
 
@@ -114,7 +114,7 @@ impl<S: Store> Seat for Direct<S> {
 }
 
 /// Reads keys and compares their states in full, and their remaining units.
-pub(super) async fn look(store: &impl Store, charges: &[Charge<'_>], want: &Sight) -> Heard {
+pub(super) async fn look(store: &impl Store, charges: &[Charge<'_>], want: &Snapshot) -> Heard {
     let got = store.peek(charges).await?;
     same(&want.now, &got.now)?;
     same(&want.states.len(), &got.states.len())?;
@@ -160,8 +160,8 @@ impl<S: Store, const N: usize> Through<S, N> {
     }
 }
 
-fn asks<const N: usize>(ask: &Placed) -> [Ask<'static>; N] {
-    std::array::from_fn(|i| Ask { key: KEYS[usize::from(ask.keys[i])], cost: ask.costs[i] })
+fn asks<const N: usize>(ask: &Placed) -> [Call<'static>; N] {
+    std::array::from_fn(|i| Call::by(KEYS[usize::from(ask.keys[i])]).cost(ask.costs[i]))
 }
 
 fn keys<const N: usize>(ask: &Placed) -> [&'static [u8]; N] {
@@ -179,7 +179,7 @@ impl<S: Store, const N: usize> Seat for Through<S, N> {
         want.iter().zip(got).try_for_each(|(want, got)| self.hear(want, got))
     }
 
-    async fn peek(&mut self, policy: &Policy, ask: &Placed, want: &Sight) -> Heard {
+    async fn peek(&mut self, policy: &Policy, ask: &Placed, want: &Snapshot) -> Heard {
         let got = self.limiter.peek_each(keys(ask)).await?;
         let each = policy.forms.iter().zip(&want.states);
         same(&each.map(|(form, state)| form.limit().peek(state, want.now)).collect::<Vec<_>>(), &got.to_vec())

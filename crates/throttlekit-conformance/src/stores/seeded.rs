@@ -3,10 +3,10 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Outcome};
-use throttlekit::store::{Settlement, Sight, Store, StoreError};
+use throttlekit::store::{Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, Outcome};
+use throttlekit::store::{Settlement, Snapshot, Store, StoreError};
 use throttlekit::{Cadence, Clock, Cost, Limit, ManualClock, Retry, Timestamp};
-use throttlekit_core::rate::shared::{Kind, SharedForm};
+use throttlekit_core::rate::shared::{Kind, ScriptEncoding};
 use throttlekit_core::rate::{Need, Rule, Settle, State};
 
 use super::reference::CoreStates;
@@ -99,7 +99,7 @@ impl SeededStore {
 
     fn answer(&self, known: &mut CoreStates, ask: &Charges<'_>) -> Result<Outcome, StoreError> {
         self.spoil_before(known, ask);
-        let forms: Vec<SharedForm> = ask.charges.iter().map(|charge| self.form(charge.form)).collect();
+        let forms: Vec<ScriptEncoding> = ask.charges.iter().map(|charge| self.form(charge.form)).collect();
         let charges: Vec<_> = ask.charges.iter().zip(&forms).map(|(c, form)| Charge { form, ..*c }).collect();
         let asked = Charges { charges: &charges, ..*ask };
         if let Some(admitted) = self.misjudge(known, &asked) {
@@ -135,7 +135,7 @@ impl SeededStore {
         }
     }
 
-    fn form(&self, known: &SharedForm) -> SharedForm {
+    fn form(&self, known: &ScriptEncoding) -> ScriptEncoding {
         if let Some(wrong) = form(self.bug, known) {
             return wrong;
         }
@@ -145,7 +145,7 @@ impl SeededStore {
         let length = Duration::from_secs(30 * 86_400);
         let cadence = Cadence::Every { length, anchor: Timestamp::EPOCH };
         let limit = Limit::quota(known.limit().units(), cadence).expect("thirty days are a window");
-        SharedForm::of(&limit).expect("thirty days are whole microseconds")
+        ScriptEncoding::of(&limit).expect("thirty days are whole microseconds")
     }
 
     /// Applies the bug to states before the decision.
@@ -246,7 +246,7 @@ impl Store for SeededStore {
         debits.iter().map(|asked| debit(&mut known, self.bug, asked, self.now())).collect()
     }
 
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Snapshot, StoreError> {
         let mut known = self.lock();
         let sight = known.peek(charges, self.now());
         if self.is(StoreBug::PeekWrites) {
@@ -262,12 +262,12 @@ impl Store for SeededStore {
         Ok(())
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         let mut known = self.lock();
         asks.iter().map(|ask| lend(&mut known, self.bug, ask, self.now())).collect()
     }
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         let mut known = self.lock();
         backs.iter().try_for_each(|given| take_back(&mut known, self.bug, given, self.now()))
     }
@@ -314,7 +314,7 @@ fn through_double(known: &mut CoreStates, charge: &Charge<'_>) {
     }
 }
 
-fn ticks_per_micro(form: &SharedForm) -> u128 {
+fn ticks_per_micro(form: &ScriptEncoding) -> u128 {
     if let Some(State::Tat(tat)) = form.state(&[1, 0]) { tat.0 } else { 1 }
 }
 

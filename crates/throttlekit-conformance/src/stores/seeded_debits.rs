@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throttlekit::Timestamp;
 use throttlekit::store::{Charge, Debit, Debited, StoreError};
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Limit, Settle, State};
 
 use super::reference::CoreStates;
@@ -55,7 +55,7 @@ fn window_is_over(known: &CoreStates, debit: &Debit<'_>, now: Timestamp) -> bool
 }
 
 /// Returns the limit of a store with this bug.
-pub(super) fn form(bug: StoreBug, form: &SharedForm) -> Option<SharedForm> {
+pub(super) fn form(bug: StoreBug, form: &ScriptEncoding) -> Option<ScriptEncoding> {
     let Limit::Window(rule) = form.limit() else { return None };
     if !rule.is_budget() {
         return None;
@@ -65,7 +65,7 @@ pub(super) fn form(bug: StoreBug, form: &SharedForm) -> Option<SharedForm> {
         StoreBug::CrossingRefused => form.limit().share(NonZeroU32::MIN)?,
         _ => return None,
     };
-    SharedForm::of(&limit).ok()
+    ScriptEncoding::of(&limit).ok()
 }
 
 /// Counts a charge that exceeds its budget only up to the limit.

@@ -1,7 +1,7 @@
 //! The bugs of stores in leasing.
 
 use throttlekit::Timestamp;
-use throttlekit::store::{GiveBack, LeaseAsk, Lent, StoreError};
+use throttlekit::store::{LeaseRequest, LeaseReturn, Leased, StoreError};
 use throttlekit_core::lease::{Epoch, Return, Want};
 use throttlekit_core::rate::{Limit, Rule, Settle, State};
 
@@ -12,9 +12,9 @@ use super::seeded::StoreBug;
 pub(super) fn lend(
     known: &mut CoreStates,
     bug: StoreBug,
-    ask: &LeaseAsk<'_>,
+    ask: &LeaseRequest<'_>,
     now: Timestamp,
-) -> Result<Lent, StoreError> {
+) -> Result<Leased, StoreError> {
     let (authority, limit) = (ask.authority()?, ask.form.limit());
     let state = known.state(ask.key);
     let Want { wants, least, share } = ask.want;
@@ -43,14 +43,14 @@ pub(super) fn lend(
     let charged = if bug == StoreBug::LendsForFree { 0 } else { loan.granted };
     let charge = throttlekit::store::Charge { key: ask.key, form: ask.form, cost: charged };
     known.charge(&charge, now);
-    Ok(Lent { now, loan })
+    Ok(Leased { now, loan })
 }
 
 /// Returns units as a store with this bug does.
 pub(super) fn take_back(
     known: &mut CoreStates,
     bug: StoreBug,
-    given: &GiveBack<'_>,
+    given: &LeaseReturn<'_>,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let state = known.state(given.key);
@@ -61,7 +61,7 @@ pub(super) fn take_back(
         StoreBug::ReturnsSeenOnlyIfTaken if state == State::Fresh => return Ok(()),
         StoreBug::ReturnIntoAnyWindow => {
             let epoch = Epoch(present.0);
-            return known.take_back(&GiveBack { back: Return { epoch, ..given.back }, ..*given }, now);
+            return known.take_back(&LeaseReturn { back: Return { epoch, ..given.back }, ..*given }, now);
         }
         StoreBug::ReturnLost => return Ok(()),
         _ => {}

@@ -81,7 +81,7 @@ fn forget_limit(operation: &mut StoreOperation, gone: usize) -> bool {
         StoreOperation::WaitForReset(limit, _) => {
             return moved(*limit, gone).is_some_and(|place| set(limit, place));
         }
-        StoreOperation::GiveBack { .. }
+        StoreOperation::LeaseReturn { .. }
         | StoreOperation::GiveBackAgain(_)
         | StoreOperation::Wait(_)
         | StoreOperation::Retry(_)

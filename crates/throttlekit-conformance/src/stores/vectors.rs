@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::store::{Charge, Charges, KeySpace, Store, StoreError};
-use throttlekit::{Ask, Cost, Decision, ManualClock, SharedLimiter, Timestamp};
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit::{Call, Cost, Decision, ManualClock, SharedLimiter, Timestamp};
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Cadence, Need};
 
 use super::examine::policy_name;
@@ -84,7 +84,7 @@ fn playable<'a, S: Store>(
 struct Table<'a, S> {
     limiter: SharedLimiter<Arc<S>>,
     clock: &'a ManualClock,
-    form: SharedForm,
+    form: ScriptEncoding,
     space: KeySpace,
     rules: CoreStates,
     now: Timestamp,
@@ -93,7 +93,7 @@ struct Table<'a, S> {
 impl<'a, S: Store> Table<'a, S> {
     fn new(name: &str, spec: &Spec, store: &Arc<S>, clock: &'a ManualClock) -> Result<Self, String> {
         let limit = spec.limit().map_err(|error| error.to_string())?;
-        let form = SharedForm::of(&limit).map_err(|error| error.to_string())?;
+        let form = ScriptEncoding::of(&limit).map_err(|error| error.to_string())?;
         let policy = format!("{name}-{}", policy_name(0));
         let limiter = SharedLimiter::new(store.clone(), &policy, limit).map_err(|error| error.to_string())?;
         let space = KeySpace::new("tk", &policy, "", &form);
@@ -131,7 +131,7 @@ impl<'a, S: Store> Table<'a, S> {
 
     /// Makes a request to the store and the rules, which must agree.
     async fn ask(&mut self, key: &str, cost: Cost) -> Result<Decision, String> {
-        let got = self.limiter.check(Ask::of(key).cost(cost)).await.map_err(|error| error.to_string())?;
+        let got = self.limiter.check(Call::by(key).cost(cost)).await.map_err(|error| error.to_string())?;
         let name = self.space.key(key.as_bytes(), key.as_bytes());
         let charges = [Charge { key: &name, form: &self.form, cost }];
         let want = self.rules.admit(&Charges { need: Need::All, charges: &charges }, self.now);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use throttlekit_core::lease::Want;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Cadence, Need, Rule, State};
 use throttlekit_core::{Cost, Timestamp};
 
@@ -27,7 +27,7 @@ const OPERATIONS_MAX: u64 = 32;
 pub(super) const KEYS: u8 = 3;
 
 /// A request: for each limit the key and the cost.
-pub type StoreAsk = Vec<(u8, Cost)>;
+pub type StoreRequest = Vec<(u8, Cost)>;
 
 /// A lease request of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub enum Turn {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreOperation {
     /// Requests in one batch.
-    Admit(Vec<StoreAsk>),
+    Admit(Vec<StoreRequest>),
     /// Reads one key of each limit.
     Peek(Vec<u8>),
     /// Computes a forecast.
@@ -96,7 +96,7 @@ pub enum StoreOperation {
     /// Leases units to nodes, in one batch.
     Lease(Vec<StoreLease>),
     /// Returns units that were leased for a window.
-    GiveBack {
+    LeaseReturn {
         /// Index of the lease, modulo their number.
         loan: usize,
         /// Number of its units; more than it had would be the node's error.
@@ -238,7 +238,7 @@ fn roll_specs_with(dice: &mut Dice, is_it: impl Fn(&Spec) -> bool) -> Vec<Spec> 
 pub fn roll_shareable(dice: &mut Dice) -> Spec {
     loop {
         let spec = in_micros(roll_spec(dice), dice);
-        if spec.limit().is_ok_and(|limit| SharedForm::of(&limit).is_ok()) {
+        if spec.limit().is_ok_and(|limit| ScriptEncoding::of(&limit).is_ok()) {
             return spec;
         }
     }
@@ -320,7 +320,7 @@ fn roll_lending(dice: &mut Dice, specs: &[Spec]) -> StoreOperation {
         }
         6..=8 => {
             let (units, twice) = (roll_used(dice, &specs[0]), dice.once_in(4));
-            StoreOperation::GiveBack { loan: nth, units, twice }
+            StoreOperation::LeaseReturn { loan: nth, units, twice }
         }
         9 | 10 => StoreOperation::GiveBackAgain(nth),
         _ => StoreOperation::Reset(roll_keys(dice, specs)),
@@ -359,7 +359,7 @@ fn roll_debit(dice: &mut Dice, specs: &[Spec]) -> StoreDebit {
 /// Generates a batch of requests, half of the time all by the same keys; now and then empty.
 fn roll_flight(dice: &mut Dice, specs: &[Spec]) -> StoreOperation {
     let count = if dice.once_in(16) { 0 } else { dice.between(2, 6) };
-    let mut asks: Vec<StoreAsk> = (0..count).map(|_| roll_ask(dice, specs)).collect();
+    let mut asks: Vec<StoreRequest> = (0..count).map(|_| roll_ask(dice, specs)).collect();
     if dice.once_in(2) && !asks.is_empty() {
         let keys: Vec<u8> = asks[0].iter().map(|(key, _)| *key).collect();
         for ask in &mut asks {
@@ -380,7 +380,7 @@ fn roll_key(dice: &mut Dice) -> u8 {
 
 /// Generates a request: everything at one unit, or one limit at an odd cost, or each at its own. With many limits a
 /// denial by one must not be all that ever happens.
-fn roll_ask(dice: &mut Dice, specs: &[Spec]) -> StoreAsk {
+fn roll_ask(dice: &mut Dice, specs: &[Spec]) -> StoreRequest {
     let odd = dice.below(specs.len() as u64) as usize;
     let mode = dice.below(3);
     let mut cost = |index: usize, spec: &Spec| match mode {

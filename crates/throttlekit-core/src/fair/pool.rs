@@ -34,7 +34,7 @@ pub const REGIONS_MAX: usize = 256;
 /// One budget per window for all regions. Pure: all it remembers is in the state.
 ///
 /// ```
-/// use throttlekit_core::fair::{Weight, pool::{Pool, PoolAsk, PoolState}};
+/// use throttlekit_core::fair::{Weight, pool::{Pool, PoolRequest, PoolState}};
 /// use throttlekit_core::{Timestamp, rate::Limit};
 /// use core::time::Duration;
 ///
@@ -42,7 +42,7 @@ pub const REGIONS_MAX: usize = 256;
 /// let (mut state, now) = (PoolState::default(), Timestamp::from_millis(10_000));
 /// let mut grant = |region, weight, wants| {
 ///     let weight = Weight::new(weight).expect("in range");
-///     pool.grant(&mut state, PoolAsk { region, weight, wants }, now).expect("few regions").granted
+///     pool.grant(&mut state, PoolRequest { region, weight, wants }, now).expect("few regions").granted
 /// };
 ///
 /// assert_eq!(grant("us", 1, 10), 10);
@@ -59,7 +59,7 @@ pub struct Pool {
 
 /// Request of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PoolAsk<'a> {
+pub struct PoolRequest<'a> {
     /// Its name.
     pub region: &'a str,
     /// The sum of the weights of its active tenants, from now on.
@@ -153,7 +153,7 @@ impl Pool {
     pub fn grant(
         &self,
         state: &mut PoolState,
-        ask: PoolAsk<'_>,
+        ask: PoolRequest<'_>,
         now: Timestamp,
     ) -> Result<Grant, TooManyRegions> {
         self.roll(state, now);
@@ -256,7 +256,7 @@ mod tests {
 
         fn grant(&mut self, region: &str, weight: u64, wants: u64) -> Grant {
             let weight = Weight::new(weight).unwrap();
-            self.pool.grant(&mut self.state, PoolAsk { region, weight, wants }, self.now).unwrap()
+            self.pool.grant(&mut self.state, PoolRequest { region, weight, wants }, self.now).unwrap()
         }
 
         fn granted(&mut self, region: &str, weight: u64, wants: u64) -> u64 {
@@ -337,7 +337,7 @@ mod tests {
         let mut world = World::of(10_000);
         let names: Vec<_> = (0..REGIONS_MAX).map(|i| alloc::format!("{i}")).collect();
         names.iter().for_each(|name| assert_eq!(world.granted(name, 1, 1), 1));
-        let ask = PoolAsk { region: "one more", weight: Weight::ONE, wants: 1 };
+        let ask = PoolRequest { region: "one more", weight: Weight::ONE, wants: 1 };
         let before = world.state.clone();
         assert_eq!(world.pool.grant(&mut world.state, ask, world.now), Err(TooManyRegions));
         assert_eq!(world.state, before);

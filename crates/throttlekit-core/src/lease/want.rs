@@ -1,7 +1,7 @@
 //! A request to an authority.
 
 use crate::Cost;
-use crate::rate::shared::SharedForm;
+use crate::rate::shared::ScriptEncoding;
 
 /// A learned reservation is at most `1/LEARNED_PART` of the limit, so that this many streams can hold one at a time.
 const LEARNED_PART: u64 = 4;
@@ -49,7 +49,7 @@ impl Want {
     }
 }
 
-impl SharedForm {
+impl ScriptEncoding {
     /// Clamps a want to numbers that a script carries exactly. The response is the same as for the want itself.
     pub fn clamped(&self, want: Want) -> Want {
         let (units, cost_max) = (self.limit().units(), self.limit().cost_max());

@@ -29,4 +29,4 @@ pub use shape::{Shape, ShapeError};
 pub use sketch_window::SketchWindow;
 pub use snapshot::SnapshotError;
 pub use space_saving::{Heavy, SpaceSaving};
-pub use throttle::{Priority, Throttle, ThrottleError};
+pub use throttle::{Criticality, Throttle, ThrottleError};

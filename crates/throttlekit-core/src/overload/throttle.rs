@@ -11,7 +11,7 @@ use crate::time::nanos;
 /// Over a rolling window it counts how many calls were wanted (`requests`, shed ones among them) and how many the
 /// backend accepted. A call is shed with probability
 ///
-/// > max(0, (requests − K·accepts) / (requests + 1)) · (1 − priority)
+/// > max(0, (requests − K·accepts) / (requests + 1)) · (1 − criticality)
 ///
 /// so nothing is shed while at least one in K is accepted, and the backend gets about K times what it accepts however
 /// much is wanted. K above 1 sends more than is accepted, which is how a backend that recovers is noticed.
@@ -36,7 +36,7 @@ struct Tally {
 
 /// Importance of a call: the part of the shedding that it is exempt from, in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Priority(u32);
+pub struct Criticality(u32);
 
 /// Reason why a throttle configuration is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ const COUNT_MAX: u64 = 1 << 40;
 const BLEND: u64 = 1 << 20;
 const THOUSAND: u32 = 1_000;
 
-impl Priority {
+impl Criticality {
     /// Shed first: the whole probability applies.
     pub const ORDINARY: Self = Self(0);
     /// Never shed.
@@ -83,9 +83,9 @@ impl Throttle {
     }
 
     /// Checks whether a call may be sent, given a uniformly random `u32`. Counts it as wanted either way.
-    pub fn admit(&mut self, priority: Priority, dice: u32, now: Timestamp) -> bool {
+    pub fn admit(&mut self, criticality: Criticality, dice: u32, now: Timestamp) -> bool {
         self.move_to(now);
-        let (shed, of) = self.shed(priority);
+        let (shed, of) = self.shed(criticality);
         self.current.requests = (self.current.requests + 1).min(COUNT_MAX);
         (u128::from(dice) * of) >= (shed << u32::BITS)
     }
@@ -96,20 +96,20 @@ impl Throttle {
         self.current.accepts = (self.current.accepts + 1).min(COUNT_MAX);
     }
 
-    /// Returns how many of a million calls of this priority would be shed now.
-    pub fn shed_per_million(&self, priority: Priority, now: Timestamp) -> u32 {
+    /// Returns how many of a million calls of this criticality would be shed now.
+    pub fn shed_per_million(&self, criticality: Criticality, now: Timestamp) -> u32 {
         let mut here = self.clone();
         here.move_to(now);
-        let (shed, of) = here.shed(priority);
+        let (shed, of) = here.shed(criticality);
         (shed * 1_000_000 / of) as u32
     }
 
     /// The probability of shedding, as a fraction. Both parts stay below 2⁸².
-    fn shed(&self, priority: Priority) -> (u128, u128) {
+    fn shed(&self, criticality: Criticality) -> (u128, u128) {
         let (requests, accepts) = (self.blended(|t| t.requests), self.blended(|t| t.accepts));
         let wanted = u128::from(requests) * u128::from(THOUSAND);
         let welcome = u128::from(accepts) * u128::from(self.k_thousandths);
-        let exposed = u128::from(THOUSAND - priority.0);
+        let exposed = u128::from(THOUSAND - criticality.0);
         let all = u128::from(requests + BLEND) * u128::from(THOUSAND);
         (wanted.saturating_sub(welcome) * exposed, all * u128::from(THOUSAND))
     }
@@ -161,49 +161,49 @@ mod tests {
     /// A throttle with these counts, at noon.
     fn after(requests: u64, accepts: u64) -> Throttle {
         let mut throttle = Throttle::new(2_000, WINDOW).unwrap();
-        (0..requests).for_each(|_| _ = throttle.admit(Priority::ORDINARY, u32::MAX, NOON));
+        (0..requests).for_each(|_| _ = throttle.admit(Criticality::ORDINARY, u32::MAX, NOON));
         (0..accepts).for_each(|_| throttle.accept(NOON));
         throttle
     }
 
     #[test]
     fn throttle_nothing_is_shed_while_half_is_accepted() {
-        assert_eq!(after(100, 50).shed_per_million(Priority::ORDINARY, NOON), 0);
-        assert!(after(100, 50).admit(Priority::ORDINARY, 0, NOON));
-        assert!(!after(101, 50).admit(Priority::ORDINARY, 0, NOON));
+        assert_eq!(after(100, 50).shed_per_million(Criticality::ORDINARY, NOON), 0);
+        assert!(after(100, 50).admit(Criticality::ORDINARY, 0, NOON));
+        assert!(!after(101, 50).admit(Criticality::ORDINARY, 0, NOON));
     }
 
     #[test]
     fn throttle_sheds_as_the_formula_says() {
         // (99 − 2·0) / (99 + 1) = 0.99.
         let throttle = after(99, 0);
-        assert_eq!(throttle.shed_per_million(Priority::ORDINARY, NOON), 990_000);
-        assert_eq!(throttle.shed_per_million(Priority::thousandths(500), NOON), 495_000);
-        assert_eq!(throttle.shed_per_million(Priority::CRITICAL, NOON), 0);
-        assert!(throttle.clone().admit(Priority::CRITICAL, 0, NOON));
+        assert_eq!(throttle.shed_per_million(Criticality::ORDINARY, NOON), 990_000);
+        assert_eq!(throttle.shed_per_million(Criticality::thousandths(500), NOON), 495_000);
+        assert_eq!(throttle.shed_per_million(Criticality::CRITICAL, NOON), 0);
+        assert!(throttle.clone().admit(Criticality::CRITICAL, 0, NOON));
         // 39 of 79 calls beyond what is accepted, of 80: 0.4875.
-        assert_eq!(after(79, 20).shed_per_million(Priority::ORDINARY, NOON), 487_500);
+        assert_eq!(after(79, 20).shed_per_million(Criticality::ORDINARY, NOON), 487_500);
         assert!(
-            after(79, 20).admit(Priority::ORDINARY, HALF, NOON)
-                && !after(83, 20).admit(Priority::ORDINARY, HALF, NOON)
+            after(79, 20).admit(Criticality::ORDINARY, HALF, NOON)
+                && !after(83, 20).admit(Criticality::ORDINARY, HALF, NOON)
         );
     }
 
     #[test]
     fn throttle_a_window_fades_over_the_next_and_is_gone_after_it() {
         let throttle = after(99, 0);
-        let shed = |seconds| throttle.shed_per_million(Priority::ORDINARY, at(seconds));
+        let shed = |seconds| throttle.shed_per_million(Criticality::ORDINARY, at(seconds));
         assert_eq!((shed(10), shed(15), shed(20), shed(1_000)), (990_000, 980_198, 0, 0));
     }
 
     #[test]
     fn clock_back_a_throttle_stays_where_it_is() {
         let mut throttle = after(99, 0);
-        assert!(throttle.admit(Priority::CRITICAL, 0, at(10)));
-        let shed = throttle.shed_per_million(Priority::ORDINARY, at(10));
-        assert_eq!(throttle.shed_per_million(Priority::ORDINARY, Timestamp::EPOCH), shed);
+        assert!(throttle.admit(Criticality::CRITICAL, 0, at(10)));
+        let shed = throttle.shed_per_million(Criticality::ORDINARY, at(10));
+        assert_eq!(throttle.shed_per_million(Criticality::ORDINARY, Timestamp::EPOCH), shed);
         throttle.accept(Timestamp::EPOCH);
-        assert!(throttle.shed_per_million(Priority::ORDINARY, Timestamp::EPOCH) < shed);
+        assert!(throttle.shed_per_million(Criticality::ORDINARY, Timestamp::EPOCH) < shed);
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
         throttle.current = Tally { requests: COUNT_MAX, accepts: 0 };
         throttle.previous = throttle.current;
         throttle.k_thousandths = THOUSAND * THOUSAND;
-        assert!(!throttle.admit(Priority::ORDINARY, u32::MAX - 1, NOON));
+        assert!(!throttle.admit(Criticality::ORDINARY, u32::MAX - 1, NOON));
         assert_eq!(throttle.current.requests, COUNT_MAX);
         assert!(Throttle::new(999, WINDOW).is_err() && Throttle::new(2_000, Duration::MAX).is_err());
     }

@@ -6,6 +6,7 @@
 //! [`SlidingLog`] remembers every admission.
 
 mod bucket;
+mod budget;
 mod calendar;
 pub mod estimate;
 mod gcra;
@@ -21,6 +22,7 @@ mod window;
 pub mod word;
 
 pub use bucket::{Bucket, SharedPace};
+pub use budget::Budget;
 pub(crate) use calendar::Grid;
 pub use calendar::{Cadence, Weekday};
 pub use gcra::{Gcra, Tat};

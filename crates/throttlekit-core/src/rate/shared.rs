@@ -24,7 +24,7 @@ pub(super) const DEBT_MAX_MICROS: u64 = DEBT_MAX.as_micros() as u64;
 
 /// The script encoding of a limit that a shared store can keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SharedForm {
+pub struct ScriptEncoding {
     limit: Limit,
     /// Fill rate; zero where it is not a bucket.
     pace: SharedPace,
@@ -115,7 +115,7 @@ pub enum Correction {
     Owe(Numbers),
 }
 
-impl SharedForm {
+impl ScriptEncoding {
     /// Returns the script encoding of `limit`, or the reason why it has none.
     pub fn of(limit: &Limit) -> Result<Self, LimitError> {
         match limit {
@@ -463,7 +463,7 @@ mod tests {
 
     #[test]
     fn a_charge_counts_as_long_as_its_rule_remembers() {
-        let of = |limit: Limit| SharedForm::of(&limit).unwrap().counts_for_micros();
+        let of = |limit: Limit| ScriptEncoding::of(&limit).unwrap().counts_for_micros();
         let minute = Duration::from_secs(60);
         assert_eq!(of(Limit::fixed_window(5, minute).unwrap()), 60_000_000);
         assert_eq!(of(Limit::sliding_log(5, minute).unwrap()), 60_000_000);

@@ -6,7 +6,7 @@
 
 use alloc::borrow::Cow;
 
-use super::shared::{NANOS, Numbers, SharedForm};
+use super::shared::{NANOS, Numbers, ScriptEncoding};
 use super::{Bucket, Count, Limit, Mark, Rule, Settle, State, UNITS_MAX, Window};
 use crate::{Cost, Timestamp};
 
@@ -34,7 +34,7 @@ impl Default for Stored {
 
 impl Stored {
     /// Returns the state, as `form` reads it at `now`. A window that is over has no effect.
-    pub fn state(&self, form: &SharedForm, now: Timestamp) -> Cow<'_, State> {
+    pub fn state(&self, form: &ScriptEncoding, now: Timestamp) -> Cow<'_, State> {
         match (self, form.limit()) {
             (Self::Bucket(bucket), Limit::Gcra(_)) => Cow::Owned(form.bucket(*bucket).unwrap_or_default()),
             (&Self::Window { end, used }, Limit::Window(rule)) if now < instant(end) => {
@@ -47,7 +47,7 @@ impl Stored {
     }
 
     /// Encodes a bucket, or a window that is not over, as a script returns it. Others have no numbers.
-    pub fn numbers(&self, form: &SharedForm, now: Timestamp) -> Numbers {
+    pub fn numbers(&self, form: &ScriptEncoding, now: Timestamp) -> Numbers {
         match *self {
             Self::Bucket(Bucket { full, rest, pace, .. }) if pace == form.pace() => {
                 Numbers::of([full, rest].map(|number| number as i64))
@@ -71,7 +71,7 @@ impl Stored {
     }
 
     /// Charges the cost of a request that the limit allowed at the same instant.
-    pub fn charge(&mut self, form: &SharedForm, cost: Cost, now: Timestamp) {
+    pub fn charge(&mut self, form: &ScriptEncoding, cost: Cost, now: Timestamp) {
         match form.limit() {
             _ if cost == 0 => {}
             Limit::Window(rule) => self.count(rule, cost, now),
@@ -80,7 +80,7 @@ impl Stored {
     }
 
     /// Replaces the charge at position `mark` by what was used.
-    pub fn settle(&mut self, form: &SharedForm, mark: Mark, charged: Cost, actual: Cost, now: Timestamp) {
+    pub fn settle(&mut self, form: &ScriptEncoding, mark: Mark, charged: Cost, actual: Cost, now: Timestamp) {
         match form.limit() {
             Limit::Window(rule) if actual > charged => self.count(rule, actual - charged, now),
             Limit::Window(_) => self.take_back(form, mark, charged - actual),
@@ -89,7 +89,7 @@ impl Stored {
     }
 
     /// Takes units back into the window they came from, if it is the stored one.
-    pub fn take_back(&mut self, form: &SharedForm, mark: Mark, units: Cost) {
+    pub fn take_back(&mut self, form: &ScriptEncoding, mark: Mark, units: Cost) {
         let (Self::Window { end, used }, Limit::Window(rule)) = (self, form.limit()) else { return };
         if mark != Mark::NONE && rule.grid.end(mark.0) == instant(*end) {
             *used = used.saturating_sub(units);
@@ -97,7 +97,7 @@ impl Stored {
     }
 
     /// Returns when it becomes equivalent to no state, under `form`.
-    pub fn idle_at(&self, form: &SharedForm) -> Timestamp {
+    pub fn idle_at(&self, form: &ScriptEncoding) -> Timestamp {
         match *self {
             Self::Bucket(ref bucket) => bucket.idle_at(),
             Self::Window { used: 0, .. } => Timestamp::EPOCH,
@@ -115,7 +115,7 @@ impl Stored {
     }
 
     /// Becomes at least as much as both, so that no key that starts from it has more than either.
-    pub fn join(&mut self, other: &Self, form: &SharedForm, now: Timestamp) {
+    pub fn join(&mut self, other: &Self, form: &ScriptEncoding, now: Timestamp) {
         match (&mut *self, other) {
             (Self::Bucket(bucket), Self::Bucket(other)) => bucket.join(other, now.as_micros()),
             (Self::Window { end, used }, &Self::Window { end: other_end, used: other_used }) => {
@@ -144,7 +144,7 @@ impl Stored {
         }
     }
 
-    fn change(&mut self, form: &SharedForm, now: Timestamp, by: impl FnOnce(&mut State)) {
+    fn change(&mut self, form: &ScriptEncoding, now: Timestamp, by: impl FnOnce(&mut State)) {
         if let (Self::Plain(state), Limit::SlidingWindow(_) | Limit::SlidingLog(_)) =
             (&mut *self, form.limit())
         {
@@ -159,12 +159,12 @@ impl Stored {
     }
 
     /// Creates the stored form of a state under `form`, first seen at `now`.
-    pub fn of(form: &SharedForm, state: State, now: Timestamp) -> Self {
+    pub fn of(form: &ScriptEncoding, state: State, now: Timestamp) -> Self {
         Self::default().after(form, state, now)
     }
 
     /// Returns the stored form after a change to `state`. A bucket is never written before its last write.
-    fn after(&self, form: &SharedForm, state: State, now: Timestamp) -> Self {
+    fn after(&self, form: &ScriptEncoding, state: State, now: Timestamp) -> Self {
         match (form.limit(), state) {
             (Limit::Window(rule), State::Count(Count { window, used })) => {
                 Self::Window { end: rule.grid.end(window).as_nanos() / NANOS, used }
@@ -197,11 +197,11 @@ mod tests {
         Timestamp::EPOCH + SECOND * seconds as u32
     }
 
-    fn window(limit: u64, seconds: u32) -> SharedForm {
-        SharedForm::of(&Limit::fixed_window(limit, SECOND * seconds).unwrap()).unwrap()
+    fn window(limit: u64, seconds: u32) -> ScriptEncoding {
+        ScriptEncoding::of(&Limit::fixed_window(limit, SECOND * seconds).unwrap()).unwrap()
     }
 
-    fn left(stored: &Stored, form: &SharedForm, now: Timestamp) -> u64 {
+    fn left(stored: &Stored, form: &ScriptEncoding, now: Timestamp) -> u64 {
         form.limit().decide(&stored.state(form, now), 0, now).remaining
     }
 
@@ -238,11 +238,11 @@ mod tests {
         assert_eq!(stored, Stored::Window { end: 610_000_000, used: 65 });
     }
 
-    fn bucket(rate: Rate) -> SharedForm {
-        SharedForm::of(&Limit::gcra(rate).unwrap()).unwrap()
+    fn bucket(rate: Rate) -> ScriptEncoding {
+        ScriptEncoding::of(&Limit::gcra(rate).unwrap()).unwrap()
     }
 
-    fn spent(form: &SharedForm, units: Cost, now: Timestamp) -> Stored {
+    fn spent(form: &ScriptEncoding, units: Cost, now: Timestamp) -> Stored {
         let mut stored = Stored::default();
         stored.charge(form, units, now);
         stored

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use throttlekit::Guarantee;
 use throttlekit::internals::Mutex;
-use throttlekit::rate::shared::SharedForm;
+use throttlekit::rate::shared::ScriptEncoding;
 use throttlekit::store::StoreError;
 use tokio::time::Instant;
 use tokio_postgres::types::PgLsn;
@@ -138,8 +138,8 @@ impl Lineage {
     }
 
     /// Records the limits of a call, before it is sent.
-    pub(crate) fn uses<'a>(&self, forms: impl IntoIterator<Item = &'a SharedForm>) {
-        self.uses_for(forms.into_iter().map(SharedForm::counts_for_micros).max().unwrap_or(0));
+    pub(crate) fn uses<'a>(&self, forms: impl IntoIterator<Item = &'a ScriptEncoding>) {
+        self.uses_for(forms.into_iter().map(ScriptEncoding::counts_for_micros).max().unwrap_or(0));
     }
 
     /// The same for charges that count for this long, in µs.

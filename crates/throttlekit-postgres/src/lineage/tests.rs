@@ -13,7 +13,7 @@ fn server(timeline: i64, epoch: i64, since: i64, flushed: i64) -> [i64; 7] {
 
 fn in_use(limit: Limit) -> Lineage {
     let lineage = Lineage::default();
-    lineage.uses([&SharedForm::of(&limit).unwrap()]);
+    lineage.uses([&ScriptEncoding::of(&limit).unwrap()]);
     lineage
 }
 
@@ -33,7 +33,7 @@ async fn another_timeline_bounds_responses_until_the_longest_window_has_passed()
     assert_eq!(lineage.guarantee(), Guarantee::Bounded(u64::MAX));
     tokio::time::advance(Duration::from_millis(1)).await;
     assert_eq!(lineage.guarantee(), Guarantee::Exact);
-    lineage.uses([&SharedForm::of(&Limit::gcra(Rate::per_hour(1)).unwrap()).unwrap()]);
+    lineage.uses([&ScriptEncoding::of(&Limit::gcra(Rate::per_hour(1)).unwrap()).unwrap()]);
     assert_eq!(lineage.guarantee(), Guarantee::Bounded(u64::MAX), "a longer limit reaches further back");
 }
 

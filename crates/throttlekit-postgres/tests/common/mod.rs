@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use throttlekit::rate::shared::SharedForm;
+use throttlekit::rate::shared::ScriptEncoding;
 use throttlekit::store::{Charge, Charges, Outcome, Store, StoreError};
 use throttlekit::{Limit, rate::Need};
-use throttlekit_postgres::{Builder, PostgresStore};
+use throttlekit_postgres::{PostgresStore, PostgresStoreBuilder};
 use tokio_postgres::{Client, NoTls};
 
 /// Tests never skip: a store that was not tested does not look like one that was.
@@ -17,7 +17,7 @@ pub(crate) fn url() -> String {
     address("THROTTLEKIT_POSTGRES")
 }
 
-pub(crate) fn builder(schema: &str) -> Builder {
+pub(crate) fn builder(schema: &str) -> PostgresStoreBuilder {
     PostgresStore::builder(url()).schema(schema).deadline(Duration::from_secs(20)).migrate_on_connect(true)
 }
 
@@ -42,14 +42,14 @@ pub(crate) async fn fresh(schema: &str) -> PostgresStore {
     builder(schema).connect().await.unwrap()
 }
 
-pub(crate) fn form(limit: Limit) -> SharedForm {
-    SharedForm::of(&limit).unwrap()
+pub(crate) fn form(limit: Limit) -> ScriptEncoding {
+    ScriptEncoding::of(&limit).unwrap()
 }
 
 pub(crate) async fn ask(
     store: &PostgresStore,
     key: &str,
-    form: &SharedForm,
+    form: &ScriptEncoding,
     cost: u64,
 ) -> Result<Outcome, StoreError> {
     let charges = [Charge { key, form, cost }];

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use throttlekit_redis::{Builder, RedisStore};
+use throttlekit_redis::{RedisStore, RedisStoreBuilder};
 
 /// An address from `cargo xtask services up`. A test that needs an engine fails without it.
 pub(crate) fn env(name: &str) -> String {
@@ -16,23 +16,23 @@ fn list(name: &str, scheme: &str) -> Vec<String> {
 }
 
 /// Tests share two cores with whatever else runs: decisions are what they look at, not how fast those come.
-fn patient(builder: Builder) -> Builder {
+fn patient(builder: RedisStoreBuilder) -> RedisStoreBuilder {
     builder.deadline(Duration::from_secs(5))
 }
 
-pub(crate) fn single() -> Builder {
+pub(crate) fn single() -> RedisStoreBuilder {
     patient(RedisStore::builder(env("THROTTLEKIT_REDIS")))
 }
 
-pub(crate) fn valkey() -> Builder {
+pub(crate) fn valkey() -> RedisStoreBuilder {
     patient(RedisStore::builder(env("THROTTLEKIT_VALKEY")))
 }
 
-pub(crate) fn cluster() -> Builder {
+pub(crate) fn cluster() -> RedisStoreBuilder {
     patient(RedisStore::cluster(list("THROTTLEKIT_REDIS_CLUSTER", "")))
 }
 
-pub(crate) fn sentinel() -> Builder {
+pub(crate) fn sentinel() -> RedisStoreBuilder {
     patient(RedisStore::sentinel(list("THROTTLEKIT_SENTINEL", "redis://"), "mymaster"))
 }
 

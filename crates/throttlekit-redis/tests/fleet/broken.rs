@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::store::{GiveBack, LeaseAsk, Lent, ReturnId, Store, StoreError};
+use throttlekit::store::{LeaseRequest, LeaseReturn, Leased, ReturnId, Store, StoreError};
 use throttlekit::{BootClock, Clock, LeaseClock, Timestamp, forward_store};
 use throttlekit_redis::RedisStore;
 
@@ -69,7 +69,7 @@ pub(crate) struct ReturnsTwice(pub(crate) RedisStore);
 impl Store for AnchoredAtReply {
     forward_store!(Store for self => self.0; admit, debit, peek, settle, give_back, reset);
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         let sent = BootClock.now();
         let mut answers = self.0.lease(asks).await;
         let took = BootClock.now().since(sent);
@@ -83,9 +83,10 @@ impl Store for AnchoredAtReply {
 impl Store for ReturnsTwice {
     forward_store!(Store for self => self.0; admit, debit, peek, settle, lease, reset);
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         self.0.give_back(backs).await?;
-        let again: Vec<_> = backs.iter().map(|back| GiveBack { id: ReturnId(!back.id.0), ..*back }).collect();
+        let again: Vec<_> =
+            backs.iter().map(|back| LeaseReturn { id: ReturnId(!back.id.0), ..*back }).collect();
         self.0.give_back(&again).await
     }
 }

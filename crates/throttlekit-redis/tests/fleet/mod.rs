@@ -29,6 +29,8 @@ use weather::Weather;
 
 /// How often what was written is looked at while a fleet runs that should be caught.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// Of the faults.
+const SEED: u64 = 1;
 
 /// What a fleet did.
 pub(crate) struct Ran {
@@ -48,7 +50,7 @@ pub(crate) async fn run(plan: &Plan, length: Duration, mut enough: impl FnMut(&[
     }
     let server = Server::start(&[]).await;
     let mut fleet = Fleet::start(plan, &server, &policy(plan.test)).await;
-    let mut weather = Weather::new(plan, Dice::new(now().as_nanos()));
+    let mut weather = Weather::new(plan, Dice::new(SEED));
     let begun = log::micros();
     let (start, mut looked) = (now(), now());
     while now().since(start) < length {

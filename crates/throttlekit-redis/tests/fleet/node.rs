@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throttlekit::store::Store;
 use throttlekit::tier::{Batch, TierBuilder};
-use throttlekit::{Ask, LeaseClock, LimitError, PreciseClock, TickClock, TwoTier};
+use throttlekit::{Call, LeaseClock, LimitError, PreciseClock, TickClock, TwoTier};
 use throttlekit_conformance::Dice;
 use throttlekit_redis::RedisStore;
 use tokio::task::{spawn_blocking, yield_now};
@@ -116,7 +116,7 @@ async fn ask_on<S: Store, C: LeaseClock + 'static>(
         let admitted = match till.as_mut().and_then(|till| till.try_spend(cost)) {
             Some(_left) => true,
             None => limiter
-                .check(Ask::of(KEY).cost(cost))
+                .check(Call::by(KEY).cost(cost))
                 .await
                 .is_ok_and(|answer| answer.outage.is_none() && answer.decision.allowed),
         };

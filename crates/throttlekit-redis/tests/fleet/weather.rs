@@ -119,7 +119,8 @@ impl Weather {
         if spared || self.faults.is_empty() || !self.dice.once_in(ONCE_IN) {
             return;
         }
-        let fault = self.dice.pick(self.faults);
+        // In turn, so that a short storm has all of them.
+        let fault = self.faults[self.struck.all() as usize % self.faults.len()];
         let lasts = self.strike(fault, node, fleet, server).await;
         self.ends[node] = lasts.map(|lasts| (now() + lasts, fault));
         self.struck.0[fault as usize] += 1;

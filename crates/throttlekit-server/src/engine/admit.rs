@@ -8,11 +8,11 @@ use throttlekit::store::LeaseId;
 use throttlekit::{Axis, BootClock, Clock};
 
 use super::admitted_work::NotDebited;
-use super::ask::Keys;
 use super::lease_capacity::Full;
+use super::policy_call::Keys;
 use super::recovery;
 use super::running_policy::RunningPolicy;
-use super::{Admitted, Answered, Ask, Beats, Ended, Engine, Refusal};
+use super::{Admitted, Answered, Beats, Ended, Engine, PolicyCall, Refusal};
 use crate::principal::Principal;
 
 /// Maximum time that a stopping server waits for returns to reach the stores.
@@ -23,7 +23,7 @@ impl Engine {
     pub async fn admit(
         &self,
         who: &Principal,
-        ask: Ask<'_>,
+        ask: PolicyCall<'_>,
         value: f64,
         hold: Option<f64>,
     ) -> Result<Admitted, Refusal> {
@@ -72,7 +72,7 @@ impl Engine {
             Ok((decision, guarantee)) => {
                 let answer = Answered::of(decision, guarantee, Axis::Cost);
                 let key = keys.first().map_or(&[][..], AsRef::as_ref);
-                let ask = Ask { policy: &policy, key, others: &[], cost: tokens };
+                let ask = PolicyCall { policy: &policy, key, others: &[], cost: tokens };
                 match self.policy(&policy) {
                     Ok(served) => Ok(self.told(&served, &ask, answer, since)),
                     // Its policy was removed; the work runs to its end.

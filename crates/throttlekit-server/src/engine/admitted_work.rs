@@ -9,8 +9,8 @@ use throttlekit::store::StoreError;
 use throttlekit::{Decision, Guarantee};
 
 use super::Ended;
-use super::ask::Keys;
 use super::lease_capacity::LeaseSlot;
+use super::policy_call::Keys;
 
 /// Admitted work.
 pub(super) struct AdmittedWork {

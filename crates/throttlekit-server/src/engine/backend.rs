@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use throttlekit::store::{LineStats, MemoryStore, RegionPool, RollStore, SlotStore, Store, StoreError};
+use throttlekit::store::{
+    MembershipStore, MemoryStore, RegionStore, SlotStore, Store, StoreClientStats, StoreError,
+};
 use throttlekit::{Clock, KeyMemory, WallClock, forward_store};
 use throttlekit_postgres::PostgresStore;
 use throttlekit_redis::RedisStore;
@@ -69,7 +71,7 @@ impl Backend {
     }
 
     /// Returns the statistics of calls to the store. `None` if it needs no calls.
-    pub fn line_stats(&self) -> Option<LineStats> {
+    pub fn line_stats(&self) -> Option<StoreClientStats> {
         match self {
             Self::Memory(_) => None,
             Self::Redis(store) => Some(store.line_stats()),
@@ -135,12 +137,12 @@ impl SlotStore for Counted {
     forward_store!(SlotStore for self via see; guarantee, background);
 }
 
-impl RollStore for Counted {
-    forward_store!(RollStore for self via call; load, swap);
-    forward_store!(RollStore for self via see; guarantee, background);
+impl MembershipStore for Counted {
+    forward_store!(MembershipStore for self via call; load, swap);
+    forward_store!(MembershipStore for self via see; guarantee, background);
 }
 
-impl RegionPool for Counted {
-    forward_store!(RegionPool for self via call; grant);
-    forward_store!(RegionPool for self via see; guarantee, background);
+impl RegionStore for Counted {
+    forward_store!(RegionStore for self via call; grant);
+    forward_store!(RegionStore for self via see; guarantee, background);
 }

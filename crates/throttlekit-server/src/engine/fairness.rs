@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use throttlekit::admission::SharedPolicyBuilder;
-use throttlekit::fair::{Quanta, Region, SharedFairBuilder, TenantShare, Weight};
+use throttlekit::fair::{Quanta, Region, SharedFairLimiterBuilder, TenantShare, Weight};
 use throttlekit::store::StoreError;
-use throttlekit::{Answer, Ask, Limit, LimitError, OnOutage, SharedFairLimiter};
+use throttlekit::{Answer, Limit, LimitError, OnOutage, SharedFairLimiter};
 
 use super::backend::Counted;
 use crate::policy::FairSpec;
@@ -60,7 +60,7 @@ impl Fairness {
         self.weights.store(Arc::new(weights(spec)));
     }
 
-    pub(super) async fn check(&self, ask: Ask<'_>) -> Result<Answer, StoreError> {
+    pub(super) async fn check(&self, ask: throttlekit::Call<'_>) -> Result<Answer, StoreError> {
         match &self.limiter {
             Limiter::Quanta(limiter) => limiter.check(ask).await,
             Limiter::Region(limiter) => limiter.check(ask).await,
@@ -84,11 +84,11 @@ impl Fairness {
 }
 
 fn described<B: throttlekit::fair::Budget>(
-    builder: SharedFairBuilder<B>,
+    builder: SharedFairLimiterBuilder<B>,
     spec: &FairSpec,
     weights: &Arc<Weights>,
     on_outage: OnOutage,
-) -> SharedFairBuilder<B> {
+) -> SharedFairLimiterBuilder<B> {
     let weights = weights.clone();
     let builder =
         builder.weights(move |key| weights.load().get(key).copied().unwrap_or_default()).on_outage(on_outage);

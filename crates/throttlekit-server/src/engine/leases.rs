@@ -6,11 +6,11 @@ use std::time::Duration;
 use throttlekit::admission::SharedPermit;
 use throttlekit::internals::Mutex;
 use throttlekit::store::{Beat, LeaseId, Owner, Slot};
-use throttlekit::{Clock, Decision, Guarantee, SlotDesk, WallClock};
+use throttlekit::{Clock, Decision, Guarantee, LeaseRegistry, WallClock};
 
 use super::admitted_work::{AdmittedWork, NotDebited, RegisteredWork};
-use super::ask::Keys;
 use super::lease_capacity::{Full, LeaseCapacity, LeaseSlot};
+use super::policy_call::Keys;
 use super::{Beats, Ended, WorkLease};
 
 /// Interval at which a drain checks for remaining leases.
@@ -25,7 +25,7 @@ pub(super) struct Leases {
     leases_max: u32,
 }
 
-type Registry = SlotDesk<RegisteredWork>;
+type Registry = LeaseRegistry<RegisteredWork>;
 
 /// Capacity for a lease, and the registry that will hold it.
 pub(super) struct Reserved {
@@ -56,7 +56,7 @@ impl Leases {
         }
         // A registry that is about to be used is not empty.
         registries.retain(|(_, registry)| registry.held() > 0 || Arc::strong_count(registry) > 1);
-        let registry = Arc::new(SlotDesk::new(self.leases_max, lives));
+        let registry = Arc::new(LeaseRegistry::new(self.leases_max, lives));
         registries.push((lives, registry.clone()));
         registry
     }

@@ -1,8 +1,8 @@
 //! Leasing units of a limit to clients, which spend them locally.
 
-use throttlekit::rate::shared::SharedForm;
+use throttlekit::rate::shared::ScriptEncoding;
 use throttlekit::store::{
-    Epoch, GiveBack, KeySpace, LeaseAsk, Return, ReturnId, Store, StoreError, Term, Want,
+    Epoch, KeySpace, LeaseRequest, LeaseReturn, Return, ReturnId, Store, StoreError, Term, Want,
 };
 use throttlekit::{Decision, Guarantee, Limit, LimitError, OnOutage, SharedLimiter, Timestamp};
 
@@ -15,7 +15,7 @@ pub(super) const PREFIX: &str = "tk";
 
 pub(super) struct Lender {
     store: Counted,
-    form: SharedForm,
+    form: ScriptEncoding,
     space: KeySpace,
     term: Term,
     /// Index of the call's key that the rate counts by.
@@ -45,7 +45,7 @@ impl Lender {
         (limit, by): (Limit, usize),
         on_outage: OnOutage,
     ) -> Result<Self, LimitError> {
-        let form = SharedForm::of(&limit)?;
+        let form = ScriptEncoding::of(&limit)?;
         let term = if matches!(limit, Limit::Window(_)) { Term::Window } else { Term::Rolling(LENT_FOR) };
         Ok(Self {
             space: KeySpace::new(PREFIX, policy, "", &form),
@@ -70,7 +70,7 @@ impl Lender {
         let name = self.space.key(key, key);
         let wants = wants.min(self.lease_max);
         let want = Want { wants, least: least.clamp(1, wants.max(1)), share: self.share };
-        let ask = LeaseAsk { key: &name, form: &self.form, term: self.term, want };
+        let ask = LeaseRequest { key: &name, form: &self.form, term: self.term, want };
         let lent = self.store.lease(&[ask]).await.into_iter().next();
         match lent.unwrap_or_else(|| Err(StoreError::bad_state("the store left an ask without an answer"))) {
             Ok(lent) => {
@@ -101,17 +101,17 @@ impl Lender {
     pub(super) async fn take_back(&self, keys: &[&[u8]], id: u128, epoch: Epoch, units: u64) {
         let key = self.key(keys);
         let (name, back) = (self.space.key(key, key), Return { epoch, units });
-        let give_back = GiveBack { key: &name, form: &self.form, id: ReturnId(id), back };
+        let give_back = LeaseReturn { key: &name, form: &self.form, id: ReturnId(id), back };
         let _ = self.store.give_back(&[give_back]).await;
     }
 
     /// Lends units for a short time by the fallback for an outage.
     async fn stand_in(&self, key: &[u8], want: Want) -> Result<LentUnits, StoreError> {
         let mut wants = want.wants;
-        let mut answer = self.strict.check(throttlekit::Ask { key, cost: wants }).await?;
+        let mut answer = self.strict.check(throttlekit::Call::by(key).cost(wants)).await?;
         if !answer.decision.allowed && (want.least..wants).contains(&answer.decision.remaining) {
             wants = answer.decision.remaining;
-            answer = self.strict.check(throttlekit::Ask { key, cost: wants }).await?;
+            answer = self.strict.check(throttlekit::Call::by(key).cost(wants)).await?;
         }
         let decision = answer.decision;
         let granted = Granted {

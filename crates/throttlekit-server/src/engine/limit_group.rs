@@ -83,10 +83,10 @@ impl<const N: usize> Group<N> {
         Ok(Arc::new(Self { limiter, limits }))
     }
 
-    fn asks<'a>(&self, keys: &[&'a [u8]], cost: u64) -> [throttlekit::Ask<'a>; N] {
+    fn asks<'a>(&self, keys: &[&'a [u8]], cost: u64) -> [throttlekit::Call<'a>; N] {
         self.limits
             .each_ref()
-            .map(|limit| throttlekit::Ask { key: keys.get(limit.by).copied().unwrap_or_default(), cost })
+            .map(|limit| throttlekit::Call::by(keys.get(limit.by).copied().unwrap_or_default()).cost(cost))
     }
 }
 
@@ -108,7 +108,7 @@ impl<const N: usize> LimitGroup for Group<N> {
 
     fn peek<'a>(&'a self, keys: &'a [&'a [u8]]) -> Later<'a, Result<Decision, StoreError>> {
         Box::pin(async move {
-            let each = self.limiter.peek_each(self.asks(keys, 1).map(|ask| ask.key)).await?;
+            let each = self.limiter.peek_each(self.asks(keys, 1).map(|ask| ask.key())).await?;
             Ok(each.into_iter().fold(throttlekit::ALLOW_FULL, combine))
         })
     }

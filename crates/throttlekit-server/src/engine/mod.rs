@@ -3,7 +3,6 @@
 mod admit;
 mod admitted_work;
 mod answer;
-mod ask;
 mod backend;
 mod concurrency;
 mod failures;
@@ -13,6 +12,7 @@ mod leases;
 mod lender;
 mod limit_group;
 mod observer;
+mod policy_call;
 mod policy_set;
 mod recovery;
 mod running_policy;
@@ -30,7 +30,6 @@ use throttlekit::store::{DebitId, StoreError};
 use throttlekit::{Axis, BootClock, Clock, Forecast, PreciseClock, Timestamp};
 
 pub use answer::{Admitted, Answered, Beats, Granted, Refusal, WorkLease};
-pub use ask::{Ask, Ended, HandBack, KEY_BYTES_MAX, MANY_MAX};
 pub use backend::Backend;
 pub use concurrency::GuardView;
 use failures::Failures;
@@ -38,6 +37,7 @@ pub use failures::StoreFailure;
 use leases::Leases;
 use limit_group::Later;
 pub use observer::DecisionObserver;
+pub use policy_call::{Ended, HandBack, KEY_BYTES_MAX, MANY_MAX, PolicyCall};
 use policy_set::PolicySet;
 use recovery::Recovery;
 use running_policy::RunningPolicy;
@@ -141,7 +141,7 @@ impl Engine {
     }
 
     /// Decides, and charges if allowed. For policies without slots.
-    pub async fn check(&self, ask: Ask<'_>) -> Result<Answered, Refusal> {
+    pub async fn check(&self, ask: PolicyCall<'_>) -> Result<Answered, Refusal> {
         ask.judge()?;
         let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
         let answer = served.variant(ask.key).check(&ask.keys(), ask.cost).await?;
@@ -156,11 +156,16 @@ impl Engine {
         calls: &[Vec<&[u8]>],
         cost: u64,
     ) -> Result<Vec<Answered>, Refusal> {
-        self.decide_many(policy, &ask::many(policy, calls, cost)?, cost).await
+        self.decide_many(policy, &policy_call::many(policy, calls, cost)?, cost).await
     }
 
     /// Decides requests that were validated.
-    async fn decide_many(&self, policy: &str, asks: &[Ask<'_>], cost: u64) -> Result<Vec<Answered>, Refusal> {
+    async fn decide_many(
+        &self,
+        policy: &str,
+        asks: &[PolicyCall<'_>],
+        cost: u64,
+    ) -> Result<Vec<Answered>, Refusal> {
         let (served, since) = (self.policy(policy)?, self.shared.clock.now());
         let many: Later<'_, Result<Vec<_>, _>> = Box::pin(served.check_many(asks, cost));
         let answers = many.await?;
@@ -177,7 +182,7 @@ impl Engine {
         calls: &[Vec<&[u8]>],
         cost: u64,
     ) -> Result<Vec<Answered>, Refusal> {
-        let asks = ask::many(policy, calls, cost)?;
+        let asks = policy_call::many(policy, calls, cost)?;
         let mut answers = Vec::with_capacity(asks.len());
         for part in asks.chunks(PART_MAX) {
             if let Some(turn) = turn
@@ -191,7 +196,7 @@ impl Engine {
     }
 
     /// Returns what is left, without charging.
-    pub async fn peek(&self, ask: Ask<'_>) -> Result<Answered, Refusal> {
+    pub async fn peek(&self, ask: PolicyCall<'_>) -> Result<Answered, Refusal> {
         ask.judge()?;
         let served = self.policy(ask.policy)?;
         let answer = served.variant(ask.key).peek(&ask.keys()).await?;
@@ -199,7 +204,7 @@ impl Engine {
     }
 
     /// Returns what can be spent, now and later.
-    pub async fn forecast(&self, ask: Ask<'_>) -> Result<Forecast, Refusal> {
+    pub async fn forecast(&self, ask: PolicyCall<'_>) -> Result<Forecast, Refusal> {
         ask.judge()?;
         let served = self.policy(ask.policy)?;
         served.variant(ask.key).forecast(&ask.keys(), ask.cost).await
@@ -207,7 +212,7 @@ impl Engine {
 
     /// Debits a token budget for what was produced: the cost is the tokens. A debit with an idempotency key counts
     /// once.
-    pub async fn debit(&self, ask: Ask<'_>, name: Option<DebitId>) -> Result<Answered, Refusal> {
+    pub async fn debit(&self, ask: PolicyCall<'_>, name: Option<DebitId>) -> Result<Answered, Refusal> {
         ask.judge()?;
         let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
         let answer = served.variant(ask.key).debit(&ask.keys(), ask.cost, name).await?;
@@ -219,7 +224,7 @@ impl Engine {
     pub async fn reserve(
         &self,
         who: &Principal,
-        ask: Ask<'_>,
+        ask: PolicyCall<'_>,
         back: Option<HandBack>,
     ) -> Result<Granted, Refusal> {
         self.reserve_at_least(who, ask, 1, back).await
@@ -229,7 +234,7 @@ impl Engine {
     pub async fn reserve_at_least(
         &self,
         who: &Principal,
-        ask: Ask<'_>,
+        ask: PolicyCall<'_>,
         least: u64,
         back: Option<HandBack>,
     ) -> Result<Granted, Refusal> {
@@ -259,14 +264,20 @@ impl Engine {
             granted.loan =
                 unit_leases.note(UnitLease { owner, policy, keys, epoch, units, until }, lending.now);
         }
-        let asked = Ask { cost: granted.units, ..ask };
+        let asked = PolicyCall { cost: granted.units, ..ask };
         let told =
             self.told(&served, &asked, Answered::of(lending.decision, lending.guarantee, Axis::Rate), since);
         Ok(if told.shadow_denied { Granted::freely(ask.cost) } else { granted })
     }
 
     /// Notifies the observer, and allows the request if a policy in shadow mode denied it.
-    fn told(&self, served: &RunningPolicy, ask: &Ask<'_>, answer: Answered, since: Timestamp) -> Answered {
+    fn told(
+        &self,
+        served: &RunningPolicy,
+        ask: &PolicyCall<'_>,
+        answer: Answered,
+        since: Timestamp,
+    ) -> Answered {
         let event = Event {
             policy: &served.name,
             key: ask.key,

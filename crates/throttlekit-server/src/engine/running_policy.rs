@@ -14,7 +14,7 @@ use super::concurrency::{Concurrency, GuardView};
 use super::failures::Failures;
 use super::fairness::Fairness;
 use super::variant::{Common, Variant};
-use super::{Answered, Ask, Refusal};
+use super::{Answered, PolicyCall, Refusal};
 use crate::policy::{ConcurrencySpec, Defaults, LEASE_FOR, OutageSpec, OverrideSpec, PolicySpec, Scope};
 
 /// One running policy. Cheap to clone, except for overrides.
@@ -185,10 +185,10 @@ impl RunningPolicy {
     /// Checks many calls, in one batch for each variant. None is checked if one lacks a key.
     pub(super) async fn check_many(
         &self,
-        asks: &[Ask<'_>],
+        asks: &[PolicyCall<'_>],
         cost: u64,
     ) -> Result<Vec<Result<Answered, Refusal>>, Refusal> {
-        let calls: Vec<_> = asks.iter().map(Ask::keys).collect();
+        let calls: Vec<_> = asks.iter().map(PolicyCall::keys).collect();
         let mut alike: Vec<(&Arc<Variant>, Vec<usize>)> = Vec::new();
         for (index, keys) in calls.iter().enumerate() {
             let variant = self.variant(keys[0]);

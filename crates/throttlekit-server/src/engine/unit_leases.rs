@@ -7,7 +7,7 @@ use throttlekit::Timestamp;
 use throttlekit::internals::Mutex;
 use throttlekit::store::{Epoch, Owner, random_name};
 
-use super::ask::Keys;
+use super::policy_call::Keys;
 
 /// Maximum number of leases that are remembered. Unspent units of others expire with their window.
 const LOANS_MAX: usize = 100_000;

@@ -2,7 +2,7 @@
 
 use throttlekit::store::DebitId;
 use throttlekit_server::access::Principal;
-use throttlekit_server::engine::{Ask, Ended, Engine, HandBack, Refusal};
+use throttlekit_server::engine::{Ended, Engine, HandBack, PolicyCall, Refusal};
 
 use super::{ask, engine};
 
@@ -13,8 +13,8 @@ const POLICIES: &str = "  both: {rate: [{algorithm: fixed_window, limit: 5, per:
   lent: {rate: {algorithm: fixed_window, limit: 5, per: 1d, by: 1}, fleet: {}}
   held: {concurrency: {limit: 9}, cost: {budget: 100, per: 1d, by: 1}}\n";
 
-fn of<'a>(policy: &'a str, key: &'a str, org: &'a [&'a [u8]], cost: u64) -> Ask<'a> {
-    Ask { others: org, ..ask(policy, key, cost) }
+fn of<'a>(policy: &'a str, key: &'a str, org: &'a [&'a [u8]], cost: u64) -> PolicyCall<'a> {
+    PolicyCall { others: org, ..ask(policy, key, cost) }
 }
 
 const ACME: &[&[u8]] = &[b"acme"];

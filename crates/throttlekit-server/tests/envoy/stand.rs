@@ -13,7 +13,7 @@ use axum::extract::Request;
 use axum::response::IntoResponse;
 use serde_json::Value;
 use throttlekit::{Clock, WallClock};
-use throttlekit_server::engine::{Ask, Backend};
+use throttlekit_server::engine::{Backend, PolicyCall};
 use throttlekit_server::{Server, ServerOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -159,7 +159,7 @@ impl Stand {
     pub(crate) async fn until_debited(&self, policy: &str, key: &str, tokens: u64) {
         let engine = self.server.as_ref().unwrap().server.engine();
         let left = async || {
-            let ask = Ask { policy, key: key.as_bytes(), others: &[], cost: 1 };
+            let ask = PolicyCall { policy, key: key.as_bytes(), others: &[], cost: 1 };
             engine.peek(ask).await.unwrap().decision
         };
         self.until("the tokens are counted", async |_| {

@@ -10,7 +10,7 @@ use throttlekit_server::{Server, ServerOptions};
 use tonic::transport::Channel;
 use tonic::{Code, Request};
 
-use crate::strict::Page;
+use crate::telemetry::strict::Page;
 
 const OPS: &str = "the token of operations";
 const TEAM: &str = "the token of a team";
@@ -27,7 +27,7 @@ fn file(folder: &std::path::Path) -> String {
     ops: {{token_file: '{}', allow: [{{doors: [monitor]}}]}}
     team: {{token_file: '{}', allow: [{{doors: [monitor], policies: [api]}}]}}
 ",
-        crate::FILE,
+        crate::telemetry::FILE,
         token("ops", OPS),
         token("team", TEAM)
     )
@@ -40,7 +40,7 @@ fn shows<T>(message: T, token: &str) -> Request<T> {
 }
 
 async fn page(server: &Server) -> Page {
-    let answer = crate::listeners::http1(server.metrics().unwrap(), "GET /metrics").await;
+    let answer = crate::telemetry::listeners::http1(server.metrics().unwrap(), "GET /metrics").await;
     Page::read(answer.split_once("\r\n\r\n").unwrap().1)
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use throttlekit_server::telemetry::{TelemetryOptions, metrics};
 
-use crate::strict::Page;
-use crate::{load, server_stats, started};
+use crate::telemetry::strict::Page;
+use crate::telemetry::{load, server_stats, started};
 
 const DASHBOARD: &str = include_str!("../../../../ops/grafana/throttlekit.json");
 

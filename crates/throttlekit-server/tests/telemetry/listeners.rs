@@ -8,8 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::transport::Channel;
 
-use crate::FILE;
-use crate::strict::Page;
+use crate::telemetry::FILE;
+use crate::telemetry::strict::Page;
 
 pub(crate) async fn http1(address: std::net::SocketAddr, ask: &str) -> String {
     let mut tcp = TcpStream::connect(address).await.unwrap();

@@ -8,12 +8,12 @@ use throttlekit_proto::v1::monitor_server::MonitorServer;
 use throttlekit_proto::v1::{DenialEvent, GetSnapshotRequest, Snapshot, WatchRequest};
 use throttlekit_server::StoreUrl;
 use throttlekit_server::api::grpc::MonitorApi;
-use throttlekit_server::engine::{Ask, Backend, Engine};
+use throttlekit_server::engine::{Backend, Engine, PolicyCall};
 use throttlekit_server::telemetry::{ServerTelemetry, TelemetryOptions};
 use tonic::transport::{Channel, Server};
 use tonic::{Code, Streaming};
 
-use crate::{load, started_over};
+use crate::telemetry::{load, started_over};
 
 async fn opened(options: TelemetryOptions) -> (Arc<ServerTelemetry>, Engine, MonitorClient<Channel>) {
     opened_over(Backend::memory(), options).await
@@ -75,7 +75,7 @@ async fn a_snapshot_shows_each_policy_its_keys_slots_and_denials() {
 #[tokio::test]
 async fn tenants_are_shown_with_weight_use_and_share_those_that_used_most_first() {
     let (telemetry, engine, mut client) = opened(TelemetryOptions::default()).await;
-    let ask = |key, cost| Ask { policy: "shared", key, others: &[], cost };
+    let ask = |key, cost| PolicyCall { policy: "shared", key, others: &[], cost };
     for (tenant, cost) in [(b"bob\x07", 5), (b"acme", 30)] as [(&[u8], u64); 2] {
         assert!(engine.check(ask(tenant, cost)).await.unwrap().decision.allowed);
     }
@@ -96,7 +96,7 @@ async fn tenants_are_shown_with_weight_use_and_share_those_that_used_most_first(
 async fn tenants_are_hashed_where_keys_are() {
     let (telemetry, engine, mut client) =
         opened(TelemetryOptions { hash_keys: true, ..TelemetryOptions::default() }).await;
-    engine.check(Ask { policy: "shared", key: b"acme", others: &[], cost: 1 }).await.unwrap();
+    engine.check(PolicyCall { policy: "shared", key: b"acme", others: &[], cost: 1 }).await.unwrap();
     assert!(telemetry.flush(Duration::from_secs(20)));
     let snapshot = look(&mut client).await;
     let shared = snapshot.policies.iter().find(|policy| policy.name == "shared").unwrap();
@@ -109,7 +109,8 @@ async fn the_stores_last_failure_is_shown_with_its_time() {
     let nowhere = StoreUrl::parse("redis://127.0.0.1:1").unwrap().connect(None, None).await.unwrap();
     let (_telemetry, engine, mut client) = opened_over(nowhere, TelemetryOptions::default()).await;
     assert!(look(&mut client).await.engine.unwrap().last_error.is_empty(), "nobody has asked yet");
-    let answer = engine.check(Ask { policy: "api", key: b"alice", others: &[], cost: 1 }).await.unwrap();
+    let answer =
+        engine.check(PolicyCall { policy: "api", key: b"alice", others: &[], cost: 1 }).await.unwrap();
     assert!(!answer.decision.allowed, "closed, since the store is away");
     let said = look(&mut client).await.engine.unwrap().last_error;
     let (at, why) = said.split_once(' ').unwrap();
@@ -183,7 +184,7 @@ async fn one_that_does_not_read_holds_up_nobody() {
     let _asleep = client.watch(WatchRequest::default()).await.unwrap();
     let mut awake = client.watch(WatchRequest { policy: "slots".into() }).await.unwrap().into_inner();
     for _ in 0..20_000 {
-        engine.check(Ask { policy: "api", key: b"x", others: &[], cost: 1 }).await.unwrap();
+        engine.check(PolicyCall { policy: "api", key: b"x", others: &[], cost: 1 }).await.unwrap();
     }
     assert!(telemetry.flush(Duration::from_secs(20)));
     load(&telemetry, &engine).await;

@@ -2,8 +2,8 @@
 
 use throttlekit_server::telemetry::{TelemetryOptions, metrics};
 
-use crate::strict::Page;
-use crate::{load, server_stats, started};
+use crate::telemetry::strict::Page;
+use crate::telemetry::{load, server_stats, started};
 
 #[tokio::test]
 async fn every_decision_is_counted_once_under_how_it_ended() {

@@ -30,7 +30,7 @@ impl Fleet {
         let (cost, times) = (self.cost(), self.dice.within(1, most));
         // Nobody has asked for a while: what is held goes back.
         if self.world.nodes()[node].held().units > 0 && self.dice.chance(40) {
-            self.apply(Operation::GiveBack { node });
+            self.apply(Operation::LeaseReturn { node });
         }
         let now = self.world.now();
         if self.scenario.has(Fault::ThreadPaused) && self.dice.chance(30) {

@@ -112,7 +112,7 @@ fn rolling_returned() -> Option<Vec<String>> {
         let told = steps.iter().filter_map(|(fleet, action)| match (*action)? {
             Move::Second => None,
             Move::Lease(node) => Some(format!("at {} s {} leases 5", fleet.second(), name(node))),
-            Move::GiveBack(node) => {
+            Move::LeaseReturn(node) => {
                 Some(format!("at {} s {} gives back what it holds", fleet.second(), name(node)))
             }
         });

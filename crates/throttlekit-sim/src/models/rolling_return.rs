@@ -38,7 +38,7 @@ pub enum Move {
     /// A node that holds nothing leases a burst.
     Lease(usize),
     /// A node sends back what it holds, and the limit takes it.
-    GiveBack(usize),
+    LeaseReturn(usize),
 }
 
 /// The fleet at an instant.
@@ -123,7 +123,7 @@ impl Model for RollingReturn {
                 moves.push(Move::Lease(node));
             }
             if self.returns && fleet.held(node) > 0 {
-                moves.push(Move::GiveBack(node));
+                moves.push(Move::LeaseReturn(node));
             }
         }
     }
@@ -133,7 +133,7 @@ impl Model for RollingReturn {
         match action {
             Move::Second => fleet.second += 1,
             Move::Lease(node) => fleet.lease(node)?,
-            Move::GiveBack(node) => fleet.give_back(node),
+            Move::LeaseReturn(node) => fleet.give_back(node),
         }
         Some(fleet)
     }

@@ -82,7 +82,7 @@ impl World {
             list.push(Operation::Low { node });
         }
         if menu.returns && one.holder().clone().poll_return(&one.purse(), at).is_some() {
-            list.push(Operation::GiveBack { node });
+            list.push(Operation::LeaseReturn { node });
         }
         if menu.crashes {
             list.push(Operation::Crash { node });

@@ -161,7 +161,7 @@ impl World {
             Operation::Duplicate(message) => self.discard(|world| world.send(message)),
             Operation::Fail { node } => self.discard(|world| world.fail(node)),
             Operation::Low { node } => self.discard(|world| world.low(node)),
-            Operation::GiveBack { node } => self.give_back(node),
+            Operation::LeaseReturn { node } => self.give_back(node),
             Operation::Evict { node } => self.discard(|world| world.evict(node)),
             Operation::Crash { node } => self.discard(|world| world.crash(node)),
             Operation::Restart { node } => self.discard(|world| world.restart(node)),

@@ -1,10 +1,9 @@
 //! Events that limits decided.
-#![allow(dead_code, reason = "each test takes what it needs")]
 
 use std::time::Duration;
 
 use throttlekit::admission::{Axis, Event};
-use throttlekit::{Ask, Decision, Guarantee, Limiter, ManualClock, Rate, Retry, Timestamp};
+use throttlekit::{Call, Decision, Guarantee, Limiter, ManualClock, Rate, Retry, Timestamp};
 use throttlekit_telemetry::PolicyCounts;
 
 /// A decision without a limit behind it.
@@ -35,7 +34,7 @@ pub(crate) fn ask(asks: u64, mut observe: impl FnMut(&Event<'_>)) -> Vec<Decisio
         clock.advance(Duration::from_millis(7));
         let key = keys[(n % 7 % 4) as usize];
         let cost = 1 + n % 3;
-        let decision = limiter.check(Ask::of(key).cost(cost));
+        let decision = limiter.check(Call::by(key).cost(cost));
         observe(&Event {
             policy: "chat",
             key: key.as_bytes(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throttlekit::{Cadence, Cost, Limit, LimitError, Timestamp};
 use throttlekit_core::rate::Weekday;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 
 use throttlekit_conformance::stores::Used;
 use throttlekit_conformance::world::roll_wait;
@@ -120,7 +120,7 @@ impl FusedWorld {
 pub(super) fn roll_spec(dice: &mut Dice, rule: Rules, units: u64) -> Spec {
     loop {
         let spec = roll_any(dice, rule, units);
-        if spec.limit().is_ok_and(|limit| SharedForm::of(&limit).is_ok()) {
+        if spec.limit().is_ok_and(|limit| ScriptEncoding::of(&limit).is_ok()) {
             return spec;
         }
     }

@@ -9,7 +9,7 @@ use throttlekit::fair::Escrow;
 use throttlekit::price::{Bid, Prices};
 use throttlekit::store::StoreError;
 use throttlekit::{
-    ALLOW_FULL, Ask, Cadence, Clock, Cost, Decision, FairLimiter, Guarantee, Limit, ManualClock, Retry,
+    ALLOW_FULL, Cadence, Call, Clock, Cost, Decision, FairLimiter, Guarantee, Limit, ManualClock, Retry,
     Timestamp, combine,
 };
 use throttlekit_core::rate::{Mark, Rule, Settle, State};
@@ -205,7 +205,7 @@ impl Model {
         if denied.is_none()
             && let Some(fair) = &self.fair
         {
-            let decision = fair.check(Ask { key: ask.who.as_bytes(), cost: ask.cost });
+            let decision = fair.check(Call::by(ask.who).cost(ask.cost));
             said[Axis::Fairness as usize] = Some(decision);
             denied = (!decision.allowed).then_some(Axis::Fairness);
         }
@@ -233,7 +233,7 @@ impl Model {
             _ => return,
         };
         if let (Axis::Fairness, Some(fair)) = (kept, &self.fair) {
-            fair.check(Ask { key: ask.who.as_bytes(), cost: ask.cost });
+            fair.check(Call::by(ask.who).cost(ask.cost));
         }
         for (axis, limit, key, cost) in self.limits(ask).filter(|(axis, ..)| *axis == kept) {
             limit.check(books.states.entry((axis, key.into())).or_default(), cost, now);

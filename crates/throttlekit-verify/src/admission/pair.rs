@@ -7,7 +7,7 @@ use throttlekit::price::{Prices, Refiner};
 use throttlekit::store::{Charge, KeySpace, Store, StoreError};
 use throttlekit::{Guard, Limit, LimitError, ManualClock, Pricer, SharedLimiter};
 use throttlekit_core::rate::State;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 
 use super::model::{AdmissionBug, Model, Setup};
 use super::subject::{Asked, End, Heard, Subject};
@@ -115,7 +115,7 @@ impl<S: Store> OnStore<S> {
 pub struct StoreWay<S> {
     policy: SharedPolicy,
     store: Arc<S>,
-    forms: [SharedForm; 2],
+    forms: [ScriptEncoding; 2],
     spaces: [KeySpace; 2],
     /// Whether both are kept in one place.
     together: bool,
@@ -171,7 +171,7 @@ impl<S: Store> OnStore<S> {
         limits: [Limit; 2],
         named: [(&str, &str); 2],
     ) -> Result<StoreWay<S>, LimitError> {
-        let forms = [SharedForm::of(&limits[0])?, SharedForm::of(&limits[1])?];
+        let forms = [ScriptEncoding::of(&limits[0])?, ScriptEncoding::of(&limits[1])?];
         let spaces = [0, 1].map(|i| KeySpace::new(PREFIX, named[i].0, named[i].1, &forms[i]));
         let together = named[0].0 == named[1].0;
         Ok(StoreWay { policy, store: self.0.clone(), forms, spaces, together })

@@ -12,7 +12,7 @@ use throttlekit::{
     Cadence, Clock, FairLimiter, Guard, Limit, ManualClock, Pricer, SharedFairLimiter, SharedLimiter,
     SharedSlots, Timestamp, TwoTier, WallClock,
 };
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Rule, Window};
 
 use super::cell::{Cell, Denier, Limits, Mix};
@@ -118,7 +118,7 @@ pub struct RealSeat<S> {
     guard: Option<Arc<Guard>>,
     slots: Option<SharedSlots<Arc<S>, ManualClock>>,
     peeks: Vec<Peek<S>>,
-    leased: Option<(Axis, Arc<S>, KeySpace, SharedForm)>,
+    leased: Option<(Axis, Arc<S>, KeySpace, ScriptEncoding)>,
     watch: Arc<Watch>,
 }
 
@@ -126,7 +126,7 @@ pub struct RealSeat<S> {
 struct Peek<S> {
     store: Arc<S>,
     name: String,
-    form: SharedForm,
+    form: ScriptEncoding,
 }
 
 /// In process, or shared.
@@ -252,7 +252,7 @@ impl<S: Store + SlotStore> RealBench<S> {
             } else if leased {
                 let tier =
                     TwoTier::builder(store.clone(), &name, limit).mode(Mode::Leased).share(1).keys_max(64);
-                let form = SharedForm::of(&limit).map_err(told)?;
+                let form = ScriptEncoding::of(&limit).map_err(told)?;
                 let space = KeySpace::new(PREFIX, &name, "", &form);
                 seat.leased = Some((axis, store.clone(), space, form));
                 let tier = tier.batch(Batch::Fixed(BATCH)).refill_at_percent(0).return_after(None);
@@ -295,7 +295,7 @@ impl<S: Store> Peek<S> {
         limit: Limit,
         name: impl FnOnce(&KeySpace) -> String,
     ) -> Result<Self, String> {
-        let form = SharedForm::of(&limit).map_err(told)?;
+        let form = ScriptEncoding::of(&limit).map_err(told)?;
         let name = name(&KeySpace::new(PREFIX, policy, limit_name, &form));
         Ok(Self { store: store.clone(), name, form })
     }

@@ -2,7 +2,7 @@
 
 use throttlekit::store::{DebitId, Store, StoreError};
 use throttlekit::tier::{Batch, Mode};
-use throttlekit::{Answer, Ask, Limit, SharedLimiter, TwoTier};
+use throttlekit::{Answer, Call, Limit, SharedLimiter, TwoTier};
 
 use super::KEY;
 
@@ -59,7 +59,7 @@ impl<S: Store> Gateway for LeasedGateway<S> {
     const NAMED: bool = false;
 
     async fn debit(&self, tokens: u64, _id: DebitId) -> Told {
-        told(self.0.check(Ask::of(KEY).cost(tokens)).await)
+        told(self.0.check(Call::by(KEY).cost(tokens)).await)
     }
 }
 

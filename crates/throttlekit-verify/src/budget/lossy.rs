@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::Guarantee;
-use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, LocalShares, Outcome};
-use throttlekit::store::{Settlement, Sight, Store, StoreError};
+use throttlekit::store::{
+    Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, LocalShares, Outcome,
+};
+use throttlekit::store::{Settlement, Snapshot, Store, StoreError};
 
 use throttlekit_conformance::Dice;
 
@@ -69,7 +71,7 @@ impl<S: Store> Store for Lossy<S> {
         self.carry(self.store.debit(debits)).await.unwrap_or_else(|lost| vec![Err(lost); debits.len()])
     }
 
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Snapshot, StoreError> {
         self.carry(self.store.peek(charges)).await?
     }
 
@@ -77,11 +79,11 @@ impl<S: Store> Store for Lossy<S> {
         self.carry(self.store.settle(settlements)).await?
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         self.carry(self.store.lease(asks)).await.unwrap_or_else(|lost| vec![Err(lost); asks.len()])
     }
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         self.carry(self.store.give_back(backs)).await?
     }
 

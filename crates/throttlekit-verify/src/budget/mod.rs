@@ -17,7 +17,7 @@ use std::time::Duration;
 use throttlekit::Limit;
 use throttlekit::store::{Charge, DebitId, KeySpace, Store};
 use throttlekit_core::rate::State;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 
 pub use gateway::{Gateway, LeasedGateway, StrictGateway, Told};
 pub use lossy::Lossy;
@@ -220,7 +220,7 @@ async fn run_with<S: Store, G: Gateway>(
 
 /// What the store counted.
 async fn charged<S: Store>(store: &S, policy: &str, setup: Setup) -> u64 {
-    let form = SharedForm::of(&setup.limit()).expect("of whole microseconds");
+    let form = ScriptEncoding::of(&setup.limit()).expect("of whole microseconds");
     let key = KeySpace::new("tk", policy, "", &form).key(KEY.as_bytes(), KEY.as_bytes());
     let sight = store.peek(&[Charge { key: &key, form: &form, cost: 1 }]).await.expect("the store answers");
     match sight.states[..] {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use throttlekit::store::{DebitId, KeySpace, LeaseAsk, MemoryStore, Store, Term, Want};
-use throttlekit::{Ask, Limit, SharedLimiter};
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit::store::{DebitId, KeySpace, LeaseRequest, MemoryStore, Store, Term, Want};
+use throttlekit::{Call, Limit, SharedLimiter};
+use throttlekit_core::rate::shared::ScriptEncoding;
 
 use super::gateway::told;
 use super::{Chunks, Gateway, KEY, Lossy, Setup, Told, WINDOW, Way, run_with};
@@ -56,7 +56,7 @@ struct Seeded {
     /// Tokens that the node holds, and what it fetches at once.
     held: AtomicU64,
     batch: u64,
-    form: SharedForm,
+    form: ScriptEncoding,
     numbers: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ impl Seeded {
             limiter: SharedLimiter::new(lossy, "seeded", limit).expect("shareable"),
             held: AtomicU64::new(0),
             batch: 4 * setup.chunks.largest() + 1,
-            form: SharedForm::of(&limit).expect("shareable"),
+            form: ScriptEncoding::of(&limit).expect("shareable"),
             numbers: AtomicU64::new(1),
         }
     }
@@ -83,7 +83,7 @@ impl Seeded {
             return Told::Denied;
         }
         tokio::task::yield_now().await;
-        drop(self.limiter.check(Ask::of(KEY).cost(tokens)).await);
+        drop(self.limiter.check(Call::by(KEY).cost(tokens)).await);
         Told::Allowed
     }
 
@@ -95,7 +95,7 @@ impl Seeded {
             }
             let key = KeySpace::new("tk", "seeded", "", &self.form).key(KEY.as_bytes(), KEY.as_bytes());
             let want = Want { wants: self.batch, least: 1, share: 1 };
-            let ask = LeaseAsk { key: &key, form: &self.form, term: Term::Window, want };
+            let ask = LeaseRequest { key: &key, form: &self.form, term: Term::Window, want };
             let lent = self.limiter.store().lease(&[ask]).await.remove(0).expect("no call is lost");
             if lent.loan.granted == 0 {
                 return Told::Denied;
@@ -112,7 +112,7 @@ impl Gateway for Seeded {
         match self.bug {
             BudgetBug::NodeCrosses => self.crosses(tokens).await,
             BudgetBug::LooksFirst => self.looks_first(tokens).await,
-            BudgetBug::SendsWithoutName => told(self.limiter.check(Ask::of(KEY).cost(tokens)).await),
+            BudgetBug::SendsWithoutName => told(self.limiter.check(Call::by(KEY).cost(tokens)).await),
             BudgetBug::SendsUnderAnotherName => {
                 let id = DebitId { number: self.numbers.fetch_add(1, SeqCst), ..id };
                 told(self.limiter.debit(KEY, tokens, id).await)

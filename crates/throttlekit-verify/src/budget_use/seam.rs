@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use throttlekit::ManualClock;
 use throttlekit::budget::{Reservation, Reserve};
-use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, MemoryStore, Outcome};
-use throttlekit::store::{Settlement, Sight, Store, StoreError, Want};
+use throttlekit::store::{
+    Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, MemoryStore, Outcome,
+};
+use throttlekit::store::{Settlement, Snapshot, Store, StoreError, Want};
 
 throttlekit_conformance::bugs! {
     /// What is wrong with how a budget reserves.
@@ -69,7 +71,7 @@ impl Store for Seam {
         self.kept.debit(debits).await
     }
 
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Snapshot, StoreError> {
         self.kept.peek(charges).await
     }
 
@@ -77,13 +79,13 @@ impl Store for Seam {
         self.kept.settle(settlements).await
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         let want = |want| self.bug.map_or(want, |bug| bug.want(want, self.budget));
-        let asks: Vec<_> = asks.iter().map(|ask| LeaseAsk { want: want(ask.want), ..*ask }).collect();
+        let asks: Vec<_> = asks.iter().map(|ask| LeaseRequest { want: want(ask.want), ..*ask }).collect();
         self.kept.lease(&asks).await
     }
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         match self.bug {
             Some(UseBug::DropsReturns) => Ok(()),
             _ => self.kept.give_back(backs).await,

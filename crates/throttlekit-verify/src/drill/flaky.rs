@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use throttlekit::Guarantee;
 use throttlekit::store::{
-    Beat, Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, LocalShares, Occupancy, Outcome,
+    Beat, Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, LocalShares, Occupancy, Outcome,
 };
-use throttlekit::store::{Settlement, Sight, SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError};
+use throttlekit::store::{
+    Settlement, SlotAnswer, SlotLease, SlotRequest, SlotStore, Snapshot, Store, StoreError,
+};
 
 use super::bugs::DrillBug;
 use throttlekit_conformance::Dice;
@@ -141,7 +143,7 @@ impl<S: Store> Store for Flaky<S> {
         answers.unwrap_or_else(|lost| vec![Err(lost); debits.len()])
     }
 
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Snapshot, StoreError> {
         self.store.peek(charges).await
     }
 
@@ -149,12 +151,12 @@ impl<S: Store> Store for Flaky<S> {
         self.carry(self.store.settle(settlements), |_, _| {}).await?
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         let answers = self.carry(self.store.lease(asks), |_, _| {}).await;
         answers.unwrap_or_else(|lost| vec![Err(lost); asks.len()])
     }
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         match self.bug {
             Some(DrillBug::ReturnSwallowed) if self.inside().dice.once_in(8) => return Ok(()),
             Some(DrillBug::ReturnCountedTwice) => {
@@ -185,7 +187,7 @@ impl<S: SlotStore> SlotStore for Flaky<S> {
         SlotStore::background(&self.store)
     }
 
-    async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+    async fn acquire(&self, ask: &SlotRequest<'_>) -> Result<SlotAnswer, StoreError> {
         self.carry(self.store.acquire(ask), |_, _| {}).await?
     }
 

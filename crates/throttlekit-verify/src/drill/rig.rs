@@ -8,7 +8,7 @@ use throttlekit::fair::Escrow;
 use throttlekit::store::{Charge, KeySpace, MemoryStore, Store};
 use throttlekit::{Cadence, FairLimiter, Guard, Limit, ManualClock, SharedLimiter, SharedSlots, Timestamp};
 use throttlekit_core::rate::State;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 
 use super::bugs::DrillBug;
 use super::flaky::Flaky;
@@ -133,8 +133,8 @@ fn limit(name: &str) -> Limit {
     limit.expect("a good limit")
 }
 
-fn form(name: &str) -> SharedForm {
-    SharedForm::of(&limit(name)).expect("a limit that can be shared")
+fn form(name: &str) -> ScriptEncoding {
+    ScriptEncoding::of(&limit(name)).expect("a limit that can be shared")
 }
 
 fn policy(

@@ -12,7 +12,7 @@ mod tree;
 mod world;
 
 use throttlekit::fair::Escrow;
-use throttlekit::{Ask, Cadence, FairLimiter, ManualClock};
+use throttlekit::{Cadence, Call, FairLimiter, ManualClock};
 use throttlekit_core::fair::Weight;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
@@ -55,7 +55,7 @@ impl Held {
 impl Shares for Held {
     fn ask(&mut self, tenant: usize, weight: Weight, cost: Cost, now: Timestamp) -> Decision {
         self.clock.set(now);
-        self.limiter.check_weighing(Ask::of(&tenant.to_le_bytes()).cost(cost), weight)
+        self.limiter.check_weighing(Call::by(&tenant.to_le_bytes()).cost(cost), weight)
     }
 
     fn set_limit(&mut self, limit: u64, now: Timestamp) {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use throttlekit::fleet::{FleetGuard, OwnedFleetPermit, Split};
-use throttlekit::guard::{Ceiling, Class, GuardLimit};
-use throttlekit::store::RollStore;
+use throttlekit::guard::{Ceiling, GuardLimit, Priority};
+use throttlekit::store::MembershipStore;
 use throttlekit::{BootClock, Clock, LeaseClock, Timestamp};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -102,7 +102,7 @@ impl Backend {
     }
 }
 
-pub(super) async fn serve<R: RollStore>(order: &Order, store: R) {
+pub(super) async fn serve<R: MembershipStore>(order: &Order, store: R) {
     let limit: GuardLimit = match order.limit {
         Limit::Fixed(limit) => limit.into(),
         Limit::Inferred(most) => Ceiling::between(4, most).starting_at(8).into(),
@@ -160,7 +160,7 @@ async fn ask(
             due_milli -= 1_000;
             let span = (order.work[1] - order.work[0]).as_micros() as u64;
             let takes = order.work[0] + Duration::from_micros(dice.below(span + 1));
-            let Ok(permit) = guard.try_acquire_owned(Class::FIRST) else { continue };
+            let Ok(permit) = guard.try_acquire_owned(Priority::HIGHEST) else { continue };
             if order.bug == Some(Bug::TornReport) {
                 let limit = guard.snapshot().0;
                 let dies = permit.dies().unwrap_or_default();

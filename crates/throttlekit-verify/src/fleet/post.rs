@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use throttlekit::store::RollStore;
+use throttlekit::store::MembershipStore;
 
 use super::{backend, node};
 
@@ -124,7 +124,7 @@ impl Order {
 }
 
 /// Does what the post says, until whoever started this process ends it or its own input.
-pub fn serve<R: RollStore, F: Future<Output = R>>(post: &Post, store: impl FnOnce() -> F) {
+pub fn serve<R: MembershipStore, F: Future<Output = R>>(post: &Post, store: impl FnOnce() -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         match post {

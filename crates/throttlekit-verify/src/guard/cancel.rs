@@ -4,12 +4,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use throttlekit::guard::{Class, KeyedFull, KeyedGuard};
+use throttlekit::guard::{KeyedFull, KeyedGuard, Priority};
 
 use super::shipped::panic_with;
 use throttlekit_conformance::Dice;
 
-/// How many at a time, of a key and of all; and how many wait of each class.
+/// How many at a time, of a key and of all; and how many wait of each priority.
 const LIMIT: u32 = 2;
 const TOTAL: u32 = 3;
 const DEPTH_MAX: u32 = 4;
@@ -42,24 +42,24 @@ pub struct Drops {
 /// Begins so many futures, each of which waits for a slot of its key and for one of all, holds both over two awaits,
 /// and is dropped after a number of polls that the seed gives. Counts what is missing when all are gone.
 pub fn drop_everywhere(cycles: u64, seed: u64) -> Drops {
-    drop_everywhere_with(cycles, seed, |guard, key, class| Box::pin(work(guard, key, class)))
+    drop_everywhere_with(cycles, seed, |guard, key, priority| Box::pin(work(guard, key, priority)))
 }
 
 /// The same with work of another kind: one that leaks must be found.
 pub fn drop_everywhere_with(
     cycles: u64,
     seed: u64,
-    make: impl Fn(Arc<KeyedGuard>, &'static str, Class) -> Work,
+    make: impl Fn(Arc<KeyedGuard>, &'static str, Priority) -> Work,
 ) -> Drops {
-    let builder = KeyedGuard::builder(LIMIT).total(TOTAL).class_below(300).keys_max(PLACES);
+    let builder = KeyedGuard::builder(LIMIT).total(TOTAL).priority_below(300).keys_max(PLACES);
     let guard = Arc::new(builder.depth_max(DEPTH_MAX).build());
     let (mut dice, mut drops) = (Dice::new(seed), Drops::default());
     let mut running: Vec<Running> = Vec::new();
     while drops.cycles < cycles || !running.is_empty() {
         if drops.cycles < cycles && running.len() < AT_ONCE {
-            let (key, class) = (dice.pick(&KEYS), Class::at(dice.below(2) as u8));
+            let (key, priority) = (dice.pick(&KEYS), Priority::new(dice.below(2) as u8));
             running.push(Running {
-                work: make(guard.clone(), key, class),
+                work: make(guard.clone(), key, priority),
                 polls: 0,
                 most: dice.below(POLLS),
             });
@@ -77,17 +77,17 @@ pub fn drop_everywhere_with(
     drops
 }
 
-async fn work(guard: Arc<KeyedGuard>, key: &'static str, class: Class) {
-    let Ok(permit) = guard.acquire(key, class).await else { return };
+async fn work(guard: Arc<KeyedGuard>, key: &'static str, priority: Priority) {
+    let Ok(permit) = guard.acquire(key, priority).await else { return };
     yield_once().await;
     yield_once().await;
     permit.success();
 }
 
 /// Work whose slot is lost if it is dropped while it runs: a bug that must be found.
-pub fn leaky(guard: Arc<KeyedGuard>, key: &'static str, class: Class) -> Work {
+pub fn leaky(guard: Arc<KeyedGuard>, key: &'static str, priority: Priority) -> Work {
     Box::pin(async move {
-        let Ok(permit) = guard.acquire(key, class).await else { return };
+        let Ok(permit) = guard.acquire(key, priority).await else { return };
         let permit = std::mem::ManuallyDrop::new(permit);
         yield_once().await;
         std::mem::ManuallyDrop::into_inner(permit).success();

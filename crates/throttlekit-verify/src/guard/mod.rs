@@ -65,9 +65,9 @@ pub struct Seen {
 /// Lets so many in at a time.
 pub trait Holds {
     /// A slot now or not at all.
-    fn ask(&mut self, who: Caller, class: usize) -> Told;
+    fn ask(&mut self, who: Caller, priority: usize) -> Told;
     /// A slot now or in their turn; the first poll.
-    fn wait(&mut self, who: Caller, class: usize) -> Told;
+    fn wait(&mut self, who: Caller, priority: usize) -> Told;
     /// A poll of one who waits.
     fn poll(&mut self, who: Caller) -> Told;
     /// One who waits goes away.

@@ -15,8 +15,8 @@ throttlekit_conformance::bugs! {
         CancelIsDrop: "A cancel is a drop.",
         LastFirst: "The last in line is served first.",
         Overtaking: "A slot is not handed over: who is woken competes with newcomers.",
-        ClassesReversed: "Later classes are served first.",
-        HeadroomIgnored: "Nothing is kept for the classes before.",
+        ClassesReversed: "Later priorities are served first.",
+        HeadroomIgnored: "Nothing is kept for the priorities before.",
         LimitForgotten: "A slot is handed over above a limit that fell meanwhile.",
         RiseWakesOne: "A limit that rises wakes one.",
         LineUnbounded: "Any number may wait.",
@@ -59,17 +59,17 @@ impl Naive {
         self.bug == Some(bug)
     }
 
-    fn has_room(&self, class: usize) -> bool {
-        let kept = if self.has(SlotBug::HeadroomIgnored) { 0 } else { self.kept[class] };
+    fn has_room(&self, priority: usize) -> bool {
+        let kept = if self.has(SlotBug::HeadroomIgnored) { 0 } else { self.kept[priority] };
         self.in_flight < self.limit - self.limit * kept / 1_000
     }
 
-    fn may_enter(&self, class: usize) -> bool {
-        self.has_room(class) && self.lines[..=class].iter().all(VecDeque::is_empty)
+    fn may_enter(&self, priority: usize) -> bool {
+        self.has_room(priority) && self.lines[..=priority].iter().all(VecDeque::is_empty)
     }
 
-    fn enter(&mut self, class: usize) -> bool {
-        let enters = self.may_enter(class);
+    fn enter(&mut self, priority: usize) -> bool {
+        let enters = self.may_enter(priority);
         self.in_flight += u32::from(enters);
         enters
     }
@@ -90,15 +90,19 @@ impl Naive {
     }
 
     fn first_line(&self) -> Option<usize> {
-        let waited_for = |class: &usize| !self.lines[*class].is_empty();
-        let mut classes = 0..self.lines.len();
-        if self.has(SlotBug::ClassesReversed) { classes.rfind(waited_for) } else { classes.find(waited_for) }
+        let waited_for = |priority: &usize| !self.lines[*priority].is_empty();
+        let mut priorities = 0..self.lines.len();
+        if self.has(SlotBug::ClassesReversed) {
+            priorities.rfind(waited_for)
+        } else {
+            priorities.find(waited_for)
+        }
     }
 
     fn hand_over(&mut self) {
-        while let Some(class) = self.first_line().filter(|&class| self.has_room(class)) {
+        while let Some(priority) = self.first_line().filter(|&priority| self.has_room(priority)) {
             if self.has(SlotBug::Overtaking) {
-                self.woken.extend(self.lines[class].pop_front());
+                self.woken.extend(self.lines[priority].pop_front());
                 continue;
             }
             self.grant_first();
@@ -106,8 +110,8 @@ impl Naive {
     }
 
     fn grant_first(&mut self) {
-        let Some(class) = self.first_line() else { return };
-        let line = &mut self.lines[class];
+        let Some(priority) = self.first_line() else { return };
+        let line = &mut self.lines[priority];
         let next = if self.bug == Some(SlotBug::LastFirst) { line.pop_back() } else { line.pop_front() };
         if let Some(next) = next {
             self.in_flight += 1;
@@ -118,18 +122,18 @@ impl Naive {
 }
 
 impl Holds for Naive {
-    fn ask(&mut self, _who: Caller, class: usize) -> Told {
-        if self.enter(class) { Told::Come } else { self.deny() }
+    fn ask(&mut self, _who: Caller, priority: usize) -> Told {
+        if self.enter(priority) { Told::Come } else { self.deny() }
     }
 
-    fn wait(&mut self, who: Caller, class: usize) -> Told {
-        if self.enter(class) {
+    fn wait(&mut self, who: Caller, priority: usize) -> Told {
+        if self.enter(priority) {
             return Told::Come;
         }
-        if self.lines[class].len() >= self.depth_max && !self.has(SlotBug::LineUnbounded) {
+        if self.lines[priority].len() >= self.depth_max && !self.has(SlotBug::LineUnbounded) {
             return self.deny();
         }
-        self.lines[class].push_back(who);
+        self.lines[priority].push_back(who);
         Told::Wait
     }
 
@@ -170,7 +174,7 @@ impl Holds for Naive {
     fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
         if self.has(SlotBug::RiseWakesOne) {
-            if self.first_line().is_some_and(|class| self.has_room(class)) {
+            if self.first_line().is_some_and(|priority| self.has_room(priority)) {
                 self.grant_first();
             }
             return;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use throttlekit::Guard;
-use throttlekit::guard::{Class, Full, OwnedPermit};
+use throttlekit::guard::{Full, OwnedPermit, Priority};
 
 use super::{Caller, Goes, Holds, Seen, Setup, Told};
 
@@ -26,7 +26,7 @@ impl Shipped {
     /// The guard of this setup.
     pub fn new(setup: &Setup) -> Self {
         let builder = Guard::builder(setup.limit).depth_max(setup.depth_max);
-        let builder = setup.kept.iter().fold(builder, |builder, &kept| builder.class_below(kept));
+        let builder = setup.kept.iter().fold(builder, |builder, &kept| builder.priority_below(kept));
         let (permits, waits) = (BTreeMap::new(), BTreeMap::new());
         Self { guard: Arc::new(builder.build()), permits, waits, woken: Woken::default() }
     }
@@ -64,18 +64,18 @@ impl Wake for Bell {
     }
 }
 
-fn class(place: usize) -> Class {
-    Class::at(place as u8)
+fn priority(place: usize) -> Priority {
+    Priority::new(place as u8)
 }
 
 impl Holds for Shipped {
     fn ask(&mut self, who: Caller, place: usize) -> Told {
-        let answer = self.guard.try_acquire_owned(class(place));
+        let answer = self.guard.try_acquire_owned(priority(place));
         self.keep(who, answer)
     }
 
     fn wait(&mut self, who: Caller, place: usize) -> Told {
-        let wait = Box::pin(Arc::clone(&self.guard).acquire_owned(class(place)));
+        let wait = Box::pin(Arc::clone(&self.guard).acquire_owned(priority(place)));
         self.poll_once(who, wait)
     }
 

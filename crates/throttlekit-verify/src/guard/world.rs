@@ -13,9 +13,9 @@ const CALLERS: usize = 14;
 pub struct Setup {
     /// How many at a time, at first.
     pub limit: u32,
-    /// What is kept from each class after the first, in thousandths; never less than from the one before.
+    /// What is kept from each priority after the first, in thousandths; never less than from the one before.
     pub kept: Vec<u16>,
-    /// How many of each class may wait.
+    /// How many of each priority may wait.
     pub depth_max: u32,
 }
 
@@ -53,7 +53,7 @@ fn play<S: Holds>(seed: u64, make: impl Fn(&Setup) -> S) -> Check {
         subject: make(&setup),
         plain: Naive::new(&setup, None),
         doing: [Doing::Nothing; CALLERS],
-        classes: setup.kept.len() + 1,
+        priorities: setup.kept.len() + 1,
         dice,
     };
     for step in 0..STEPS {
@@ -72,7 +72,7 @@ struct World<S> {
     subject: S,
     plain: Naive,
     doing: [Doing; CALLERS],
-    classes: usize,
+    priorities: usize,
     dice: Dice,
 }
 
@@ -94,11 +94,11 @@ impl<S: Holds> World<S> {
     }
 
     fn asks(&mut self, who: Caller) -> (String, bool) {
-        let class = self.dice.below(self.classes as u64) as usize;
+        let priority = self.dice.below(self.priorities as u64) as usize;
         let told = if self.dice.once_in(3) {
-            [self.subject.ask(who, class), self.plain.ask(who, class)]
+            [self.subject.ask(who, priority), self.plain.ask(who, priority)]
         } else {
-            [self.subject.wait(who, class), self.plain.wait(who, class)]
+            [self.subject.wait(who, priority), self.plain.wait(who, priority)]
         };
         self.told(who, told, "asks")
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use throttlekit::store::{Background, Line, LineOptions, StoreError};
+use throttlekit::store::{Background, StoreClient, StoreClientOptions, StoreError};
 
 use super::memory::{Connection, Server};
 use super::schedule::Timing;
@@ -14,7 +14,7 @@ pub(super) const IN_FLIGHT_MAX: usize = 16;
 /// One way to one server.
 pub(super) enum Client {
     /// The production code: what the crates of engines use.
-    Ours { core: Arc<Core>, line: Line },
+    Ours { core: Arc<Core>, line: StoreClient },
     /// A client of this harness, into which bugs can be seeded.
     Seeded(Arc<Seeded>),
 }
@@ -25,7 +25,7 @@ impl Client {
         if let Some(bug) = bug.filter(Bug::is_in_the_client) {
             return Self::Seeded(Seeded::new(core, timing, bug));
         }
-        let options = LineOptions {
+        let options = StoreClientOptions {
             deadline: timing.deadline,
             in_flight_max: IN_FLIGHT_MAX,
             opens_after: timing.opens_after,
@@ -36,7 +36,7 @@ impl Client {
             let core = probed.clone();
             Box::pin(async move { core.revive().await })
         };
-        Self::Ours { core, line: Line::on(background, options, Box::new(probe)) }
+        Self::Ours { core, line: StoreClient::on(background, options, Box::new(probe)) }
     }
 
     /// One round trip, within the deadline.

@@ -8,10 +8,10 @@ use throttlekit::budget::Reserve;
 use throttlekit::fair::{Budget, Quanta, Region};
 use throttlekit::fleet::NotLetIn;
 use throttlekit::guard::Ending;
-use throttlekit::store::{RegionPool, RollStore, SlotStore, Store, StoreError};
+use throttlekit::store::{MembershipStore, RegionStore, SlotStore, Store, StoreError};
 use throttlekit::tier::{Batch, Mode};
 use throttlekit::{
-    Answer, Ask, FleetGuard, Limit, SharedFairLimiter, SharedLimiter, SharedSlots, TokenBudget, TwoTier,
+    Answer, FleetGuard, Limit, SharedFairLimiter, SharedLimiter, SharedSlots, TokenBudget, TwoTier,
 };
 use tokio::time::sleep;
 
@@ -24,8 +24,8 @@ const JOIN_LOOKS: u32 = 400;
 const JOIN_PAUSE: Duration = Duration::from_millis(5);
 
 /// A store on which every type can stand.
-pub trait AnyStore: Store + SlotStore + RollStore + RegionPool {}
-impl<S: Store + SlotStore + RollStore + RegionPool> AnyStore for S {}
+pub trait AnyStore: Store + SlotStore + MembershipStore + RegionStore {}
+impl<S: Store + SlotStore + MembershipStore + RegionStore> AnyStore for S {}
 
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Nobody is ever denied for want of units: what is looked at is whether anyone answers.
@@ -136,7 +136,7 @@ struct Strict<S> {
 impl<S: Store> Shared for Strict<S> {
     fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
         Box::pin(async move {
-            let ask = Ask::of(key_of(&mut Dice::new(step.dice)));
+            let ask = Call::by(key_of(&mut Dice::new(step.dice)));
             seen(step.watch.within("a check", self.timing.deadline, self.limiter.check(ask)).await)
         })
     }
@@ -151,7 +151,7 @@ struct Leased<S> {
 impl<S: Store> Shared for Leased<S> {
     fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
         Box::pin(async move {
-            let ask = Ask::of(key_of(&mut Dice::new(step.dice)));
+            let ask = Call::by(key_of(&mut Dice::new(step.dice)));
             let bound = self.timing.deadline * 9;
             seen(step.watch.within("a leased check", bound, self.leased.check(ask)).await)
         })
@@ -167,7 +167,7 @@ struct Fair<B: Budget> {
 impl<B: Budget> Shared for Fair<B> {
     fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
         Box::pin(async move {
-            let ask = Ask::of(key_of(&mut Dice::new(step.dice)));
+            let ask = Call::by(key_of(&mut Dice::new(step.dice)));
             let bound = self.timing.deadline * 9;
             seen(step.watch.within("a fair check", bound, self.fair.check(ask)).await)
         })

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use throttlekit::Guarantee;
 use throttlekit::store::{
-    Background, Beat, Charge, Charges, Debit, Debited, GiveBack, Kept, LeaseAsk, Lent, LocalShares,
-    MemoryStore, Occupancy, Outcome, RegionAsk, RegionGrant, RegionPool, RollStore, Settlement, Sight,
-    SlotAnswer, SlotAsk, SlotLease, SlotStore, Store, StoreError, Swapped,
+    Background, Beat, Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, LocalShares,
+    MembershipRecord, MembershipStore, MemoryStore, Occupancy, Outcome, RegionGrant, RegionRequest,
+    RegionStore, Settlement, SlotAnswer, SlotLease, SlotRequest, SlotStore, Snapshot, Store, StoreError,
+    Swapped,
 };
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -150,7 +151,7 @@ impl Store for Remote {
         each!(self, debits, memory => memory.debit(debits))
     }
 
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Snapshot, StoreError> {
         self.reach().await?.peek(charges).await
     }
 
@@ -158,11 +159,11 @@ impl Store for Remote {
         self.reach().await?.settle(settlements).await
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         each!(self, asks, memory => memory.lease(asks))
     }
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         self.reach().await?.give_back(backs).await
     }
 
@@ -180,7 +181,7 @@ impl Store for Remote {
 }
 
 impl SlotStore for Remote {
-    async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+    async fn acquire(&self, ask: &SlotRequest<'_>) -> Result<SlotAnswer, StoreError> {
         self.reach().await?.acquire(ask).await
     }
 
@@ -211,8 +212,8 @@ impl SlotStore for Remote {
     }
 }
 
-impl RollStore for Remote {
-    async fn load(&self, key: &str) -> Result<Kept, StoreError> {
+impl MembershipStore for Remote {
+    async fn load(&self, key: &str) -> Result<MembershipRecord, StoreError> {
         self.reach().await?.load(key).await
     }
 
@@ -231,8 +232,8 @@ impl RollStore for Remote {
     }
 }
 
-impl RegionPool for Remote {
-    async fn grant(&self, ask: &RegionAsk<'_>) -> Result<RegionGrant, StoreError> {
+impl RegionStore for Remote {
+    async fn grant(&self, ask: &RegionRequest<'_>) -> Result<RegionGrant, StoreError> {
         self.reach().await?.grant(ask).await
     }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use throttlekit::store::{LineStats, StoreError};
+use throttlekit::store::{StoreClientStats, StoreError};
 
 use super::kinds::{AnyStore, over};
 use super::proxy::Proxy;
@@ -20,7 +20,7 @@ pub struct ProxiedBench<S> {
     proxy: Proxy,
     connect: Connect<S>,
     rights: Option<Rights>,
-    stats: fn(&S) -> LineStats,
+    stats: fn(&S) -> StoreClientStats,
     connections_max: usize,
     store: Arc<Mutex<Weak<S>>>,
 }
@@ -30,7 +30,7 @@ impl<S: AnyStore> ProxiedBench<S> {
     pub fn new(
         proxy: Proxy,
         connect: Connect<S>,
-        stats: fn(&S) -> LineStats,
+        stats: fn(&S) -> StoreClientStats,
         connections_max: usize,
     ) -> Self {
         Self { proxy, connect, rights: None, stats, connections_max, store: Arc::default() }

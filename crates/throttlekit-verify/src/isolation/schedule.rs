@@ -37,7 +37,7 @@ pub enum Kind {
     Budget,
     /// `SharedPolicy` over slots and limits of one store.
     Policy,
-    /// `RemoteLimiter` of the client.
+    /// `RemotePolicy` of the client.
     Remote,
     /// `FleetLimiter` of the client.
     RemoteLeased,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::store::{LineStats, Store};
+use throttlekit::store::{Store, StoreClientStats};
 use throttlekit::{Clock, PreciseClock, SharedLimiter};
 use tokio::time::{interval, sleep};
 
@@ -84,7 +84,7 @@ impl Exhaustion {
 pub async fn hang_commits<S: Store + 'static>(
     server: Arc<Server>,
     limiter: Arc<SharedLimiter<S>>,
-    stats: impl Fn(&S) -> LineStats,
+    stats: impl Fn(&S) -> StoreClientStats,
     load: Load,
     mut progress: impl FnMut(u64, Second),
 ) -> Exhaustion {

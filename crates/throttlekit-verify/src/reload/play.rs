@@ -6,10 +6,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::time::Duration;
 
-use throttlekit::store::{Charge, Charges, Debit, DebitId, GiveBack, KeySpace, LeaseAsk, MemoryStore};
+use throttlekit::store::{Charge, Charges, Debit, DebitId, KeySpace, LeaseRequest, LeaseReturn, MemoryStore};
 use throttlekit::store::{Return, ReturnId, Settlement, Store, StoreError, Term, Want};
 use throttlekit::{Clock, Limit, ManualClock};
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Mark, Need, Rule, State};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
@@ -89,7 +89,7 @@ struct Play<'a, S> {
     beside: MemoryStore<ManualClock>,
     clock: &'a ManualClock,
     policy: String,
-    forms: Vec<SharedForm>,
+    forms: Vec<ScriptEncoding>,
     /// The same as the oracle knows them, where it does.
     known: Vec<Option<Known>>,
     /// What keys have used, by their names in the store.
@@ -97,7 +97,7 @@ struct Play<'a, S> {
     /// Keys that have been charged under any version.
     touched: HashSet<String>,
     /// A limit that never changes.
-    other: SharedForm,
+    other: ScriptEncoding,
     version: usize,
     changed: bool,
     receipts: Vec<Paid>,
@@ -127,7 +127,7 @@ fn same<T: PartialEq + Debug>(want: &T, got: &T) -> Result<(), String> {
 
 impl<'a, S: Store> Play<'a, S> {
     fn new(world: &ReloadWorld, store: &'a S, clock: &'a ManualClock) -> Self {
-        let form = |limit: &Limit| SharedForm::of(limit).expect("worlds hold limits with a shared form");
+        let form = |limit: &Limit| ScriptEncoding::of(limit).expect("worlds hold limits with a shared form");
         let version =
             |spec: &throttlekit_conformance::Spec| form(&spec.limit().expect("worlds hold valid limits"));
         Self {
@@ -157,7 +157,7 @@ impl<'a, S: Store> Play<'a, S> {
             ReloadStep::AskBoth(key, cost) => self.ask(key, cost, true).await,
             ReloadStep::Settle(nth, used, today) => self.settle(nth, used, today).await,
             ReloadStep::Lease(key, want) => self.lease(key, want).await,
-            ReloadStep::GiveBack(nth, used, today) => self.give_back(nth, used, today).await,
+            ReloadStep::LeaseReturn(nth, used, today) => self.give_back(nth, used, today).await,
             ReloadStep::Debit(key, cost, again) => self.debit(key, cost, again).await,
             ReloadStep::Change(version) => self.change(version).await,
             ReloadStep::Wait(by) => {
@@ -261,7 +261,7 @@ impl<'a, S: Store> Play<'a, S> {
             Limit::Gcra(_) => Term::Rolling(form.limit().period()),
             _ => Term::Window,
         };
-        let (asks, least) = ([LeaseAsk { key: &name, form: &form, term, want }], want.least);
+        let (asks, least) = ([LeaseRequest { key: &name, form: &form, term, want }], want.least);
         let want = self.beside.lease(&asks).await;
         same(&want, &self.store.lease(&asks).await)?;
         if let [Ok(lent)] = &want[..]
@@ -297,7 +297,7 @@ impl<'a, S: Store> Play<'a, S> {
         self.policy.hash(&mut hash);
         let id = ReturnId(u128::from(hash.finish()) << 64 | u128::from(self.returns));
         let back = Return { epoch: throttlekit::store::Epoch(paid.mark.0), units: used.of(paid.cost) };
-        let backs = [GiveBack { key: &name, form: &form, id, back }];
+        let backs = [LeaseReturn { key: &name, form: &form, id, back }];
         same(&self.beside.give_back(&backs).await, &self.store.give_back(&backs).await)?;
         self.note_window_back(&name, version, &paid, back.units);
         self.look(paid.key).await.map(drop)

@@ -3,11 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use throttlekit::store::{Charge, Charges, Debit, Debited, GiveBack, LastDebit, LeaseAsk, Lent, Outcome};
-use throttlekit::store::{Settlement, Sight, Store, StoreError};
+use throttlekit::store::{
+    Charge, Charges, Debit, Debited, LastDebit, LeaseRequest, LeaseReturn, Leased, Outcome,
+};
+use throttlekit::store::{Settlement, Snapshot, Store, StoreError};
 use throttlekit::{Clock, ManualClock};
 use throttlekit_core::Timestamp;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::stored::Stored;
 use throttlekit_core::rate::{Bucket, Mark, Rule};
 
@@ -46,9 +48,9 @@ pub struct Seeded {
 #[derive(Debug)]
 struct Kept {
     stored: Stored,
-    first: SharedForm,
-    last: SharedForm,
-    largest: SharedForm,
+    first: ScriptEncoding,
+    last: ScriptEncoding,
+    largest: ScriptEncoding,
     changed: bool,
     debits: HashMap<u128, (LastDebit, Stored, Timestamp)>,
     returns: BTreeSet<u128>,
@@ -81,9 +83,9 @@ impl Seeded {
         &self,
         all: &'k mut HashMap<String, Kept>,
         key: &str,
-        form: &SharedForm,
+        form: &ScriptEncoding,
         what: For,
-    ) -> (&'k mut Kept, SharedForm, Stored) {
+    ) -> (&'k mut Kept, ScriptEncoding, Stored) {
         let kept = all.entry(key.into()).or_insert_with(|| Kept::new(*form));
         let changes = kept.last != *form;
         let fewer = form.limit().units() < kept.last.limit().units();
@@ -114,7 +116,7 @@ impl Seeded {
     }
 
     /// What a key holds, as the bug has it.
-    fn found(&self, stored: &Stored, form: &SharedForm, what: For) -> Stored {
+    fn found(&self, stored: &Stored, form: &ScriptEncoding, what: For) -> Stored {
         let (Stored::Bucket(bucket), Some(bug)) = (stored, self.bug) else { return stored.clone() };
         if bucket.pace == form.pace() {
             return stored.clone();
@@ -144,7 +146,7 @@ impl Seeded {
     }
 
     /// Charges what passes.
-    fn charge(&self, kept: &mut Kept, found: Stored, form: &SharedForm, cost: u64, now: Timestamp) {
+    fn charge(&self, kept: &mut Kept, found: Stored, form: &ScriptEncoding, cost: u64, now: Timestamp) {
         kept.stored = found;
         kept.stored.charge(form, cost, now);
         if let (Stored::Bucket(bucket), true) = (&mut kept.stored, self.has(ReloadBug::MovesBack)) {
@@ -152,7 +154,7 @@ impl Seeded {
         }
     }
 
-    fn deny(&self, kept: &mut Kept, form: &SharedForm, now: Timestamp) {
+    fn deny(&self, kept: &mut Kept, form: &ScriptEncoding, now: Timestamp) {
         let foreign = |bucket: &Bucket| bucket.pace != form.pace() && bucket.full > now.as_micros();
         if let (Stored::Bucket(bucket), true) = (&kept.stored, self.has(ReloadBug::DenialWrites))
             && foreign(bucket)
@@ -218,11 +220,11 @@ impl Seeded {
         answer
     }
 
-    fn lend(&self, ask: &LeaseAsk<'_>) -> Result<Lent, StoreError> {
+    fn lend(&self, ask: &LeaseRequest<'_>) -> Result<Leased, StoreError> {
         ask.authority()?;
         let (mut all, now) = (self.lock(), self.clock.now());
         let (kept, form, found) = self.visit(&mut all, ask.key, ask.form, For::Loan);
-        let ask = LeaseAsk { form: &form, ..*ask };
+        let ask = LeaseRequest { form: &form, ..*ask };
         let granted = ask.authority()?.look(&found.state(&form, now), ask.want, now).granted;
         let numbers = found.numbers(&form, now);
         if granted > 0 {
@@ -230,7 +232,7 @@ impl Seeded {
         } else {
             self.deny(kept, &form, now);
         }
-        Lent::of(&ask, &numbers, now, granted)
+        Leased::of(&ask, &numbers, now, granted)
     }
 
     fn settle_one(&self, s: &Settlement<'_>) {
@@ -253,7 +255,7 @@ impl Seeded {
 }
 
 impl Kept {
-    fn new(form: SharedForm) -> Self {
+    fn new(form: ScriptEncoding) -> Self {
         let (stored, debits, returns) = Default::default();
         Self { stored, first: form, last: form, largest: form, changed: false, debits, returns }
     }
@@ -264,12 +266,12 @@ fn debt(bucket: &Bucket, at: u64) -> u128 {
 }
 
 /// What is used of a bucket at `at`, in microseconds of another limit.
-fn time_at(bucket: &Bucket, at: u64, form: &SharedForm) -> u64 {
+fn time_at(bucket: &Bucket, at: u64, form: &ScriptEncoding) -> u64 {
     let ticks = (debt(bucket, at).saturating_mul(form.pace().unit.into())).div_ceil(bucket.pace.unit.into());
     u64::try_from(ticks.div_ceil(form.pace().base.into())).unwrap_or(u64::MAX).min(1 << 50)
 }
 
-fn is_slower(form: &SharedForm, bucket: &Bucket) -> bool {
+fn is_slower(form: &ScriptEncoding, bucket: &Bucket) -> bool {
     let (own, other) = (form.pace(), bucket.pace);
     u128::from(own.unit) * u128::from(other.base) > u128::from(other.unit) * u128::from(own.base)
 }
@@ -283,13 +285,13 @@ impl Store for Seeded {
         debits.iter().map(|debit| self.debit_once(debit)).collect()
     }
 
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Snapshot, StoreError> {
         let (mut all, now) = (self.lock(), self.clock.now());
         let state = |charge: &Charge<'_>| {
             let (_, form, found) = self.visit(&mut all, charge.key, charge.form, For::Look);
             found.state(&form, now).into_owned()
         };
-        Ok(Sight { now, states: charges.iter().map(state).collect() })
+        Ok(Snapshot { now, states: charges.iter().map(state).collect() })
     }
 
     async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
@@ -297,11 +299,11 @@ impl Store for Seeded {
         Ok(())
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         asks.iter().map(|ask| self.lend(ask)).collect()
     }
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         for given in backs {
             given.authority()?;
             let mut all = self.lock();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throttlekit_core::lease::Want;
 use throttlekit_core::rate::Cadence;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::{Cost, Timestamp};
 
 use throttlekit_conformance::stores::{
@@ -36,7 +36,7 @@ pub enum ReloadStep {
     /// A node is lent units.
     Lease(u8, Want),
     /// Units that were lent come back, to the limit of today or to the one that lent them.
-    GiveBack(usize, Used, bool),
+    LeaseReturn(usize, Used, bool),
     /// A debit of a stream, or the last one again.
     Debit(u8, Cost, bool),
     /// Another version is in force.
@@ -131,7 +131,7 @@ fn roll_version(dice: &mut Dice, last: &Spec) -> Spec {
 
 /// Whether a limit of these numbers finds the states of the other.
 fn follows(last: &Spec, next: &Spec) -> bool {
-    let form = |spec: &Spec| SharedForm::of(&spec.limit().ok()?).ok();
+    let form = |spec: &Spec| ScriptEncoding::of(&spec.limit().ok()?).ok();
     let (Some(one), Some(other)) = (form(last), form(next)) else { return false };
     let same = one.kind() == other.kind() || (one.kind().is_window() && other.kind().is_window());
     same && one.shape() == other.shape() && last != next && reach(next) <= REACH_MAX
@@ -191,7 +191,7 @@ fn roll_step(dice: &mut Dice, versions: &[Spec], version: usize) -> ReloadStep {
         6 | 7 => ReloadStep::AskBoth(key, cost),
         8 | 9 => ReloadStep::Settle(nth, few(roll_used(dice, spec)), dice.once_in(2)),
         10 => ReloadStep::Lease(key, roll_want(dice, spec)),
-        11 => ReloadStep::GiveBack(nth, few(roll_used(dice, spec)), dice.once_in(2)),
+        11 => ReloadStep::LeaseReturn(nth, few(roll_used(dice, spec)), dice.once_in(2)),
         12 | 13 => ReloadStep::Debit(key, cost, dice.once_in(3)),
         14 | 15 => ReloadStep::Change(dice.below(versions.len() as u64) as usize),
         16 if dice.once_in(4) => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throttlekit::overload::{Shape, SketchLimit};
-use throttlekit::{Ask, Decision, FloodLimiter, ManualClock, SecretHash, SketchLimiter, Timestamp};
+use throttlekit::{Call, Decision, FloodLimiter, ManualClock, SecretHash, SketchLimiter, Timestamp};
 
 use throttlekit_conformance::Dice;
 
@@ -128,13 +128,13 @@ macro_rules! shields {
         impl Shield for Shipped<$limiter> {
             fn check(&mut self, key: u64, cost: u64, now: Timestamp) -> Decision {
                 self.clock.set(now);
-                self.limiter.check(Ask::of(&key.to_le_bytes()).cost(cost))
+                self.limiter.check(Call::by(&key.to_le_bytes()).cost(cost))
             }
         }
 
         impl SharedShield for Shipped<$limiter> {
             fn check(&self, key: u64, cost: u64) -> Decision {
-                self.limiter.check(Ask::of(&key.to_le_bytes()).cost(cost))
+                self.limiter.check(Call::by(&key.to_le_bytes()).cost(cost))
             }
 
             fn clock(&self) -> &ManualClock {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use throttlekit::ManualClock;
 use throttlekit::store::{
-    Background, Charge, Charges, Debit, DebitId, Debited, GiveBack, LeaseAsk, Lent, MemoryStore,
+    Background, Charge, Charges, Debit, DebitId, Debited, LeaseRequest, LeaseReturn, Leased, MemoryStore,
 };
-use throttlekit::store::{Outcome, ReturnId, Settlement, Sight, Store, StoreError};
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit::store::{Outcome, ReturnId, Settlement, Snapshot, Store, StoreError};
+use throttlekit_core::rate::shared::ScriptEncoding;
 
 use throttlekit_conformance::Dice;
 
@@ -30,7 +30,7 @@ throttlekit_conformance::bugs! {
 pub struct Wire {
     kept: Arc<MemoryStore<ManualClock>>,
     /// The budget, whose edge a reservation must not cross.
-    budget: SharedForm,
+    budget: ScriptEncoding,
     bug: Option<StreamBug>,
     chance: Arc<Mutex<Chance>>,
 }
@@ -51,7 +51,7 @@ impl Wire {
     /// A wire to this store.
     pub fn new(
         kept: Arc<MemoryStore<ManualClock>>,
-        budget: SharedForm,
+        budget: ScriptEncoding,
         seed: u64,
         bug: Option<StreamBug>,
     ) -> Self {
@@ -83,9 +83,9 @@ impl Wire {
         })
     }
 
-    async fn free(&self, key: &str, form: &SharedForm, lent: &Lent) {
+    async fn free(&self, key: &str, form: &ScriptEncoding, lent: &Leased) {
         let back = throttlekit::store::Return { epoch: lent.loan.epoch, units: lent.loan.granted };
-        let given = GiveBack { key, form, id: ReturnId(self.new_name()), back };
+        let given = LeaseReturn { key, form, id: ReturnId(self.new_name()), back };
         self.kept.give_back(&[given]).await.expect("memory answers");
     }
 }
@@ -114,7 +114,7 @@ impl Store for Wire {
         answers.into_iter().map(|answer| if self.loses() { Err(LOST) } else { answer }).collect()
     }
 
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Snapshot, StoreError> {
         self.kept.peek(charges).await
     }
 
@@ -122,12 +122,12 @@ impl Store for Wire {
         self.kept.settle(settlements).await
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         let mut answers = Vec::new();
         for ask in asks {
             let crosses = self.bug == Some(StreamBug::ReservationCrosses);
             let form = if crosses { &self.budget } else { ask.form };
-            let mut lent = self.kept.lease(&[LeaseAsk { form, ..*ask }]).await.pop().expect("one answer");
+            let mut lent = self.kept.lease(&[LeaseRequest { form, ..*ask }]).await.pop().expect("one answer");
             if let Ok(lent) = &mut lent {
                 match self.bug {
                     Some(StreamBug::ReservationIsFree) => self.free(ask.key, ask.form, lent).await,
@@ -149,13 +149,13 @@ impl Store for Wire {
     }
 
     /// Each return arrives, and some arrive again.
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         if self.bug == Some(StreamBug::ReturnIsDropped) {
             return Ok(());
         }
         self.kept.give_back(backs).await?;
         for given in backs {
-            let renamed = GiveBack { id: ReturnId(self.new_name()), ..*given };
+            let renamed = LeaseReturn { id: ReturnId(self.new_name()), ..*given };
             match self.bug {
                 Some(StreamBug::ReturnCountsTwice) => self.kept.give_back(&[renamed]).await?,
                 _ if self.chance(|chance| chance.dice.once_in(2)) => self.kept.give_back(&[*given]).await?,

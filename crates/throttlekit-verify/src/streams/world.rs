@@ -8,7 +8,7 @@ use throttlekit::store::{Charge, KeySpace, MemoryStore, Store};
 use throttlekit::tier::Margin;
 use throttlekit::{Clock, Limit, ManualClock, Timestamp, TokenBudget, TokenStream};
 use throttlekit_core::rate::Rule;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use tokio::runtime::Handle;
 
 use super::{StreamBug, Wire};
@@ -28,7 +28,7 @@ struct World {
     clock: ManualClock,
     store: Arc<MemoryStore<ManualClock>>,
     wire: Wire,
-    form: SharedForm,
+    form: ScriptEncoding,
     budget: u64,
     chunk_max: u64,
     gateways: Vec<TokenBudget<Wire, ManualClock>>,
@@ -58,7 +58,7 @@ impl World {
         let store = Arc::new(MemoryStore::with_clock(clock.clone()).runtime(Handle::current()));
         let budget = dice.pick(&[1, 7, 100, 1_000, 20_000]);
         let limit = Limit::token_budget(budget, WINDOW).expect("a valid budget");
-        let form = SharedForm::of(&limit).expect("a budget can be shared");
+        let form = ScriptEncoding::of(&limit).expect("a budget can be shared");
         let wire = Wire::new(store.clone(), form, dice.roll(), bug);
         let gateway = |reserve| {
             TokenBudget::builder(wire.clone(), POLICY, limit)

@@ -72,7 +72,7 @@ impl Told<'_> {
         let event = Event {
             policy: self.policy,
             key: self.call.key(),
-            cost: self.call.estimate(),
+            cost: self.call.units(),
             decision: admission.decision,
             binding_axis: admission.binding_axis(),
             policy_denied: admission.policy_denied,

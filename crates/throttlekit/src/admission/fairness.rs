@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throttlekit_core::fair::Weight;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
-use crate::{Ask, Clock, FairLimiter, KeyHash};
+use crate::{Call, Clock, FairLimiter, KeyHash};
 
 /// A budget that tenants share, with any clock and hash.
 pub(super) trait Fairness: Send + Sync {
@@ -44,20 +44,20 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Fairness for Arc<FairLimiter<C, H
     }
 
     fn charge(&self, tenant: &[u8], weight: Weight, cost: Cost) -> (Decision, Option<Portion>) {
-        let decision = self.check_weighing(Ask { key: tenant, cost }, weight);
+        let decision = self.check_weighing(Call::by(tenant).cost(cost), weight);
         let portion = || Portion { tenant: tenant.into(), weight, reset_at: decision.reset_at };
         (decision, decision.allowed.then(portion))
     }
 
     fn debit(&self, portion: &Portion, cost: Cost) -> Decision {
-        self.check_weighing(Ask { key: &portion.tenant, cost }, portion.weight)
+        self.check_weighing(Call::by(&portion.tenant).cost(cost), portion.weight)
     }
 
     fn settle(&self, portion: &Portion, charged: Cost, actual: Cost) {
         if actual < charged {
             self.refund(&*portion.tenant, charged - actual, portion.reset_at);
         } else if actual > charged {
-            self.owe_weighing(Ask { key: &portion.tenant, cost: actual - charged }, portion.weight);
+            self.owe_weighing(Call::by(&portion.tenant).cost(actual - charged), portion.weight);
         }
     }
 }

@@ -85,7 +85,7 @@ impl<C: Clock> Local<C> {
         let (axes, guarantee) = said;
         let names = self.names(limits, call);
         let now = self.clock.now();
-        let cost = |i: usize| limits[i].on.cost(call.estimate());
+        let cost = |i: usize| limits[i].on.cost(call.units());
         let mut held: [Option<HeldKey<'_>>; N] = [const { None }; N];
         held.iter_mut().enumerate().for_each(|(i, held)| *held = Some(limits[i].keys.hold(names[i], now)));
         let mut denied = None;

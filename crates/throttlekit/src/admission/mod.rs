@@ -8,7 +8,6 @@
 mod answer;
 mod axis;
 mod builder;
-mod call;
 mod event;
 mod fairness;
 mod local;
@@ -19,12 +18,12 @@ mod policy;
 mod shared;
 mod slots;
 
+pub use crate::call::Call;
 #[cfg(feature = "store")]
 pub use crate::fence::Fenced;
 pub use answer::Admission;
 pub use axis::{Axes, Axis, Dimension};
 pub use builder::{PolicyBuilder, Suiting};
-pub use call::Call;
 pub use event::{Event, Observer};
 pub use permit::Permit;
 pub use policy::Policy;

@@ -114,14 +114,14 @@ impl<C: Clock> Policy<C> {
         let allowed = self.local.charge(call, said, marks, |axes| match &self.fairness {
             None => true,
             Some(fairness) => {
-                let (decision, shared) = fairness.charge(call.key(), weight, call.estimate());
+                let (decision, shared) = fairness.charge(call.key(), weight, call.units());
                 axes.note(Axis::Fairness, decision);
                 *portion = shared;
                 decision.allowed
             }
         });
         if allowed {
-            *meter = Meter::new(call.estimate());
+            *meter = Meter::new(call.units());
         }
         allowed
     }

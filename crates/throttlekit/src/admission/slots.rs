@@ -60,7 +60,7 @@ impl LocalSlots {
     pub(super) fn enter(&self, call: &Call<'_>) -> Entered<LocalSlot<'_>> {
         match &self.0 {
             Kind::Open => (None, Some(LocalSlot::None)),
-            Kind::Guard(guard) => match guard.try_acquire_as(call.of_class()) {
+            Kind::Guard(guard) => match guard.try_acquire_as(call.of_priority()) {
                 Ok(permit) => (Some(admitted(guard.snapshot())), Some(LocalSlot::Guard(permit))),
                 Err(full) => (Some(full.into()), None),
             },
@@ -72,7 +72,7 @@ impl LocalSlots {
     pub(super) fn enter_owned(&self, call: &Call<'_>) -> Entered<LocalSlot<'static>> {
         match &self.0 {
             Kind::Open => (None, Some(LocalSlot::None)),
-            Kind::Guard(guard) => match guard.try_acquire_owned(call.of_class()) {
+            Kind::Guard(guard) => match guard.try_acquire_owned(call.of_priority()) {
                 Ok(permit) => (Some(admitted(guard.snapshot())), Some(LocalSlot::Owned(permit))),
                 Err(full) => (Some(full.into()), None),
             },
@@ -82,7 +82,7 @@ impl LocalSlots {
 }
 
 fn enter_keyed<'a>(guard: &KeyedGuard, call: &Call<'_>) -> Entered<LocalSlot<'a>> {
-    match guard.try_acquire_as(call.key(), call.of_class()) {
+    match guard.try_acquire_as(call.key(), call.of_priority()) {
         Ok(permit) => (Some(admitted(permit.snapshot())), Some(LocalSlot::Keyed(permit))),
         Err(full) => (Some(full.full().into()), None),
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throttlekit_core::learn::Reservation;
 use throttlekit_core::lease::{Authority, Margin, Term};
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Limit, LimitError};
 use throttlekit_core::{Cost, Timestamp};
 
@@ -116,7 +116,7 @@ impl<S: Store, C: LeaseClock + 'static> BudgetBuilder<S, C> {
     pub fn build(self) -> Result<TokenBudget<S, C>, LimitError> {
         let limit = self.limit?;
         Authority::new(limit, Term::Window)?;
-        let set_aside = SharedForm::of(&limit.uncrossed())?;
+        let set_aside = ScriptEncoding::of(&limit.uncrossed())?;
         if !set_aside.counts_units() {
             return Err(LimitError::NotLeasable);
         }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit_core::lease::{Epoch, Margin, Purse, Return, ReturnId, Term, UNITS_HELD_MAX, Want};
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Rule as _, State};
 use throttlekit_core::{Cost, Timestamp};
 
 use super::learners::Learners;
 use super::stats::Counters;
 use crate::hash::random_u128;
-use crate::store::{Background, GiveBack, LeaseAsk, Lent, Store, StoreError};
+use crate::store::{Background, LeaseRequest, LeaseReturn, Leased, Store, StoreError};
 use crate::sync::{Mutex, SharedWord};
 use crate::{KeyHash, LeaseClock, SecretHash, SharedLimiter};
 
@@ -33,7 +33,7 @@ type Streams = BTreeMap<(Arc<str>, u128), Arc<Slip>>;
 pub(super) struct Ledger<S, C> {
     pub(super) shared: SharedLimiter<S>,
     /// The limit for reservations: it shares its counts with the budget, and no reservation exceeds it.
-    set_aside: SharedForm,
+    set_aside: ScriptEncoding,
     pub(super) clock: C,
     margin: Margin,
     /// Nanoseconds by which the store's clock was ahead of `clock` at the last loan; [`AHEAD_UNKNOWN`] before.
@@ -101,7 +101,7 @@ impl Drop for Counted {
 impl<S: Store, C: LeaseClock> Ledger<S, C> {
     pub(super) fn new(
         shared: SharedLimiter<S>,
-        set_aside: SharedForm,
+        set_aside: ScriptEncoding,
         clock: C,
         margin: Margin,
         learners: Learners,
@@ -173,8 +173,8 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     }
 
     /// Reserves tokens at the store. The request is sent at `sent`.
-    pub(super) async fn lend(&self, key: &str, want: Want, sent: Timestamp) -> Result<Lent, StoreError> {
-        let ask = LeaseAsk { key, form: &self.set_aside, term: Term::Window, want };
+    pub(super) async fn lend(&self, key: &str, want: Want, sent: Timestamp) -> Result<Leased, StoreError> {
+        let ask = LeaseRequest { key, form: &self.set_aside, term: Term::Window, want };
         let lent = self.shared.store().lease(&[ask]).await.pop();
         let lent = lent.ok_or_else(|| StoreError::bad_state("the store left an ask without an answer"))??;
         self.note_clock(lent.now, sent);
@@ -182,7 +182,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     }
 
     /// Credits the loan for a request that was sent at `sent`. It expires with its window at the latest.
-    pub(super) fn credit(&self, slip: &Slip, lent: &Lent, sent: Timestamp) {
+    pub(super) fn credit(&self, slip: &Slip, lent: &Leased, sent: Timestamp) {
         let Some(lives) = lent.loan.lives else { return };
         self.counters.tokens_reserved.fetch_add(lent.loan.granted, Relaxed);
         let _one_at_a_time = self.open.lock();
@@ -218,8 +218,10 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     /// Returns tokens to the store. Tokens that cannot be returned expire with their window.
     pub(super) async fn give_back(&self, owed: &[Owed]) -> Result<(), StoreError> {
         let form = &self.set_aside;
-        let backs: Vec<_> =
-            owed.iter().map(|owed| GiveBack { key: &owed.key, form, id: owed.id, back: owed.back }).collect();
+        let backs: Vec<_> = owed
+            .iter()
+            .map(|owed| LeaseReturn { key: &owed.key, form, id: owed.id, back: owed.back })
+            .collect();
         let mut tries = 1;
         loop {
             match self.send_back(&backs).await {
@@ -230,7 +232,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         }
     }
 
-    async fn send_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn send_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         self.counters.returns.fetch_add(1, Relaxed);
         self.shared.store().give_back(backs).await?;
         self.counters.tokens_returned.fetch_add(backs.iter().map(|given| given.back.units).sum(), Relaxed);

@@ -10,9 +10,9 @@ use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 use super::handle::Opened;
 use super::ledger::{Ledger, Owed, RETURN_TRIES_MAX, Slip};
 use super::returner::Returns;
-use crate::store::{DebitId, Lent, Store, StoreError};
+use crate::store::{DebitId, Leased, Store, StoreError};
 use crate::sync::SharedWord;
-use crate::{Answer, Ask, LeaseClock};
+use crate::{Answer, Call, LeaseClock};
 
 /// Maximum number of attempts for a debit. It carries an idempotency key and counts once.
 const DEBIT_TRIES_MAX: u32 = 3;
@@ -79,7 +79,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         let answer = match ledger.lend(&self.slip.key, want, sent).await {
             Ok(lent) if lent.loan.granted > 0 => self.credit(&lent, sent),
             Ok(lent) => self.denial(&lent, want),
-            Err(error) => ledger.shared.without_store([Ask { key: &self.key, cost: 0 }], error)?,
+            Err(error) => ledger.shared.without_store([Call::by(&self.key).cost(0)], error)?,
         };
         let (admitted, counters) = (answer.decision.allowed, &self.ledger.counters);
         let counter = if admitted { &counters.opened } else { &counters.denied };
@@ -93,7 +93,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         self.teaches = true;
     }
 
-    fn credit(&mut self, lent: &Lent, sent: Timestamp) -> Answer {
+    fn credit(&mut self, lent: &Leased, sent: Timestamp) -> Answer {
         self.reset_at = lent.loan.decision.reset_at;
         self.ledger.credit(&self.slip, lent, sent);
         self.ledger.shared.answered(lent.now, lent.loan.decision)
@@ -101,7 +101,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
 
     /// Returns the denial. The store reports when the window ends; reservations of other streams here may be returned
     /// earlier.
-    fn denial(&self, lent: &Lent, want: Want) -> Answer {
+    fn denial(&self, lent: &Leased, want: Want) -> Answer {
         let mut decision = lent.loan.decision;
         let held = self.ledger.held_for(&self.slip.key);
         if held > 0 && held.saturating_add(decision.remaining) >= want.least {
@@ -205,7 +205,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         }
         let answer = match self.send(tokens, self.sent.0).await {
             Ok(answer) => answer,
-            Err(error) => self.ledger.shared.without_store([Ask { key: &self.key, cost: tokens }], error)?,
+            Err(error) => self.ledger.shared.without_store([Call::by(&self.key).cost(tokens)], error)?,
         };
         // A chunk that passed is not retried, whatever the store would decide.
         if answer.decision.allowed || answer.outage.is_none() {

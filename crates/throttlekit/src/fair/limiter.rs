@@ -8,7 +8,7 @@ use throttlekit_core::{Cost, Decision, Timestamp};
 use super::tenants::Tenants;
 use super::{FairBuilder, FairRule};
 use crate::sync::Mutex;
-use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
+use crate::{Call, Clock, KeyHash, SecretHash, SystemClock};
 
 /// Function that returns the weight of a tenant by its name.
 pub(in crate::fair) type WeightOf = Box<dyn Fn(&[u8]) -> Weight + Send + Sync>;
@@ -20,17 +20,17 @@ pub(in crate::fair) type WeightOf = Box<dyn Fn(&[u8]) -> Weight + Send + Sync>;
 /// ```
 /// use std::time::Duration;
 /// use throttlekit::fair::{Escrow, Weight};
-/// use throttlekit::{Ask, Cadence, FairLimiter};
+/// use throttlekit::{Call, Cadence, FairLimiter};
 ///
 /// let every_minute = Cadence::every(Duration::from_secs(60));
 /// let tokens = FairLimiter::builder(Escrow::new(30_000, every_minute)?)
 ///     .weights(|tenant| Weight::new(if tenant.starts_with(b"pro:") { 4 } else { 1 }).unwrap_or_default())
 ///     .build();
 ///
-/// let decision = tokens.check(Ask::of("pro:ada").cost(8_000));
+/// let decision = tokens.check(Call::by("pro:ada").cost(8_000));
 /// assert!(decision.allowed, "nobody else has asked yet");
-/// assert!(!tokens.check(Ask::of("free:bob").cost(8_000)).allowed, "a fifth of the budget is 6,000");
-/// assert!(tokens.check(Ask::of("free:bob").cost(6_000)).allowed);
+/// assert!(!tokens.check(Call::by("free:bob").cost(8_000)).allowed, "a fifth of the budget is 6,000");
+/// assert!(tokens.check(Call::by("free:bob").cost(6_000)).allowed);
 /// # Ok::<(), throttlekit::LimitError>(())
 /// ```
 pub struct FairLimiter<C = SystemClock, H = SecretHash> {
@@ -74,15 +74,16 @@ impl<C: Clock, H: KeyHash> FairLimiter<C, H> {
     /// Decides one request, and charges it if allowed. The reported limit is the tenant's own at present. A request of
     /// cost zero changes nothing, and returns the most that would pass.
     #[inline]
-    pub fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Decision {
+    pub fn check<'a>(&self, ask: impl Into<Call<'a>>) -> Decision {
         let ask = ask.into();
-        self.check_weighing(ask, (self.weight_of)(ask.key))
+        self.check_weighing(ask, (self.weight_of)(ask.key()))
     }
 
     /// Like [`check`](Self::check), and sets the tenant's weight until another request changes it.
     #[inline]
-    pub fn check_weighing<'a>(&self, ask: impl Into<Ask<'a>>, weight: Weight) -> Decision {
-        let Ask { key, cost } = ask.into();
+    pub fn check_weighing<'a>(&self, ask: impl Into<Call<'a>>, weight: Weight) -> Decision {
+        let call = ask.into();
+        let (key, cost) = (call.key(), call.units());
         let (name, now) = (self.hash.fingerprint(key), self.clock.now());
         self.tenants.lock().check(name, weight, cost, now)
     }
@@ -99,14 +100,15 @@ impl<C: Clock, H: KeyHash> FairLimiter<C, H> {
 
     /// Charges units that were used without a request, in this window. They may exceed the tenant's guarantee and the
     /// remaining units; later requests are denied as if they had been admitted.
-    pub fn owe<'a>(&self, used: impl Into<Ask<'a>>) {
+    pub fn owe<'a>(&self, used: impl Into<Call<'a>>) {
         let used = used.into();
-        self.owe_weighing(used, (self.weight_of)(used.key));
+        self.owe_weighing(used, (self.weight_of)(used.key()));
     }
 
     /// Like [`owe`](Self::owe), and sets the tenant's weight until another request changes it.
-    pub fn owe_weighing<'a>(&self, used: impl Into<Ask<'a>>, weight: Weight) {
-        let Ask { key, cost } = used.into();
+    pub fn owe_weighing<'a>(&self, used: impl Into<Call<'a>>, weight: Weight) {
+        let call = used.into();
+        let (key, cost) = (call.key(), call.units());
         let (name, now) = (self.hash.fingerprint(key), self.clock.now());
         self.tenants.lock().owe(name, weight, cost, now);
     }

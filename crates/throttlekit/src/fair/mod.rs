@@ -23,7 +23,7 @@ pub use limiter::{FairLimiter, FairStats};
 pub use rule::FairRule;
 #[cfg(feature = "store")]
 pub use shared::{
-    Budget, Quanta, Region, SharedFairBuilder, SharedFairLimiter, SharedFairStats, TenantShare,
+    Budget, Quanta, Region, SharedFairLimiter, SharedFairLimiterBuilder, SharedFairStats, TenantShare,
 };
 pub use throttlekit_core::fair::{
     DEPTH_MAX, Escrow, FairShare, GiveBack, Tree, TreeDecision, Weight, WeightError, guarantee,

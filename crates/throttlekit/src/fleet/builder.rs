@@ -14,7 +14,7 @@ use super::lease::Lease;
 use super::stats::FleetStats;
 use crate::guard::{GuardBuilder, GuardLimit};
 use crate::hash::random_u64;
-use crate::store::{KeySpace, ROLL_KEPT_DEFAULT, RollStore};
+use crate::store::{KeySpace, MembershipStore, ROLL_KEPT_DEFAULT};
 use crate::sync::Mutex;
 use crate::{Guard, LeaseClock};
 
@@ -49,7 +49,7 @@ pub struct FleetBuilder<R, C = FleetClock> {
     clock: C,
 }
 
-impl<R: RollStore> FleetBuilder<R> {
+impl<R: MembershipStore> FleetBuilder<R> {
     pub(super) fn new(store: R, name: &str, limit: GuardLimit) -> Self {
         let (initial, most) = match limit {
             GuardLimit::Fixed(limit) => (limit, limit),
@@ -74,7 +74,7 @@ impl<R: RollStore> FleetBuilder<R> {
     }
 }
 
-impl<R: RollStore, C: LeaseClock + 'static> FleetBuilder<R, C> {
+impl<R: MembershipStore, C: LeaseClock + 'static> FleetBuilder<R, C> {
     /// Sets the prefix and the name of the membership record in the store. Default: `tk` and the name of the limit.
     pub fn prefix(self, prefix: &str, name: &str) -> Self {
         Self { key: KeySpace::roll(prefix, name), ..self }
@@ -139,12 +139,12 @@ impl<R: RollStore, C: LeaseClock + 'static> FleetBuilder<R, C> {
         Self { local: share, ..self }
     }
 
-    /// Adds a class of work; see [`GuardBuilder::class_below`].
-    pub fn class_below(self, kept_thousandths: u16) -> Self {
-        Self { guard: self.guard.class_below(kept_thousandths), ..self }
+    /// Adds a priority of work; see [`GuardBuilder::priority_below`].
+    pub fn priority_below(self, kept_thousandths: u16) -> Self {
+        Self { guard: self.guard.priority_below(kept_thousandths), ..self }
     }
 
-    /// Sets the maximum number of waiters of each class; see [`GuardBuilder::depth_max`].
+    /// Sets the maximum number of waiters of each priority; see [`GuardBuilder::depth_max`].
     pub fn depth_max(self, depth: u32) -> Self {
         Self { guard: self.guard.depth_max(depth), ..self }
     }
@@ -157,7 +157,7 @@ impl<R: RollStore, C: LeaseClock + 'static> FleetBuilder<R, C> {
     }
 
     /// Builds the guard of a node that has just joined. Its task runs on the store's
-    /// [`background`](RollStore::background).
+    /// [`background`](MembershipStore::background).
     pub fn build(self) -> FleetGuard<C> {
         let every = self.every.min(self.fold.lives / BEATS_A_LIFE).max(SPACING_MIN);
         let spacing = self.spacing.clamp(SPACING_MIN, every);

@@ -17,7 +17,7 @@ use super::guard::Shared;
 use super::select::{Either, either};
 use crate::guard::GuardStats;
 use crate::hash::random_u64;
-use crate::store::{Heard, RollStore, StoreError, beat};
+use crate::store::{Heard, MembershipStore, StoreError, beat};
 use crate::{BootClock, Guard, LeaseClock};
 
 /// A node reports its inferred limit after this many samples: before, it would only report the initial value.
@@ -44,7 +44,7 @@ pub(super) struct Driver<R, C> {
     pub(super) leaves: watch::Receiver<bool>,
 }
 
-impl<R: RollStore, C: LeaseClock> Driver<R, C> {
+impl<R: MembershipStore, C: LeaseClock> Driver<R, C> {
     pub(super) async fn run(mut self) {
         let mut leaving = false;
         while !self.node.gone() {

@@ -12,8 +12,8 @@ use super::demand::Demand;
 use super::lease::{Lease, Row};
 use super::permit::{FleetPermit, OwnedFleetPermit};
 use super::stats::FleetStats;
-use crate::guard::{Class, Full, GuardLimit, Permit};
-use crate::store::{Background, RollStore};
+use crate::guard::{Full, GuardLimit, Permit, Priority};
+use crate::store::{Background, MembershipStore};
 use crate::sync::Mutex;
 use crate::{BootClock, Guarantee, Guard, LeaseClock};
 
@@ -57,7 +57,11 @@ pub(super) struct Task {
 
 impl FleetGuard {
     /// Describes the limit `name` over a store that all its nodes reach: fixed, or inferred within bounds.
-    pub fn builder<R: RollStore>(store: R, name: &str, limit: impl Into<GuardLimit>) -> FleetBuilder<R> {
+    pub fn builder<R: MembershipStore>(
+        store: R,
+        name: &str,
+        limit: impl Into<GuardLimit>,
+    ) -> FleetBuilder<R> {
         FleetBuilder::new(store, name, limit.into())
     }
 }
@@ -73,28 +77,28 @@ impl<C: LeaseClock> FleetGuard<C> {
     /// and releases the slot.
     #[inline]
     pub fn try_acquire(&self) -> Result<FleetPermit<'_, C>, NotLetIn> {
-        let (permit, row) = self.enter(Class::FIRST)?;
+        let (permit, row) = self.enter(Priority::HIGHEST)?;
         Ok(FleetPermit::new(permit, &self.shared, row))
     }
 
-    /// Like [`try_acquire`](Self::try_acquire), for a class of work.
+    /// Like [`try_acquire`](Self::try_acquire), for a priority of work.
     #[inline]
-    pub fn try_acquire_as(&self, class: Class) -> Result<FleetPermit<'_, C>, NotLetIn> {
-        let (permit, row) = self.enter(class)?;
+    pub fn try_acquire_as(&self, priority: Priority) -> Result<FleetPermit<'_, C>, NotLetIn> {
+        let (permit, row) = self.enter(priority)?;
         Ok(FleetPermit::new(permit, &self.shared, row))
     }
 
     /// Like [`try_acquire_as`](Self::try_acquire_as), with an owned permit.
-    pub fn try_acquire_owned(&self, class: Class) -> Result<OwnedFleetPermit<C>, NotLetIn> {
-        let (permit, row) = self.enter(class)?;
+    pub fn try_acquire_owned(&self, priority: Priority) -> Result<OwnedFleetPermit<C>, NotLetIn> {
+        let (permit, row) = self.enter(priority)?;
         let permit = permit.into_owned(Arc::clone(&self.guard));
         Ok(OwnedFleetPermit::new(permit, Arc::clone(&self.shared), row))
     }
 
     #[inline(always)]
-    fn enter(&self, class: Class) -> Result<(Permit<'_, BootClock>, Option<Row>), NotLetIn> {
+    fn enter(&self, priority: Priority) -> Result<(Permit<'_, BootClock>, Option<Row>), NotLetIn> {
         let (shared, row) = (&*self.shared, self.shared.lease.row());
-        match self.guard.try_acquire_counted(class) {
+        match self.guard.try_acquire_counted(priority) {
             Ok((permit, counts)) => {
                 if counts {
                     shared.demand.sixteen(self.guard.in_flight());
@@ -105,10 +109,10 @@ impl<C: LeaseClock> FleetGuard<C> {
         }
     }
 
-    /// Acquires a slot of a class, now or after waiting in the queue; see [`Guard::acquire`]. A wait continues through
+    /// Acquires a slot of a priority, now or after waiting in the queue; see [`Guard::acquire`]. A wait continues through
     /// an outage.
-    pub async fn acquire(&self, class: Class) -> Result<FleetPermit<'_, C>, NotLetIn> {
-        let permit = self.guard.acquire(class).await.map_err(|full| self.shared.turns_away(full))?;
+    pub async fn acquire(&self, priority: Priority) -> Result<FleetPermit<'_, C>, NotLetIn> {
+        let permit = self.guard.acquire(priority).await.map_err(|full| self.shared.turns_away(full))?;
         // The row is read after the wait, and the slot was taken before that: its share may be of a broken row. So it
         // is released unless it is within the current share, like everything that is in flight then.
         let row = self.shared.lease.row();

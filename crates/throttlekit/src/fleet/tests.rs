@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::*;
-use crate::store::{Background, Kept, MemoryStore, RollStore, StoreError, Swapped};
+use crate::store::{Background, MembershipRecord, MembershipStore, MemoryStore, StoreError, Swapped};
 use crate::{Clock, Guarantee, LeaseClock};
 
 const MS: Duration = Duration::from_millis(1);
@@ -45,8 +45,8 @@ impl End {
     }
 }
 
-impl RollStore for End {
-    async fn load(&self, key: &str) -> Result<Kept, StoreError> {
+impl MembershipStore for End {
+    async fn load(&self, key: &str) -> Result<MembershipRecord, StoreError> {
         self.pass().await?;
         self.0.store.load(key).await
     }
@@ -195,7 +195,7 @@ async fn what_was_let_in_before_a_fence_does_not_go_on_after_it() {
     let cut = Arc::new(AtomicBool::new(false));
     let one = fleet.choosing(6, cut.clone(), |builder| builder);
     sleep(50 * MS).await;
-    let before = one.try_acquire_owned(crate::guard::Class::FIRST).unwrap();
+    let before = one.try_acquire_owned(crate::guard::Priority::HIGHEST).unwrap();
     cut.store(true, SeqCst);
     sleep(LIVES * 2).await;
     cut.store(false, SeqCst);
@@ -228,7 +228,7 @@ async fn whoever_leaves_gives_its_share_at_once_and_is_gone_when_its_work_is() {
     let fleet = Fleet::ready().await;
     let (one, two) = (fleet.node(6), fleet.node(6));
     sleep(1_000 * MS).await;
-    let held = one.try_acquire_owned(crate::guard::Class::FIRST).unwrap();
+    let held = one.try_acquire_owned(crate::guard::Priority::HIGHEST).unwrap();
     let mut leaving = Box::pin(one.leave());
     timeout(200 * MS, &mut leaving).await.expect_err("one is in flight");
     sleep(450 * MS).await;
@@ -270,7 +270,7 @@ async fn whatever_is_dropped_at_any_await_gives_its_slot_back() {
     for polls in 0..40 {
         let (holder, other) = (one.try_acquire().unwrap(), one.try_acquire().unwrap());
         let mut waits = Box::pin(async {
-            let permit = one.acquire(crate::guard::Class::FIRST).await.unwrap();
+            let permit = one.acquire(crate::guard::Priority::HIGHEST).await.unwrap();
             permit.run(sleep(3 * MS)).await.unwrap();
             permit.success();
         });

@@ -3,8 +3,8 @@
 use throttlekit_core::concurrency::{Ceiling, Estimator};
 
 use super::Guard;
-use super::class::{Classes, Kept};
 use super::count::LIMIT_MAX;
+use super::priority::{Kept, Priorities};
 use super::sampling;
 use super::slots::Slots;
 use super::tuner::Own;
@@ -36,11 +36,11 @@ impl From<Ceiling> for GuardLimit {
 ///
 /// ```
 /// use throttlekit::Guard;
-/// use throttlekit::guard::Class;
+/// use throttlekit::guard::Priority;
 ///
 /// // Interactive work may use all ten, batches leave three to it; of each at most a hundred wait.
-/// let guard = Guard::builder(10).class_below(300).depth_max(100).build();
-/// let batch = Class::at(1);
+/// let guard = Guard::builder(10).priority_below(300).depth_max(100).build();
+/// let batch = Priority::new(1);
 /// let permits: Vec<_> = (0..7).map(|_| guard.try_acquire_as(batch).unwrap()).collect();
 /// assert!(guard.try_acquire_as(batch).is_err() && guard.try_acquire().is_ok());
 /// # drop(permits);
@@ -48,14 +48,14 @@ impl From<Ceiling> for GuardLimit {
 #[derive(Clone, Debug)]
 pub struct GuardBuilder<C = BootClock> {
     limit: GuardLimit,
-    classes: Classes,
+    priorities: Priorities,
     depth_max: u32,
     clock: C,
 }
 
 impl GuardBuilder {
     pub(super) fn new(limit: GuardLimit) -> Self {
-        Self { limit, classes: Classes::only(), depth_max: 0, clock: BootClock }
+        Self { limit, priorities: Priorities::only(), depth_max: 0, clock: BootClock }
     }
 }
 
@@ -65,24 +65,24 @@ impl<C: Clock> GuardBuilder<C> {
         Self { limit, ..self }
     }
 
-    /// Adds a class after the last, from which this many thousandths of the limit are withheld, rounded down.
+    /// Adds a priority after the last, from which this many thousandths of the limit are withheld, rounded down.
     ///
-    /// Never fewer than from the class before it, and never the whole limit: if there is a slot at all, each class may
-    /// use one. A guard has at most [`Class::COUNT_MAX`](super::Class::COUNT_MAX) classes; more are not added.
-    pub fn class_below(mut self, kept_thousandths: u16) -> Self {
-        self.classes.add(Kept::thousandths(kept_thousandths));
+    /// Never fewer than from the priority before it, and never the whole limit: if there is a slot at all, each priority may
+    /// use one. A guard has at most [`Priority::LEVELS_MAX`](super::Priority::LEVELS_MAX) priorities; more are not added.
+    pub fn priority_below(mut self, kept_thousandths: u16) -> Self {
+        self.priorities.add(Kept::thousandths(kept_thousandths));
         self
     }
 
-    /// Sets the maximum number of waiters of each class. Default: 0.
+    /// Sets the maximum number of waiters of each priority. Default: 0.
     pub fn depth_max(self, depth: u32) -> Self {
         Self { depth_max: depth, ..self }
     }
 
     /// Sets the clock that measures latency. Default: [`BootClock`].
     pub fn clock<D: Clock>(self, clock: D) -> GuardBuilder<D> {
-        let Self { limit, classes, depth_max, .. } = self;
-        GuardBuilder { limit, classes, depth_max, clock }
+        let Self { limit, priorities, depth_max, .. } = self;
+        GuardBuilder { limit, priorities, depth_max, clock }
     }
 
     /// Builds the guard.
@@ -93,7 +93,7 @@ impl<C: Clock> GuardBuilder<C> {
                 (Own::Inferred(Box::new(Estimator::new(ceiling))), sampling::ALL)
             }
         };
-        let slots = Slots::new(own.limit(), timed, self.classes, self.depth_max);
+        let slots = Slots::new(own.limit(), timed, self.priorities, self.depth_max);
         Guard::from_parts(slots, own, self.clock)
     }
 }

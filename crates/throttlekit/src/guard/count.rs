@@ -11,7 +11,7 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use super::class::Kept;
+use super::priority::Kept;
 use crate::sync::AtomicU64;
 
 const IN_FLIGHT_BITS: u32 = 32;
@@ -38,7 +38,7 @@ pub(super) struct Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen(u64);
 
-/// The result of an admission: the count including itself, the limit of its class, and its turn.
+/// The result of an admission: the count including itself, the limit of its priority, and its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) in_flight: u32,
@@ -87,7 +87,7 @@ impl Count {
         Seen(self.word.load(Acquire))
     }
 
-    /// Admits one if the queue is empty and the class has capacity; otherwise returns the word that was read.
+    /// Admits one if the queue is empty and the priority has capacity; otherwise returns the word that was read.
     #[inline(always)]
     pub(super) fn enter(&self, kept: Kept) -> Result<Entry, Seen> {
         self.enter_below(|seen| kept.leaves(seen.limit_unless_waited_for()))

@@ -9,9 +9,9 @@ use throttlekit_core::concurrency::{Ceiling, Ending};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
 use super::builder::GuardBuilder;
-use super::class::Class;
 use super::count::{Entry, Seen};
 use super::permit::{OwnedPermit, Permit, Slot};
+use super::priority::Priority;
 use super::slots::Slots;
 use super::tuner::{Learnt, Own, Tuner};
 use super::wait::Acquire;
@@ -39,7 +39,7 @@ pub struct Guard<C = BootClock> {
 
 /// A denial: the concurrency limit is reached.
 ///
-/// `in_flight` is below `limit` if the rest is reserved for earlier classes, or for waiters.
+/// `in_flight` is below `limit` if the rest is reserved for earlier priorities, or for waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
     /// Maximum number in flight.
@@ -88,7 +88,7 @@ impl<C: Clock> Guard<C> {
         Self { slots, tuner: Tuner::new(own), clock }
     }
 
-    /// Acquires a slot of the first class, if one is free now.
+    /// Acquires a slot of the first priority, if one is free now.
     #[inline]
     pub fn try_acquire(&self) -> Result<Permit<'_, C>, Full> {
         match self.slots.enter_first() {
@@ -100,17 +100,17 @@ impl<C: Clock> Guard<C> {
     /// Acquires a slot, and returns whether it is the first of sixteen turns: for counting admissions.
     #[cfg(feature = "store")]
     #[inline(always)]
-    pub(crate) fn try_acquire_counted(&self, class: Class) -> Result<(Permit<'_, C>, bool), Full> {
-        match self.slots.enter(class) {
+    pub(crate) fn try_acquire_counted(&self, priority: Priority) -> Result<(Permit<'_, C>, bool), Full> {
+        match self.slots.enter(priority) {
             Ok(entry) => Ok((Permit::new(self, self.slot(entry)), entry.turn == 0)),
             Err(seen) => Err(Full::at(seen)),
         }
     }
 
-    /// Acquires a slot of a class, if one is free for it now.
+    /// Acquires a slot of a priority, if one is free for it now.
     #[inline]
-    pub fn try_acquire_as(&self, class: Class) -> Result<Permit<'_, C>, Full> {
-        match self.slots.enter(class) {
+    pub fn try_acquire_as(&self, priority: Priority) -> Result<Permit<'_, C>, Full> {
+        match self.slots.enter(priority) {
             Ok(entry) => Ok(Permit::new(self, self.slot(entry))),
             Err(seen) => Err(Full::at(seen)),
         }
@@ -118,12 +118,12 @@ impl<C: Clock> Guard<C> {
 
     /// Like [`try_acquire_as`](Self::try_acquire_as), with an owned permit.
     #[inline]
-    pub fn try_acquire_owned(self: &Arc<Self>, class: Class) -> Result<OwnedPermit<C>, Full> {
-        Arc::clone(self).try_into_permit(class)
+    pub fn try_acquire_owned(self: &Arc<Self>, priority: Priority) -> Result<OwnedPermit<C>, Full> {
+        Arc::clone(self).try_into_permit(priority)
     }
 
-    pub(super) fn try_into_permit(self: Arc<Self>, class: Class) -> Result<OwnedPermit<C>, Full> {
-        match self.slots.enter(class) {
+    pub(super) fn try_into_permit(self: Arc<Self>, priority: Priority) -> Result<OwnedPermit<C>, Full> {
+        match self.slots.enter(priority) {
             Ok(entry) => {
                 let slot = self.slot(entry);
                 Ok(OwnedPermit::new(self, slot))
@@ -132,24 +132,24 @@ impl<C: Clock> Guard<C> {
         }
     }
 
-    /// Acquires a slot of a class, now or after waiting in the queue. Returns [`Full`] at once if the queue is full.
+    /// Acquires a slot of a priority, now or after waiting in the queue. Returns [`Full`] at once if the queue is full.
     ///
     /// The future can be dropped at any time: it leaves the queue, and a slot that was already granted goes to the next
     /// waiter. The builder's [`depth_max`](GuardBuilder::depth_max) sets the length of the queue. Default: 0.
-    pub fn acquire(&self, class: Class) -> Acquire<'_, C> {
-        Acquire::new(self, class)
+    pub fn acquire(&self, priority: Priority) -> Acquire<'_, C> {
+        Acquire::new(self, priority)
     }
 
     /// Like [`acquire`](Self::acquire), with an owned permit.
-    pub async fn acquire_owned(self: Arc<Self>, class: Class) -> Result<OwnedPermit<C>, Full> {
-        let slot = self.acquire(class).await?.into_slot();
+    pub async fn acquire_owned(self: Arc<Self>, priority: Priority) -> Result<OwnedPermit<C>, Full> {
+        let slot = self.acquire(priority).await?.into_slot();
         Ok(OwnedPermit::new(self, slot))
     }
 
-    /// Acquires a slot of a class within `wait`, measured by tokio's timer; returns [`Full`] on timeout.
+    /// Acquires a slot of a priority within `wait`, measured by tokio's timer; returns [`Full`] on timeout.
     #[cfg(feature = "wait")]
-    pub async fn acquire_within(&self, class: Class, wait: Duration) -> Result<Permit<'_, C>, Full> {
-        match tokio::time::timeout(wait, self.acquire(class)).await {
+    pub async fn acquire_within(&self, priority: Priority, wait: Duration) -> Result<Permit<'_, C>, Full> {
+        match tokio::time::timeout(wait, self.acquire(priority)).await {
             Ok(answer) => answer,
             Err(_) => Err(Full::at(self.slots.count.seen())),
         }

@@ -8,7 +8,7 @@ use throttlekit_core::concurrency::Ending;
 
 use super::key_guards::KeyGuards;
 use super::overflow::{Guest, Overflow};
-use super::{Class, Full, Guard, GuardBuilder, GuardLimit, KeyedGuardBuilder, OwnedPermit};
+use super::{Full, Guard, GuardBuilder, GuardLimit, KeyedGuardBuilder, OwnedPermit, Priority};
 use crate::{BootClock, Clock, KeyHash, SecretHash};
 
 /// A concurrency limiter for each key: a tenant, a model, a backend.
@@ -80,29 +80,37 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuard<C, H> {
         Self { guards, overflow, total, each, hash: H::random() }
     }
 
-    /// Acquires a slot of the key, of the first class, if one is free now.
+    /// Acquires a slot of the key, of the first priority, if one is free now.
     pub fn try_acquire(&self, key: impl AsRef<[u8]>) -> Result<KeyedPermit<C>, KeyedFull> {
-        self.try_acquire_as(key, Class::FIRST)
+        self.try_acquire_as(key, Priority::HIGHEST)
     }
 
-    /// Acquires a slot of the key, of a class, if one is free for it now.
-    pub fn try_acquire_as(&self, key: impl AsRef<[u8]>, class: Class) -> Result<KeyedPermit<C>, KeyedFull> {
+    /// Acquires a slot of the key, of a priority, if one is free for it now.
+    pub fn try_acquire_as(
+        &self,
+        key: impl AsRef<[u8]>,
+        priority: Priority,
+    ) -> Result<KeyedPermit<C>, KeyedFull> {
         let (guard, guest) = self.guard(key.as_ref())?;
-        let own = guard.try_into_permit(class).map_err(KeyedFull::Key)?;
-        let total = self.total.clone().map(|total| total.try_into_permit(class)).transpose();
+        let own = guard.try_into_permit(priority).map_err(KeyedFull::Key)?;
+        let total = self.total.clone().map(|total| total.try_into_permit(priority)).transpose();
         Ok(KeyedPermit { own, total: total.map_err(KeyedFull::Total)?, guest })
     }
 
     /// Acquires a slot of the key and then one of the total limit, each now or after waiting in the queue.
     ///
     /// The future can be dropped at any time, like that of [`Guard::acquire`]. A request that has its key's slot keeps
-    /// it while it waits for one of the total limit, even ahead of a request of the same key with an earlier class.
-    pub async fn acquire(&self, key: impl AsRef<[u8]>, class: Class) -> Result<KeyedPermit<C>, KeyedFull> {
+    /// it while it waits for one of the total limit, even ahead of a request of the same key with an earlier priority.
+    pub async fn acquire(
+        &self,
+        key: impl AsRef<[u8]>,
+        priority: Priority,
+    ) -> Result<KeyedPermit<C>, KeyedFull> {
         let (guard, guest) = self.guard(key.as_ref())?;
-        let mut own = guard.acquire_owned(class).await.map_err(KeyedFull::Key)?;
+        let mut own = guard.acquire_owned(priority).await.map_err(KeyedFull::Key)?;
         let mut total = None;
         if let Some(all) = self.total.clone() {
-            total = Some(all.acquire_owned(class).await.map_err(KeyedFull::Total)?);
+            total = Some(all.acquire_owned(priority).await.map_err(KeyedFull::Total)?);
             // The work begins now. Otherwise a long wait for the total limit would count as latency of the key's
             // backend.
             own.restart();
@@ -115,10 +123,10 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuard<C, H> {
     pub async fn acquire_within(
         &self,
         key: impl AsRef<[u8]>,
-        class: Class,
+        priority: Priority,
         wait: Duration,
     ) -> Option<Result<KeyedPermit<C>, KeyedFull>> {
-        tokio::time::timeout(wait, self.acquire(key, class)).await.ok()
+        tokio::time::timeout(wait, self.acquire(key, priority)).await.ok()
     }
 
     /// Returns the maximum number in flight and the number in flight of a key: of its own guard, or of the one it

@@ -55,12 +55,12 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuardBuilder<C, H> {
         Self { keys_max: keys, ..self }
     }
 
-    /// Adds a class, for each key and for the total; see [`GuardBuilder::class_below`].
-    pub fn class_below(self, kept_thousandths: u16) -> Self {
-        Self { each: self.each.class_below(kept_thousandths), ..self }
+    /// Adds a priority, for each key and for the total; see [`GuardBuilder::priority_below`].
+    pub fn priority_below(self, kept_thousandths: u16) -> Self {
+        Self { each: self.each.priority_below(kept_thousandths), ..self }
     }
 
-    /// Sets the maximum number of waiters of each class at each guard. Default: 0.
+    /// Sets the maximum number of waiters of each priority at each guard. Default: 0.
     pub fn depth_max(self, depth: u32) -> Self {
         Self { each: self.each.depth_max(depth), ..self }
     }

@@ -11,13 +11,13 @@ use loom::thread;
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Ceiling, Estimator};
 
-use super::class::{Class, Classes, Kept};
 use super::count::Entry;
+use super::priority::{Kept, Priorities, Priority};
 use super::slots::Slots;
 use super::tuner::{Own, Tuner};
 use super::wait_queue::Ticket;
 
-const BATCH: Class = Class::at(1);
+const BATCH: Priority = Priority::new(1);
 const NOW: Timestamp = Timestamp::from_millis(1);
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
@@ -27,9 +27,9 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
 }
 
 fn slots(limit: u32) -> Arc<Slots> {
-    let mut classes = Classes::only();
-    classes.add(Kept::thousandths(500));
-    Arc::new(Slots::new(limit, 0, classes, 4))
+    let mut priorities = Priorities::only();
+    priorities.add(Kept::thousandths(500));
+    Arc::new(Slots::new(limit, 0, priorities, 4))
 }
 
 /// Counts how often it was woken.
@@ -44,20 +44,20 @@ impl Wake for Bell {
 
 /// A waiter in the queue.
 struct Waiter {
-    class: Class,
+    priority: Priority,
     bell: std::sync::Arc<Bell>,
     ticket: Option<Ticket>,
 }
 
 impl Waiter {
-    fn of(class: Class) -> Self {
-        Self { class, bell: std::sync::Arc::default(), ticket: None }
+    fn of(priority: Priority) -> Self {
+        Self { priority, bell: std::sync::Arc::default(), ticket: None }
     }
 
     /// Requests a slot; returns whether one was free at once.
     fn ask(&mut self, slots: &Slots) -> bool {
         let waker = Waker::from(std::sync::Arc::clone(&self.bell));
-        let answer = slots.poll_enter(self.class, &mut self.ticket, &waker);
+        let answer = slots.poll_enter(self.priority, &mut self.ticket, &waker);
         matches!(answer, Poll::Ready(Ok(Entry { .. })))
     }
 
@@ -96,7 +96,7 @@ fn loom_no_more_are_let_in_than_the_limit_in_force() {
         let come_and_go = {
             let (slots, inside) = (slots.clone(), inside.clone());
             move || {
-                if slots.enter(Class::FIRST).is_ok() {
+                if slots.enter(Priority::HIGHEST).is_ok() {
                     assert!(inside.fetch_add(1, AcqRel) < 2, "more than the limit");
                     inside.fetch_sub(1, AcqRel);
                     slots.leave();
@@ -118,11 +118,11 @@ fn loom_a_limit_that_falls_holds_for_whoever_enters_after_it() {
             let _ = slots.set_limit(1);
             // Calls in flight continue; no further one may enter.
             let before = slots.count.seen().in_flight();
-            let now = slots.enter(Class::FIRST);
+            let now = slots.enter(Priority::HIGHEST);
             assert!(before == 0 || now.is_err() || slots.count.seen().in_flight() <= 1);
             now.map(|entry| assert!(entry.in_flight <= 1 && entry.allowed == 1)).is_ok()
         });
-        let entered = [slots.enter(Class::FIRST), slots.enter(Class::FIRST)];
+        let entered = [slots.enter(Priority::HIGHEST), slots.enter(Priority::HIGHEST)];
         for entry in entered.iter().flatten() {
             assert!(entry.in_flight <= entry.allowed, "{entry:?}");
         }
@@ -138,9 +138,9 @@ fn loom_a_limit_that_falls_holds_for_whoever_enters_after_it() {
 fn loom_a_slot_given_back_reaches_whoever_waits() {
     explore(|| {
         let slots = slots(1);
-        slots.enter(Class::FIRST).unwrap();
+        slots.enter(Priority::HIGHEST).unwrap();
         let leaver = beside(&slots, Slots::leave);
-        let mut waiter = Waiter::of(Class::FIRST);
+        let mut waiter = Waiter::of(Priority::HIGHEST);
         let at_once = waiter.ask(&slots);
         leaver.join().unwrap();
         if !at_once {
@@ -156,8 +156,8 @@ fn loom_a_slot_given_back_reaches_whoever_waits() {
 fn loom_a_slot_granted_to_one_who_gives_up_goes_to_the_next() {
     explore(|| {
         let slots = slots(1);
-        slots.enter(Class::FIRST).unwrap();
-        let (mut one, mut two) = (Waiter::of(Class::FIRST), Waiter::of(BATCH));
+        slots.enter(Priority::HIGHEST).unwrap();
+        let (mut one, mut two) = (Waiter::of(Priority::HIGHEST), Waiter::of(BATCH));
         assert!(!one.ask(&slots) && !two.ask(&slots));
         let leaver = beside(&slots, Slots::leave);
         one.give_up(&slots);
@@ -172,11 +172,11 @@ fn loom_a_slot_granted_to_one_who_gives_up_goes_to_the_next() {
 fn loom_nobody_overtakes_and_nobody_is_forgotten() {
     explore(|| {
         let slots = slots(1);
-        slots.enter(Class::FIRST).unwrap();
-        let mut waiter = Waiter::of(Class::FIRST);
+        slots.enter(Priority::HIGHEST).unwrap();
+        let mut waiter = Waiter::of(Priority::HIGHEST);
         assert!(!waiter.ask(&slots));
         let leaver = beside(&slots, Slots::leave);
-        let newcomer = beside(&slots, |slots| slots.enter(Class::FIRST).is_ok());
+        let newcomer = beside(&slots, |slots| slots.enter(Priority::HIGHEST).is_ok());
         leaver.join().unwrap();
         assert!(!newcomer.join().unwrap(), "a newcomer overtook");
         assert!(waiter.was_woken() && waiter.ask(&slots));
@@ -189,7 +189,7 @@ fn loom_nobody_overtakes_and_nobody_is_forgotten() {
 fn loom_coming_going_and_giving_up_at_once_leak_nothing() {
     explore(|| {
         let slots = slots(1);
-        slots.enter(Class::FIRST).unwrap();
+        slots.enter(Priority::HIGHEST).unwrap();
         let leaver = beside(&slots, Slots::leave);
         let quitter = beside(&slots, |slots| {
             let mut waiter = Waiter::of(BATCH);
@@ -198,7 +198,7 @@ fn loom_coming_going_and_giving_up_at_once_leak_nothing() {
             }
             waiter.give_up(slots);
         });
-        let mut waiter = Waiter::of(Class::FIRST);
+        let mut waiter = Waiter::of(Priority::HIGHEST);
         let at_once = waiter.ask(&slots);
         leaver.join().unwrap();
         quitter.join().unwrap();
@@ -219,7 +219,7 @@ fn loom_a_limit_that_rises_wakes_as_many_as_fit() {
                 slots.hand_over();
             }
         });
-        let mut waiters = [Waiter::of(Class::FIRST), Waiter::of(Class::FIRST)];
+        let mut waiters = [Waiter::of(Priority::HIGHEST), Waiter::of(Priority::HIGHEST)];
         let at_once: Vec<bool> = waiters.iter_mut().map(|waiter| waiter.ask(&slots)).collect();
         raiser.join().unwrap();
         for (waiter, at_once) in waiters.iter_mut().zip(at_once) {
@@ -271,7 +271,7 @@ fn loom_finds_the_planted_bug_of_a_check_before_the_count() {
 
 /// A seeded bug: checks first, sets the flag afterwards.
 fn wait_without_a_second_look(slots: &Slots, waiter: &mut Waiter) -> bool {
-    if slots.enter(waiter.class).is_ok() {
+    if slots.enter(waiter.priority).is_ok() {
         return true;
     }
     slots.wait_blindly(&mut waiter.ticket, &Waker::from(std::sync::Arc::clone(&waiter.bell)));
@@ -283,9 +283,9 @@ fn wait_without_a_second_look(slots: &Slots, waiter: &mut Waiter) -> bool {
 fn loom_finds_the_planted_bug_of_a_waiter_who_does_not_look_again() {
     explore(|| {
         let slots = slots(1);
-        slots.enter(Class::FIRST).unwrap();
+        slots.enter(Priority::HIGHEST).unwrap();
         let leaver = beside(&slots, Slots::leave);
-        let mut waiter = Waiter::of(Class::FIRST);
+        let mut waiter = Waiter::of(Priority::HIGHEST);
         let at_once = wait_without_a_second_look(&slots, &mut waiter);
         leaver.join().unwrap();
         assert!(at_once || waiter.was_woken(), "a wake was lost");

@@ -22,8 +22,8 @@
 //!   nothing and admits nothing until the number in flight is below it.
 //! * A slot is released exactly once: when the outcome of the work is reported, or when the permit is dropped. A permit
 //!   that is dropped without an outcome counts as ignored, or as dropped if the thread is panicking.
-//! * Waiters are served first come, first served within a [`Class`], classes in their order; no request overtakes a
-//!   waiter of its own class or an earlier one. A wait that is dropped leaks no slot and loses no turn.
+//! * Waiters are served first come, first served within a [`Priority`], priorities in their order; no request overtakes a
+//!   waiter of its own priority or an earlier one. A wait that is dropped leaks no slot and loses no turn.
 //!
 //! # Sampling
 //!
@@ -36,7 +36,6 @@
 //! [`BootClock`]: crate::BootClock
 
 mod builder;
-mod class;
 mod count;
 mod guarded;
 mod key_guards;
@@ -44,6 +43,7 @@ mod keyed;
 mod keyed_builder;
 mod overflow;
 mod permit;
+mod priority;
 mod sampling;
 mod slots;
 mod tuner;
@@ -56,11 +56,11 @@ mod loom_tests;
 mod tests;
 
 pub use builder::{GuardBuilder, GuardLimit};
-pub use class::Class;
 pub use guarded::{Full, Guard, GuardStats};
 pub use keyed::{KeyedFull, KeyedGuard, KeyedPermit};
 pub use keyed_builder::KeyedGuardBuilder;
 pub(crate) use permit::ending_without_a_word;
 pub use permit::{OwnedPermit, Permit};
+pub use priority::Priority;
 pub use throttlekit_core::concurrency::{Ceiling, Ending};
 pub use wait::Acquire;

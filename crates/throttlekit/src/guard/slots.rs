@@ -6,8 +6,8 @@
 
 use std::task::{Poll, Waker};
 
-use super::class::{Class, Classes, Kept};
 use super::count::{Count, Entry, Seen};
+use super::priority::{Kept, Priorities, Priority};
 use super::wait_queue::{Left, Ticket, Turn, WaitQueue};
 use crate::sync::{AtomicU32, Mutex};
 
@@ -17,37 +17,37 @@ pub(super) struct Slots {
     /// Number of turns that are timed. Not on the cache line of the word, which another thread may have taken by the
     /// time this is read: it is hardly ever written, so every processor keeps it cached.
     pub(super) timed: AtomicU32,
-    classes: Classes,
+    priorities: Priorities,
     line: Mutex<WaitQueue<Entry>>,
 }
 
 impl Slots {
-    pub(super) fn new(limit: u32, timed: u32, classes: Classes, depth_max: u32) -> Self {
-        let line = Mutex::new(WaitQueue::new(classes.count(), depth_max));
-        Self { count: Count::new(limit), timed: AtomicU32::new(timed), classes, line }
+    pub(super) fn new(limit: u32, timed: u32, priorities: Priorities, depth_max: u32) -> Self {
+        let line = Mutex::new(WaitQueue::new(priorities.count(), depth_max));
+        Self { count: Count::new(limit), timed: AtomicU32::new(timed), priorities, line }
     }
 
-    /// Admits one of the first class; otherwise returns the word that was read.
+    /// Admits one of the first priority; otherwise returns the word that was read.
     #[inline(always)]
     pub(super) fn enter_first(&self) -> Result<Entry, Seen> {
-        self.count.enter(Kept::NOTHING).or_else(|seen| self.enter_past_line(Class::FIRST, seen))
+        self.count.enter(Kept::NOTHING).or_else(|seen| self.enter_past_line(Priority::HIGHEST, seen))
     }
 
-    /// Admits one of a class; otherwise returns the word that was read.
+    /// Admits one of a priority; otherwise returns the word that was read.
     #[inline(always)]
-    pub(super) fn enter(&self, class: Class) -> Result<Entry, Seen> {
-        self.count.enter(self.classes.kept(class)).or_else(|seen| self.enter_past_line(class, seen))
+    pub(super) fn enter(&self, priority: Priority) -> Result<Entry, Seen> {
+        self.count.enter(self.priorities.kept(priority)).or_else(|seen| self.enter_past_line(priority, seen))
     }
 
-    /// Admits one while the queue is not empty, but perhaps only with later classes, which have less capacity.
+    /// Admits one while the queue is not empty, but perhaps only with later priorities, which have less capacity.
     #[cold]
-    fn enter_past_line(&self, class: Class, seen: Seen) -> Result<Entry, Seen> {
-        let kept = self.classes.kept(class);
+    fn enter_past_line(&self, priority: Priority, seen: Seen) -> Result<Entry, Seen> {
+        let kept = self.priorities.kept(priority);
         if !seen.somebody_waits() || i64::from(seen.in_flight()) >= kept.leaves(i64::from(seen.limit())) {
             return Err(seen);
         }
         let line = self.line.lock();
-        if line.is_ahead_of(self.classes.place(class)) {
+        if line.is_ahead_of(self.priorities.place(priority)) {
             return Err(seen);
         }
         self.count.enter_beside_line(kept)
@@ -84,7 +84,7 @@ impl Slots {
     fn grant_next(&self) -> Option<Waker> {
         let mut line = self.line.lock();
         let place = line.first()?;
-        let entry = self.count.enter_beside_line(self.classes.kept_at(place)).ok()?;
+        let entry = self.count.enter_beside_line(self.priorities.kept_at(place)).ok()?;
         let waker = line.grant(place, entry);
         self.tell(&line);
         waker
@@ -96,24 +96,24 @@ impl Slots {
     /// seen.
     pub(super) fn poll_enter(
         &self,
-        class: Class,
+        priority: Priority,
         ticket: &mut Option<Ticket>,
         waker: &Waker,
     ) -> Poll<Result<Entry, Seen>> {
         if ticket.is_some() {
             return self.poll_turn(ticket, waker.clone()).map(Ok);
         }
-        if let Ok(entry) = self.enter(class) {
+        if let Ok(entry) = self.enter(priority) {
             return Poll::Ready(Ok(entry));
         }
-        let (place, waker) = (self.classes.place(class), waker.clone());
+        let (place, waker) = (self.priorities.place(priority), waker.clone());
         let mut line = self.line.lock();
         if line.is_full(place) {
             return Poll::Ready(Err(self.count.seen()));
         }
         if !line.is_ahead_of(place) {
             self.count.set_waits(true);
-            if let Ok(entry) = self.count.enter_beside_line(self.classes.kept_at(place)) {
+            if let Ok(entry) = self.count.enter_beside_line(self.priorities.kept_at(place)) {
                 self.tell(&line);
                 return Poll::Ready(Ok(entry));
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::*;
 use crate::{Decision, ManualClock, Retry, Timestamp};
 
-const BATCH: Class = Class::at(1);
+const BATCH: Priority = Priority::new(1);
 
 fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
@@ -48,7 +48,7 @@ fn however_a_permit_goes_its_slot_is_given_back_once() {
     guard.try_acquire().unwrap().dropped();
     guard.try_acquire().unwrap().ignored();
     drop(guard.try_acquire().unwrap());
-    let owned = || guard.try_acquire_owned(Class::FIRST).unwrap();
+    let owned = || guard.try_acquire_owned(Priority::HIGHEST).unwrap();
     owned().success();
     owned().success_after(Duration::from_millis(1));
     owned().dropped();
@@ -144,7 +144,7 @@ fn a_limit_that_falls_takes_nothing_back_and_lets_nobody_in() {
 
 #[test]
 fn a_class_leaves_what_is_kept_for_those_before_it() {
-    let guard = Guard::builder(10).class_below(250).build();
+    let guard = Guard::builder(10).priority_below(250).build();
     let _batches: Vec<_> = (0..8).map(|_| guard.try_acquire_as(BATCH).unwrap()).collect();
     assert_eq!(guard.try_acquire_as(BATCH).unwrap_err().in_flight, 8);
     let _first: Vec<_> = (0..2).map(|_| guard.try_acquire().unwrap()).collect();
@@ -155,8 +155,11 @@ fn a_class_leaves_what_is_kept_for_those_before_it() {
 fn waiters_are_served_in_the_order_of_coming() {
     let guard = Guard::builder(1).depth_max(2).build();
     let holder = guard.try_acquire().unwrap();
-    let (mut one, mut two, mut three) =
-        (guard.acquire(Class::FIRST), guard.acquire(Class::FIRST), guard.acquire(Class::FIRST));
+    let (mut one, mut two, mut three) = (
+        guard.acquire(Priority::HIGHEST),
+        guard.acquire(Priority::HIGHEST),
+        guard.acquire(Priority::HIGHEST),
+    );
     assert!(is_waiting(&mut one) && is_waiting(&mut two));
     assert!(matches!(poll(&mut three), Poll::Ready(Err(_))), "two may wait");
     holder.success();
@@ -169,9 +172,9 @@ fn waiters_are_served_in_the_order_of_coming() {
 
 #[test]
 fn the_first_class_comes_before_those_who_came_earlier() {
-    let guard = Guard::builder(1).class_below(0).depth_max(1).build();
+    let guard = Guard::builder(1).priority_below(0).depth_max(1).build();
     let holder = guard.try_acquire().unwrap();
-    let (mut batch, mut first) = (guard.acquire(BATCH), guard.acquire(Class::FIRST));
+    let (mut batch, mut first) = (guard.acquire(BATCH), guard.acquire(Priority::HIGHEST));
     assert!(is_waiting(&mut batch) && is_waiting(&mut first));
     holder.success();
     assert!(is_waiting(&mut batch));
@@ -181,23 +184,23 @@ fn the_first_class_comes_before_those_who_came_earlier() {
 
 #[test]
 fn a_newcomer_passes_waiters_of_later_classes_only() {
-    let guard = Guard::builder(4).class_below(500).class_below(500).depth_max(1).build();
+    let guard = Guard::builder(4).priority_below(500).priority_below(500).depth_max(1).build();
     let (one, two) = (guard.try_acquire().unwrap(), guard.try_acquire().unwrap());
     let mut batch = guard.acquire(BATCH);
     assert!(is_waiting(&mut batch));
-    let first = guard.try_acquire().expect("two are kept for the first class");
+    let first = guard.try_acquire().expect("two are kept for the first priority");
     drop((one, two));
-    assert!(guard.try_acquire_as(Class::at(2)).is_err(), "the slot is the waiter's");
+    assert!(guard.try_acquire_as(Priority::new(2)).is_err(), "the slot is the waiter's");
     held(poll(&mut batch)).success();
     first.success();
-    assert!(guard.try_acquire_as(Class::at(2)).is_ok());
+    assert!(guard.try_acquire_as(Priority::new(2)).is_ok());
 }
 
 #[test]
 fn a_waiter_who_gives_up_hands_on_what_was_his() {
     let guard = Guard::builder(1).depth_max(3).build();
     let holder = guard.try_acquire().unwrap();
-    let mut line: Vec<_> = (0..3).map(|_| guard.acquire(Class::FIRST)).collect();
+    let mut line: Vec<_> = (0..3).map(|_| guard.acquire(Priority::HIGHEST)).collect();
     assert!(line.iter_mut().all(is_waiting));
     drop(line.remove(1));
     holder.success();
@@ -211,7 +214,7 @@ fn a_waiter_who_gives_up_hands_on_what_was_his() {
 #[test]
 fn a_limit_that_rises_wakes_several() {
     let guard = Guard::builder(0).depth_max(3).build();
-    let mut line: Vec<_> = (0..3).map(|_| guard.acquire(Class::FIRST)).collect();
+    let mut line: Vec<_> = (0..3).map(|_| guard.acquire(Priority::HIGHEST)).collect();
     assert!(line.iter_mut().all(is_waiting));
     guard.set_limit(2);
     let permits = [held(poll(&mut line[0])), held(poll(&mut line[1]))];
@@ -226,7 +229,7 @@ async fn a_wait_ends_at_its_deadline_and_not_before() {
     let guard = Guard::builder(1).depth_max(1).build();
     let holder = guard.try_acquire().unwrap();
     let wait = Duration::from_millis(50);
-    let (answer, ()) = tokio::join!(guard.acquire_within(Class::FIRST, wait), async {
+    let (answer, ()) = tokio::join!(guard.acquire_within(Priority::HIGHEST, wait), async {
         tokio::time::sleep(wait - Duration::from_millis(1)).await;
         assert_eq!(guard.stats().waiting, 1);
         tokio::time::sleep(Duration::from_millis(2)).await;
@@ -234,7 +237,7 @@ async fn a_wait_ends_at_its_deadline_and_not_before() {
     });
     assert_eq!(answer.unwrap_err(), Full { limit: 1, in_flight: 1 });
     holder.success();
-    let owned = Arc::new(guard).acquire_owned(Class::FIRST).await.unwrap();
+    let owned = Arc::new(guard).acquire_owned(Priority::HIGHEST).await.unwrap();
     owned.success();
 }
 
@@ -244,7 +247,7 @@ fn who_waits_for_a_slot_of_all_does_not_teach_the_key_that_its_backend_is_slow()
     let keyed =
         KeyedGuard::builder(Ceiling::between(4, 100)).total(1).depth_max(4).clock(clock.clone()).build();
     let first = keyed.try_acquire("a").unwrap();
-    let mut second = Box::pin(keyed.acquire("b", Class::FIRST));
+    let mut second = Box::pin(keyed.acquire("b", Priority::HIGHEST));
     assert!(is_waiting(&mut second));
     clock.advance(Duration::from_secs(5));
     first.ignored();

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::class::Class;
+use super::priority::Priority;
 use super::wait_queue::Ticket;
 use super::{Full, Guard, Permit};
 use crate::{BootClock, Clock};
@@ -12,14 +12,14 @@ use crate::{BootClock, Clock};
 #[must_use = "nobody stands in line before the future is polled"]
 pub struct Acquire<'a, C: Clock = BootClock> {
     guard: &'a Guard<C>,
-    class: Class,
+    priority: Priority,
     /// A position in the queue, from the first poll that finds no slot until the one that does.
     ticket: Option<Ticket>,
 }
 
 impl<'a, C: Clock> Acquire<'a, C> {
-    pub(super) fn new(guard: &'a Guard<C>, class: Class) -> Self {
-        Self { guard, class, ticket: None }
+    pub(super) fn new(guard: &'a Guard<C>, priority: Priority) -> Self {
+        Self { guard, priority, ticket: None }
     }
 }
 
@@ -28,8 +28,8 @@ impl<'a, C: Clock> Future for Acquire<'a, C> {
 
     /// Reads the time when the slot is taken, not when it was granted: the work begins here.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { guard, class, ref mut ticket } = *self;
-        let answer = guard.slots().poll_enter(class, ticket, context.waker());
+        let Self { guard, priority, ref mut ticket } = *self;
+        let answer = guard.slots().poll_enter(priority, ticket, context.waker());
         answer.map(|entry| match entry {
             Ok(entry) => Ok(Permit::new(guard, guard.slot(entry))),
             Err(seen) => Err(Full::at(seen)),
@@ -45,4 +45,4 @@ impl<C: Clock> Drop for Acquire<'_, C> {
     }
 }
 
-debug_fields!([C: Clock] Acquire<'_, C>, |it| class = it.class, ticket = it.ticket);
+debug_fields!([C: Clock] Acquire<'_, C>, |it| priority = it.priority, ticket = it.ticket);

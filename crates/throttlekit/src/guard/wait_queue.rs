@@ -1,4 +1,4 @@
-//! The queue of waiters: first come, first served within a class, classes in their order.
+//! The queue of waiters: first come, first served within a priority, priorities in their order.
 //!
 //! One node per waiter, in a slab whose free entries are reused. Entering, leaving and giving up take a fixed number of
 //! steps each.
@@ -13,7 +13,7 @@ use std::task::Waker;
 /// No node.
 const NONE: u32 = u32::MAX;
 
-/// The waiters of all classes.
+/// The waiters of all priorities.
 #[derive(Debug)]
 pub(super) struct WaitQueue<G> {
     nodes: Vec<Node<G>>,
@@ -22,7 +22,7 @@ pub(super) struct WaitQueue<G> {
     depth_max: u32,
 }
 
-/// The waiters of one class.
+/// The waiters of one priority.
 #[derive(Clone, Copy, Debug)]
 struct Rank {
     first: u32,
@@ -34,7 +34,7 @@ struct Rank {
 struct Node<G> {
     before: u32,
     after: u32,
-    class: u32,
+    priority: u32,
     state: State<G>,
 }
 
@@ -64,11 +64,11 @@ pub(super) enum Left<G> {
 }
 
 impl<G> WaitQueue<G> {
-    /// Creates a queue for this many classes, with at most `depth_max` waiters in each.
-    pub(super) fn new(classes: usize, depth_max: u32) -> Self {
+    /// Creates a queue for this many priorities, with at most `depth_max` waiters in each.
+    pub(super) fn new(priorities: usize, depth_max: u32) -> Self {
         let nobody = Rank { first: NONE, last: NONE, depth: 0 };
-        let depth_max = depth_max.min((NONE - 1) / (2 * classes as u32));
-        Self { nodes: Vec::new(), free: NONE, ranks: vec![nobody; classes].into(), depth_max }
+        let depth_max = depth_max.min((NONE - 1) / (2 * priorities as u32));
+        Self { nodes: Vec::new(), free: NONE, ranks: vec![nobody; priorities].into(), depth_max }
     }
 
     pub(super) fn waiting(&self) -> u32 {
@@ -79,37 +79,38 @@ impl<G> WaitQueue<G> {
         self.first().is_none()
     }
 
-    /// Checks whether a waiter is ahead of a new request of this class.
-    pub(super) fn is_ahead_of(&self, class: usize) -> bool {
-        self.first().is_some_and(|first| first <= class)
+    /// Checks whether a waiter is ahead of a new request of this priority.
+    pub(super) fn is_ahead_of(&self, priority: usize) -> bool {
+        self.first().is_some_and(|first| first <= priority)
     }
 
-    /// Returns the class whose turn it is.
+    /// Returns the priority whose turn it is.
     pub(super) fn first(&self) -> Option<usize> {
         self.ranks.iter().position(|rank| rank.depth > 0)
     }
 
-    pub(super) fn is_full(&self, class: usize) -> bool {
-        self.ranks[class].depth >= self.depth_max
+    pub(super) fn is_full(&self, priority: usize) -> bool {
+        self.ranks[priority].depth >= self.depth_max
     }
 
-    /// Appends a waiter to a class that is not full.
-    pub(super) fn enter(&mut self, class: usize, waker: Waker) -> Ticket {
-        let last = self.ranks[class].last;
-        let node = Node { before: last, after: NONE, class: class as u32, state: State::Waiting(waker) };
+    /// Appends a waiter to a priority that is not full.
+    pub(super) fn enter(&mut self, priority: usize, waker: Waker) -> Ticket {
+        let last = self.ranks[priority].last;
+        let node =
+            Node { before: last, after: NONE, priority: priority as u32, state: State::Waiting(waker) };
         let at = self.place(node);
         match last {
-            NONE => self.ranks[class].first = at,
+            NONE => self.ranks[priority].first = at,
             last => self.nodes[last as usize].after = at,
         }
-        self.ranks[class].last = at;
-        self.ranks[class].depth += 1;
+        self.ranks[priority].last = at;
+        self.ranks[priority].depth += 1;
         Ticket(at)
     }
 
-    /// Grants a slot to the first waiter of a class. It holds the slot until it takes it or gives up.
-    pub(super) fn grant(&mut self, class: usize, slot: G) -> Option<Waker> {
-        let first = self.ranks[class].first;
+    /// Grants a slot to the first waiter of a priority. It holds the slot until it takes it or gives up.
+    pub(super) fn grant(&mut self, priority: usize, slot: G) -> Option<Waker> {
+        let first = self.ranks[priority].first;
         let state = std::mem::replace(&mut self.nodes.get_mut(first as usize)?.state, State::Granted(slot));
         self.unlink(first);
         match state {
@@ -150,10 +151,10 @@ impl<G> WaitQueue<G> {
         }
     }
 
-    /// Closes the gap that a node leaves in its class.
+    /// Closes the gap that a node leaves in its priority.
     fn unlink(&mut self, at: u32) {
-        let Node { before, after, class, .. } = self.nodes[at as usize];
-        let rank = &mut self.ranks[class as usize];
+        let Node { before, after, priority, .. } = self.nodes[at as usize];
+        let rank = &mut self.ranks[priority as usize];
         match before {
             NONE => rank.first = after,
             before => self.nodes[before as usize].after = after,

@@ -6,7 +6,7 @@ use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Ask, Clock, Cost, Decision, KeyHash, Limiter, Timestamp};
+use crate::{Call, Clock, Cost, Decision, KeyHash, Limiter, Timestamp};
 
 /// Decides about requests, and may fail to.
 ///
@@ -17,7 +17,7 @@ pub trait Admit: Send + Sync + 'static {
     type Answer: Future<Output = Result<Decision, AdmitError>>;
 
     /// Decides one request, and charges it if allowed. A denial is a decision, not an error.
-    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer;
+    fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer;
 
     /// Returns the maximum number of units that ever pass at once, as reported in `RateLimit-Policy`.
     fn units(&self) -> Cost;
@@ -32,7 +32,7 @@ pub trait Admit: Send + Sync + 'static {
 impl<C: Clock + 'static, H: KeyHash + 'static> Admit for Limiter<C, H> {
     type Answer = Ready<Result<Decision, AdmitError>>;
 
-    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
+    fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer {
         ready(Ok(self.check(ask)))
     }
 
@@ -54,7 +54,7 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Admit for Limiter<C, H> {
 impl<C: Clock + 'static, H: KeyHash + 'static> Admit for crate::FairLimiter<C, H> {
     type Answer = Ready<Result<Decision, AdmitError>>;
 
-    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
+    fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer {
         ready(Ok(self.check(ask)))
     }
 
@@ -78,9 +78,9 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Admit for crate::FairLimiter<C, H
 impl<S: crate::store::Store> Admit for crate::SharedLimiter<S> {
     type Answer = Later;
 
-    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
-        let (limiter, key, cost) = (Arc::clone(self), ask.key.to_vec(), ask.cost);
-        Box::pin(async move { decision(limiter.check(Ask::of(&key).cost(cost)).await) })
+    fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer {
+        let (limiter, key, cost) = (Arc::clone(self), ask.key().to_vec(), ask.units());
+        Box::pin(async move { decision(limiter.check(Call::by(&key).cost(cost)).await) })
     }
 
     fn units(&self) -> Cost {
@@ -101,12 +101,12 @@ impl<S: crate::store::Store> Admit for crate::SharedLimiter<S> {
 impl<S: crate::store::Store, C: crate::LeaseClock + 'static> Admit for crate::TwoTier<S, C> {
     type Answer = Later;
 
-    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
+    fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer {
         if let Some(decision) = self.try_check(ask) {
             return Box::pin(ready(Ok(decision)));
         }
-        let (limiter, key, cost) = (Arc::clone(self), ask.key.to_vec(), ask.cost);
-        Box::pin(async move { decision(limiter.check(Ask::of(&key).cost(cost)).await) })
+        let (limiter, key, cost) = (Arc::clone(self), ask.key().to_vec(), ask.units());
+        Box::pin(async move { decision(limiter.check(Call::by(&key).cost(cost)).await) })
     }
 
     fn units(&self) -> Cost {
@@ -139,7 +139,7 @@ fn decision(answer: Result<crate::Answer, crate::store::StoreError>) -> Result<D
 impl<A: Admit + ?Sized> Admit for Arc<A> {
     type Answer = A::Answer;
 
-    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
+    fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer {
         (**self).admit(ask)
     }
 

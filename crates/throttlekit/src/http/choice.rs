@@ -9,7 +9,7 @@ pub enum OnMissing {
     #[default]
     Refuse,
     /// Allow it uncounted. To count all such requests under one key, end the chain of
-    /// [`Identify::or`](super::Identify::or) with a [`SharedKey`](super::SharedKey) instead.
+    /// [`KeyExtractor::or`](super::KeyExtractor::or) with a [`SharedKey`](super::SharedKey) instead.
     Skip,
 }
 

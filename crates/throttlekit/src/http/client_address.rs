@@ -8,7 +8,7 @@ use http::{Extensions, HeaderName};
 use ipnet::IpNet;
 
 use super::forwarded::{Trust, canonical_network, client};
-use super::key::{Identify, Key, Missing};
+use super::key::{Key, KeyExtractor, Missing};
 
 /// The client's network address as the key.
 ///
@@ -27,16 +27,16 @@ use super::key::{Identify, Key, Missing};
 ///
 /// ```
 /// use http::Extensions;
-/// use throttlekit::http::ClientAddress;
+/// use throttlekit::http::ClientIp;
 /// # struct TcpConnectInfo { remote_addr: Option<SocketAddr> }
 /// # impl TcpConnectInfo { fn remote_addr(&self) -> Option<SocketAddr> { self.remote_addr } }
 /// use std::net::SocketAddr;
 ///
-/// let who = ClientAddress::behind_proxies(1)
+/// let who = ClientIp::behind_proxies(1)
 ///     .peer_from(|e: &Extensions| Some(e.get::<TcpConnectInfo>()?.remote_addr()?.ip()));
 /// ```
 #[derive(Clone)]
-pub struct ClientAddress {
+pub struct ClientIp {
     trust: Trust,
     header: HeaderName,
     peer: Arc<FindPeer>,
@@ -53,7 +53,7 @@ fn peer(extensions: &Extensions) -> Option<IpAddr> {
 
 type FindPeer = dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync;
 
-impl ClientAddress {
+impl ClientIp {
     /// Uses the peer of the connection: for a server that clients reach directly.
     pub fn peer() -> Self {
         Self::trusting(Trust::Hops(0))
@@ -109,7 +109,7 @@ impl ClientAddress {
     }
 }
 
-impl Identify for ClientAddress {
+impl KeyExtractor for ClientIp {
     fn identify(&self, request: &Parts) -> Result<Key, Missing> {
         let peer = (self.peer)(&request.extensions).ok_or(Missing::ByServer)?;
         let lines = request.headers.get_all(&self.header).iter();
@@ -117,7 +117,7 @@ impl Identify for ClientAddress {
     }
 }
 
-debug_fields!([] ClientAddress, |it| trust = it.trust, header = it.header, ipv6_prefix = it.ipv6_prefix);
+debug_fields!([] ClientIp, |it| trust = it.trust, header = it.header, ipv6_prefix = it.ipv6_prefix);
 
 fn leading_bits(address: Ipv6Addr, bits: u8) -> Ipv6Addr {
     let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
@@ -137,18 +137,18 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    fn key(who: &ClientAddress, request: &Parts) -> String {
+    fn key(who: &ClientIp, request: &Parts) -> String {
         String::from_utf8(who.identify(request).unwrap().as_bytes().to_vec()).unwrap()
     }
 
     #[test]
     fn no_header_is_believed_by_default() {
-        assert_eq!(key(&ClientAddress::peer(), &from("192.0.2.7", &["198.51.100.1"])), "ip:192.0.2.7");
+        assert_eq!(key(&ClientIp::peer(), &from("192.0.2.7", &["198.51.100.1"])), "ip:192.0.2.7");
     }
 
     #[test]
     fn an_ipv6_customer_has_one_budget_and_its_neighbour_another() {
-        let who = ClientAddress::peer();
+        let who = ClientIp::peer();
         assert_eq!(key(&who, &from("2001:db8:0:1::1", &[])), "ip:2001:db8:0:1::/64");
         assert_eq!(key(&who, &from("2001:db8:0:1:ffff::9", &[])), "ip:2001:db8:0:1::/64");
         assert_eq!(key(&who, &from("2001:db8:0:2::1", &[])), "ip:2001:db8:0:2::/64");
@@ -159,14 +159,14 @@ mod tests {
 
     #[test]
     fn two_ipv4_clients_behind_a_translator_have_two_budgets() {
-        let who = ClientAddress::peer();
+        let who = ClientIp::peer();
         assert_eq!(key(&who, &from("64:ff9b::c000:207", &[])), "ip:192.0.2.7");
         assert_eq!(key(&who, &from("64:ff9b::c633:6401", &[])), "ip:198.51.100.1");
     }
 
     #[test]
     fn a_network_written_as_mapped_ipv4_holds_our_proxies() {
-        let who = ClientAddress::behind_networks(["::ffff:10.0.0.0/104".parse().unwrap()]);
+        let who = ClientIp::behind_networks(["::ffff:10.0.0.0/104".parse().unwrap()]);
         for proxy in ["10.0.0.1", "::ffff:10.0.0.1"] {
             assert_eq!(key(&who, &from(proxy, &["192.0.2.7"])), "ip:192.0.2.7");
         }
@@ -177,24 +177,24 @@ mod tests {
     fn the_peer_is_found_where_axum_puts_it() {
         let peer = SocketAddr::from(([192, 0, 2, 7], 443));
         let request = Request::builder().extension(axum::extract::ConnectInfo(peer)).body(()).unwrap();
-        assert_eq!(key(&ClientAddress::behind_proxies(1), &request.into_parts().0), "ip:192.0.2.7");
+        assert_eq!(key(&ClientIp::behind_proxies(1), &request.into_parts().0), "ip:192.0.2.7");
     }
 
     #[test]
     fn a_mapped_ipv4_address_is_that_ipv4_address() {
-        assert_eq!(key(&ClientAddress::peer(), &from("::ffff:192.0.2.7", &[])), "ip:192.0.2.7");
+        assert_eq!(key(&ClientIp::peer(), &from("::ffff:192.0.2.7", &[])), "ip:192.0.2.7");
     }
 
     #[test]
     fn without_a_peer_the_server_is_to_blame() {
         let request = Request::new(()).into_parts().0;
-        assert_eq!(ClientAddress::behind_proxies(1).identify(&request), Err(Missing::ByServer));
+        assert_eq!(ClientIp::behind_proxies(1).identify(&request), Err(Missing::ByServer));
     }
 
     #[test]
     fn another_header_can_carry_the_client() {
         let name = HeaderName::from_static("cf-connecting-ip");
-        let who = ClientAddress::behind_proxies(1).header(name.clone());
+        let who = ClientIp::behind_proxies(1).header(name.clone());
         let mut request = from("10.0.0.1", &["6.6.6.6"]);
         request.headers.insert(name, "192.0.2.7".parse().unwrap());
         assert_eq!(key(&who, &request), "ip:192.0.2.7");

@@ -11,19 +11,19 @@ use http::request::Parts;
 ///
 /// ```
 /// use http::request::Parts;
-/// use throttlekit::http::{ClientAddress, Identify, Key, SharedKey};
+/// use throttlekit::http::{ClientIp, KeyExtractor, Key, SharedKey};
 ///
 /// let tenant = |request: &Parts| request.uri.path().split('/').nth(1).map(Key::from);
-/// let who = tenant.or(ClientAddress::peer()).or(SharedKey::new("unknown"));
-/// # fn is_identify(_: impl Identify) {}
+/// let who = tenant.or(ClientIp::peer()).or(SharedKey::new("unknown"));
+/// # fn is_identify(_: impl KeyExtractor) {}
 /// # is_identify(who);
 /// ```
-pub trait Identify: Send + Sync + 'static {
+pub trait KeyExtractor: Send + Sync + 'static {
     /// Returns the key, or the side that left it out.
     fn identify(&self, request: &Parts) -> Result<Key, Missing>;
 
     /// Falls back to `other` if this finds nothing.
-    fn or<I: Identify>(self, other: I) -> Or<Self, I>
+    fn or<I: KeyExtractor>(self, other: I) -> Or<Self, I>
     where
         Self: Sized,
     {
@@ -31,7 +31,7 @@ pub trait Identify: Send + Sync + 'static {
     }
 }
 
-impl<F: Fn(&Parts) -> Option<Key> + Send + Sync + 'static> Identify for F {
+impl<F: Fn(&Parts) -> Option<Key> + Send + Sync + 'static> KeyExtractor for F {
     fn identify(&self, request: &Parts) -> Result<Key, Missing> {
         self(request).ok_or(Missing::ByClient)
     }
@@ -83,7 +83,7 @@ impl fmt::Display for Missing {
             Self::ByClient => "the request lacks what it is counted by",
             Self::ByServer => {
                 "no peer address in the request's extensions: under axum enable the feature `axum` and serve with \
-                 into_make_service_with_connect_info::<SocketAddr>(), elsewhere use ClientAddress::peer_from"
+                 into_make_service_with_connect_info::<SocketAddr>(), elsewhere use ClientIp::peer_from"
             }
         })
     }
@@ -91,14 +91,14 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// The first of two that finds a key: see [`Identify::or`].
+/// The first of two that finds a key: see [`KeyExtractor::or`].
 #[derive(Clone, Debug)]
 pub struct Or<A, B> {
     first: A,
     second: B,
 }
 
-impl<A: Identify, B: Identify> Identify for Or<A, B> {
+impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Or<A, B> {
     fn identify(&self, request: &Parts) -> Result<Key, Missing> {
         self.first.identify(request).or_else(|_| self.second.identify(request))
     }
@@ -115,7 +115,7 @@ impl SharedKey {
     }
 }
 
-impl Identify for SharedKey {
+impl KeyExtractor for SharedKey {
     fn identify(&self, _: &Parts) -> Result<Key, Missing> {
         Ok(self.0.clone())
     }
@@ -135,7 +135,7 @@ impl Header {
     }
 }
 
-impl Identify for Header {
+impl KeyExtractor for Header {
     fn identify(&self, request: &Parts) -> Result<Key, Missing> {
         let value = only_value(request, &self.0)?;
         Ok(Key::tagged("header", self.0.as_str(), value))

@@ -10,7 +10,7 @@ use tower_layer::Layer;
 use super::admit::Admit;
 use super::choice::{ChooseOnFailure, OnFailure, OnMissing};
 use super::headers::HeaderStyle;
-use super::key::{Identify, Missing};
+use super::key::{KeyExtractor, Missing};
 use super::plan::{Caller, Plan};
 use super::service::AdmitService;
 use crate::{Cost, Limiter};
@@ -24,7 +24,7 @@ pub struct AdmitLayer<A = Limiter> {
 
 impl<A: Admit> AdmitLayer<A> {
     /// Creates a layer with one plan for all requests, counted by the key from `who`.
-    pub fn new(plan: Plan<A>, who: impl Identify) -> Self {
+    pub fn new(plan: Plan<A>, who: impl KeyExtractor) -> Self {
         Self::choosing(move |request| Ok(plan.caller(who.identify(request)?)))
     }
 
@@ -33,12 +33,12 @@ impl<A: Admit> AdmitLayer<A> {
     /// ```
     /// use http::{HeaderName, request::Parts};
     /// use throttlekit::{Limiter, Rate};
-    /// use throttlekit::http::{AdmitLayer, ClientAddress, Header, Identify, Plan};
+    /// use throttlekit::http::{AdmitLayer, ClientIp, Header, KeyExtractor, Plan};
     ///
     /// let tenants = Plan::new("tenant", Limiter::new(Rate::per_second(100))?)?;
     /// let strangers = Plan::new("anonymous", Limiter::new(Rate::per_minute(10))?)?;
     /// let tenant = Header::new(HeaderName::from_static("x-tenant")); // set by our gateway
-    /// let address = ClientAddress::behind_proxies(1);
+    /// let address = ClientIp::behind_proxies(1);
     ///
     /// let layer = AdmitLayer::choosing(move |request: &Parts| match tenant.identify(request) {
     ///     Ok(key) => Ok(tenants.caller(key)),

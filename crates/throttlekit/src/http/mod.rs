@@ -6,11 +6,11 @@
 //! use http::{Request, Response, StatusCode};
 //! use std::{convert::Infallible, net::SocketAddr};
 //! use throttlekit::{Limiter, Rate};
-//! use throttlekit::http::{AdmitLayer, ClientAddress, Plan};
+//! use throttlekit::http::{AdmitLayer, ClientIp, Plan};
 //! use tower::{Layer, ServiceExt, service_fn};
 //!
 //! let plan = Plan::new("api", Limiter::new(Rate::per_minute(60).burst(1))?)?;
-//! let layer = AdmitLayer::new(plan, ClientAddress::peer());
+//! let layer = AdmitLayer::new(plan, ClientIp::peer());
 //! let hello = layer.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()))));
 //!
 //! let request = || Request::builder().extension(SocketAddr::from(([192, 0, 2, 7], 443))).body(()).unwrap();
@@ -33,7 +33,7 @@
 //! # Request flow
 //!
 //! 1. [`AdmitLayer::exempt`] requests pass untouched.
-//! 2. The key is found ([`Identify`]) and with it the [`Plan`], that is, the limit. Without a key, [`OnMissing`]
+//! 2. The key is found ([`KeyExtractor`]) and with it the [`Plan`], that is, the limit. Without a key, [`OnMissing`]
 //!    applies.
 //! 3. The limit is checked ([`Admit`]). If it cannot decide, [`OnFailure`] applies.
 //! 4. Denied: 429 with a problem document, or `RESOURCE_EXHAUSTED` for gRPC. A denial costs nothing.
@@ -77,11 +77,11 @@ mod tests;
 pub use admit::{Admit, AdmitError};
 pub use body::AdmitBody;
 pub use choice::{ChooseOnFailure, OnFailure, OnMissing};
-pub use client_address::ClientAddress;
+pub use client_address::ClientIp;
 pub use future::AdmitFuture;
 pub use headers::HeaderStyle;
 pub use ipnet::IpNet;
-pub use key::{Header, Identify, Key, Missing, Or, SharedKey};
+pub use key::{Header, Key, KeyExtractor, Missing, Or, SharedKey};
 pub use layer::AdmitLayer;
 pub use plan::{Caller, NameError, Plan};
 pub use secret_header::SecretHeader;

@@ -99,7 +99,7 @@ impl Refusal<'_> {
             ),
             Self::Missing(Missing::ByClient) => "The request lacks what it is counted by.".into(),
             Self::Missing(Missing::ByServer) => {
-                "The server cannot tell who sent the request: its ClientAddress finds no peer address.".into()
+                "The server cannot tell who sent the request: its ClientIp finds no peer address.".into()
             }
             Self::Undecided => "Whether the request may pass could not be decided.".into(),
         }

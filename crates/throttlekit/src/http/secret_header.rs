@@ -5,7 +5,7 @@ use http::HeaderName;
 use http::request::Parts;
 use sha2::Sha256;
 
-use super::key::{Identify, Key, Missing, only_value};
+use super::key::{Key, KeyExtractor, Missing, only_value};
 
 /// A secret header as the key, such as an API key or `Authorization`: counted by its HMAC-SHA256.
 ///
@@ -28,7 +28,7 @@ impl SecretHeader {
     }
 }
 
-impl Identify for SecretHeader {
+impl KeyExtractor for SecretHeader {
     fn identify(&self, request: &Parts) -> Result<Key, Missing> {
         let secret = only_value(request, &self.name)?;
         let tag = self.keyed.clone().chain_update(secret).finalize().into_bytes();

@@ -18,7 +18,7 @@ use super::layer::Settings;
 use super::plan::Terms;
 use super::refusal::Refusal;
 use super::stamp::Stamp;
-use crate::{Ask, Limiter};
+use crate::{Call, Limiter};
 
 /// A service wrapped by [`AdmitLayer`](super::AdmitLayer).
 pub struct AdmitService<S, A = Limiter> {
@@ -52,7 +52,7 @@ where
         let door = Routing::of(&self.settings, &parts);
         let request = Request::from_parts(parts, body);
         AdmitFuture::new(match door {
-            Routing::Ask(answer, terms) => {
+            Routing::Call(answer, terms) => {
                 let settings = Arc::clone(&self.settings);
                 Step::Asking { answer, held: Some(Held { service: ready, request, settings, terms }) }
             }
@@ -68,7 +68,7 @@ where
 
 /// The route of a request before any limit is checked.
 enum Routing<A: Admit> {
-    Ask(A::Answer, Arc<Terms>),
+    Call(A::Answer, Arc<Terms>),
     Pass,
     Refuse(Missing),
 }
@@ -80,8 +80,8 @@ impl<A: Admit> Routing<A> {
         }
         match ((settings.choose)(request), settings.missing) {
             (Ok(caller), _) => {
-                let ask = Ask::of(caller.key.as_bytes()).cost((settings.cost)(request));
-                Self::Ask(caller.plan.gate().admit(ask), Arc::clone(caller.plan.terms()))
+                let ask = Call::by(caller.key.as_bytes()).cost((settings.cost)(request));
+                Self::Call(caller.plan.gate().admit(ask), Arc::clone(caller.plan.terms()))
             }
             (Err(_), OnMissing::Skip) => Self::Pass,
             (Err(missing), OnMissing::Refuse) => Self::Refuse(missing),

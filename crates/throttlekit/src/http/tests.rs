@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::*;
-use crate::{Ask, Cost, Decision, Limiter, Rate, Retry, Timestamp};
+use crate::{Call, Cost, Decision, Limiter, Rate, Retry, Timestamp};
 
 /// A limiter that returns one decision for all requests, and remembers the last cost.
 #[derive(Clone, Debug)]
@@ -38,8 +38,8 @@ impl FixedGate {
 impl Admit for FixedGate {
     type Answer = Ready<Result<Decision, AdmitError>>;
 
-    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
-        self.cost.store(ask.cost, Ordering::Relaxed);
+    fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer {
+        self.cost.store(ask.units(), Ordering::Relaxed);
         ready(self.answer.map_err(AdmitError::new))
     }
 
@@ -217,7 +217,7 @@ fn a_grpc_message_is_escaped_as_the_protocol_wants() {
 fn a_missing_key_is_refused_by_whose_fault_it_is_or_skipped() {
     let plan = Plan::new("api", FixedGate::answers(allowed(1))).unwrap();
     let by_header = AdmitLayer::new(plan.clone(), Header::new(HeaderName::from_static("x-tenant")));
-    let by_address = AdmitLayer::new(plan, ClientAddress::peer());
+    let by_address = AdmitLayer::new(plan, ClientIp::peer());
     for (layer, status, grpc_status) in [(by_header, 400, "3"), (by_address, 500, "13")] {
         let response = send(&layer, get());
         assert_eq!(response.status(), status);
@@ -351,8 +351,8 @@ struct SlowGate;
 impl Admit for SlowGate {
     type Answer = Pin<Box<dyn Future<Output = Result<Decision, AdmitError>> + Send>>;
 
-    fn admit(self: &Arc<Self>, ask: Ask<'_>) -> Self::Answer {
-        let remaining = ask.key.len() as u64;
+    fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer {
+        let remaining = ask.key().len() as u64;
         let mut asked = false;
         Box::pin(poll_fn(move |_| match mem::replace(&mut asked, true) {
             false => Poll::Pending,
@@ -447,7 +447,7 @@ fn a_client_that_paces_itself_by_the_policy_is_as_fast_as_it_may_be() {
 #[test]
 fn a_request_without_a_peer_is_refused_with_an_error_that_names_the_fix() {
     let plan = Plan::new("api", FixedGate::answers(allowed(1))).unwrap();
-    let response = send(&AdmitLayer::new(plan, ClientAddress::behind_proxies(1)), get());
+    let response = send(&AdmitLayer::new(plan, ClientIp::behind_proxies(1)), get());
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
     let missing = *response.extensions().get::<Missing>().expect("it is there for layers around");
     assert!(missing.to_string().contains("feature `axum`") && missing.to_string().contains("peer_from"));

@@ -8,7 +8,7 @@ use throttlekit_core::{Decision, Timestamp};
 use super::FloodBuilder;
 use super::guarded::Guarded;
 use super::shared::Shared;
-use crate::{Ask, Clock, KeyHash, PreciseClock, SecretHash};
+use crate::{Call, Clock, KeyHash, PreciseClock, SecretHash};
 
 /// [`SketchLimiter`](super::SketchLimiter) with the busiest keys counted one by one.
 ///
@@ -51,9 +51,9 @@ impl FloodLimiter {
 impl<C: Clock, H: KeyHash> FloodLimiter<C, H> {
     /// Checks one request, and charges it if allowed.
     #[inline]
-    pub fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Decision {
+    pub fn check<'a>(&self, ask: impl Into<Call<'a>>) -> Decision {
         let ask = ask.into();
-        self.keys.check(self.fingerprint(ask.key), ask.cost, self.clock.now())
+        self.keys.check(self.fingerprint(ask.key()), ask.units(), self.clock.now())
     }
 
     /// Returns what a key has at least left, without spending: `allowed` reports whether one unit would pass.

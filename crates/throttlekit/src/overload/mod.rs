@@ -28,7 +28,7 @@ pub use mergeable::MergeableSketch;
 pub use sketch::SketchLimiter;
 pub use throttle::{AdaptiveThrottle, Attempt};
 pub use throttlekit_core::overload::{
-    Hot, LinearSketch, MergeError, Merged, Priority, Shape, ShapeError, SketchError, SketchLimit,
+    Criticality, Hot, LinearSketch, MergeError, Merged, Shape, ShapeError, SketchError, SketchLimit,
     SnapshotError, ThrottleError,
 };
 

@@ -8,7 +8,7 @@ use throttlekit_core::{Decision, Timestamp};
 use super::SketchBuilder;
 use super::guarded::Guarded;
 use super::shared::Shared;
-use crate::{Ask, Clock, KeyHash, PreciseClock, SecretHash};
+use crate::{Call, Clock, KeyHash, PreciseClock, SecretHash};
 
 /// A limit of units for each key in each window, over any number of keys, in fixed memory. Default: 7,616 bytes.
 ///
@@ -21,11 +21,11 @@ use crate::{Ask, Clock, KeyHash, PreciseClock, SecretHash};
 ///
 /// ```
 /// use std::time::Duration;
-/// use throttlekit::{Ask, SketchLimiter};
+/// use throttlekit::{Call, SketchLimiter};
 ///
 /// let shield = SketchLimiter::new(100, Duration::from_secs(60))?;
 /// assert!(shield.check("203.0.113.7").allowed);
-/// assert_eq!(shield.check(Ask::of("203.0.113.7").cost(99)).remaining, 0);
+/// assert_eq!(shield.check(Call::by("203.0.113.7").cost(99)).remaining, 0);
 /// assert!(!shield.check("203.0.113.7").allowed);
 /// # Ok::<(), throttlekit::overload::SketchError>(())
 /// ```
@@ -51,9 +51,9 @@ impl SketchLimiter {
 impl<C: Clock, H: KeyHash> SketchLimiter<C, H> {
     /// Checks one request, and charges it if allowed.
     #[inline]
-    pub fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Decision {
+    pub fn check<'a>(&self, ask: impl Into<Call<'a>>) -> Decision {
         let ask = ask.into();
-        self.keys.check(self.hash.fingerprint(ask.key), ask.cost, self.clock.now())
+        self.keys.check(self.hash.fingerprint(ask.key()), ask.units(), self.clock.now())
     }
 
     /// Returns what a key has at least left, without spending: `allowed` reports whether one unit would pass.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit_core::overload::{Priority, Throttle, ThrottleError};
+use throttlekit_core::overload::{Criticality, Throttle, ThrottleError};
 
 use crate::hash::random_u64;
 use crate::sync::Mutex;
@@ -17,18 +17,18 @@ const WINDOW: Duration = Duration::from_secs(10);
 ///
 /// A client that keeps calling a full backend makes it spend its time on refusals. This one stops sending what would be
 /// refused: a call is shed with probability `max(0, (requests − K·accepts)/(requests + 1))`, over the last ten seconds,
-/// scaled down by its [`Priority`]. It needs no configured limit, and stops shedding as the backend recovers.
+/// scaled down by its [`Criticality`]. It needs no configured limit, and stops shedding as the backend recovers.
 ///
 /// ```
 /// use throttlekit::AdaptiveThrottle;
-/// use throttlekit::overload::Priority;
+/// use throttlekit::overload::Criticality;
 ///
 /// let backend = AdaptiveThrottle::new();
-/// match backend.admit(Priority::ORDINARY) {
+/// match backend.admit(Criticality::ORDINARY) {
 ///     Some(attempt) => attempt.accepted(), // after the backend took the call; else drop it
 ///     None => return,                      // shed: fail at once, do not even try
 /// }
-/// assert_eq!(backend.shed_per_million(Priority::ORDINARY), 0);
+/// assert_eq!(backend.shed_per_million(Criticality::ORDINARY), 0);
 /// ```
 pub struct AdaptiveThrottle<C = PreciseClock> {
     state: Mutex<(Throttle, Dice)>,
@@ -66,16 +66,16 @@ impl<C: Clock> AdaptiveThrottle<C> {
     }
 
     /// Checks whether a call may be sent. Returns `None` if it is shed.
-    pub fn admit(&self, priority: Priority) -> Option<Attempt<'_, C>> {
+    pub fn admit(&self, criticality: Criticality) -> Option<Attempt<'_, C>> {
         let now = self.clock.now();
         let (throttle, dice) = &mut *self.state.lock();
-        throttle.admit(priority, dice.roll(), now).then_some(Attempt { throttle: self })
+        throttle.admit(criticality, dice.roll(), now).then_some(Attempt { throttle: self })
     }
 
-    /// Returns how many of a million calls of this priority are shed now: for dashboards.
-    pub fn shed_per_million(&self, priority: Priority) -> u32 {
+    /// Returns how many of a million calls of this criticality are shed now: for dashboards.
+    pub fn shed_per_million(&self, criticality: Criticality) -> u32 {
         let now = self.clock.now();
-        self.state.lock().0.shed_per_million(priority, now)
+        self.state.lock().0.shed_per_million(criticality, now)
     }
 }
 

@@ -3,17 +3,17 @@
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Limit, LimitError, Need, Rule};
 use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
 
-use super::outage::StandIn;
+use super::outage::Fallback;
 use super::receipt::charges;
 use super::tally::Tallies;
 use super::{Answer, OnOutage, Receipt, Tally};
 use crate::store::{CHARGES_MAX, Charge, Charges, KeySpace, Outcome, Settlement, Store, StoreError};
 use crate::store::{Debit, DebitId, REMEMBER_DEFAULT};
-use crate::{Ask, Clock, WallClock};
+use crate::{Call, Clock, WallClock};
 
 const PREFIX: &str = "tk";
 
@@ -38,12 +38,12 @@ const PREFIX: &str = "tk";
 pub struct SharedLimiter<S, const N: usize = 1> {
     store: S,
     need: Need,
-    forms: [SharedForm; N],
+    forms: [ScriptEncoding; N],
     /// The same limits where nothing crosses the edge of a budget, for reservations.
-    reserving: [SharedForm; N],
+    reserving: [ScriptEncoding; N],
     spaces: [KeySpace; N],
     home: Home,
-    stand_in: StandIn<N>,
+    stand_in: Fallback<N>,
     tallies: Tallies,
     /// Time for which debits are remembered by name.
     remember: Duration,
@@ -70,7 +70,7 @@ impl<S: Store> SharedLimiter<S> {
     }
 
     /// Checks one request, and charges it if allowed.
-    pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Answer, StoreError> {
+    pub async fn check<'a>(&self, ask: impl Into<Call<'a>>) -> Result<Answer, StoreError> {
         self.check_all([ask.into()]).await
     }
 
@@ -104,7 +104,7 @@ impl<S: Store> SharedLimiter<S> {
         tokens: Cost,
         id: DebitId,
     ) -> Result<Answer, StoreError> {
-        let ask = Ask { key: key.as_ref(), cost: tokens };
+        let ask = Call::by(key.as_ref()).cost(tokens);
         let keys = self.keys(&[ask]);
         match self.try_debit(&keys[0], tokens, id).await {
             Ok(answer) => Ok(answer),
@@ -138,16 +138,16 @@ impl<S: Store> SharedLimiter<S> {
     }
 
     /// Returns the limit in the script encoding.
-    pub(crate) fn form(&self) -> &SharedForm {
+    pub(crate) fn form(&self) -> &ScriptEncoding {
         &self.forms[0]
     }
 
     /// Forecasts what a key could spend at the request's cost, now and later.
-    pub async fn forecast<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Forecast, StoreError> {
+    pub async fn forecast<'a>(&self, ask: impl Into<Call<'a>>) -> Result<Forecast, StoreError> {
         let ask = ask.into();
         let keys = self.keys(&[ask]);
-        let sight = self.store.peek(&charges(&keys, &self.forms, &[ask.cost])).await?;
-        Ok(self.forms[0].limit().forecast(&sight.states[0], ask.cost, sight.now))
+        let sight = self.store.peek(&charges(&keys, &self.forms, &[ask.units()])).await?;
+        Ok(self.forms[0].limit().forecast(&sight.states[0], ask.units(), sight.now))
     }
 }
 
@@ -155,14 +155,14 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
     /// Creates several limits, each with a name of its own, that must all allow.
     ///
     /// ```
-    /// use throttlekit::{Ask, Rate, SharedLimiter, store::MemoryStore};
+    /// use throttlekit::{Call, Rate, SharedLimiter, store::MemoryStore};
     ///
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
     /// let limits = [("user", Rate::per_minute(60)), ("org", Rate::per_minute(1_000))];
     /// // Users belong to one organisation, so its key may say where all of them are kept.
     /// let limiter = SharedLimiter::all(MemoryStore::new(), "api", limits)?.home(1);
     ///
-    /// let answer = limiter.check_all([Ask::of("alice"), Ask::of("acme")]).await?;
+    /// let answer = limiter.check_all([Call::by("alice"), Call::by("acme")]).await?;
     /// assert_eq!((answer.decision.remaining, answer.binding), (59, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
@@ -199,14 +199,14 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         }
         let limits: Vec<Limit> =
             named.into_iter().map(|(_, limit)| limit.try_into()).collect::<Result<_, _>>()?;
-        let forms: Vec<SharedForm> = limits.iter().map(SharedForm::of).collect::<Result<_, _>>()?;
-        let forms: [SharedForm; N] = forms.try_into().expect("as many limits as were given");
-        let reserving = forms.each_ref().map(SharedForm::uncrossed);
+        let forms: Vec<ScriptEncoding> = limits.iter().map(ScriptEncoding::of).collect::<Result<_, _>>()?;
+        let forms: [ScriptEncoding; N] = forms.try_into().expect("as many limits as were given");
+        let reserving = forms.each_ref().map(ScriptEncoding::uncrossed);
         Ok(Self {
             store,
             need,
             spaces: std::array::from_fn(|i| KeySpace::new(PREFIX, policy, names[i], &forms[i])),
-            stand_in: StandIn::Closed,
+            stand_in: Fallback::Closed,
             forms,
             reserving,
             home: Home::Policy,
@@ -230,12 +230,12 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
     pub fn on_outage(self, choice: OnOutage) -> Self {
         let (shares, limits) = (self.store.local_shares().cloned().unwrap_or_default(), self.limits());
         let share = |place: usize, nodes| shares.of(&self.spaces[place], limits[place], nodes);
-        Self { stand_in: StandIn::new(choice, self.need, share), ..self }
+        Self { stand_in: Fallback::new(choice, self.need, share), ..self }
     }
 
     /// Checks one request over all limits, and charges all or none.
-    pub async fn check_all(&self, asks: [Ask<'_>; N]) -> Result<Answer, StoreError> {
-        let (keys, costs) = (self.keys(&asks), asks.map(|ask| ask.cost));
+    pub async fn check_all(&self, asks: [Call<'_>; N]) -> Result<Answer, StoreError> {
+        let (keys, costs) = (self.keys(&asks), asks.map(|ask| ask.units()));
         let answers = {
             let charges = charges(&keys, &self.forms, &costs);
             self.store.admit(&[Charges { need: self.need, charges: &charges }]).await
@@ -248,9 +248,9 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
     /// if the store responded.
     pub(crate) async fn reserve_all(
         &self,
-        asks: [Ask<'_>; N],
+        asks: [Call<'_>; N],
     ) -> Result<(Answer, Option<Vec<Decision>>), StoreError> {
-        let (keys, costs) = (self.keys(&asks), asks.map(|ask| ask.cost));
+        let (keys, costs) = (self.keys(&asks), asks.map(|ask| ask.units()));
         let answers = {
             let charges = charges(&keys, &self.reserving, &costs);
             self.store.admit(&[Charges { need: self.need, charges: &charges }]).await
@@ -263,9 +263,9 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
     /// Checks several requests, each independently and in order, in one round trip; over a cluster, in one for each
     /// slot. If the part of the store for a request is unavailable, [`OnOutage`] decides that request; the others are
     /// not affected.
-    pub async fn check_many(&self, asks: &[[Ask<'_>; N]]) -> Vec<Result<Answer, StoreError>> {
+    pub async fn check_many(&self, asks: &[[Call<'_>; N]]) -> Vec<Result<Answer, StoreError>> {
         let keys: Vec<_> = asks.iter().map(|ask| self.keys(ask)).collect();
-        let costs: Vec<[Cost; N]> = asks.iter().map(|ask| ask.map(|ask| ask.cost)).collect();
+        let costs: Vec<[Cost; N]> = asks.iter().map(|ask| ask.map(|ask| ask.units())).collect();
         let outcomes = {
             let all: Vec<_> =
                 keys.iter().zip(&costs).map(|(keys, costs)| charges(keys, &self.forms, costs)).collect();
@@ -281,7 +281,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
         outcome: Result<Outcome, StoreError>,
         keys: Vec<String>,
         costs: &[Cost; N],
-        asks: [Ask<'_>; N],
+        asks: [Call<'_>; N],
     ) -> Result<Answer, StoreError> {
         match outcome {
             Ok(outcome) => {
@@ -294,7 +294,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
 
     /// Returns what each key has left on its limit, without spending. No fallback applies.
     pub async fn peek_each(&self, keys: [&[u8]; N]) -> Result<[Decision; N], StoreError> {
-        let asks = keys.map(|key| Ask { key, cost: 1 });
+        let asks = keys.map(|key| Call::by(key));
         let keys = self.keys(&asks);
         let sight = self.store.peek(&charges(&keys, &self.forms, &[1; N])).await?;
         Ok(std::array::from_fn(|i| self.forms[i].limit().peek(&sight.states[i], sight.now)))
@@ -321,7 +321,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
 
     /// Forgets the keys of a request: their next request counts as their first.
     pub async fn reset(&self, keys: [&[u8]; N]) -> Result<(), StoreError> {
-        let names = self.keys(&keys.map(|key| Ask { key, cost: 1 }));
+        let names = self.keys(&keys.map(|key| Call::by(key)));
         self.store.reset(&names.iter().map(String::as_str).collect::<Vec<_>>()).await
     }
 
@@ -352,12 +352,12 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
     }
 
     /// Returns the limit at this index in the script encoding.
-    pub(crate) fn form_at(&self, place: usize) -> &SharedForm {
+    pub(crate) fn form_at(&self, place: usize) -> &ScriptEncoding {
         &self.forms[place]
     }
 
     /// The same where nothing crosses the edge of its budget.
-    pub(crate) fn reserving(&self, place: usize) -> &SharedForm {
+    pub(crate) fn reserving(&self, place: usize) -> &ScriptEncoding {
         &self.reserving[place]
     }
 
@@ -385,7 +385,7 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
     }
 
     /// Returns the fallback's answer to a request for which the store has none.
-    pub(crate) fn without_store(&self, asks: [Ask<'_>; N], error: StoreError) -> Result<Answer, StoreError> {
+    pub(crate) fn without_store(&self, asks: [Call<'_>; N], error: StoreError) -> Result<Answer, StoreError> {
         if !error.is_outage() {
             self.tallies.errors.fetch_add(1, Relaxed);
             return Err(error);
@@ -398,16 +398,16 @@ impl<S: Store, const N: usize> SharedLimiter<S, N> {
     }
 
     /// Returns the keys of a request as the store keeps them.
-    pub(crate) fn keys(&self, asks: &[Ask<'_>; N]) -> Vec<String> {
+    pub(crate) fn keys(&self, asks: &[Call<'_>; N]) -> Vec<String> {
         let home = match self.home {
             Home::Policy => &[],
-            Home::Limit(index) => asks[index].key,
+            Home::Limit(index) => asks[index].key(),
         };
-        asks.iter().zip(&self.spaces).map(|(ask, space)| space.key(home, ask.key)).collect()
+        asks.iter().zip(&self.spaces).map(|(ask, space)| space.key(home, ask.key())).collect()
     }
 }
 
-fn limits_of<const N: usize>(forms: &[SharedForm; N]) -> [Limit; N] {
+fn limits_of<const N: usize>(forms: &[ScriptEncoding; N]) -> [Limit; N] {
     forms.each_ref().map(|form| *form.limit())
 }
 

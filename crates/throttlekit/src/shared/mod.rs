@@ -6,8 +6,8 @@ mod receipt;
 mod tally;
 
 pub use limiter::SharedLimiter;
+pub(crate) use outage::Fallback;
 pub use outage::OnOutage;
-pub(crate) use outage::StandIn;
 pub(crate) use receipt::Paid;
 pub use receipt::{Answer, Receipt};
 pub(crate) use tally::Tallies;

@@ -8,7 +8,7 @@ use throttlekit_core::rate::{Limit, Need, Verdict};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
 use crate::store::{LocalShare, check_shares};
-use crate::{Ask, Guarantee};
+use crate::{Call, Guarantee};
 
 /// Retry delay after a denial in an outage: circuit breakers probe several times a second.
 const CLOSED_RETRY: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ pub enum OnOutage {
 }
 
 /// The fallback of one limiter.
-pub(crate) enum StandIn<const N: usize> {
+pub(crate) enum Fallback<const N: usize> {
     Closed,
     Open,
     /// Keeps counting across outages: a store with repeated outages grants no new shares.
@@ -48,7 +48,7 @@ pub(crate) enum StandIn<const N: usize> {
     },
 }
 
-impl<const N: usize> StandIn<N> {
+impl<const N: usize> Fallback<N> {
     /// Creates the fallback. `share` returns the share of each limit, for a number of nodes.
     pub(crate) fn new(
         choice: OnOutage,
@@ -66,7 +66,7 @@ impl<const N: usize> StandIn<N> {
 
     pub(crate) fn answer(
         &self,
-        asks: [Ask<'_>; N],
+        asks: [Call<'_>; N],
         limits: &[Limit; N],
         now: Timestamp,
     ) -> (Verdict, Guarantee) {

@@ -74,7 +74,7 @@ impl Receipt {
 /// Returns the charges of one request, borrowed from the limiter.
 pub(super) fn charges<'a, const N: usize>(
     keys: &'a [String],
-    forms: &'a [throttlekit_core::rate::shared::SharedForm; N],
+    forms: &'a [throttlekit_core::rate::shared::ScriptEncoding; N],
     costs: &[Cost],
 ) -> Vec<Charge<'a>> {
     let each = keys.iter().zip(forms).zip(costs);

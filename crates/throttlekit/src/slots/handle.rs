@@ -14,7 +14,7 @@ use super::renewer::{self, Renewer};
 use super::slot_registry::{Leaves, SlotRegistry};
 use super::stats::SlotStats;
 use crate::hash::random_u64;
-use crate::store::{KeySpace, SlotAnswer, SlotAsk, SlotStore, StoreError};
+use crate::store::{KeySpace, SlotAnswer, SlotRequest, SlotStore, StoreError};
 use crate::{BootClock, Guarantee, LeaseClock};
 
 /// Retry delay after a denial in an outage: circuit breakers probe several times a second.
@@ -147,7 +147,7 @@ async fn ask<S: SlotStore, C: LeaseClock + 'static>(
 ) -> Result<Admission<C>, StoreError> {
     let (ticket, registry) = (slot.ticket(), &renewer.registry);
     let lives = renewer.lives;
-    let ask = SlotAsk { key: &ticket.key, lease: ticket.lease, owner: registry.owner, most, lives };
+    let ask = SlotRequest { key: &ticket.key, lease: ticket.lease, owner: registry.owner, most, lives };
     let sent = renewer.clock.now();
     let answer = renewer.store.acquire(&ask).await;
     let admission = match answer {

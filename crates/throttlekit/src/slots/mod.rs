@@ -35,7 +35,7 @@
 //! The documentation of a store describes what its failover forgets. A lease must outlive one: with leases of two
 //! seconds every failover of a Redis cluster takes all slots from their holders.
 //!
-//! [`SlotDesk`] is the lease registry in one process: leases over permits of any kind, for a server whose clients hold
+//! [`LeaseRegistry`] is the lease registry in one process: leases over permits of any kind, for a server whose clients hold
 //! them.
 
 mod builder;
@@ -49,7 +49,7 @@ mod stats;
 pub use builder::SlotsBuilder;
 pub use handle::{Admission, SharedSlots};
 pub use held_slot::HeldSlot;
-pub use lease_registry::{Ends, SlotDesk};
+pub use lease_registry::{Ends, LeaseRegistry};
 pub use stats::SlotStats;
 pub use throttlekit_core::concurrency::Ending;
 

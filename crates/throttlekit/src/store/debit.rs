@@ -153,7 +153,7 @@ impl<'a> Countable<'a> {
 
 #[cfg(test)]
 mod tests {
-    use throttlekit_core::rate::shared::SharedForm;
+    use throttlekit_core::rate::shared::ScriptEncoding;
 
     use super::*;
 
@@ -162,14 +162,14 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_700_000_010_000);
 
     /// A budget of `tokens`, of which `used` are used.
-    fn budget(tokens: u64, used: u64) -> (SharedForm, State) {
+    fn budget(tokens: u64, used: u64) -> (ScriptEncoding, State) {
         let limit = Limit::token_budget(tokens, MINUTE).unwrap();
         let mut state = State::default();
         limit.charge(&mut state, used, NOW);
-        (SharedForm::of(&limit).unwrap(), state)
+        (ScriptEncoding::of(&limit).unwrap(), state)
     }
 
-    fn debit(form: &SharedForm) -> Debit<'_> {
+    fn debit(form: &ScriptEncoding) -> Debit<'_> {
         let charge = Charge { key: "acme", form, cost: 100 };
         Debit { charge, id: DebitId { stream: 1, number: 1 }, remember: REMEMBER_DEFAULT }
     }

@@ -35,18 +35,18 @@ macro_rules! forward_store {
     };
     (@Store peek $($to:tt)+) => {
         $crate::forward_store!(@async Store peek(charges: &[$crate::store::Charge<'_>])
-            -> Result<$crate::store::Sight, $crate::store::StoreError>; $($to)+);
+            -> Result<$crate::store::Snapshot, $crate::store::StoreError>; $($to)+);
     };
     (@Store settle $($to:tt)+) => {
         $crate::forward_store!(@async Store settle(settlements: &[$crate::store::Settlement<'_>])
             -> Result<(), $crate::store::StoreError>; $($to)+);
     };
     (@Store lease $($to:tt)+) => {
-        $crate::forward_store!(@async Store lease(asks: &[$crate::store::LeaseAsk<'_>])
-            -> Vec<Result<$crate::store::Lent, $crate::store::StoreError>>; $($to)+);
+        $crate::forward_store!(@async Store lease(asks: &[$crate::store::LeaseRequest<'_>])
+            -> Vec<Result<$crate::store::Leased, $crate::store::StoreError>>; $($to)+);
     };
     (@Store give_back $($to:tt)+) => {
-        $crate::forward_store!(@async Store give_back(backs: &[$crate::store::GiveBack<'_>])
+        $crate::forward_store!(@async Store give_back(backs: &[$crate::store::LeaseReturn<'_>])
             -> Result<(), $crate::store::StoreError>; $($to)+);
     };
     (@Store reset $($to:tt)+) => {
@@ -54,7 +54,7 @@ macro_rules! forward_store {
             -> Result<(), $crate::store::StoreError>; $($to)+);
     };
     (@SlotStore acquire $($to:tt)+) => {
-        $crate::forward_store!(@async SlotStore acquire(ask: &$crate::store::SlotAsk<'_>)
+        $crate::forward_store!(@async SlotStore acquire(ask: &$crate::store::SlotRequest<'_>)
             -> Result<$crate::store::SlotAnswer, $crate::store::StoreError>; $($to)+);
     };
     (@SlotStore heartbeat $($to:tt)+) => {
@@ -70,17 +70,17 @@ macro_rules! forward_store {
         $crate::forward_store!(@async SlotStore occupancy(keys: &[&str])
             -> Result<Vec<$crate::store::Occupancy>, $crate::store::StoreError>; $($to)+);
     };
-    (@RollStore load $($to:tt)+) => {
-        $crate::forward_store!(@async RollStore load(key: &str)
-            -> Result<$crate::store::Kept, $crate::store::StoreError>; $($to)+);
+    (@MembershipStore load $($to:tt)+) => {
+        $crate::forward_store!(@async MembershipStore load(key: &str)
+            -> Result<$crate::store::MembershipRecord, $crate::store::StoreError>; $($to)+);
     };
-    (@RollStore swap $($to:tt)+) => {
-        $crate::forward_store!(@async RollStore swap(
+    (@MembershipStore swap $($to:tt)+) => {
+        $crate::forward_store!(@async MembershipStore swap(
             key: &str, version: u64, bytes: &[u8], keeps: std::time::Duration
         ) -> Result<$crate::store::Swapped, $crate::store::StoreError>; $($to)+);
     };
-    (@RegionPool grant $($to:tt)+) => {
-        $crate::forward_store!(@async RegionPool grant(ask: &$crate::store::RegionAsk<'_>)
+    (@RegionStore grant $($to:tt)+) => {
+        $crate::forward_store!(@async RegionStore grant(ask: &$crate::store::RegionRequest<'_>)
             -> Result<$crate::store::RegionGrant, $crate::store::StoreError>; $($to)+);
     };
     (@Store local_shares $($to:tt)+) => {

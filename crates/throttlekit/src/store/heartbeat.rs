@@ -7,7 +7,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::fleet::{Beat, Fold, Report, Roll};
 use tokio::time::sleep;
 
-use super::{RollStore, StoreError, Swapped};
+use super::{MembershipStore, StoreError, Swapped};
 
 /// Maximum number of changes to the record in between, until a heartbeat is abandoned. The next report makes up for it.
 const RACES_MAX: u32 = 32;
@@ -32,7 +32,7 @@ pub struct Heard {
 /// The rebalance runs at the instant of the load, or of the swap that failed. That lies after the report was sent, so a
 /// grant expires for the node before it is forgotten here. And it lies before the swap that counts: no node has changed
 /// the record in between, so a later instant could only have freed what silent nodes hold. Both err to the safe side.
-pub async fn beat<R: RollStore>(
+pub async fn beat<R: MembershipStore>(
     store: &R,
     key: &str,
     fold: &Fold,

@@ -15,7 +15,7 @@
 //! replaced by its SHA-256.
 
 use sha2::{Digest, Sha256};
-use throttlekit_core::rate::shared::{Kind, SharedForm};
+use throttlekit_core::rate::shared::{Kind, ScriptEncoding};
 
 /// Maximum length of a part of a key that is written out.
 pub const KEY_PART_MAX: usize = 200;
@@ -31,7 +31,7 @@ pub struct KeySpace {
 
 impl KeySpace {
     /// Creates the names for the keys of `limit` of `policy`. A limit's name separates it from the policy's others.
-    pub fn new(prefix: &str, policy: &str, limit: &str, form: &SharedForm) -> Self {
+    pub fn new(prefix: &str, policy: &str, limit: &str, form: &ScriptEncoding) -> Self {
         Self::tagged(prefix, policy, limit, &rule_tag(form))
     }
 
@@ -103,7 +103,7 @@ pub(super) fn space_of(key: &str) -> (&str, &str) {
 
 /// Returns the tag of a rule. States of different rules never share a key: a limit that changes its kind starts over. A
 /// budget counts as any window does.
-fn rule_tag(form: &SharedForm) -> String {
+fn rule_tag(form: &ScriptEncoding) -> String {
     match (form.kind(), form.shape()) {
         (Kind::Gcra, _) => "g".into(),
         (kind, _) if kind.is_window() => "w".into(),
@@ -146,7 +146,7 @@ fn push_hex(byte: u8, name: &mut String) {
     name.push(digit(byte & 15));
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use proptest::prelude::*;
     use throttlekit_core::rate::{Limit, Rate};
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     fn space(policy: &str, limit: &str) -> KeySpace {
-        let form = SharedForm::of(&Limit::gcra(Rate::per_second(1)).unwrap()).unwrap();
+        let form = ScriptEncoding::of(&Limit::gcra(Rate::per_second(1)).unwrap()).unwrap();
         KeySpace::new("tk", policy, limit, &form)
     }
 

@@ -10,7 +10,7 @@ use throttlekit_core::{Decision, Timestamp};
 use super::KeySpace;
 use crate::memory::{Capacity, HeldKey, Keys};
 use crate::sync::Mutex;
-use crate::{Ask, Clock, KeyHash, SecretHash, SystemClock};
+use crate::{Call, Clock, KeyHash, SecretHash, SystemClock};
 
 /// Below this many limits there is no sweep for those that are gone.
 const KNOWN_MIN: usize = 64;
@@ -96,9 +96,9 @@ impl Counted {
         Self { keys: Keys::new(share, Capacity::default(), clock.now()), clock, hash: SecretHash::random() }
     }
 
-    fn hold(&self, ask: &Ask<'_>) -> Held<'_> {
+    fn hold(&self, ask: &Call<'_>) -> Held<'_> {
         let now = self.clock.now();
-        Held { key: self.keys.hold(self.hash.fingerprint(ask.key), now), cost: ask.cost, now }
+        Held { key: self.keys.hold(self.hash.fingerprint(ask.key()), now), cost: ask.units(), now }
     }
 }
 
@@ -115,7 +115,7 @@ struct Held<'a> {
 pub(crate) fn check_shares<const N: usize>(
     shares: &[Arc<LocalShare>; N],
     need: Need,
-    asks: &[Ask<'_>; N],
+    asks: &[Call<'_>; N],
 ) -> Option<Verdict> {
     let all: Vec<&Counted> = shares.iter().map(|share| share.counted()).collect::<Option<_>>()?;
     let mut places: [usize; N] = std::array::from_fn(|place| place);
@@ -137,7 +137,7 @@ pub(crate) fn check_shares<const N: usize>(
 mod tests {
     use std::time::Duration;
 
-    use throttlekit_core::rate::shared::SharedForm;
+    use throttlekit_core::rate::shared::ScriptEncoding;
 
     use super::*;
 
@@ -148,7 +148,7 @@ mod tests {
     }
 
     fn space(policy: &str) -> KeySpace {
-        KeySpace::new("tk", policy, "", &SharedForm::of(&limit(1)).unwrap())
+        KeySpace::new("tk", policy, "", &ScriptEncoding::of(&limit(1)).unwrap())
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
         let shares = LocalShares::default();
         let [a, b] = ["a", "b"].map(|policy| shares.of(&space(policy), limit(100_000), NODES));
         let run = |shares: [Arc<LocalShare>; 2]| {
-            let asks = [Ask::of("k"), Ask::of("k")];
+            let asks = [Call::by("k"), Call::by("k")];
             (0..100_000).filter(|_| check_shares(&shares, Need::All, &asks).unwrap().decision.allowed).count()
         };
         let passed: usize = std::thread::scope(|scope| {

@@ -23,9 +23,9 @@ pub const ROLL_BYTES_MAX: usize = 72 * (NODES_MAX + 1);
 /// swap it in if the one they started from is still current; see [`beat`](super::beat). As with a
 /// [`Store`](super::Store), time is the store's own. No swap is retried automatically; one whose reply was lost was
 /// made or not, and the next load shows which.
-pub trait RollStore: Send + Sync + 'static {
+pub trait MembershipStore: Send + Sync + 'static {
     /// Loads the membership record under this key.
-    fn load(&self, key: &str) -> impl Future<Output = Result<Kept, StoreError>> + Send;
+    fn load(&self, key: &str) -> impl Future<Output = Result<MembershipRecord, StoreError>> + Send;
 
     /// Replaces the record of this version by another, and keeps it at least for `keeps` after the last swap.
     fn swap(
@@ -49,7 +49,7 @@ pub trait RollStore: Send + Sync + 'static {
 
 /// The record under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct MembershipRecord {
     /// The record as it was written; empty if there is none.
     pub bytes: Vec<u8>,
     /// Version among all that were ever under this key; zero if there is none.
@@ -64,10 +64,10 @@ pub enum Swapped {
     /// The swap was made.
     Done,
     /// Another version was there, and is. A lost race costs no load.
-    Newer(Kept),
+    Newer(MembershipRecord),
 }
 
-impl Kept {
+impl MembershipRecord {
     /// Returns the version that comes after this one.
     ///
     /// It counts on, and not from one: a record that was lost and started over never reaches a version that a node
@@ -82,8 +82,8 @@ impl Kept {
     }
 }
 
-impl<R: RollStore> RollStore for Arc<R> {
-    forward_store!(RollStore for self => **self; load, swap, guarantee, background);
+impl<R: MembershipStore> MembershipStore for Arc<R> {
+    forward_store!(MembershipStore for self => **self; load, swap, guarantee, background);
 }
 
 /// Maximum number of records in this process's memory. Beyond it, those that expire first are removed.
@@ -100,10 +100,10 @@ struct Record {
 }
 
 impl MembershipRecords {
-    pub(super) fn load(&self, key: &str, now: Timestamp) -> Kept {
+    pub(super) fn load(&self, key: &str, now: Timestamp) -> MembershipRecord {
         match self.0.get(key) {
-            None => Kept { bytes: Vec::new(), version: 0, now },
-            Some(filed) => Kept { bytes: filed.bytes.clone(), version: filed.version, now },
+            None => MembershipRecord { bytes: Vec::new(), version: 0, now },
+            Some(filed) => MembershipRecord { bytes: filed.bytes.clone(), version: filed.version, now },
         }
     }
 
@@ -126,7 +126,7 @@ impl MembershipRecords {
                 )));
             }
         }
-        let version = Kept::next_version(version, now);
+        let version = MembershipRecord::next_version(version, now);
         self.0.insert(key.into(), Record { bytes: bytes.to_vec(), version, expires: now + keeps });
         Ok(Swapped::Done)
     }

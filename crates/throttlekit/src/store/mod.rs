@@ -2,7 +2,7 @@
 //!
 //! A [`Store`] applies the charges of one request all or none, at its own time, in one round trip. Users hold a
 //! [`SharedLimiter`](crate::SharedLimiter) over one. A crate for an engine implements [`Store`], sends every call
-//! through a [`Line`], which has the deadline, the limit on calls in flight, the circuit breaker and the counters, and
+//! through a [`StoreClient`], which has the deadline, the limit on calls in flight, the circuit breaker and the counters, and
 //! builds its responses with [`Outcome::of`]. [`MemoryStore`] is the same in one process.
 
 mod breaker;
@@ -21,17 +21,17 @@ mod slots;
 mod streams;
 
 pub use debit::{Countable, Debit, DebitId, Debited, LastDebit, REMEMBER_DEFAULT, REMEMBER_MAX};
-pub use endpoint::{Line, LineOptions, LineStats, Probe};
+pub use endpoint::{Probe, StoreClient, StoreClientOptions, StoreClientStats};
 pub use heartbeat::{Heard, beat};
 pub use key::{KEY_PART_MAX, KeySpace};
-pub use lease::{GiveBack, LeaseAsk, Lendable, Lent};
+pub use lease::{LeaseRequest, LeaseReturn, Leased, Lendable};
 pub use local_shares::LocalShares;
 pub(crate) use local_shares::{LocalShare, check_shares};
-pub use membership::{Kept, ROLL_BYTES_MAX, ROLL_KEPT_DEFAULT, RollStore, Swapped};
+pub use membership::{MembershipRecord, MembershipStore, ROLL_BYTES_MAX, ROLL_KEPT_DEFAULT, Swapped};
 pub use memory::MemoryStore;
-pub use outcome::{Charge, Charges, Outcome, Settlement, Sight};
-pub use region::{RegionAsk, RegionGrant, RegionPool};
-pub use slots::{LIVES_MAX, LIVES_MIN, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore};
+pub use outcome::{Charge, Charges, Outcome, Settlement, Snapshot};
+pub use region::{RegionGrant, RegionRequest, RegionStore};
+pub use slots::{LIVES_MAX, LIVES_MIN, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore};
 pub use throttlekit_core::concurrency::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotStep};
 pub use throttlekit_core::fair::Weight;
 pub use throttlekit_core::fair::pool::{Grant, TooManyRegions};
@@ -78,17 +78,20 @@ pub trait Store: Send + Sync + 'static {
     fn debit(&self, debits: &[Debit<'_>]) -> impl Future<Output = Vec<Result<Debited, StoreError>>> + Send;
 
     /// Returns the stored state for these charges, and writes nothing.
-    fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Sight, StoreError>> + Send;
+    fn peek(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Snapshot, StoreError>> + Send;
 
     /// Replaces what charges took by what was used.
     fn settle(&self, settlements: &[Settlement<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Lends units to nodes that spend them locally: each request independently, each with its own response or error.
     /// One round trip for each cluster slot.
-    fn lease(&self, asks: &[LeaseAsk<'_>]) -> impl Future<Output = Vec<Result<Lent, StoreError>>> + Send;
+    fn lease(
+        &self,
+        asks: &[LeaseRequest<'_>],
+    ) -> impl Future<Output = Vec<Result<Leased, StoreError>>> + Send;
 
     /// Takes lent units back into their windows. Each return counts once, however often it arrives.
-    fn give_back(&self, backs: &[GiveBack<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn give_back(&self, backs: &[LeaseReturn<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Forgets keys, but not which returns and debits have been counted.
     fn reset(&self, keys: &[&str]) -> impl Future<Output = Result<(), StoreError>> + Send;

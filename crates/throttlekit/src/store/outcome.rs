@@ -1,6 +1,6 @@
 //! Requests to a store, and its responses.
 
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Mark, Need, Rule, Settle, State, Verdict};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
@@ -13,7 +13,7 @@ pub struct Charge<'a> {
     /// The key as the store keeps it, from a [`KeySpace`](super::KeySpace).
     pub key: &'a str,
     /// The limit.
-    pub form: &'a SharedForm,
+    pub form: &'a ScriptEncoding,
     /// Cost of the request on this limit.
     pub cost: Cost,
 }
@@ -44,7 +44,7 @@ pub struct Outcome {
 
 /// State in a store, read without writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sight {
+pub struct Snapshot {
     /// Time of the response, by the store's clock.
     pub now: Timestamp,
     /// Each key's state, in the order requested.
@@ -57,7 +57,7 @@ pub struct Settlement<'a> {
     /// The key as the store keeps it.
     pub key: &'a str,
     /// The limit.
-    pub form: &'a SharedForm,
+    pub form: &'a ScriptEncoding,
     /// Charge position.
     pub mark: Mark,
     /// Charged cost.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use throttlekit_core::fair::Weight;
-use throttlekit_core::fair::pool::{Grant, Pool, PoolAsk, Sight};
+use throttlekit_core::fair::pool::{Grant, Pool, PoolRequest, Sight};
 use throttlekit_core::rate::UNITS_MAX;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::{Cost, Timestamp};
 
 use super::{Background, StoreError};
@@ -15,9 +15,9 @@ use crate::{Guarantee, forward_store};
 ///
 /// As with a [`Store`](super::Store), time is the pool's own, and no request is retried automatically: one whose reply
 /// was lost may have been granted, and a grant that was not received lapses with its window.
-pub trait RegionPool: Send + Sync + 'static {
+pub trait RegionStore: Send + Sync + 'static {
     /// Grants a region as many more units as it wants, or as it may have.
-    fn grant(&self, ask: &RegionAsk<'_>) -> impl Future<Output = Result<RegionGrant, StoreError>> + Send;
+    fn grant(&self, ask: &RegionRequest<'_>) -> impl Future<Output = Result<RegionGrant, StoreError>> + Send;
 
     /// Returns the guarantee of a grant of this pool.
     fn guarantee(&self) -> Guarantee {
@@ -32,11 +32,11 @@ pub trait RegionPool: Send + Sync + 'static {
 
 /// One pool × one region × a desired number of additional units.
 #[derive(Clone, Copy, Debug)]
-pub struct RegionAsk<'a> {
+pub struct RegionRequest<'a> {
     /// The pool's key as the store keeps it, from [`KeySpace::pool`](super::KeySpace::pool).
     pub key: &'a str,
     /// The limit that all regions share: a window.
-    pub form: &'a SharedForm,
+    pub form: &'a ScriptEncoding,
     /// The region's name as the store keeps it, from [`KeySpace::part`](super::KeySpace::part).
     pub region: &'a str,
     /// The sum of the weights of its active tenants.
@@ -45,7 +45,7 @@ pub struct RegionAsk<'a> {
     pub wants: Cost,
 }
 
-/// The response to one [`RegionAsk`].
+/// The response to one [`RegionRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionGrant {
     /// Time of the response, by the pool's clock.
@@ -54,7 +54,7 @@ pub struct RegionGrant {
     pub grant: Grant,
 }
 
-impl RegionAsk<'_> {
+impl RegionRequest<'_> {
     /// Returns the rule that decides, or why this limit cannot be shared or this name cannot be stored.
     pub fn pool(&self) -> Result<Pool, StoreError> {
         if self.region.is_empty() || self.region.contains(|c: char| c.is_whitespace() || c.is_control()) {
@@ -64,8 +64,8 @@ impl RegionAsk<'_> {
     }
 
     /// Returns the request in the rule's form.
-    pub fn ask(&self) -> PoolAsk<'_> {
-        PoolAsk { region: self.region, weight: self.weight, wants: self.wants }
+    pub fn ask(&self) -> PoolRequest<'_> {
+        PoolRequest { region: self.region, weight: self.weight, wants: self.wants }
     }
 }
 
@@ -74,7 +74,12 @@ impl RegionGrant {
     /// end of the window in microseconds, what it held, its share, and what all others hold or are due.
     ///
     /// The rule computes the response; the store only ran its mirror. If the two disagree, its state is not ours.
-    pub fn of(ask: &RegionAsk<'_>, seen: [i64; 4], now: Timestamp, granted: i64) -> Result<Self, StoreError> {
+    pub fn of(
+        ask: &RegionRequest<'_>,
+        seen: [i64; 4],
+        now: Timestamp,
+        granted: i64,
+    ) -> Result<Self, StoreError> {
         let number = |n: i64| u64::try_from(n).ok().filter(|&n| n <= UNITS_MAX);
         let bad = || StoreError::bad_state(format_args!("{}: the store and the rule disagree", ask.key));
         let [ends, held, share, others] = seen.map(number);
@@ -87,8 +92,8 @@ impl RegionGrant {
     }
 }
 
-impl<P: RegionPool> RegionPool for Arc<P> {
-    forward_store!(RegionPool for self => **self; grant, guarantee, background);
+impl<P: RegionStore> RegionStore for Arc<P> {
+    forward_store!(RegionStore for self => **self; grant, guarantee, background);
 }
 
 #[cfg(test)]
@@ -101,12 +106,12 @@ mod tests {
     use super::*;
     use crate::store::KeySpace;
 
-    fn hour() -> SharedForm {
-        SharedForm::of(&Limit::fixed_window(100, Duration::from_secs(3_600)).unwrap()).unwrap()
+    fn hour() -> ScriptEncoding {
+        ScriptEncoding::of(&Limit::fixed_window(100, Duration::from_secs(3_600)).unwrap()).unwrap()
     }
 
-    fn ask<'a>(form: &'a SharedForm, region: &'a str) -> RegionAsk<'a> {
-        RegionAsk { key: "k", form, region, weight: Weight::ONE, wants: 30 }
+    fn ask<'a>(form: &'a ScriptEncoding, region: &'a str) -> RegionRequest<'a> {
+        RegionRequest { key: "k", form, region, weight: Weight::ONE, wants: 30 }
     }
 
     #[test]

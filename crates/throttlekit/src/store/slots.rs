@@ -23,7 +23,7 @@ pub const LIVES_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// once. A request that comes after its release takes a slot without heartbeats: it expires after its lifetime.
 pub trait SlotStore: Send + Sync + 'static {
     /// Takes a slot if there is one: removes what has expired, counts, and records the lease, in one round trip.
-    fn acquire(&self, ask: &SlotAsk<'_>) -> impl Future<Output = Result<SlotAnswer, StoreError>> + Send;
+    fn acquire(&self, ask: &SlotRequest<'_>) -> impl Future<Output = Result<SlotAnswer, StoreError>> + Send;
 
     /// Renews leases for a lifetime. Each has its own response or error. One round trip for each cluster slot.
     fn heartbeat(
@@ -52,7 +52,7 @@ pub trait SlotStore: Send + Sync + 'static {
 
 /// One key × one lease of one owner × under a limit.
 #[derive(Clone, Copy, Debug)]
-pub struct SlotAsk<'a> {
+pub struct SlotRequest<'a> {
     /// The key as the store keeps it, from [`KeySpace::slots`](super::KeySpace::slots).
     pub key: &'a str,
     /// The lease, under a name that cannot be guessed.
@@ -76,7 +76,7 @@ pub struct SlotLease<'a> {
     pub owner: Owner,
 }
 
-/// The response to one [`SlotAsk`].
+/// The response to one [`SlotRequest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotAnswer {
     /// Time of the response by the store's clock, or the last one of the key if the clock went back since.
@@ -104,7 +104,7 @@ pub(crate) fn life(lives: Duration) -> Result<Duration, StoreError> {
     )))
 }
 
-impl SlotAsk<'_> {
+impl SlotRequest<'_> {
     /// Returns the lifetime of the lease, in microseconds, or why it is invalid.
     pub fn lives_micros(&self) -> Result<u64, StoreError> {
         Ok(life(self.lives)?.as_micros() as u64)
@@ -139,7 +139,12 @@ impl SlotAnswer {
     /// none.
     ///
     /// The rule computes the response; the store only ran its mirror. If the two disagree, its state is not ours.
-    pub fn of(ask: &SlotAsk<'_>, seen: [i64; 3], now: Timestamp, admitted: bool) -> Result<Self, StoreError> {
+    pub fn of(
+        ask: &SlotRequest<'_>,
+        seen: [i64; 3],
+        now: Timestamp,
+        admitted: bool,
+    ) -> Result<Self, StoreError> {
         let [held, own, room_at] = seen;
         let bad = || disagree(ask.key);
         let held = u32::try_from(held).ok().filter(|&held| held <= SLOTS_MAX).ok_or_else(bad)?;
@@ -175,8 +180,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1_000);
 
-    fn ask(most: u32) -> SlotAsk<'static> {
-        SlotAsk { key: "k", lease: LeaseId(1), owner: Owner(2), most, lives: Duration::from_secs(1) }
+    fn ask(most: u32) -> SlotRequest<'static> {
+        SlotRequest { key: "k", lease: LeaseId(1), owner: Owner(2), most, lives: Duration::from_secs(1) }
     }
 
     #[test]
@@ -208,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_life_that_is_none_is_refused() {
-        let lives = |lives| SlotAsk { lives, ..ask(1) }.lives_micros();
+        let lives = |lives| SlotRequest { lives, ..ask(1) }.lives_micros();
         assert_eq!(lives(LIVES_MIN + Duration::from_nanos(999)), Ok(10_000));
         assert!(lives(LIVES_MIN - Duration::from_nanos(1)).is_err());
         assert!(lives(LIVES_MAX).is_ok() && lives(LIVES_MAX + Duration::from_nanos(1)).is_err());

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::stored::Stored;
 use throttlekit_core::{Cost, Timestamp};
 
@@ -38,7 +38,7 @@ pub(super) struct Found {
 
 impl Found {
     /// Returns the debit as a limit of this form reads it.
-    pub(super) fn read(&self, form: &SharedForm) -> LastDebit {
+    pub(super) fn read(&self, form: &ScriptEncoding) -> LastDebit {
         let &Self { number, cost, now, ref stored, admitted, .. } = self;
         LastDebit { number, cost, now, state: stored.state(form, now).into_owned(), admitted }
     }

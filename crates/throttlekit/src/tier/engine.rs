@@ -13,7 +13,7 @@ use super::returner;
 use super::stats::Counters;
 use super::table::{Place, Table};
 use crate::store::{Background, Store, StoreError, TaskSlot};
-use crate::{Answer, Ask, Guarantee, KeyHash, LeaseClock, SecretHash, SharedLimiter};
+use crate::{Answer, Call, Guarantee, KeyHash, LeaseClock, SecretHash, SharedLimiter};
 
 /// Maximum number of times that a caller waits for units before it calls the store itself.
 const ROUNDS_MAX: usize = 8;
@@ -71,13 +71,13 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
 
     /// Spends from the key's local lease, if it has enough. Most requests take no other step.
     #[inline]
-    pub(super) fn spend(self: &Arc<Self>, place: &Place<'_>, ask: Ask<'_>) -> Option<Decision> {
+    pub(super) fn spend(self: &Arc<Self>, place: &Place<'_>, ask: Call<'_>) -> Option<Decision> {
         // Read before the units are taken, so that they are never of an earlier window than it names.
         let reset_at = place.slot.reset_at();
-        let spend = place.slot.purse.spend_if(|| place.is_mine(), ask.cost, || self.clock.now());
+        let spend = place.slot.purse.spend_if(|| place.is_mine(), ask.units(), || self.clock.now());
         let Spend::Spent { left } = spend else { return None };
         if left < place.slot.low.load(Relaxed) {
-            self.refill(place, ask.key);
+            self.refill(place, ask.key());
         }
         Some(self.allowed(reset_at, left))
     }
@@ -109,7 +109,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         }
     }
 
-    pub(super) async fn strict(&self, ask: Ask<'_>) -> Result<Answer, StoreError> {
+    pub(super) async fn strict(&self, ask: Call<'_>) -> Result<Answer, StoreError> {
         self.counters.strict.fetch_add(1, Relaxed);
         let answer = self.shared.check(ask).await?;
         Ok(Answer { guarantee: self.worth(answer.guarantee), ..answer })
@@ -139,7 +139,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     pub(super) async fn check_at_desk(
         self: &Arc<Self>,
         fingerprint: u64,
-        ask: Ask<'_>,
+        ask: Call<'_>,
     ) -> Result<Answer, StoreError> {
         for _ in 0..ROUNDS_MAX {
             let Some(place) = self.place(fingerprint) else { break };
@@ -154,7 +154,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     }
 
     /// Checks the state once, and waits as that requires.
-    async fn round(self: &Arc<Self>, place: &Place<'_>, ask: Ask<'_>) -> Round {
+    async fn round(self: &Arc<Self>, place: &Place<'_>, ask: Call<'_>) -> Round {
         let slot = place.slot;
         let mut bell = pin!(slot.bell.notified());
         let (awaited, fetch) = {
@@ -164,11 +164,11 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
             }
             let now = self.clock.now();
             state.greet(now);
-            self.expect(&mut state.sizing, ask.key, now);
+            self.expect(&mut state.sizing, ask.key(), now);
             if self.is_cold(&mut state.sizing, now) {
-                return state.holder.denied(ask.cost, now).map_or(Round::Strict, Round::Answer);
+                return state.holder.denied(ask.units(), now).map_or(Round::Strict, Round::Answer);
             }
-            match state.ask(slot, ask.cost, &self.clock) {
+            match state.ask(slot, ask.units(), &self.clock) {
                 Turn::Spent { left } => return Round::Answer(self.allowed(slot.reset_at(), left)),
                 Turn::Deny(decision) => return Round::Answer(decision),
                 Turn::Wait => {}
@@ -178,7 +178,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
             }
             state.waiting += 1;
             bell.as_mut().enable();
-            let fetch = self.to_fetch(place, &mut state, ask.key, now);
+            let fetch = self.to_fetch(place, &mut state, ask.key(), now);
             (state.holder.asking(), fetch)
         };
         let _waiting = Waiting(slot);
@@ -224,15 +224,15 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     }
 
     /// Checks one request with the store, and remembers what follows from the answer.
-    async fn strict_remembered(&self, place: &Place<'_>, ask: Ask<'_>) -> Result<Answer, StoreError> {
+    async fn strict_remembered(&self, place: &Place<'_>, ask: Call<'_>) -> Result<Answer, StoreError> {
         let sent = self.clock.now();
         let answer = self.strict(ask).await?;
         let mut state = place.slot.state.lock();
         if place.is_mine() && answer.outage.is_none() {
             if answer.decision.allowed {
-                state.sizing.served(ask.cost, self.clock.now());
+                state.sizing.served(ask.units(), self.clock.now());
             } else {
-                state.holder.handle_denial(ask.cost, answer.decision, sent);
+                state.holder.handle_denial(ask.units(), answer.decision, sent);
             }
         }
         Ok(answer)

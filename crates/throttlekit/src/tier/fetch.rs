@@ -8,7 +8,7 @@ use throttlekit_core::lease::{Reply, Request, Want};
 use super::engine::Tier;
 use super::table::Place;
 use crate::LeaseClock;
-use crate::store::{LeaseAsk, Lent, Store, StoreError};
+use crate::store::{LeaseRequest, Leased, Store, StoreError};
 
 impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     /// Sends one request for units of one key. However it ends, the state is updated, and all waiting callers wake up.
@@ -18,14 +18,14 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         self.background.request(lease, move |answer| lands.land(fingerprint, request.id, answer));
     }
 
-    async fn lease(&self, key: &str, want: Want) -> Result<Lent, StoreError> {
+    async fn lease(&self, key: &str, want: Want) -> Result<Leased, StoreError> {
         let (form, term) = (self.shared.form(), self.plan.term);
         self.counters.leases.fetch_add(1, Relaxed);
-        let mut answers = self.shared.store().lease(&[LeaseAsk { key, form, term, want }]).await;
+        let mut answers = self.shared.store().lease(&[LeaseRequest { key, form, term, want }]).await;
         answers.pop().unwrap_or_else(|| Err(StoreError::bad_state("the store left an ask without an answer")))
     }
 
-    fn land(&self, fingerprint: u64, id: u64, answer: Result<Lent, StoreError>) {
+    fn land(&self, fingerprint: u64, id: u64, answer: Result<Leased, StoreError>) {
         let granted = answer.as_ref().map_or(0, |lent| lent.loan.granted);
         match &answer {
             Ok(lent) => self.shared.note_time(lent.now),

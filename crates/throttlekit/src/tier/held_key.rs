@@ -10,7 +10,7 @@ use super::TwoTier;
 use super::engine::Tier;
 use super::key_state::KeySlot;
 use crate::store::{Store, StoreError};
-use crate::{Answer, Ask, LeaseClock};
+use crate::{Answer, Call, LeaseClock};
 
 /// One key of a [`TwoTier`], found once and kept.
 ///
@@ -56,7 +56,7 @@ impl<S: Store, C: LeaseClock + 'static> HeldKey<S, C> {
 
     /// Checks a request of this cost. Waits only if the store must be called.
     pub async fn check(&self, cost: Cost) -> Result<Answer, StoreError> {
-        TwoTier { tier: self.tier.clone() }.check(Ask::of(&self.key).cost(cost)).await
+        TwoTier { tier: self.tier.clone() }.check(Call::by(&self.key).cost(cost)).await
     }
 
     /// Creates a per-thread cache, which takes up to `units` out of the shared local lease at a time. It is spent

@@ -8,7 +8,7 @@ use throttlekit_core::{Cost, Timestamp};
 use tokio::sync::Notify;
 
 use crate::Clock;
-use crate::store::{Lent, StoreError};
+use crate::store::{Leased, StoreError};
 use crate::sync::{Mutex, SharedWord};
 
 /// Maximum number of returns of one key within one window.
@@ -144,7 +144,7 @@ impl KeyState {
     }
 
     /// Handles the store's response.
-    pub(super) fn reply(&mut self, slot: &KeySlot, id: u64, lent: &Lent, now: Timestamp) -> Reply {
+    pub(super) fn reply(&mut self, slot: &KeySlot, id: u64, lent: &Leased, now: Timestamp) -> Reply {
         self.count(slot, now);
         let reply = self.holder.handle_reply(&slot.purse, id, lent.loan, now);
         if reply == Reply::Credited {

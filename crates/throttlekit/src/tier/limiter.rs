@@ -12,7 +12,7 @@ use super::held_key::HeldKey;
 use super::returner;
 use super::stats::TierStats;
 use crate::store::{Store, StoreError};
-use crate::{Answer, Ask, BootClock, KeyHash, LeaseClock, SharedLimiter};
+use crate::{Answer, BootClock, Call, KeyHash, LeaseClock, SharedLimiter};
 
 /// One limit over state that many processes share, decided mostly by this node. See [the module](super).
 pub struct TwoTier<S, C = BootClock> {
@@ -42,14 +42,14 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
 
     /// Checks a request with what this node holds or remembers. Returns `None` if that does not suffice. Never waits.
     #[inline]
-    pub fn try_check<'a>(&self, ask: impl Into<Ask<'a>>) -> Option<Decision> {
+    pub fn try_check<'a>(&self, ask: impl Into<Call<'a>>) -> Option<Decision> {
         let ask = ask.into();
-        let place = self.tier.table.find(self.tier.hash.fingerprint(ask.key))?;
+        let place = self.tier.table.find(self.tier.hash.fingerprint(ask.key()))?;
         if let Some(decision) = self.tier.spend(&place, ask) {
             return Some(decision);
         }
         let state = place.slot.state.try_lock()?;
-        state.holder.denied(ask.cost, self.tier.clock.now()).filter(|_| place.is_mine())
+        state.holder.denied(ask.units(), self.tier.clock.now()).filter(|_| place.is_mine())
     }
 
     /// Checks one request, and charges it if allowed. Waits only if the store must be called, and then for up to nine
@@ -57,12 +57,12 @@ impl<S: Store, C: LeaseClock + 'static> TwoTier<S, C> {
     /// who else waits for the same units, and on which runtime; if the background itself stalls, the request is decided
     /// as in an outage after no more than ten deadlines. A store's deadline is that of its
     /// [`background`](crate::store::Store::background).
-    pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Answer, StoreError> {
+    pub async fn check<'a>(&self, ask: impl Into<Call<'a>>) -> Result<Answer, StoreError> {
         let (ask, tier) = (ask.into(), &self.tier);
-        if tier.chosen.mode == Mode::Strict || ask.cost == 0 || ask.cost > tier.cost_max {
+        if tier.chosen.mode == Mode::Strict || ask.units() == 0 || ask.units() > tier.cost_max {
             return tier.strict(ask).await;
         }
-        let fingerprint = tier.hash.fingerprint(ask.key);
+        let fingerprint = tier.hash.fingerprint(ask.key());
         if let Some(place) = tier.table.find(fingerprint)
             && let Some(decision) = tier.spend(&place, ask)
         {

@@ -12,7 +12,7 @@ use super::key_state::{KeySlot, KeyState};
 use super::table::Place;
 use crate::LeaseClock;
 use crate::hash::random_u64;
-use crate::store::{GiveBack, Store, StoreError};
+use crate::store::{LeaseReturn, Store, StoreError};
 
 /// Maximum number of returns in one call.
 const RETURNS_MAX: usize = 128;
@@ -60,7 +60,7 @@ async fn send<S: Store, C: LeaseClock + 'static>(
     let form = tier.shared.form();
     let id = || ReturnId(u128::from(random_u64()) << 64 | u128::from(random_u64()));
     let backs: Vec<_> =
-        returns.iter().map(|(back, key)| GiveBack { key, form, id: id(), back: *back }).collect();
+        returns.iter().map(|(back, key)| LeaseReturn { key, form, id: id(), back: *back }).collect();
     tier.counters.returns.fetch_add(1, Relaxed);
     tier.shared.store().give_back(&backs).await?;
     tier.counters.units_returned.fetch_add(returns.iter().map(|(back, _)| back.units).sum(), Relaxed);

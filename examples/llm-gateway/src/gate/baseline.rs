@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use throttlekit::slots::HeldSlot;
 use throttlekit::store::StoreError;
-use throttlekit::{Ask, Axis, Decision, Limit, Rate, Receipt, SharedLimiter, SharedSlots, Timestamp};
+use throttlekit::{Axis, Call, Decision, Limit, Rate, Receipt, SharedLimiter, SharedSlots, Timestamp};
 use throttlekit_redis::RedisStore;
 
 use super::{Answer, Asked, Debit, Denial, Permit, Why};
@@ -75,7 +75,7 @@ impl Baseline {
         let key = self.tenant.as_str();
         let answer = self
             .limits
-            .check_all([Ask::of(key), Ask::of(key).cost(cost), Ask { key: EVERYONE, cost }])
+            .check_all([Call::by(key), Call::by(key).cost(cost), Call::by(EVERYONE).cost(cost)])
             .await?;
         let seen = self.look().await;
         let Some(receipt) = answer.receipt.filter(|_| answer.decision.allowed) else {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use throttlekit::admission::{Axis, Call, SharedPermit, SharedPolicy};
 use throttlekit::budget::{Reservation, ReservationOptions};
-use throttlekit::fair::{Region, SharedFairBuilder, Weight};
+use throttlekit::fair::{Region, SharedFairLimiterBuilder, Weight};
 use throttlekit::slots::Ending;
 use throttlekit::store::StoreError;
 use throttlekit::{
@@ -47,7 +47,7 @@ impl Common {
         let weight =
             move |tenant: &[u8]| Weight::new(weights.get(tenant).copied().unwrap_or(1)).unwrap_or_default();
         let place = SharedFairLimiter::in_region(store.clone(), policy, region, capacity).weights(weight);
-        let place = config.quantum.into_iter().fold(place, SharedFairBuilder::quantum);
+        let place = config.quantum.into_iter().fold(place, SharedFairLimiterBuilder::quantum);
         let max = config.max_tokens_default;
         let lengths = Reservation::new(ReservationOptions { max, ..Default::default() })?;
         Ok(Self {

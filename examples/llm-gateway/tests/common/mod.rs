@@ -1,5 +1,4 @@
 //! A mock model and a gateway before it, as processes, on the Redis of the test services.
-#![allow(dead_code, reason = "each test file takes what it needs")]
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;

@@ -12,7 +12,8 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use throttlekit::slots::SlotStats;
 use throttlekit::store::{
-    Background, Beat, KeySpace, MemoryStore, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError,
+    Background, Beat, KeySpace, MemoryStore, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore,
+    StoreError,
 };
 use throttlekit::{HeldSlot, ManualClock, SharedSlots, Timestamp};
 use throttlekit_conformance::{Dice, bugs};
@@ -88,7 +89,7 @@ impl Gate {
 }
 
 impl SlotStore for Far {
-    async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+    async fn acquire(&self, ask: &SlotRequest<'_>) -> Result<SlotAnswer, StoreError> {
         self.gate.pass().await;
         let answer = self.store.acquire(ask).await;
         self.gate.pass().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use throttlekit::ManualClock;
 use throttlekit::store::{
-    Beat, MemoryStore, Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError,
+    Beat, MemoryStore, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore, StoreError,
 };
 use throttlekit_postgres::PostgresStore;
 use throttlekit_redis::RedisStore;
@@ -86,7 +86,7 @@ impl Engine {
 }
 
 impl SlotStore for AnyStore {
-    async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+    async fn acquire(&self, ask: &SlotRequest<'_>) -> Result<SlotAnswer, StoreError> {
         match self {
             Self::Memory(store) => store.acquire(ask).await,
             Self::Redis(store) => store.acquire(ask).await,

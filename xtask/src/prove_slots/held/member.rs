@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use throttlekit::store::{Beat, KeySpace, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore};
+use throttlekit::store::{Beat, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore};
 use throttlekit::{BootClock, Clock, SharedSlots};
 use throttlekit_conformance::Dice;
 
@@ -210,7 +210,7 @@ async fn hold(post: &Post, store: AnyStore, keys: u32, log: &Log) -> Result<()> 
 async fn haunt(post: &Post, store: AnyStore, log: &Log) -> Result<()> {
     let key = KeySpace::slots("tk", &post.policy).key(b"key", b"key");
     let (lease, owner) = (LeaseId(u128::from(BootClock.now().as_nanos())), Owner(std::process::id().into()));
-    let ask = SlotAsk { key: &key, lease, owner, most: 1, lives: post.lives };
+    let ask = SlotRequest { key: &key, lease, owner, most: 1, lives: post.lives };
     if matches!(store.acquire(&ask).await?.step, SlotStep::Deny(_)) {
         bail!("nobody else holds it");
     }

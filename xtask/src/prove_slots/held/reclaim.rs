@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use throttlekit::store::{Beat, KeySpace, LeaseId, Owner, SlotAsk, SlotLease, SlotStep, SlotStore};
+use throttlekit::store::{Beat, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore};
 use throttlekit::{BootClock, Clock, Timestamp};
 use throttlekit_conformance::Dice;
 use tokio::task::JoinSet;
@@ -100,7 +100,7 @@ async fn killed_holder(engine: &Engine, store: &AnyStore, wait: Duration) -> Res
 async fn comes_back(store: AnyStore, key: String, died: Timestamp) -> Result<Duration> {
     let lease = LeaseId(u128::from(BootClock.now().as_nanos()));
     loop {
-        let ask = SlotAsk { key: &key, lease, owner: ME, most: 1, lives: LIVES };
+        let ask = SlotRequest { key: &key, lease, owner: ME, most: 1, lives: LIVES };
         match store.acquire(&ask).await?.step {
             SlotStep::Admit { .. } => {
                 let took = BootClock.now().since(died);
@@ -129,7 +129,7 @@ async fn zombie(engine: &Engine, store: &AnyStore) -> Result<Vec<String>> {
     must(!foreign, "a foreign release was not refused");
     must(store.occupancy(&[&key]).await?[0].held == 1, "a foreign release freed a slot");
     let mine = SlotLease { key: &key, lease: LeaseId(its.0 ^ 1), owner: ME };
-    let ask = SlotAsk { key: &key, lease: mine.lease, owner: ME, most: 1, lives: ZOMBIE_LIVES };
+    let ask = SlotRequest { key: &key, lease: mine.lease, owner: ME, most: 1, lives: ZOMBIE_LIVES };
     sleep(ZOMBIE_LIVES + ZOMBIE_LIVES / 5).await;
     must(matches!(store.acquire(&ask).await?.step, SlotStep::Deny(_)), "who beats was not kept");
     member.signal("STOP")?;

@@ -40,7 +40,7 @@ pub struct BranchPlan {
 /// ```
 /// use core::time::Duration;
 /// use throttlekit_core::fair::branch::{Branch, BranchPlan, Turn};
-/// use throttlekit_core::fair::{Weight, pool::{Pool, PoolAsk, PoolState}};
+/// use throttlekit_core::fair::{Weight, pool::{Pool, PoolRequest, PoolState}};
 /// use throttlekit_core::{Timestamp, lease::Margin, rate::Limit};
 ///
 /// let pool = Pool::new(Limit::fixed_window(100, Duration::from_secs(60))?)?;
@@ -53,7 +53,7 @@ pub struct BranchPlan {
 /// assert!(matches!(eu.ask(ann, Weight::ONE, 4, now), Turn::Wait { .. }), "nothing is in hand");
 /// eu.wait(4);
 /// let request = eu.poll_request(1, now).expect("someone waits");
-/// let ask = PoolAsk { region: "eu", weight: request.weight, wants: request.wants };
+/// let ask = PoolRequest { region: "eu", weight: request.weight, wants: request.wants };
 /// let grant = pool.grant(&mut regions, ask, now).expect("few regions");
 /// eu.handle_reply(request.id, grant, now, now);
 /// eu.stop_waiting(4);

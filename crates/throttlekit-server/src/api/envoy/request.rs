@@ -10,7 +10,7 @@ use tonic::Status;
 use super::key::fitted;
 use super::rules::Table;
 use crate::access::Caller;
-use crate::engine::{Answered, Ask, Engine, Refusal};
+use crate::engine::{Answered, Engine, PolicyCall, Refusal};
 use crate::policy::Endpoint;
 
 /// Maximum number of descriptors of one request.
@@ -107,7 +107,7 @@ impl<'a> Charge<'a> {
         let keys: Vec<_> = keys.iter().map(|key| fitted(key)).collect();
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         let Some((key, others)) = keys.split_first() else { return Judged::Passes };
-        let ask = |cost| Ask { policy, key, others, cost };
+        let ask = |cost| PolicyCall { policy, key, others, cost };
         let answer: Later<'_> = match *how {
             How::Look => Box::pin(engine.peek(ask(1))),
             How::Check(units) => Box::pin(engine.check(ask(units))),

@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 use super::rate_limiter::units;
 use super::status::status;
 use crate::access::Caller;
-use crate::engine::{Ask, Engine, Granted, HandBack};
+use crate::engine::{Engine, Granted, HandBack, PolicyCall};
 use crate::policy::Endpoint;
 use crate::wire_format::{NEVER_WAIT, millis, millis_at, millis_down, signed, slices};
 
@@ -61,7 +61,7 @@ impl Fleet for FleetApi {
         if wants > 0 && least > wants {
             return Err(Status::invalid_argument("least is more than wants"));
         }
-        let ask = Ask { policy: &request.policy, key, others: &others, cost: wants };
+        let ask = PolicyCall { policy: &request.policy, key, others: &others, cost: wants };
         let granted =
             self.engine.reserve_at_least(asker.principal(), ask, least, back).await.map_err(status)?;
         Ok(Response::new(ReserveResponse { lease: Some(lease(&granted)) }))

@@ -17,7 +17,7 @@ use super::status::status;
 use crate::access::Caller;
 use crate::api::debit_id::{self, Stream};
 use crate::api::lease_id;
-use crate::engine::{Answered, Ask, Ended, Engine, Refusal};
+use crate::engine::{Answered, Ended, Engine, PolicyCall, Refusal};
 use crate::policy::Endpoint;
 use crate::wire_format::{
     axis_name, calls, held, millis_at, millis_down, overshoot, retry_millis, signed, slices,
@@ -88,7 +88,8 @@ impl RateLimiter for RateLimiterApi {
         let others = slices(&keys);
         caller.may(Endpoint::Check, &policy, key.as_bytes()).map_err(status)?;
         caller.may_each(Endpoint::Check, &policy, &others).map_err(status)?;
-        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
+        let ask =
+            PolicyCall { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
         let answer = self.engine.check(ask).await.and_then(Answered::decided).map_err(status)?;
         caller.got([&answer]);
         Ok(Response::new(CheckResponse { decision: Some(decision(&answer)) }))
@@ -116,7 +117,7 @@ impl RateLimiter for RateLimiterApi {
         let others = slices(&keys);
         caller.may(Endpoint::Peek, &policy, key.as_bytes()).map_err(status)?;
         caller.may_each(Endpoint::Peek, &policy, &others).map_err(status)?;
-        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: 1 };
+        let ask = PolicyCall { policy: &policy, key: key.as_bytes(), others: &others, cost: 1 };
         let answer = self.engine.peek(ask).await.and_then(Answered::decided).map_err(status)?;
         Ok(Response::new(PeekResponse { decision: Some(decision(&answer)) }))
     }
@@ -129,7 +130,8 @@ impl RateLimiter for RateLimiterApi {
         let others = slices(&keys);
         caller.may(Endpoint::Peek, &policy, key.as_bytes()).map_err(status)?;
         caller.may_each(Endpoint::Peek, &policy, &others).map_err(status)?;
-        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
+        let ask =
+            PolicyCall { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
         let forecast = self.engine.forecast(ask).await.map_err(status)?;
         let forecast = Forecast {
             spendable_now: signed(forecast.spendable_now),
@@ -148,7 +150,7 @@ impl RateLimiter for RateLimiterApi {
             caller.may(Endpoint::Debit, &policy, key.as_bytes()).map_err(status)?;
             caller.may_each(Endpoint::Debit, &policy, &others).map_err(status)?;
             let name = debit_id::name(Stream::Bytes(&stream), number).map_err(status)?;
-            let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: tokens };
+            let ask = PolicyCall { policy: &policy, key: key.as_bytes(), others: &others, cost: tokens };
             self.engine.debit(ask, name).await
         } else {
             match lease_id::read(&lease_id) {
@@ -170,7 +172,8 @@ impl RateLimiter for RateLimiterApi {
         let others = slices(&keys);
         caller.may(Endpoint::Admit, &policy, key.as_bytes()).map_err(status)?;
         caller.may_each(Endpoint::Admit, &policy, &others).map_err(status)?;
-        let ask = Ask { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
+        let ask =
+            PolicyCall { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
         // The value of the work, and the milliseconds for which it expects to hold its slot.
         let value = units("value", value)? as f64;
         let hold = u64::try_from(hold).map_err(|_| Status::invalid_argument("hold is negative"))?;

@@ -15,7 +15,7 @@ use http::request::Parts;
 use http::{HeaderName, StatusCode};
 use serde::Deserialize;
 use throttlekit::http::{
-    Admit, AdmitError, AdmitLayer, ClientAddress, HeaderStyle, Identify, Plan, SharedKey,
+    Admit, AdmitError, AdmitLayer, ClientIp, HeaderStyle, KeyExtractor, Plan, SharedKey,
 };
 use throttlekit::{Clock, Decision, Guarantee, Timestamp, WallClock};
 use tower::{Layer, ServiceExt, service_fn};
@@ -23,7 +23,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use super::HttpApi;
 use super::problem::Problem;
 use crate::access::Caller;
-use crate::engine::{Answered, Ask, Refusal};
+use crate::engine::{Answered, PolicyCall, Refusal};
 use crate::listen::Peer;
 use crate::policy::{Endpoint, PolicySpec};
 
@@ -42,8 +42,8 @@ struct Options {
 }
 
 /// Returns the peer's address, as our own listener or axum's reports it, or the client's address before `hops` proxies.
-pub(super) fn address(hops: u8) -> ClientAddress {
-    ClientAddress::behind_proxies(hops).peer_from(|extensions| {
+pub(super) fn address(hops: u8) -> ClientIp {
+    ClientIp::behind_proxies(hops).peer_from(|extensions| {
         let served = extensions.get::<Peer>().map(|peer| peer.address);
         let served = served.or_else(|| extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0));
         served.map(|address| address.ip())
@@ -73,7 +73,7 @@ pub(super) async fn auth(
     };
     let caller = Caller::of(&parts.extensions, &api.engine);
     caller.may(Endpoint::Check, &policy, &key).map_err(may_not)?;
-    let ask = Ask { policy: &policy, key: &key, others: &[], cost: options.cost.unwrap_or(1).max(1) };
+    let ask = PolicyCall { policy: &policy, key: &key, others: &[], cost: options.cost.unwrap_or(1).max(1) };
     let answer = api.engine.check(ask).await?;
     caller.got([&answer]);
     let period = api.engine.file().policies.get(&policy).and_then(|spec| period(spec, &answer));
@@ -131,7 +131,7 @@ struct Answers {
 impl Admit for Answers {
     type Answer = Ready<Result<Decision, AdmitError>>;
 
-    fn admit(self: &Arc<Self>, _: throttlekit::Ask<'_>) -> Self::Answer {
+    fn admit(self: &Arc<Self>, _: throttlekit::Call<'_>) -> Self::Answer {
         let Answered { decision, guarantee, .. } = self.answer;
         if self.answer.is_outage() {
             // The client gets an outage, not a limit.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{any, get, post};
-use throttlekit::http::ClientAddress;
+use throttlekit::http::ClientIp;
 
 pub use body::BODY_BYTES_MAX;
 pub use openapi::document;
@@ -31,7 +31,7 @@ use problem::Problem;
 #[derive(Clone)]
 pub struct HttpApi {
     engine: Engine,
-    address: ClientAddress,
+    address: ClientIp,
     ready: Arc<Cached>,
 }
 

@@ -17,7 +17,7 @@ use super::wire::{
 };
 use crate::api::debit_id::{self, Stream};
 use crate::api::{grpc, lease_id};
-use crate::engine::{Ask, Ended, HandBack};
+use crate::engine::{Ended, HandBack, PolicyCall};
 use crate::policy::Endpoint;
 use crate::wire_format::{calls, held, millis_down, slices};
 
@@ -28,7 +28,7 @@ pub(super) async fn check(State(api): State<HttpApi>, asked: Asked<CheckRequest>
     let others = slices(keys);
     asked.caller.may(Endpoint::Check, policy, key.as_bytes())?;
     asked.caller.may_each(Endpoint::Check, policy, &others)?;
-    let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
+    let ask = PolicyCall { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
     let answer = api.engine.check(ask).await?.decided()?;
     asked.caller.got([&answer]);
     Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
@@ -53,7 +53,7 @@ pub(super) async fn peek(State(api): State<HttpApi>, asked: Asked<PeekRequest>) 
     let others = slices(keys);
     asked.caller.may(Endpoint::Peek, policy, key.as_bytes())?;
     asked.caller.may_each(Endpoint::Peek, policy, &others)?;
-    let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: 1 };
+    let ask = PolicyCall { policy, key: key.as_bytes(), others: &others, cost: 1 };
     let answer = api.engine.peek(ask).await?.decided()?;
     Ok(asked.answer(&answer, &Decided { decision: (&answer).into() }))
 }
@@ -63,7 +63,7 @@ pub(super) async fn forecast(State(api): State<HttpApi>, asked: Asked<ForecastRe
     let others = slices(keys);
     asked.caller.may(Endpoint::Peek, policy, key.as_bytes())?;
     asked.caller.may_each(Endpoint::Peek, policy, &others)?;
-    let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
+    let ask = PolicyCall { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
     let forecast = api.engine.forecast(ask).await?;
     Ok(json(StatusCode::OK, &Forecasted { forecast: forecast.into() }))
 }
@@ -76,7 +76,9 @@ pub(super) async fn debit(State(api): State<HttpApi>, asked: Asked<DebitRequest>
         asked.caller.may(Endpoint::Debit, policy, key.as_bytes())?;
         asked.caller.may_each(Endpoint::Debit, policy, &others)?;
         let name = debit_id::name(Stream::Digits(stream), *number)?;
-        api.engine.debit(Ask { policy, key: key.as_bytes(), others: &others, cost: tokens }, name).await?
+        api.engine
+            .debit(PolicyCall { policy, key: key.as_bytes(), others: &others, cost: tokens }, name)
+            .await?
     } else {
         let lease = lease_id::read(lease).ok_or_else(|| Problem::bad("lease_id is none that admit gave"))?;
         let (policy, keys) = api.engine.lease_of(asked.caller.principal(), lease)?;
@@ -93,7 +95,7 @@ pub(super) async fn admit(State(api): State<HttpApi>, asked: Asked<AdmitRequest>
     let others = slices(keys);
     asked.caller.may(Endpoint::Admit, policy, key.as_bytes())?;
     asked.caller.may_each(Endpoint::Admit, policy, &others)?;
-    let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
+    let ask = PolicyCall { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
     let hold = (*hold > 0).then(|| Duration::from_millis(*hold).as_secs_f64());
     let admitted = api.engine.admit(asked.caller.principal(), ask, units(*value) as f64, hold).await?;
     asked.caller.got([&admitted.answer]);
@@ -150,7 +152,7 @@ pub(super) async fn reserve(State(api): State<HttpApi>, asked: Asked<ReserveRequ
     if wants > 0 && *least > wants {
         return Err(Problem::bad("least is more than wants"));
     }
-    let ask = Ask { policy, key: key.as_bytes(), others: &others, cost: wants };
+    let ask = PolicyCall { policy, key: key.as_bytes(), others: &others, cost: wants };
     let granted = api.engine.reserve_at_least(asked.caller.principal(), ask, units(*least), back).await?;
     Ok(json(StatusCode::OK, &Lent { lease: grpc::lease(&granted).into() }))
 }

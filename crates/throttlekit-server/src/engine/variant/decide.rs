@@ -24,7 +24,7 @@ impl Variant {
             Asks::Leased(tier, by, worth) => {
                 let key = keys.get(*by).copied().unwrap_or_default();
                 // Units of a local lease are spent without a future.
-                let ask = throttlekit::Ask { key, cost };
+                let ask = throttlekit::Call::by(key).cost(cost);
                 if let Some(decision) = tier.try_check(ask) {
                     return Ok(Answered::of(decision, *worth, Axis::Rate));
                 }
@@ -33,7 +33,7 @@ impl Variant {
                 Ok(Answered::of(answer.decision, answer.guarantee.weaker(*worth), Axis::Rate))
             }
             Asks::Fairness(fairness) => {
-                let answer = Box::pin(fairness.check(throttlekit::Ask { key: keys[0], cost })).await?;
+                let answer = Box::pin(fairness.check(throttlekit::Call::by(keys[0]).cost(cost))).await?;
                 Ok(answered(&answer, Axis::Fairness))
             }
             Asks::Budget => {
@@ -81,7 +81,7 @@ impl Variant {
             return match &self.asks {
                 Asks::Nobody => Ok(Answered::free()),
                 Asks::Fairness(fairness) => {
-                    let answer = Box::pin(fairness.check(throttlekit::Ask { key: keys[0], cost: 0 })).await?;
+                    let answer = Box::pin(fairness.check(throttlekit::Call::by(keys[0]).cost(0))).await?;
                     Ok(looked(&answer, Axis::Fairness))
                 }
                 _ => Err(unsupported("has no limit to look at: its slots are seen in the monitor")),
@@ -110,10 +110,11 @@ impl Variant {
         let mut all: Option<Forecast> = None;
         for look in &self.looks {
             let key = keys.get(look.by).copied().unwrap_or_default();
-            let forecast = match Box::pin(look.limiter.forecast(throttlekit::Ask { key, cost })).await {
+            let forecast = match Box::pin(look.limiter.forecast(throttlekit::Call::by(key).cost(cost))).await
+            {
                 Ok(forecast) => forecast,
                 Err(error) if error.is_outage() => {
-                    let answer = Box::pin(look.limiter.check(throttlekit::Ask { key, cost: 0 })).await?;
+                    let answer = Box::pin(look.limiter.check(throttlekit::Call::by(key).cost(0))).await?;
                     let looked = looked(&answer, Axis::Rate).decision;
                     let wait = looked.retry_after.wait().unwrap_or_default();
                     let next = answer.now + wait;
@@ -156,7 +157,7 @@ impl Variant {
         let debited = match id {
             Some(id) => Box::pin(limiter.debit(key, tokens, id)).await,
             // Without an idempotency key it is not retried, so it need not be remembered.
-            None => Box::pin(limiter.check(throttlekit::Ask { key, cost: tokens })).await,
+            None => Box::pin(limiter.check(throttlekit::Call::by(key).cost(tokens))).await,
         };
         match debited {
             Ok(answer) => Ok(answered(&answer, Axis::Cost)),

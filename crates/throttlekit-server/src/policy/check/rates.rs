@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use throttlekit::rate::shared::SharedForm;
+use throttlekit::rate::shared::ScriptEncoding;
 use throttlekit::store::Term;
 use throttlekit::tier::Margin;
 use throttlekit::{Limit, LimitError, Timestamp};
@@ -143,7 +143,7 @@ const UNEVEN: &str =
 
 /// Checks whether a store can report the number of units left.
 fn can_be_lent(limit: &Limit) -> bool {
-    SharedForm::of(limit).is_ok_and(|form| form.counts_units())
+    ScriptEncoding::of(limit).is_ok_and(|form| form.counts_units())
 }
 
 fn smooth(algorithm: Algorithm) -> bool {

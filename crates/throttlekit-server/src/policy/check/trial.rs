@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit::rate::shared::SharedForm;
+use throttlekit::rate::shared::ScriptEncoding;
 use throttlekit::rate::{Rule, State};
 use throttlekit::{Limit, Retry, Timestamp};
 
@@ -14,7 +14,7 @@ const INSTANTS_MS: [u64; 4] = [0, 1_767_225_600_123, 1_772_323_199_999, 4_000_00
 
 /// Checks whether a store can keep the limit, and whether it behaves as limits do.
 pub(super) fn try_out(at: &At, limit: &Limit, outage: OutageSpec, report: &mut Report) {
-    if let Err(error) = SharedForm::of(limit) {
+    if let Err(error) = ScriptEncoding::of(limit) {
         return report.error(at, rates::says(error));
     }
     if let Some(why) = INSTANTS_MS.into_iter().find_map(|ms| misbehaves(limit, Timestamp::from_millis(ms))) {

@@ -68,7 +68,7 @@ async fn full() {
 
 /// Runs until the bug is detected, with short deadlines.
 async fn with(bug: Bug) -> Report {
-    let deadline = Duration::from_secs(4);
+    let deadline = Duration::from_secs(2);
     let plan = Plan {
         inputs: 3_000,
         patience: deadline,

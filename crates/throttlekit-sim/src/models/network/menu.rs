@@ -42,7 +42,7 @@ fn of_node(network: &Network, world: &World, node: usize, menu: &mut Vec<Operati
     menu.extend(it.sleeps().then_some(Operation::Decide { node }));
     menu.extend(network.low_water.map(|_| Operation::Low { node }));
     menu.extend(it.is_asking().then_some(Operation::Fail { node }));
-    menu.extend((world.returns_left() > 0).then_some(Operation::GiveBack { node }));
+    menu.extend((world.returns_left() > 0).then_some(Operation::LeaseReturn { node }));
     menu.extend(it.is_used().then_some(Operation::Crash { node }));
     for message in it.messages(node) {
         menu.extend([Operation::Deliver(message), Operation::Duplicate(message), Operation::Lose(message)]);
@@ -61,7 +61,7 @@ pub fn in_words(operation: &Operation) -> String {
         Operation::Decide { node } => format!("the thread of {} wakes", name(node)),
         Operation::Low { node } => format!("{} asks ahead of need", name(node)),
         Operation::Fail { node } => format!("{} gives up its request", name(node)),
-        Operation::GiveBack { node } => format!("{} sends back what it holds", name(node)),
+        Operation::LeaseReturn { node } => format!("{} sends back what it holds", name(node)),
         Operation::Crash { node } => format!("{} crashes and is back with nothing", name(node)),
         Operation::Replicate => "the store's copy catches up".into(),
         Operation::Failover { .. } => "the store's copy takes over".into(),

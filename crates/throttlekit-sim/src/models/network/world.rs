@@ -110,7 +110,7 @@ impl World {
             Operation::Decide { node } => self.at(network, node, |node, now| node.wake(network, now)),
             Operation::Low { node } => self.at(network, node, |node, now| node.run_low(network, now)),
             Operation::Fail { node } => self.at(network, node, |node, now| node.give_up(network, now)),
-            Operation::GiveBack { node } => self.give_back(network, node),
+            Operation::LeaseReturn { node } => self.give_back(network, node),
             Operation::Crash { node } => self.at(network, node, |node, _| node.crash(network)),
             Operation::Deliver(Message::Request { node, request }) => self.answer(network, node, request),
             Operation::Deliver(Message::Reply { node, id, loan }) => {

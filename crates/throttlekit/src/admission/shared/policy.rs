@@ -89,7 +89,7 @@ impl SharedPolicy {
         draft.weigh(entry.guarantee, entry.outage);
         let Some(slot) = entry.slot else { return Ok(None) };
         // From here on the permit owns all charges, and returns them when it is dropped.
-        let mut permit = SharedPermit::new(self.settler.clone(), slot, call.estimate());
+        let mut permit = SharedPermit::new(self.settler.clone(), slot, call.units());
         if self.pricer.as_ref().is_some_and(|pricer| !pricer.clears(&call.bid())) {
             draft.policy_denied = true;
             permit.cancel().await;

@@ -135,7 +135,7 @@ impl Entry {
 }
 
 fn enter_fleet(guard: &FleetGuard, call: &Call<'_>) -> Entry {
-    match guard.try_acquire_owned(call.of_class()) {
+    match guard.try_acquire_owned(call.of_priority()) {
         Ok(permit) => Entry {
             decision: Some(admitted(guard.snapshot())),
             guarantee: permit.guarantee(),

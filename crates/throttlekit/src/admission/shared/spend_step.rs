@@ -11,11 +11,11 @@ use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land};
 use crate::admission::{Axes, Axis, Dimension};
 use crate::fair::Budget;
 use crate::store::{Settlement, Store, StoreError};
-use crate::{Answer, Ask, Guarantee, LeaseClock, Receipt, SharedFairLimiter, TwoTier};
+use crate::{Answer, Call, Guarantee, LeaseClock, Receipt, SharedFairLimiter, TwoTier};
 
 /// A limit that is spent by key, and that takes unused units back.
 pub(super) trait Spends: Send + Sync + 'static {
-    fn check(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, StoreError>> + Send;
+    fn check(&self, ask: Call<'_>) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 
     /// Checks whether spent units can be returned.
     fn hands_back(&self) -> bool;
@@ -31,7 +31,7 @@ pub(super) trait Spends: Send + Sync + 'static {
 }
 
 impl<S: Store, C: LeaseClock + 'static> Spends for TwoTier<S, C> {
-    fn check(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+    fn check(&self, ask: Call<'_>) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         Self::check(self, ask)
     }
 
@@ -60,7 +60,7 @@ impl<S: Store, C: LeaseClock + 'static> Spends for TwoTier<S, C> {
 }
 
 impl<B: Budget, C: LeaseClock + 'static> Spends for SharedFairLimiter<B, C> {
-    fn check(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, StoreError>> + Send {
+    fn check(&self, ask: Call<'_>) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         Self::check(self, ask)
     }
 
@@ -82,8 +82,8 @@ impl<B: Budget, C: LeaseClock + 'static> Spends for SharedFairLimiter<B, C> {
         let key: Box<[u8]> = key.into();
         Some(Box::new(move |_| {
             Box::pin(async move {
-                let most = Self::check(&*self, Ask { key: &key, cost: 0 }).await?.decision.remaining;
-                Self::check(&*self, Ask { key: &key, cost: units.min(most) }).await.map(drop)
+                let most = Self::check(&*self, Call::by(&key).cost(0)).await?.decision.remaining;
+                Self::check(&*self, Call::by(&key).cost(units.min(most))).await.map(drop)
             })
         }))
     }
@@ -143,7 +143,7 @@ impl<M: Spends> Spent<M> {
         call: Arc<OwnedCall>,
         units: Cost,
     ) -> Result<(Answer, Option<Self>), StoreError> {
-        let mut answer = step.meter.check(Ask { key: call.key_at(step.on.key), cost: units }).await?;
+        let mut answer = step.meter.check(Call::by(call.key_at(step.on.key)).cost(units)).await?;
         if !answer.decision.allowed {
             return Ok((answer, None));
         }

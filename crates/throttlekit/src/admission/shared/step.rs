@@ -65,8 +65,8 @@ pub(super) struct OwnedCall {
 
 impl OwnedCall {
     pub(super) fn of(call: &Call<'_>) -> Arc<Self> {
-        let keys = (0..call.keys()).map(|place| call.key_at(place).into()).collect();
-        Arc::new(Self { keys, estimate: call.estimate() })
+        let keys = (0..call.key_count()).map(|place| call.key_at(place).into()).collect();
+        Arc::new(Self { keys, estimate: call.units() })
     }
 
     pub(super) fn key_at(&self, place: usize) -> &[u8] {

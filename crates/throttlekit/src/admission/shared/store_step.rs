@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit_core::lease::{Epoch, Return, ReturnId};
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Limit, Mark, Need};
 use throttlekit_core::{ALLOW_FULL, Cost, Decision};
 use tokio::sync::Notify;
@@ -14,8 +14,8 @@ use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land};
 use crate::admission::{Axes, Axis, Dimension};
 use crate::hash::random_u128;
 use crate::shared::Paid;
-use crate::store::{Charge, Charges, Debit, DebitId, Debited, GiveBack, Settlement, Store, StoreError};
-use crate::{Answer, Ask, Guarantee, SharedLimiter};
+use crate::store::{Charge, Charges, Debit, DebitId, Debited, LeaseReturn, Settlement, Store, StoreError};
+use crate::{Answer, Call, Guarantee, SharedLimiter};
 
 /// Maximum number of attempts for a debit that a caller waits for. It carries an idempotency key and counts once.
 const DEBIT_TRIES_MAX: u32 = 3;
@@ -59,8 +59,8 @@ impl<S: Store, const N: usize> Step for StoreStep<S, N> {
 }
 
 impl<S: Store, const N: usize> StoreStep<S, N> {
-    fn asks<'a>(&self, call: &'a OwnedCall, cost: impl Fn(Dimension) -> Cost) -> [Ask<'a>; N] {
-        self.on.map(|on| Ask { key: call.key_at(on.key), cost: cost(on) })
+    fn asks<'a>(&self, call: &'a OwnedCall, cost: impl Fn(Dimension) -> Cost) -> [Call<'a>; N] {
+        self.on.map(|on| Call::by(call.key_at(on.key)).cost(cost(on)))
     }
 
     /// Returns the decision of each axis. The store evaluates all limits at once; axes after the first that denied are
@@ -107,7 +107,7 @@ impl<S: Store, const N: usize> StoreStep<S, N> {
         place.filter(|_| costs.next().is_none())
     }
 
-    fn form(&self, place: usize) -> &SharedForm {
+    fn form(&self, place: usize) -> &ScriptEncoding {
         self.limiter.form_at(place)
     }
 }
@@ -384,7 +384,7 @@ async fn settle<S: Store, const N: usize>(
         if matches!(form.limit(), Limit::Window(_)) && actual < *charged {
             // The charge position of a window is the window's number.
             let back = Return { epoch: Epoch(mark.0), units: charged - actual };
-            backs.push(GiveBack { key, form, id: ReturnId(random_u128()), back });
+            backs.push(LeaseReturn { key, form, id: ReturnId(random_u128()), back });
         } else {
             others.push(Settlement { key, form, mark: *mark, charged: *charged, actual });
         }

@@ -5,13 +5,13 @@ use std::time::Duration;
 use throttlekit_core::Cost;
 use throttlekit_core::fair::Weight;
 use throttlekit_core::lease::Loan;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Limit, LimitError, Rule};
 
 use crate::Guarantee;
 use crate::store::{
-    Background, Charge, Grant, KeySpace, LeaseAsk, RegionAsk, RegionGrant, RegionPool, Store, StoreError,
-    Term, Want,
+    Background, Charge, Grant, KeySpace, LeaseRequest, RegionGrant, RegionRequest, RegionStore, Store,
+    StoreError, Term, Want,
 };
 
 const PREFIX: &str = "tk";
@@ -44,11 +44,11 @@ pub trait Budget: Send + Sync + 'static {
 pub struct Region<P> {
     pool: P,
     key: String,
-    form: SharedForm,
+    form: ScriptEncoding,
     region: String,
 }
 
-impl<P: RegionPool> Region<P> {
+impl<P: RegionStore> Region<P> {
     /// Creates the region of this name, one of those that share a window of `limit` under this policy.
     pub fn new(pool: P, policy: &str, region: &str, limit: Limit) -> Result<Self, LimitError> {
         let form = window(&limit)?;
@@ -57,10 +57,10 @@ impl<P: RegionPool> Region<P> {
     }
 }
 
-impl<P: RegionPool> Budget for Region<P> {
+impl<P: RegionStore> Budget for Region<P> {
     async fn more(&self, weight: Weight, wants: Cost) -> Result<RegionGrant, StoreError> {
         let Self { pool, key, form, region } = self;
-        pool.grant(&RegionAsk { key, form, region, weight, wants }).await
+        pool.grant(&RegionRequest { key, form, region, weight, wants }).await
     }
 
     fn limit(&self) -> &Limit {
@@ -81,7 +81,7 @@ impl<P: RegionPool> Budget for Region<P> {
 pub struct Quanta<S> {
     store: S,
     key: String,
-    form: SharedForm,
+    form: ScriptEncoding,
 }
 
 impl<S: Store> Quanta<S> {
@@ -92,8 +92,8 @@ impl<S: Store> Quanta<S> {
         Ok(Self { store, key, form })
     }
 
-    fn ask(&self, want: Want) -> LeaseAsk<'_> {
-        LeaseAsk { key: &self.key, form: &self.form, term: Term::Window, want }
+    fn ask(&self, want: Want) -> LeaseRequest<'_> {
+        LeaseRequest { key: &self.key, form: &self.form, term: Term::Window, want }
     }
 
     async fn take(&self, wants: Cost) -> Result<RegionGrant, StoreError> {
@@ -139,7 +139,7 @@ impl<S: Store> Budget for Quanta<S> {
 }
 
 /// Nothing may exceed the limit here: the cost of each request is known in advance.
-fn window(limit: &Limit) -> Result<SharedForm, LimitError> {
+fn window(limit: &Limit) -> Result<ScriptEncoding, LimitError> {
     let limit = limit.uncrossed();
-    if matches!(limit, Limit::Window(_)) { SharedForm::of(&limit) } else { Err(LimitError::NotLeasable) }
+    if matches!(limit, Limit::Window(_)) { ScriptEncoding::of(&limit) } else { Err(LimitError::NotLeasable) }
 }

@@ -14,7 +14,7 @@ use super::limiter::{Counters, Place};
 use super::{Budget, SharedFairLimiter};
 use crate::builder::KEYS_MAX_DEFAULT;
 use crate::fair::limiter::WeightOf;
-use crate::shared::{StandIn, Tallies};
+use crate::shared::{Fallback, Tallies};
 use crate::store::LocalShare;
 use crate::sync::Mutex;
 use crate::{BootClock, KeyHash, LeaseClock, LimitError, OnOutage, SecretHash};
@@ -26,7 +26,7 @@ const HOLD: Duration = Duration::from_millis(20);
 const HOLD_MIN: Duration = Duration::from_millis(1);
 
 /// Builder of a [`SharedFairLimiter`].
-pub struct SharedFairBuilder<B, C = BootClock> {
+pub struct SharedFairLimiterBuilder<B, C = BootClock> {
     budget: Result<B, LimitError>,
     weight_of: WeightOf,
     tenants_max: usize,
@@ -37,7 +37,7 @@ pub struct SharedFairBuilder<B, C = BootClock> {
     clock: C,
 }
 
-impl<B: Budget> SharedFairBuilder<B> {
+impl<B: Budget> SharedFairLimiterBuilder<B> {
     pub(super) fn new(budget: Result<B, LimitError>) -> Self {
         Self {
             budget,
@@ -57,7 +57,7 @@ impl<B: Budget> SharedFairBuilder<B> {
     }
 }
 
-impl<B: Budget, C: LeaseClock + 'static> SharedFairBuilder<B, C> {
+impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiterBuilder<B, C> {
     /// Sets the weight of each tenant here. Called for every request, so a new weight applies from a tenant's next
     /// request on. Default: equal weights. A tenant of several regions has in each the part of its weight that it uses
     /// there: its full weight in each would count several times.
@@ -95,9 +95,9 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairBuilder<B, C> {
     }
 
     /// Sets the clock by which units expire.
-    pub fn clock<D: LeaseClock>(self, clock: D) -> SharedFairBuilder<B, D> {
+    pub fn clock<D: LeaseClock>(self, clock: D) -> SharedFairLimiterBuilder<B, D> {
         let Self { budget, weight_of, tenants_max, quantum, hold, margin, on_outage, .. } = self;
-        SharedFairBuilder { budget, weight_of, tenants_max, quantum, hold, margin, on_outage, clock }
+        SharedFairLimiterBuilder { budget, weight_of, tenants_max, quantum, hold, margin, on_outage, clock }
     }
 
     /// Builds the limiter. Fails if the limit cannot be shared this way.
@@ -119,7 +119,7 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairBuilder<B, C> {
             hold: self.hold,
             state: Mutex::new(BranchState::new(Branch::new(plan), self.tenants_max)),
             bell: Notify::new(),
-            stand_in: StandIn::new(self.on_outage, Need::All, |_, nodes| {
+            stand_in: Fallback::new(self.on_outage, Need::All, |_, nodes| {
                 LocalShare::new(limit, nodes).into()
             }),
             tallies: Tallies::default(),
@@ -129,4 +129,4 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairBuilder<B, C> {
     }
 }
 
-debug_fields!([B, C] SharedFairBuilder<B, C>, |it| quantum = it.quantum);
+debug_fields!([B, C] SharedFairLimiterBuilder<B, C>, |it| quantum = it.quantum);

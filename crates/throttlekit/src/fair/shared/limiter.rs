@@ -11,12 +11,12 @@ use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 use tokio::sync::Notify;
 
 use super::branch_state::BranchState;
-use super::{Budget, Quanta, Region, SharedFairBuilder};
+use super::{Budget, Quanta, Region, SharedFairLimiterBuilder};
 use crate::fair::limiter::WeightOf;
-use crate::shared::{StandIn, Tallies};
-use crate::store::{Background, RegionGrant, RegionPool, Store, StoreError};
+use crate::shared::{Fallback, Tallies};
+use crate::store::{Background, RegionGrant, RegionStore, Store, StoreError};
 use crate::sync::Mutex;
-use crate::{Answer, Ask, BootClock, KeyHash, LeaseClock, Limit, LimitError, SecretHash, Tally};
+use crate::{Answer, BootClock, Call, KeyHash, LeaseClock, Limit, LimitError, SecretHash, Tally};
 
 /// Maximum number of times that a request waits for units. Then it is denied with a retry time.
 const ROUNDS_MAX: usize = 64;
@@ -28,7 +28,7 @@ const ROUNDS_MAX: usize = 64;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use throttlekit::fair::{SharedFairLimiter, Weight};
-/// use throttlekit::{Ask, Limit, store::MemoryStore};
+/// use throttlekit::{Call, Limit, store::MemoryStore};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 /// // In production a RedisStore or a PostgresStore, which each region reaches from its own processes.
@@ -38,8 +38,8 @@ const ROUNDS_MAX: usize = 64;
 /// let us = SharedFairLimiter::in_region(pool.clone(), "tokens", "us-east", minute).weights(tiers).build()?;
 /// let eu = SharedFairLimiter::in_region(pool, "tokens", "eu-west", minute).weights(tiers).build()?;
 ///
-/// assert!(us.check(Ask::of("pro:ada").cost(1_500)).await?.decision.allowed);
-/// assert!(eu.check(Ask::of("free:bob").cost(1_500)).await?.decision.allowed);
+/// assert!(us.check(Call::by("pro:ada").cost(1_500)).await?.decision.allowed);
+/// assert!(eu.check(Call::by("free:bob").cost(1_500)).await?.decision.allowed);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -58,7 +58,7 @@ pub(super) struct Place<B, C> {
     pub(super) state: Mutex<BranchState>,
     /// Notifies when a request has completed.
     pub(super) bell: Notify,
-    pub(super) stand_in: StandIn<1>,
+    pub(super) stand_in: Fallback<1>,
     pub(super) tallies: Tallies,
     pub(super) counters: Counters,
     /// The background that requests run on.
@@ -89,7 +89,7 @@ counters! {
     }
 }
 
-impl<P: RegionPool> SharedFairLimiter<Region<P>> {
+impl<P: RegionStore> SharedFairLimiter<Region<P>> {
     /// Describes a region, among those that share a window under this policy through one pool. Each process that sends
     /// its own requests is a region of its own: name it accordingly, as `eu-west/7`.
     pub fn in_region<L: TryInto<Limit>>(
@@ -97,23 +97,27 @@ impl<P: RegionPool> SharedFairLimiter<Region<P>> {
         policy: &str,
         region: &str,
         limit: L,
-    ) -> SharedFairBuilder<Region<P>>
+    ) -> SharedFairLimiterBuilder<Region<P>>
     where
         LimitError: From<L::Error>,
     {
         let limit = limit.try_into().map_err(LimitError::from);
-        SharedFairBuilder::new(limit.and_then(|limit| Region::new(pool, policy, region, limit)))
+        SharedFairLimiterBuilder::new(limit.and_then(|limit| Region::new(pool, policy, region, limit)))
     }
 }
 
 impl<S: Store> SharedFairLimiter<Quanta<S>> {
     /// Describes a process, among those that take quanta of one window under this policy from a store.
-    pub fn by_quanta<L: TryInto<Limit>>(store: S, policy: &str, limit: L) -> SharedFairBuilder<Quanta<S>>
+    pub fn by_quanta<L: TryInto<Limit>>(
+        store: S,
+        policy: &str,
+        limit: L,
+    ) -> SharedFairLimiterBuilder<Quanta<S>>
     where
         LimitError: From<L::Error>,
     {
         let limit = limit.try_into().map_err(LimitError::from);
-        SharedFairBuilder::new(limit.and_then(|limit| Quanta::new(store, policy, limit)))
+        SharedFairLimiterBuilder::new(limit.and_then(|limit| Quanta::new(store, policy, limit)))
     }
 }
 
@@ -124,18 +128,19 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
 
     /// Decides one request, and charges it if allowed. The reported limit is the tenant's own at present. A request of
     /// cost zero changes nothing, and returns the most that would pass.
-    pub async fn check<'a>(&self, ask: impl Into<Ask<'a>>) -> Result<Answer, StoreError> {
+    pub async fn check<'a>(&self, ask: impl Into<Call<'a>>) -> Result<Answer, StoreError> {
         let ask = ask.into();
-        self.check_weighing(ask, (self.place.weight_of)(ask.key)).await
+        self.check_weighing(ask, (self.place.weight_of)(ask.key())).await
     }
 
     /// Like [`check`](Self::check), and sets the tenant's weight until another request changes it.
     pub async fn check_weighing<'a>(
         &self,
-        ask: impl Into<Ask<'a>>,
+        ask: impl Into<Call<'a>>,
         weight: Weight,
     ) -> Result<Answer, StoreError> {
-        let Ask { key, cost } = ask.into();
+        let call = ask.into();
+        let (key, cost) = (call.key(), call.units());
         let (place, name) = (&self.place, self.place.hash.fingerprint(key));
         for _ in 0..ROUNDS_MAX {
             match place.round(name, weight, cost).await {
@@ -148,8 +153,9 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
     }
 
     /// Decides a request if that is possible without waiting. Charges as [`check`](Self::check) does.
-    pub fn try_check<'a>(&self, ask: impl Into<Ask<'a>>) -> Option<Answer> {
-        let Ask { key, cost } = ask.into();
+    pub fn try_check<'a>(&self, ask: impl Into<Call<'a>>) -> Option<Answer> {
+        let call = ask.into();
+        let (key, cost) = (call.key(), call.units());
         let (place, weight) = (&self.place, (self.place.weight_of)(key));
         let turn = place.state.lock().ask(place.hash.fingerprint(key), weight, cost, &place.clock);
         match turn {
@@ -276,7 +282,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
             return Err(error);
         }
         let now = self.theirs();
-        let everyone = Ask { key: b"", cost };
+        let everyone = Call::by(b"").cost(cost);
         let (verdict, guarantee) = self.stand_in.answer([everyone], &[*self.budget.limit()], now);
         self.tallies.count(guarantee);
         Ok(Answer {

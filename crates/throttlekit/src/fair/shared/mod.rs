@@ -3,7 +3,7 @@
 //! A [`SharedFairLimiter`] is one participant. It fetches units of the budget as its tenants need them and shares them
 //! by weight; requests that find enough units locally take a short lock and do not wait. It fetches from a [`Budget`]:
 //!
-//! * [`Region`] calls a [`RegionPool`](crate::store::RegionPool), which has the weight of every region and reserves the
+//! * [`Region`] calls a [`RegionStore`](crate::store::RegionStore), which has the weight of every region and reserves the
 //!   share of each. Then a tenant gets what it would get from a single limiter: guarantee `fair-regions`.
 //! * [`Quanta`] takes quanta from one window that all participants share, first come, first served. Tenants of one
 //!   participant share fairly; between participants, requests are served as they come.
@@ -18,7 +18,7 @@ mod limiter;
 mod share;
 
 pub use budget::{Budget, Quanta, Region};
-pub use builder::SharedFairBuilder;
+pub use builder::SharedFairLimiterBuilder;
 pub use limiter::{SharedFairLimiter, SharedFairStats};
 pub use share::TenantShare;
 

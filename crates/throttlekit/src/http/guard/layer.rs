@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode};
 use tower_layer::Layer;
 
 use super::GuardService;
-use crate::guard::{Class, Ending};
+use crate::guard::{Ending, Priority};
 use crate::http::layer::{Delay, OfRequest};
 use crate::{BootClock, Clock, Guard};
 
@@ -24,7 +24,7 @@ impl<C: Clock> GuardLayer<C> {
     pub fn new(guard: Arc<Guard<C>>) -> Self {
         let settings = Settings {
             guard,
-            class: Arc::new(|_| Class::default()),
+            priority: Arc::new(|_| Priority::default()),
             exempt: Arc::new(|_| false),
             ending: Arc::new(ending_of),
             wait: None,
@@ -32,9 +32,9 @@ impl<C: Clock> GuardLayer<C> {
         Self { settings: Arc::new(settings) }
     }
 
-    /// Sets the class of a request. Default: the first.
-    pub fn class(self, class: impl Fn(&Parts) -> Class + Send + Sync + 'static) -> Self {
-        self.with(|settings| settings.class = Arc::new(class))
+    /// Sets the priority of a request. Default: the first.
+    pub fn priority(self, priority: impl Fn(&Parts) -> Priority + Send + Sync + 'static) -> Self {
+        self.with(|settings| settings.priority = Arc::new(priority))
     }
 
     /// Sets which requests need no slot, such as health checks. Default: none.
@@ -102,10 +102,10 @@ pub(super) type OfResponse = Arc<dyn Fn(StatusCode, &HeaderMap) -> Ending + Send
 
 pub(super) struct Settings<C: Clock> {
     pub(super) guard: Arc<Guard<C>>,
-    pub(super) class: OfRequest<Class>,
+    pub(super) priority: OfRequest<Priority>,
     pub(super) exempt: OfRequest<bool>,
     pub(super) ending: OfResponse,
     pub(super) wait: Option<Arc<dyn Fn() -> Delay + Send + Sync>>,
 }
 
-clone_fields!([C: Clock] Settings<C>, guard, class, exempt, ending, wait);
+clone_fields!([C: Clock] Settings<C>, guard, priority, exempt, ending, wait);

@@ -30,7 +30,7 @@
 //! # Request flow
 //!
 //! 1. [`GuardLayer::exempt`] requests pass untouched.
-//! 2. A slot of the request's [class](GuardLayer::class) is taken. If there is none, the request
+//! 2. A slot of the request's [priority](GuardLayer::priority) is taken. If there is none, the request
 //!    [waits](GuardLayer::wait) if it may, and otherwise gets 503 with a problem document, or `RESOURCE_EXHAUSTED` for
 //!    gRPC.
 //! 3. The service is called. The slot is held until the response's body has been sent or dropped.

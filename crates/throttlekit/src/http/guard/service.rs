@@ -46,15 +46,15 @@ where
         let mut ready = mem::replace(&mut self.inner, fresh); // the clone was never polled ready
         let settings = Arc::clone(&self.settings);
         let (parts, body) = request.into_parts();
-        let (exempt, class) = ((settings.exempt)(&parts), (settings.class)(&parts));
+        let (exempt, priority) = ((settings.exempt)(&parts), (settings.priority)(&parts));
         let request = Request::from_parts(parts, body);
         if exempt {
             return GuardFuture::new(Step::Serving { response: ready.call(request), slot: None, settings });
         }
-        GuardFuture::new(match (settings.guard.try_acquire_owned(class), &settings.wait) {
+        GuardFuture::new(match (settings.guard.try_acquire_owned(priority), &settings.wait) {
             (Ok(slot), _) => Step::Serving { response: ready.call(request), slot: Some(slot), settings },
             (Err(_), Some(wait)) => {
-                let (timer, turn) = (wait(), Box::pin(Arc::clone(&settings.guard).acquire_owned(class)));
+                let (timer, turn) = (wait(), Box::pin(Arc::clone(&settings.guard).acquire_owned(priority)));
                 Step::Waiting { turn, timer, held: Some(Held { service: ready, request, settings }) }
             }
             (Err(full), None) => {

@@ -30,7 +30,7 @@ impl<F: FnOnce(Ending) + Send> Ends for F {
 ///
 /// Every call ends expired leases first; if none comes, the code that drives the registry calls
 /// [`expire`](Self::expire) at [`next_expiry`](Self::next_expiry).
-pub struct SlotDesk<T, C = BootClock> {
+pub struct LeaseRegistry<T, C = BootClock> {
     leases: Mutex<Leases<T>>,
     clock: C,
     lives: Duration,
@@ -42,7 +42,7 @@ struct Leases<T> {
     permits: HashMap<(LeaseId, Owner), T>,
 }
 
-impl<T: Ends> SlotDesk<T> {
+impl<T: Ends> LeaseRegistry<T> {
     /// Creates a registry of up to `leases_max` permits, each for the lifetime `lives` after its last heartbeat. It
     /// never holds more than [`SLOTS_MAX`](throttlekit_core::concurrency::SLOTS_MAX), whatever is requested here.
     pub fn new(leases_max: u32, lives: Duration) -> Self {
@@ -50,7 +50,7 @@ impl<T: Ends> SlotDesk<T> {
     }
 }
 
-impl<T: Ends, C: Clock> SlotDesk<T, C> {
+impl<T: Ends, C: Clock> LeaseRegistry<T, C> {
     /// The same with another clock.
     pub fn with_clock(leases_max: u32, lives: Duration, clock: C) -> Self {
         let leases = Leases { table: SlotTable::default(), permits: HashMap::new() };
@@ -152,7 +152,7 @@ impl<T: Ends, C: Clock> SlotDesk<T, C> {
     }
 }
 
-debug_fields!([T, C] SlotDesk<T, C>, |it| leases_max = it.leases_max, lives = it.lives);
+debug_fields!([T, C] LeaseRegistry<T, C>, |it| leases_max = it.leases_max, lives = it.lives);
 
 #[cfg(test)]
 mod tests;

@@ -20,9 +20,9 @@ impl Ends for Noted {
     }
 }
 
-fn desk(most: u32) -> (SlotDesk<Noted, ManualClock>, ManualClock, Endings) {
+fn desk(most: u32) -> (LeaseRegistry<Noted, ManualClock>, ManualClock, Endings) {
     let clock = ManualClock::at(Timestamp::from_millis(1_000));
-    (SlotDesk::with_clock(most, LIVES, clock.clone()), clock, Endings::default())
+    (LeaseRegistry::with_clock(most, LIVES, clock.clone()), clock, Endings::default())
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_desk_that_was_lost_is_quiet_for_one_life() {
 #[test]
 fn a_permit_may_be_a_closure_and_may_come_back_to_the_desk() {
     let clock = ManualClock::at(Timestamp::from_millis(1_000));
-    let desk = Arc::new(SlotDesk::with_clock(1, LIVES, clock.clone()));
+    let desk = Arc::new(LeaseRegistry::with_clock(1, LIVES, clock.clone()));
     let (told, again) = (Arc::new(Mutex::new(None)), desk.clone());
     let seen = told.clone();
     let permit: Box<dyn FnOnce(Ending) + Send> =

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use self::prober::probe_until_answered;
 use self::stats::Counters;
-pub use self::stats::LineStats;
+pub use self::stats::StoreClientStats;
 use super::breaker::Breaker;
 use super::{Background, StoreError, TaskSlot};
 use crate::sync::Mutex;
@@ -27,9 +27,9 @@ const OWN_QUEUE_MIN: u64 = 64;
 /// Probes whether an engine responds. Called while the breaker is open; may reconnect or look for another node.
 pub type Probe = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> + Send + Sync>;
 
-/// Options of a [`Line`].
+/// Options of a [`StoreClient`].
 #[derive(Clone, Copy, Debug)]
-pub struct LineOptions {
+pub struct StoreClientOptions {
     /// Maximum duration of a call, waiting included.
     pub deadline: Duration,
     /// Maximum number of calls in flight; one more is rejected at once.
@@ -40,7 +40,7 @@ pub struct LineOptions {
     pub probe_every: Duration,
 }
 
-impl Default for LineOptions {
+impl Default for StoreClientOptions {
     fn default() -> Self {
         Self {
             deadline: Duration::from_millis(100),
@@ -57,10 +57,10 @@ impl Default for LineOptions {
 /// the engine until it responds, so that no caller pays for it. If that task has ended, the next call that is rejected
 /// starts another.
 #[derive(Clone)]
-pub struct Line(Arc<Inner>);
+pub struct StoreClient(Arc<Inner>);
 
 struct Inner {
-    options: LineOptions,
+    options: StoreClientOptions,
     background: Background,
     breaker: Breaker,
     /// Slot of the task that probes while the breaker is open.
@@ -83,15 +83,15 @@ impl Inner {
     }
 }
 
-impl Line {
+impl StoreClient {
     /// Creates an endpoint that uses `probe` to detect when its engine is back. Calls and probes run on the driver
     /// thread.
-    pub fn new(options: LineOptions, probe: Probe) -> Self {
+    pub fn new(options: StoreClientOptions, probe: Probe) -> Self {
         Self::on(Background::default(), options, probe)
     }
 
     /// The same, with calls and probes on this background.
-    pub fn on(background: Background, options: LineOptions, probe: Probe) -> Self {
+    pub fn on(background: Background, options: StoreClientOptions, probe: Probe) -> Self {
         let background = background.with_deadline(options.deadline);
         Self(Arc::new(Inner {
             options,
@@ -200,9 +200,9 @@ impl Line {
     }
 
     /// Returns the statistics so far.
-    pub fn stats(&self) -> LineStats {
+    pub fn stats(&self) -> StoreClientStats {
         let Inner { breaker, counters, .. } = &*self.0;
-        LineStats { in_flight: self.0.in_flight(), open: breaker.is_open(), ..counters.read() }
+        StoreClientStats { in_flight: self.0.in_flight(), open: breaker.is_open(), ..counters.read() }
     }
 
     /// Opens the breaker at once: the engine is known to be unavailable, as at startup.
@@ -251,7 +251,7 @@ impl Line {
 
 /// A call in flight. If dropped before its end is recorded, it panicked or its runtime ended: then it got no response.
 struct InFlight {
-    line: Line,
+    line: StoreClient,
     /// Number of responses when it began.
     answers: u64,
     /// Number of calls in flight when it began.
@@ -318,8 +318,8 @@ impl Drop for InFlight {
     }
 }
 
-impl std::fmt::Debug for Line {
+impl std::fmt::Debug for StoreClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Line").field("options", &self.0.options).field("stats", &self.stats()).finish()
+        f.debug_struct("StoreClient").field("options", &self.0.options).field("stats", &self.stats()).finish()
     }
 }

@@ -2,7 +2,7 @@
 
 counters! {
     /// Statistics of an endpoint since it was created.
-    pub struct LineStats, counted by Counters {
+    pub struct StoreClientStats, counted by Counters {
         /// Calls that were sent.
         calls,
         /// Of them, those that ended in any error but the deadline.
@@ -26,7 +26,7 @@ counters! {
     }
 }
 
-impl LineStats {
+impl StoreClientStats {
     /// Returns the sum of both, for an engine of several nodes.
     pub fn plus(self, other: Self) -> Self {
         Self {

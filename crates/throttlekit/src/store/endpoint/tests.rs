@@ -8,12 +8,12 @@ use tokio::time::sleep;
 
 use super::*;
 
-fn line(answers: Arc<AtomicBool>, options: LineOptions) -> Line {
+fn line(answers: Arc<AtomicBool>, options: StoreClientOptions) -> StoreClient {
     let probe = move || -> Pin<Box<dyn Future<Output = _> + Send>> {
         let up = answers.load(Relaxed);
         Box::pin(async move { if up { Ok(()) } else { Err(StoreError::unavailable("down")) } })
     };
-    Line::on(here(), options, Box::new(probe))
+    StoreClient::on(here(), options, Box::new(probe))
 }
 
 /// The test's own runtime, whose clock is paused.
@@ -28,7 +28,7 @@ async fn down() -> Result<(), StoreError> {
 #[tokio::test(start_paused = true)]
 async fn outages_open_it_and_a_probe_closes_it() {
     let up = Arc::new(AtomicBool::new(false));
-    let line = line(up.clone(), LineOptions::default());
+    let line = line(up.clone(), StoreClientOptions::default());
     for _ in 0..5 {
         assert!(line.call(down()).await.is_err());
     }
@@ -52,7 +52,7 @@ async fn a_probe_that_hangs_does_not_keep_the_engine_away() {
         let first = probes.fetch_add(1, Relaxed) == 0;
         Box::pin(async move { if first { pending().await } else { Ok(()) } })
     };
-    let line = Line::on(here(), LineOptions::default(), Box::new(probe));
+    let line = StoreClient::on(here(), StoreClientOptions::default(), Box::new(probe));
     line.open();
     sleep(Duration::from_millis(302)).await;
     assert_eq!(line.call(async { Ok(7) }).await, Ok(7));
@@ -60,7 +60,7 @@ async fn a_probe_that_hangs_does_not_keep_the_engine_away() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_ends_at_its_deadline() {
-    let line = line(Arc::default(), LineOptions::default());
+    let line = line(Arc::default(), StoreClientOptions::default());
     let late = line.call(pending::<Result<(), _>>()).await;
     assert_eq!(late, Err(StoreError::Deadline(Duration::from_millis(100))));
     assert_eq!((line.stats().timed_out, line.stats().in_flight), (1, 0));
@@ -74,17 +74,17 @@ async fn a_probe_may_take_longer_than_a_short_deadline() {
             Ok(())
         })
     };
-    let options = LineOptions { deadline: Duration::from_millis(2), ..LineOptions::default() };
-    let line = Line::on(here(), options, Box::new(slow));
+    let options = StoreClientOptions { deadline: Duration::from_millis(2), ..StoreClientOptions::default() };
+    let line = StoreClient::on(here(), options, Box::new(slow));
     line.open();
     sleep(Duration::from_secs(1)).await;
-    let LineStats { open, opened, failed, calls, probes, .. } = line.stats();
+    let StoreClientStats { open, opened, failed, calls, probes, .. } = line.stats();
     assert_eq!((open, opened, failed, calls, probes), (false, 1, 0, 0, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_call_too_many_is_refused_at_once() {
-    let line = line(Arc::default(), LineOptions { in_flight_max: 1, ..LineOptions::default() });
+    let line = line(Arc::default(), StoreClientOptions { in_flight_max: 1, ..StoreClientOptions::default() });
     let (waiting, refused) = tokio::join!(line.call(pending::<Result<(), _>>()), line.call(down()));
     assert!(matches!(waiting, Err(StoreError::Deadline(_))));
     assert_eq!(refused, Err(StoreError::Overloaded), "the engine may be well");
@@ -92,7 +92,7 @@ async fn one_call_too_many_is_refused_at_once() {
 }
 
 /// Sends `calls` at once to an engine that answers one each millisecond, in order, and returns how they ended.
-async fn burst(line: &Line, calls: u32) -> Vec<Result<(), StoreError>> {
+async fn burst(line: &StoreClient, calls: u32) -> Vec<Result<(), StoreError>> {
     let answered = |place: u32| async move {
         sleep(Duration::from_millis(1) * place).await;
         Ok(())
@@ -100,7 +100,7 @@ async fn burst(line: &Line, calls: u32) -> Vec<Result<(), StoreError>> {
     at_once(line, (1..=calls).map(answered)).await
 }
 
-async fn at_once<F>(line: &Line, work: impl Iterator<Item = F>) -> Vec<Result<(), StoreError>>
+async fn at_once<F>(line: &StoreClient, work: impl Iterator<Item = F>) -> Vec<Result<(), StoreError>>
 where
     F: Future<Output = Result<(), StoreError>> + Send + 'static,
 {
@@ -113,7 +113,7 @@ where
 
 #[tokio::test(start_paused = true)]
 async fn calls_that_are_late_behind_our_own_are_no_outage_and_open_nothing() {
-    let line = line(Arc::default(), LineOptions::default());
+    let line = line(Arc::default(), StoreClientOptions::default());
     let ends = burst(&line, 1_000).await;
     let late: Vec<_> = ends.iter().filter_map(|end| end.as_ref().err()).collect();
     assert!(late.len() > 800 && late.iter().all(|error| **error == StoreError::Overloaded), "{late:?}");
@@ -123,7 +123,7 @@ async fn calls_that_are_late_behind_our_own_are_no_outage_and_open_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_answers_nobody_is_away_however_many_wait() {
-    let line = line(Arc::default(), LineOptions::default());
+    let line = line(Arc::default(), StoreClientOptions::default());
     let ends = at_once(&line, (0..1_000).map(|_| pending())).await;
     assert!(ends.iter().all(|end| matches!(end, Err(StoreError::Deadline(_)))));
     assert!(line.stats().open);
@@ -131,7 +131,7 @@ async fn an_engine_that_answers_nobody_is_away_however_many_wait() {
 
 #[tokio::test]
 async fn what_time_does_not_heal_does_not_open_it() {
-    let line = line(Arc::default(), LineOptions::default());
+    let line = line(Arc::default(), StoreClientOptions::default());
     for _ in 0..50 {
         let _ = line.call::<()>(async { Err(StoreError::bad_state("k")) }).await;
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use throttlekit_core::fair::pool::PoolState;
 use throttlekit_core::lease::ReturnId;
-use throttlekit_core::rate::shared::SharedForm;
+use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::stored::Stored;
 use throttlekit_core::rate::{Mark, Rule, State};
 use throttlekit_core::{Cost, Timestamp};
@@ -19,9 +19,9 @@ use self::slots::SlotTables;
 use self::spaces::Spaces;
 use super::membership::MembershipRecords;
 use super::streams::{Found, Search, Streams};
-use super::{Background, LocalShares, Settlement, Sight, Store, StoreError};
-use super::{Charge, Charges, Debit, Debited, GiveBack, LeaseAsk, Lent, Outcome};
-use super::{Kept, RegionAsk, RegionGrant, RegionPool, RollStore, Swapped};
+use super::{Background, LocalShares, Settlement, Snapshot, Store, StoreError};
+use super::{Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, Outcome};
+use super::{MembershipRecord, MembershipStore, RegionGrant, RegionRequest, RegionStore, Swapped};
 use crate::memory::{BUDGET_DEFAULT, LockedKey};
 use crate::sync::{Mutex, RwLock};
 use crate::{Clock, KeyHash, KeyMemory, SecretHash, WallClock, forward_store};
@@ -110,7 +110,7 @@ impl<C: Clock> MemoryStore<C> {
     fn visit<T>(
         &self,
         key: &str,
-        form: &SharedForm,
+        form: &ScriptEncoding,
         now: Timestamp,
         visit: impl FnOnce(LockedKey<'_, Stored>) -> T,
     ) -> Result<T, StoreError> {
@@ -204,7 +204,7 @@ impl<C: Clock> MemoryStore<C> {
         answer.map(|Debited { outcome, repeated }| Debited { outcome: outcome.estimated(short), repeated })
     }
 
-    fn lend(&self, ask: &LeaseAsk<'_>) -> Result<Lent, StoreError> {
+    fn lend(&self, ask: &LeaseRequest<'_>) -> Result<Leased, StoreError> {
         let (authority, form) = (ask.authority()?, ask.form);
         let _shared = self.asks.read();
         let now = self.now();
@@ -217,10 +217,10 @@ impl<C: Clock> MemoryStore<C> {
             }
             (numbers, granted)
         })?;
-        Lent::of(ask, &numbers, now, granted)
+        Leased::of(ask, &numbers, now, granted)
     }
 
-    fn take_back(&self, given: &GiveBack<'_>) -> Result<(), StoreError> {
+    fn take_back(&self, given: &LeaseReturn<'_>) -> Result<(), StoreError> {
         given.authority()?;
         let (form, back) = (given.form, given.back);
         let _shared = self.asks.read();
@@ -261,11 +261,11 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
         debits.iter().map(|debit| self.debit_once(debit)).collect()
     }
 
-    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Sight, StoreError> {
+    async fn peek(&self, charges: &[Charge<'_>]) -> Result<Snapshot, StoreError> {
         let _alone = self.asks.write();
         let now = self.now();
         let state = |c: &Charge<'_>| Ok(self.look(c, now)?.0.state(c.form, now).into_owned());
-        Ok(Sight { now, states: charges.iter().map(state).collect::<Result<_, _>>()? })
+        Ok(Snapshot { now, states: charges.iter().map(state).collect::<Result<_, _>>()? })
     }
 
     async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
@@ -284,11 +284,11 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
         })
     }
 
-    async fn lease(&self, asks: &[LeaseAsk<'_>]) -> Vec<Result<Lent, StoreError>> {
+    async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
         asks.iter().map(|ask| self.lend(ask)).collect()
     }
 
-    async fn give_back(&self, backs: &[GiveBack<'_>]) -> Result<(), StoreError> {
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         backs.iter().try_for_each(|given| self.take_back(given))
     }
 
@@ -311,8 +311,8 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
     }
 }
 
-impl<C: Clock + 'static> RegionPool for MemoryStore<C> {
-    async fn grant(&self, ask: &RegionAsk<'_>) -> Result<RegionGrant, StoreError> {
+impl<C: Clock + 'static> RegionStore for MemoryStore<C> {
+    async fn grant(&self, ask: &RegionRequest<'_>) -> Result<RegionGrant, StoreError> {
         let pool = ask.pool()?;
         let mut pools = self.pools.lock();
         let now = self.now();
@@ -330,8 +330,8 @@ impl<C: Clock + 'static> RegionPool for MemoryStore<C> {
     forward_store!(Store for self => *self; background);
 }
 
-impl<C: Clock + 'static> RollStore for MemoryStore<C> {
-    async fn load(&self, key: &str) -> Result<Kept, StoreError> {
+impl<C: Clock + 'static> MembershipStore for MemoryStore<C> {
+    async fn load(&self, key: &str) -> Result<MembershipRecord, StoreError> {
         let rolls = self.rolls.lock();
         Ok(rolls.load(key, self.now()))
     }
@@ -353,12 +353,12 @@ impl<C: Clock + 'static> RollStore for MemoryStore<C> {
 debug_fields!([C] MemoryStore<C>);
 
 /// Returns the state of a key, or its initial one.
-fn stored<'a>(key: &'a LockedKey<'_, Stored>, form: &SharedForm, now: Timestamp) -> Cow<'a, Stored> {
+fn stored<'a>(key: &'a LockedKey<'_, Stored>, form: &ScriptEncoding, now: Timestamp) -> Cow<'a, Stored> {
     key.state(form, now).unwrap_or_else(|| Cow::Owned(Stored::default()))
 }
 
 /// Returns by how many units an estimated key may be short: the whole estimate. Zero for one that is kept.
-fn short(key: &LockedKey<'_, Stored>, form: &SharedForm, now: Timestamp) -> Cost {
+fn short(key: &LockedKey<'_, Stored>, form: &ScriptEncoding, now: Timestamp) -> Cost {
     if !key.is_estimated(form, now) {
         return 0;
     }
@@ -406,7 +406,7 @@ mod tests {
     fn a_memory_full_of_streams_is_searched_ten_times_a_second_at_most() {
         let clock = ManualClock::at(Timestamp::from_millis(1_700_000_000_000));
         let store = MemoryStore::with_clock(clock.clone());
-        let form = SharedForm::of(&Limit::token_budget(1_000, MS * 60_000).unwrap()).unwrap();
+        let form = ScriptEncoding::of(&Limit::token_budget(1_000, MS * 60_000).unwrap()).unwrap();
         let (let_in, searches) = let_in_and_searches(&clock, |stream, remember| {
             let charge = Charge { key: "acme", form: &form, cost: 1 };
             store.debit_once(&Debit { charge, id: DebitId { stream, number: 1 }, remember }).is_ok()

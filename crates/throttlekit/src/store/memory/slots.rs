@@ -9,7 +9,7 @@ use throttlekit_core::concurrency::{Beat, SlotTable};
 use super::MemoryStore;
 use crate::store::slots::life;
 use crate::store::streams::Search;
-use crate::store::{Occupancy, SlotAnswer, SlotAsk, SlotLease, SlotStore, StoreError};
+use crate::store::{Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore, StoreError};
 use crate::sync::Mutex;
 use crate::{Clock, forward_store};
 
@@ -21,7 +21,12 @@ const SLOT_KEYS_MAX: usize = 100_000;
 pub(super) struct SlotTables(Mutex<(HashMap<Box<str>, SlotTable>, Search)>);
 
 impl SlotTables {
-    fn acquire(&self, ask: &SlotAsk<'_>, lives: Duration, now: Timestamp) -> Result<SlotAnswer, StoreError> {
+    fn acquire(
+        &self,
+        ask: &SlotRequest<'_>,
+        lives: Duration,
+        now: Timestamp,
+    ) -> Result<SlotAnswer, StoreError> {
         let (tables, search) = &mut *self.0.lock();
         if tables.len() >= SLOT_KEYS_MAX && !tables.contains_key(ask.key) {
             if search.is_due(now) {
@@ -56,7 +61,7 @@ impl SlotTables {
 }
 
 impl<C: Clock + 'static> SlotStore for MemoryStore<C> {
-    async fn acquire(&self, ask: &SlotAsk<'_>) -> Result<SlotAnswer, StoreError> {
+    async fn acquire(&self, ask: &SlotRequest<'_>) -> Result<SlotAnswer, StoreError> {
         self.slots.acquire(ask, life(ask.lives)?, self.now())
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use throttlekit_core::Timestamp;
 use throttlekit_core::rate::estimate::Estimates;
-use throttlekit_core::rate::shared::{Kind, SharedForm};
+use throttlekit_core::rate::shared::{Kind, ScriptEncoding};
 use throttlekit_core::rate::stored::Stored;
 use throttlekit_core::rate::{Limit, State};
 
@@ -44,11 +44,11 @@ pub(super) struct Space {
     /// Common parts of all its keys.
     name: (Box<str>, Box<str>),
     /// Its limit, or the one of its former limits that remembers longest.
-    form: SharedForm,
+    form: ScriptEncoding,
     pub(super) keys: Shards<Stored>,
 }
 
-impl Owing<Stored> for SharedForm {
+impl Owing<Stored> for ScriptEncoding {
     fn idle_at(&self, kept: &Stored) -> Timestamp {
         kept.idle_at(self)
     }
@@ -87,7 +87,7 @@ impl Spaces {
     pub(super) fn visit<T>(
         &self,
         key: &str,
-        form: &SharedForm,
+        form: &ScriptEncoding,
         now: Timestamp,
         visit: impl FnOnce(&Space) -> T,
     ) -> Result<T, StoreError> {
@@ -121,7 +121,7 @@ impl Table {
     fn space(
         &mut self,
         (hash, name): (u64, (&str, &str)),
-        form: &SharedForm,
+        form: &ScriptEncoding,
         budget: &Arc<Budget>,
         now: Timestamp,
     ) -> Result<&Space, StoreError> {
@@ -155,7 +155,7 @@ impl Table {
 
 impl Space {
     /// States of different kinds and shapes are never mixed, even if a caller names their keys alike.
-    fn is(&self, (head, tail): (&str, &str), form: &SharedForm) -> bool {
+    fn is(&self, (head, tail): (&str, &str), form: &ScriptEncoding) -> bool {
         *self.name.0 == *head
             && *self.name.1 == *tail
             && same_kind(self.form.kind(), form.kind())
@@ -163,7 +163,7 @@ impl Space {
     }
 
     /// Only a log owes for as long as the requesting limit remembers.
-    fn forgets_before(&self, form: &SharedForm) -> bool {
+    fn forgets_before(&self, form: &ScriptEncoding) -> bool {
         matches!(form.limit(), Limit::SlidingLog(_)) && self.form.limit().period() < form.limit().period()
     }
 }
@@ -178,8 +178,8 @@ mod tests {
 
     use super::*;
 
-    fn day(limit: u64) -> SharedForm {
-        SharedForm::of(&Limit::fixed_window(limit, Duration::from_secs(86_400)).unwrap()).unwrap()
+    fn day(limit: u64) -> ScriptEncoding {
+        ScriptEncoding::of(&Limit::fixed_window(limit, Duration::from_secs(86_400)).unwrap()).unwrap()
     }
 
     fn use_one(spaces: &Spaces, policy: usize, now: Timestamp) -> Result<(), StoreError> {
@@ -189,7 +189,7 @@ mod tests {
         })
     }
 
-    fn used(spaces: &Spaces, policy: usize, form: &SharedForm, now: Timestamp) -> bool {
+    fn used(spaces: &Spaces, policy: usize, form: &ScriptEncoding, now: Timestamp) -> bool {
         let key = format!("tk:{{{policy}/b}}w:");
         spaces.visit(&key, form, now, |space| space.keys.lock(7).state(form, now).is_some()).unwrap()
     }
@@ -212,7 +212,7 @@ mod tests {
         let (spaces, now) = (Spaces::new(1 << 20), Timestamp::from_millis(1_700_000_000_000));
         use_one(&spaces, 1, now).unwrap();
         let sliding = Limit::sliding_window(5, Duration::from_secs(86_400)).unwrap();
-        assert!(!used(&spaces, 1, &SharedForm::of(&sliding).unwrap(), now));
+        assert!(!used(&spaces, 1, &ScriptEncoding::of(&sliding).unwrap(), now));
         assert!(!used(&spaces, 2, &day(5), now));
         assert!(used(&spaces, 1, &day(5), now));
     }

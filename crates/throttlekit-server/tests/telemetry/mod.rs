@@ -1,5 +1,4 @@
 //! The telemetry of a server: the page of metrics, the monitor over a socket, and the dashboard that reads them.
-#![recursion_limit = "256"] // The engine's futures hold each other many deep.
 
 mod callers;
 mod dashboard;
@@ -16,7 +15,7 @@ use std::time::Duration;
 use throttlekit::Timestamp;
 use throttlekit_server::access::Principal;
 use throttlekit_server::access::Secrets;
-use throttlekit_server::engine::{Ask, Backend, Engine, EngineOptions};
+use throttlekit_server::engine::{Backend, Engine, EngineOptions, PolicyCall};
 use throttlekit_server::listen::Stats;
 use throttlekit_server::reload::{Loaded, Reloader};
 use throttlekit_server::telemetry::{PrincipalSeen, ServerStats, ServerTelemetry, TelemetryOptions};
@@ -83,11 +82,11 @@ fn server_stats() -> ServerStats {
 async fn load(telemetry: &ServerTelemetry, engine: &Engine) {
     for policy in ["api", "tried"] {
         for _ in 0..5 {
-            engine.check(Ask { policy, key: b"al\x1bice", others: &[], cost: 1 }).await.unwrap();
+            engine.check(PolicyCall { policy, key: b"al\x1bice", others: &[], cost: 1 }).await.unwrap();
         }
     }
     for _ in 0..3 {
-        let ask = Ask { policy: "slots", key: b"bob", others: &[], cost: 1 };
+        let ask = PolicyCall { policy: "slots", key: b"bob", others: &[], cost: 1 };
         engine.admit(&Principal::anyone(), ask, 1.0, None).await.unwrap();
     }
     assert!(telemetry.flush(Duration::from_secs(20)));

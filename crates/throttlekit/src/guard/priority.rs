@@ -1,18 +1,24 @@
-//! Classes of work: which of them may use the last slots.
+//! Priorities of work: which of them may use the last slots.
 
-/// A class of work. The first may use every slot; each further one leaves some to those before it.
+/// A priority: 0 is the most urgent and may use every slot; each further one leaves some to those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Class(u8);
+pub struct Priority(u8);
 
-impl Class {
-    /// The class that may use every slot: the only one unless a builder adds more.
-    pub const FIRST: Self = Self(0);
-    /// Maximum number of classes of a guard.
-    pub const COUNT_MAX: usize = 8;
+impl From<u8> for Priority {
+    fn from(level: u8) -> Self {
+        Self::new(level)
+    }
+}
 
-    /// Returns the class at this index, counted from zero. A guard with fewer classes treats it as its last.
-    pub const fn at(place: u8) -> Self {
-        Self(place)
+impl Priority {
+    /// The priority that may use every slot: the only one unless a builder adds more.
+    pub const HIGHEST: Self = Self(0);
+    /// Maximum number of priorities of a guard.
+    pub const LEVELS_MAX: usize = 8;
+
+    /// Returns the priority at this index, counted from zero. A guard with fewer priorities treats it as its last.
+    pub const fn new(level: u8) -> Self {
+        Self(level)
     }
 
     pub(super) fn place(self) -> usize {
@@ -20,7 +26,7 @@ impl Class {
     }
 }
 
-/// The part of the limit withheld from a class, in parts of 2³².
+/// The part of the limit withheld from a priority, in parts of 2³².
 ///
 /// A product and a shift on the request path, where a division would delay the atomic word. Thousandths are rounded up,
 /// so that the withheld part is exact for limits below four million, and at most one more beyond.
@@ -33,13 +39,13 @@ const PARTS_BITS: u32 = 32;
 impl Kept {
     pub(super) const NOTHING: Self = Self(0);
 
-    /// Never the whole limit: if there is a slot at all, each class may use one.
+    /// Never the whole limit: if there is a slot at all, each priority may use one.
     pub(super) fn thousandths(of_limit: u16) -> Self {
         let thousandths = u64::from(of_limit).min(THOUSAND - 1);
         Self((thousandths << PARTS_BITS).div_ceil(THOUSAND) as u32)
     }
 
-    /// Returns how many slots the class may use of a limit; zero if the limit is below zero. The withheld part is
+    /// Returns how many slots the priority may use of a limit; zero if the limit is below zero. The withheld part is
     /// rounded down.
     #[inline(always)]
     pub(super) fn leaves(self, limit: i64) -> i64 {
@@ -47,21 +53,21 @@ impl Kept {
     }
 }
 
-/// The part withheld from each class, which never decreases from one to the next.
+/// The part withheld from each priority, which never decreases from one to the next.
 #[derive(Clone, Debug)]
-pub(super) struct Classes {
-    kept: [Kept; Class::COUNT_MAX],
+pub(super) struct Priorities {
+    kept: [Kept; Priority::LEVELS_MAX],
     count: usize,
 }
 
-impl Classes {
+impl Priorities {
     pub(super) fn only() -> Self {
-        Self { kept: [Kept::NOTHING; Class::COUNT_MAX], count: 1 }
+        Self { kept: [Kept::NOTHING; Priority::LEVELS_MAX], count: 1 }
     }
 
-    /// Adds a class after the last, if there is capacity for it.
+    /// Adds a priority after the last, if there is capacity for it.
     pub(super) fn add(&mut self, kept: Kept) {
-        if self.count < Class::COUNT_MAX {
+        if self.count < Priority::LEVELS_MAX {
             let kept = kept.max(self.kept[self.count - 1]);
             self.kept[self.count..].fill(kept);
             self.count += 1;
@@ -69,8 +75,8 @@ impl Classes {
     }
 
     #[inline(always)]
-    pub(super) fn kept(&self, class: Class) -> Kept {
-        self.kept[class.place().min(Class::COUNT_MAX - 1)]
+    pub(super) fn kept(&self, priority: Priority) -> Kept {
+        self.kept[priority.place().min(Priority::LEVELS_MAX - 1)]
     }
 
     pub(super) fn kept_at(&self, place: usize) -> Kept {
@@ -81,9 +87,9 @@ impl Classes {
         self.count
     }
 
-    /// Returns the index of a class in this guard.
-    pub(super) fn place(&self, class: Class) -> usize {
-        class.place().min(self.count - 1)
+    /// Returns the index of a priority in this guard.
+    pub(super) fn place(&self, priority: Priority) -> usize {
+        priority.place().min(self.count - 1)
     }
 }
 
@@ -111,12 +117,12 @@ mod tests {
 
     #[test]
     fn no_class_keeps_less_than_one_before_it() {
-        let mut classes = Classes::only();
+        let mut priorities = Priorities::only();
         for kept in [300, 100, 500] {
-            classes.add(Kept::thousandths(kept));
+            priorities.add(Kept::thousandths(kept));
         }
-        let left = [0, 1, 2, 3, 4, 200].map(|place| classes.kept(Class::at(place)).leaves(1_000));
+        let left = [0, 1, 2, 3, 4, 200].map(|place| priorities.kept(Priority::new(place)).leaves(1_000));
         assert_eq!(left, [1_000, 700, 700, 500, 500, 500]);
-        assert_eq!(classes.place(Class::at(200)), 3);
+        assert_eq!(priorities.place(Priority::new(200)), 3);
     }
 }

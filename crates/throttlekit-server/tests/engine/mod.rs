@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use throttlekit::Retry;
 use throttlekit::store::DebitId;
 use throttlekit_server::access::{Principal, Secrets};
-use throttlekit_server::engine::{Ask, Backend, Ended, Engine, EngineOptions, HandBack, Refusal};
+use throttlekit_server::engine::{Backend, Ended, Engine, EngineOptions, HandBack, PolicyCall, Refusal};
 use throttlekit_server::policy;
 use throttlekit_server::reload::{Loaded, Reloader};
 
@@ -23,8 +23,8 @@ fn file(policies: &str) -> policy::PolicyFile {
     policy::load(&text).unwrap_or_else(|errors| panic!("{errors:?}")).0
 }
 
-fn ask<'a>(policy: &'a str, key: &'a str, cost: u64) -> Ask<'a> {
-    Ask { policy, key: key.as_bytes(), others: &[], cost }
+fn ask<'a>(policy: &'a str, key: &'a str, cost: u64) -> PolicyCall<'a> {
+    PolicyCall { policy, key: key.as_bytes(), others: &[], cost }
 }
 
 async fn allowed(engine: &Engine, policy: &str, key: &str, asks: usize) -> usize {
@@ -59,7 +59,7 @@ async fn a_key_that_a_limit_goes_by_has_to_come_along() {
     assert!(refused(engine.debit(ask("p", "ada", 1), None).await.map(drop)));
     assert!(refused(engine.admit(&Principal::anyone(), ask("p", "ada", 1), 1.0, None).await.map(drop)));
     assert!(refused(engine.check_many("p", &[vec![b"ada"]], 1).await.map(drop)));
-    let both = Ask { others: &[b"acme"], ..ask("p", "ada", 1) };
+    let both = PolicyCall { others: &[b"acme"], ..ask("p", "ada", 1) };
     assert!(engine.check(both).await.unwrap().decision.allowed);
 }
 

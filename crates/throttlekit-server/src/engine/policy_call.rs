@@ -20,7 +20,7 @@ pub(crate) type Keys = Arc<[Box<[u8]>]>;
 
 /// One request, as every API passes it.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct PolicyCall<'a> {
     /// The name of the policy.
     pub policy: &'a str,
     /// The key that is limited.
@@ -53,7 +53,7 @@ pub struct HandBack {
     pub units: u64,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> PolicyCall<'a> {
     /// Returns all keys, the first one first.
     pub(super) fn keys(&self) -> Vec<&'a [u8]> {
         std::iter::once(self.key).chain(self.others.iter().copied()).collect()
@@ -85,13 +85,13 @@ pub(super) fn many<'a>(
     policy: &'a str,
     calls: &'a [Vec<&'a [u8]>],
     cost: u64,
-) -> Result<Vec<Ask<'a>>, Refusal> {
+) -> Result<Vec<PolicyCall<'a>>, Refusal> {
     if calls.len() > MANY_MAX {
         return Err(Refusal::Invalid(format!("at most {MANY_MAX} keys at once: send several requests")));
     }
     let ask = |keys: &'a Vec<&'a [u8]>| {
         let (key, others) = keys.split_first().unwrap_or((&NO_KEY, &[]));
-        let ask = Ask { policy, key, others, cost };
+        let ask = PolicyCall { policy, key, others, cost };
         ask.judge().map(|()| ask)
     };
     calls.iter().map(ask).collect()

@@ -1,5 +1,4 @@
 //! A span of each RPC and the counters, as a collector receives them over a socket.
-#![recursion_limit = "256"] // The engine's futures hold each other many deep.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,0 +1,13 @@
+//! Tests of the program as a process.
+
+mod alerts;
+mod commands;
+mod common;
+mod containers;
+mod instances;
+mod killed;
+mod newcomer;
+mod operations;
+#[cfg(feature = "otlp")]
+mod otlp;
+mod top;

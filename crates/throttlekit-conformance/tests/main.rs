@@ -1,0 +1,9 @@
+//! Tests of the suite itself: laws hold, and seeded bugs are found.
+
+mod golden;
+mod laws;
+mod regions;
+mod rolls;
+mod slots;
+mod stores;
+mod suite;

@@ -1,0 +1,5 @@
+//! Tests of the wire types.
+
+mod contract;
+mod stubs;
+mod wire;

@@ -1,0 +1,7 @@
+//! Tests of what subscribers receive.
+
+mod common;
+mod harmless;
+mod opentelemetry;
+mod prometheus;
+mod tracing;

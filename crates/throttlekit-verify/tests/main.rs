@@ -1,0 +1,20 @@
+//! Tests of the experiments at a small size: guarantees hold, and seeded bugs are found.
+
+mod admission;
+mod budget;
+mod budget_use;
+mod busiest;
+mod drill;
+mod extremes;
+mod fair;
+mod guard;
+mod inference;
+mod isolation;
+mod learn;
+mod metering;
+mod price;
+mod rate_exact;
+mod reload;
+mod sketch;
+mod streams;
+mod throttle;

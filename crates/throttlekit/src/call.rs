@@ -1,0 +1,166 @@
+//! One request.
+
+use throttlekit_core::Cost;
+use throttlekit_core::price::Bid;
+
+use crate::guard::Priority;
+
+/// One request: who calls, and the cost.
+///
+/// Borrows its keys and is `Copy`. A key alone is a call with cost 1; a pair is a key and its cost; `()` has no key.
+///
+/// ```
+/// use throttlekit::Call;
+///
+/// let small: Call = "acme".into();
+/// assert_eq!(small, Call::by("acme").cost(1).value(1.0));
+/// let large: Call = ("acme", 1_500).into();
+/// assert_eq!(large, Call::by("acme").cost(1_500));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Call<'a> {
+    key: &'a [u8],
+    others: OtherKeys<'a>,
+    cost: Cost,
+    value: f64,
+    hold: Option<f64>,
+    priority: Priority,
+}
+
+/// The keys of a call after its first. Made by conversion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
+pub enum OtherKeys<'a> {
+    Bytes(&'a [&'a [u8]]),
+    Strs(&'a [&'a str]),
+}
+
+impl<'a> Call<'a> {
+    /// Creates a call by `key`.
+    #[inline]
+    pub fn by(key: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        let others = OtherKeys::Bytes(&[]);
+        Self { key: key.as_ref(), others, cost: 1, value: 1.0, hold: None, priority: Priority::HIGHEST }
+    }
+
+    /// Adds further keys, such as the organization or the model: `Call::by("alice").and(&["acme"])`. Each limit selects
+    /// one of them ([`Axis::of`](crate::Axis::of)); the key of [`by`](Self::by) has index 0, these follow. A missing key
+    /// counts as empty, and all such calls share it.
+    #[inline]
+    pub fn and(self, others: impl Into<OtherKeys<'a>>) -> Self {
+        Self { others: others.into(), ..self }
+    }
+
+    /// Sets the cost. A policy reserves all of it on the cost axis and for the fair share, or denies the call; the permit
+    /// settles the actual cost. Default: 1.
+    #[inline]
+    pub fn cost(self, cost: Cost) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// Sets the value of admitting the call, in the unit of the prices. Used only by pricing. Default: 1.
+    #[inline]
+    pub fn value(self, value: f64) -> Self {
+        Self { value, ..self }
+    }
+
+    /// Sets the expected number of seconds that the call holds its slot. Used only by pricing.
+    #[inline]
+    pub fn hold(self, seconds: f64) -> Self {
+        Self { hold: Some(seconds), ..self }
+    }
+
+    /// Sets the priority. Used only by the concurrency axis. Default: the highest.
+    #[inline]
+    pub fn priority(self, priority: impl Into<Priority>) -> Self {
+        Self { priority: priority.into(), ..self }
+    }
+
+    /// Returns the first key.
+    #[inline]
+    pub fn key(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// Returns the key at this index; empty if there is none.
+    #[inline]
+    pub fn key_at(&self, index: usize) -> &'a [u8] {
+        let Some(other) = index.checked_sub(1) else { return self.key };
+        match self.others {
+            OtherKeys::Bytes(keys) => keys.get(other).copied().unwrap_or_default(),
+            OtherKeys::Strs(keys) => keys.get(other).map(|key| key.as_bytes()).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the number of keys.
+    pub fn key_count(&self) -> usize {
+        1 + match self.others {
+            OtherKeys::Bytes(keys) => keys.len(),
+            OtherKeys::Strs(keys) => keys.len(),
+        }
+    }
+
+    /// Returns the cost.
+    #[inline]
+    pub fn units(&self) -> Cost {
+        self.cost
+    }
+
+    #[inline]
+    pub(crate) fn of_priority(&self) -> Priority {
+        self.priority
+    }
+
+    pub(crate) fn bid(&self) -> Bid {
+        Bid { value: self.value, cost: self.cost, hold: self.hold }
+    }
+}
+
+impl<'a, K: AsRef<[u8]> + ?Sized> From<&'a K> for Call<'a> {
+    #[inline]
+    fn from(key: &'a K) -> Self {
+        Self::by(key)
+    }
+}
+
+impl<'a, K: AsRef<[u8]> + ?Sized> From<(&'a K, Cost)> for Call<'a> {
+    #[inline]
+    fn from((key, cost): (&'a K, Cost)) -> Self {
+        Self::by(key).cost(cost)
+    }
+}
+
+impl From<()> for Call<'_> {
+    #[inline]
+    fn from((): ()) -> Self {
+        Self::by(b"")
+    }
+}
+
+impl<'a> From<&'a [&'a [u8]]> for OtherKeys<'a> {
+    #[inline]
+    fn from(keys: &'a [&'a [u8]]) -> Self {
+        Self::Bytes(keys)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [&'a [u8]; N]> for OtherKeys<'a> {
+    #[inline]
+    fn from(keys: &'a [&'a [u8]; N]) -> Self {
+        Self::Bytes(keys)
+    }
+}
+
+impl<'a> From<&'a [&'a str]> for OtherKeys<'a> {
+    #[inline]
+    fn from(keys: &'a [&'a str]) -> Self {
+        Self::Strs(keys)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [&'a str; N]> for OtherKeys<'a> {
+    #[inline]
+    fn from(keys: &'a [&'a str; N]) -> Self {
+        Self::Strs(keys)
+    }
+}
