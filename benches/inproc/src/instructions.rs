@@ -12,7 +12,7 @@ use crate::{admission, budget, lease, sketch, slots};
 const CONTENDERS: [&str; 7] = [
     "ours-trusted-precise",
     "ours-secret-precise",
-    "ours-gate-precise",
+    "ours-keyless-precise",
     "governor",
     "governor-best",
     "governor-direct",

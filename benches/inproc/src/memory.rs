@@ -12,7 +12,7 @@ use crate::workloads::{MANY, Stream};
 const HITS: usize = 1_000_000;
 const KEYS: usize = 10_000;
 const PEERS: [&str; 3] = ["governor", "governor-best", "rate-net"];
-const OURS: [&str; 4] = ["ours-secret-precise", "ours-trusted-precise", "ours-by-16", "ours-gate-precise"];
+const OURS: [&str; 4] = ["ours-secret-precise", "ours-trusted-precise", "ours-by-16", "ours-keyless-precise"];
 
 /// Runs the probe and judges it.
 pub fn judge(report: &mut Report) {

@@ -90,8 +90,8 @@ pub const SECTIONS: &[Section] = &[
             "rate-net-direct",
             "floor-direct-precise",
             "floor-direct-coarse",
-            "ours-gate-precise",
-            "ours-gate-coarse",
+            "ours-keyless-precise",
+            "ours-keyless-coarse",
         ],
     },
     // No coarse clocks below: the thread that winds one would interrupt one of the two.
@@ -138,7 +138,7 @@ pub const SECTIONS: &[Section] = &[
         keys: 0,
         places: PLACES,
         warm: HOT_WARM,
-        contenders: &[GOVERNOR_DIRECT, "rate-net-direct", "floor-direct-precise", "ours-gate-precise"],
+        contenders: &[GOVERNOR_DIRECT, "rate-net-direct", "floor-direct-precise", "ours-keyless-precise"],
     },
 ];
 

@@ -45,7 +45,7 @@ pub(crate) enum Fallback {
 }
 
 impl Fallback {
-    pub(crate) fn new(choice: OnOutage, limit: Option<&Limit>) -> Result<Self, LimitError> {
+    pub(crate) fn new(choice: OnOutage, limit: Option<&Limit>) -> Result<Self, throttlekit::BuildError> {
         match choice {
             OnOutage::Closed => Ok(Self::Closed),
             OnOutage::Open => Ok(Self::Open),

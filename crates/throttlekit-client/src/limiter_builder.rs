@@ -36,7 +36,7 @@ impl LimiterBuilder {
     }
 
     /// Builds the limiter. Returns an error if its limit is invalid.
-    pub fn build(self) -> Result<RemotePolicy, LimitError> {
+    pub fn build(self) -> Result<RemotePolicy, throttlekit::BuildError> {
         let limit = self.limit.transpose()?;
         let stand_in = Fallback::new(self.on_outage, limit.as_ref())?;
         Ok(RemotePolicy::new(self.client, &self.policy, limit, stand_in))

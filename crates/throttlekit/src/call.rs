@@ -7,7 +7,8 @@ use crate::guard::Priority;
 
 /// One request: who calls, and the cost.
 ///
-/// Borrows its keys and is `Copy`. A key alone is a call with cost 1; a pair is a key and its cost; `()` has no key.
+/// Borrows its keys and is `Copy`. A key alone is a call with cost 1; a pair is a key and its cost; `()` has no
+/// key.
 ///
 /// ```
 /// use throttlekit::Call;
@@ -134,6 +135,13 @@ impl From<()> for Call<'_> {
     #[inline]
     fn from((): ()) -> Self {
         Self::by(b"")
+    }
+}
+
+impl From<((), Cost)> for Call<'_> {
+    #[inline]
+    fn from(((), cost): ((), Cost)) -> Self {
+        Self::by(b"").cost(cost)
     }
 }
 

@@ -9,16 +9,16 @@
 //! A [`Policy`] checks all axes in one call and returns one permit to settle.
 //!
 //! ```
-//! use throttlekit::{Call, Limiter, Rate, Retry};
+//! use throttlekit::{Limiter, Rate, Retry};
 //!
 //! let limiter = Limiter::new(Rate::per_minute(10))?;
 //!
 //! let first = limiter.check("alice");
 //! assert!(first.allowed && first.remaining == 9);
 //!
-//! let upload = limiter.check(Call::by("alice").cost(11));
+//! let upload = limiter.check(("alice", 11));
 //! assert_eq!(upload.retry_after, Retry::Never, "eleven units never fit a limit of ten");
-//! # Ok::<(), throttlekit::LimitError>(())
+//! # Ok::<(), throttlekit::BuildError>(())
 //! ```
 //!
 //! # Choosing a type
@@ -26,15 +26,14 @@
 //! | need | type |
 //! |---|---|
 //! | several axes for one request: concurrency, rate, tokens | [`Policy`]; `SharedPolicy` if an axis is in a store |
-//! | one limit over many keys: users, tenants, addresses | [`Limiter`] |
-//! | one limit without keys: a route, a backend, the process | [`Gate`] |
-//! | several limits that one request must pass as an atomic group | [`Limits`] |
+//! | one limit, or several as an atomic group, over many keys: users, tenants, addresses | [`Limiter`] |
+//! | one limit without keys: a route, a backend, the process | [`Limiter::keyless`] |
 //! | one budget that many tenants share by weight | [`FairLimiter`]; [`FairTree`] where weights are nested |
 //! | the same budget in several regions or processes | `SharedFairLimiter`, with the feature `store` and a store |
 //! | budgets that run short, and requests that differ in value | [`Pricer`], before the limits |
 //! | one limit, or several, that many processes share | `SharedLimiter`, with the feature `store` and a store |
 //! | the same with much traffic on one limit | `TwoTier`, which leases units in batches and spends them in process |
-//! | more keys than there is memory for: every address of a flood | [`FloodLimiter`], or [`SketchLimiter`] |
+//! | more keys than there is memory for: every address of a flood | [`Limiter`] with a [sketch](limiter::Sketch) |
 //! | a backend that refuses calls when it is full | [`AdaptiveThrottle`] |
 //! | a backend that slows down under too much concurrency | [`Guard`]; [`KeyedGuard`] for each of many |
 //! | tokens of a language model, spent by streams whose length is not known | `TokenBudget`, with the feature `store` |
@@ -56,8 +55,8 @@
 //!
 //! [`Limiter::builder`] sets
 //!
-//! * the memory for keys ([`memory_budget`](Builder::memory_budget)), by default 128 MiB; beyond it keys are estimated,
-//!   and none gets a new budget;
+//! * the memory for keys ([`memory_budget`](limiter::LimiterBuilder::memory_budget)), by default 128 MiB; beyond it
+//!   keys are estimated, and none gets a new budget;
 //! * the clock: [`SystemClock`] picks one that suits the limit, [`CoarseClock`] is cheaper to read and up to a
 //!   tick late, [`ManualClock`] is for tests;
 //! * the hash of keys: [`SecretHash`] for keys chosen by untrusted clients, [`TrustedHash`] for keys that you choose.
@@ -82,7 +81,6 @@ pub mod admission;
 mod background;
 #[cfg(feature = "store")]
 pub mod budget;
-mod builder;
 mod call;
 mod clock;
 mod concurrency;
@@ -92,14 +90,12 @@ pub mod fair;
 mod fence;
 #[cfg(feature = "store")]
 pub mod fleet;
-mod gate;
 mod guarantee;
 pub mod guard;
 mod hash;
 #[cfg(feature = "http")]
 pub mod http;
-mod limiter;
-mod limits;
+pub mod limiter;
 mod memory;
 pub mod overload;
 mod pricer;
@@ -120,7 +116,6 @@ pub use admission::SharedPolicy;
 pub use admission::{Axes, Axis, Policy};
 #[cfg(feature = "store")]
 pub use budget::{TokenBudget, TokenStream};
-pub use builder::Builder;
 pub use call::Call;
 #[cfg(target_os = "linux")]
 pub use clock::TickClock;
@@ -134,14 +129,11 @@ pub use fair::SharedFairLimiter;
 pub use fair::{FairLimiter, FairTree};
 #[cfg(feature = "store")]
 pub use fleet::FleetGuard;
-pub use gate::Gate;
 pub use guarantee::Guarantee;
 pub use guard::{Guard, KeyedGuard};
 pub use hash::{KeyHash, SecretHash, TrustedHash};
-pub use limiter::{Charged, Limiter};
-pub use limits::Limits;
-pub use memory::KeyMemory;
-pub use overload::{AdaptiveThrottle, FloodLimiter, MergeableSketch, SketchLimiter};
+pub use limiter::Limiter;
+pub use overload::{AdaptiveThrottle, MergeableSketch};
 pub use pricer::Pricer;
 #[cfg(feature = "store")]
 pub use shared::{Answer, OnOutage, Receipt, SharedLimiter, Tally};

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use throttlekit::{Cadence, Call, Limit, Limiter, Limits, ManualClock, Rate, SecretHash, Timestamp};
+use throttlekit::limiter::LimiterBuilder;
+use throttlekit::{Cadence, Call, Limit, Limiter, ManualClock, Rate, SecretHash, Timestamp};
 
 const BURST: u64 = 5;
 /// Bytes for some hundred keys of one word, and for a few dozen others.
@@ -112,7 +113,7 @@ fn bounded_memory_room_comes_back_by_itself_when_keys_are_done() {
             limiter.check(&stranger.to_be_bytes());
         }
         clock.advance(Duration::from_secs(32 * 86_400));
-        assert_eq!(limiter.live_keys(), 0);
+        assert_eq!(limiter.memory().live_keys, 0);
         for newcomer in 0..20_usize {
             let first = limiter.check(Call::by(&newcomer.to_be_bytes()));
             assert_eq!((first.allowed, first.remaining), (true, BURST - 1), "{limit:?}: {newcomer}");
@@ -163,11 +164,12 @@ fn clock_back_a_key_that_lost_its_cell_owes_in_an_empty_one_too() {
 #[test]
 fn bounded_memory_several_limits_keep_their_budget_whatever_else_is_chosen() {
     let hour = Duration::from_secs(3600);
-    let limits = || Limits::all([Rate::per(BURST, hour)]).unwrap();
-    let passed = |limits: Limits<1, ManualClock>| {
-        (0..5_000_u32).filter(|key| limits.check([Call::by(&key.to_be_bytes())]).decision.allowed).count()
+    let limits = || Limiter::builder(Rate::per(BURST, hour)).limit("other", Rate::per(BURST, hour));
+    let passed = |builder: LimiterBuilder<ManualClock>| {
+        let limits = builder.build().unwrap();
+        (0..5_000_u32).filter(|key| limits.check(&key.to_be_bytes()).allowed).count()
     };
     assert_eq!(passed(limits().clock(ManualClock::at(NOON))), 5_000, "all of them fit the default");
-    let few = passed(limits().memory_budget(1 << 10).clock(ManualClock::at(NOON)));
+    let few = passed(limits().memory_budget(2 << 10).clock(ManualClock::at(NOON)));
     assert!(few < 500, "{few} newcomers passed a table of a kibibyte");
 }

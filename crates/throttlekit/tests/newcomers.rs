@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit::{Call, Decision, Limit, Limiter, Limits, ManualClock, Rate, SecretHash, Timestamp};
+use throttlekit::{Call, Decision, Limit, Limiter, ManualClock, Rate, SecretHash, Timestamp};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -25,6 +25,11 @@ fn crowded(limit: Limit, clock: &ManualClock) -> Limiter<ManualClock, SecretHash
     Limiter::builder(limit).clock(clock.clone()).memory_budget(1 << 10).build().unwrap()
 }
 
+/// A limit that never denies, beside which another decides as one of several.
+fn wide() -> Rate {
+    Rate::per_second(1_000_000_000)
+}
+
 fn told(decision: Decision) -> (bool, u64) {
     (decision.allowed, decision.remaining)
 }
@@ -33,13 +38,13 @@ fn told(decision: Decision) -> (bool, u64) {
 #[test]
 fn bounded_memory_asks_over_several_limits_hand_nobody_a_fresh_budget() {
     for limit in limits() {
-        let limits = Limits::all([limit]).unwrap().clock(ManualClock::at(NOON)).memory_budget(1 << 10);
+        let builder = Limiter::builder(limit).limit_by(1, "wide", wide());
+        let limits = builder.clock(ManualClock::at(NOON)).memory_budget(2 << 10).build().unwrap();
         let all = limit.units();
-        assert!(limits.check([Call::by("abuser").cost(all)]).decision.allowed);
+        assert!(limits.check(("abuser", all)).allowed);
         for stranger in 0..5_000_u32 {
-            limits.check([Call::by(&stranger.to_be_bytes()).cost(all)]);
-            let again = limits.check([Call::by("abuser")]);
-            assert!(!again.decision.allowed, "{limit:?}: free again after {stranger} strangers");
+            limits.check((&stranger.to_be_bytes(), all));
+            assert!(!limits.check("abuser").allowed, "{limit:?}: free again after {stranger} strangers");
         }
     }
 }
@@ -48,16 +53,16 @@ fn bounded_memory_asks_over_several_limits_hand_nobody_a_fresh_budget() {
 fn deny_is_free_a_denied_newcomer_takes_nobodys_cell() {
     for limit in limits() {
         let closed = Limit::fixed_window(1, HOUR).unwrap();
-        let limits =
-            Limits::all([limit, closed]).unwrap().clock(ManualClock::at(NOON)).memory_budget(8 << 10);
-        assert!(limits.check([Call::by("alice"), Call::by("all")]).decision.allowed);
+        let builder = Limiter::builder(limit).limit_by(1, "closed", closed);
+        let limits = builder.clock(ManualClock::at(NOON)).memory_budget(8 << 10).build().unwrap();
+        assert!(limits.check(Call::by("alice").and(&["all"])).allowed);
         for stranger in 0..1_000_u32 {
-            let denied = limits.check([Call::by(&stranger.to_be_bytes()), Call::by("all")]);
-            assert!(!denied.decision.allowed);
+            let key = stranger.to_be_bytes();
+            let (denied, binding) = limits.check_binding(Call::by(&key).and(&["all"]));
+            assert_eq!((denied.allowed, binding), (false, 1));
         }
-        let [alice, _] = limits.peek_each([b"alice", b"all"]);
-        let [bob, _] = limits.peek_each([b"bob", b"all"]);
-        assert_eq!([alice.remaining, bob.remaining], [limit.units() - 1, limit.units()], "{limit:?}");
+        let left = |key: &str| limits.peek_each(Call::by(key).and(&["all"]))[0].remaining;
+        assert_eq!([left("alice"), left("bob")], [limit.units() - 1, limit.units()], "{limit:?}");
     }
 }
 
@@ -67,16 +72,17 @@ fn deny_is_free_an_ask_of_zero_leaves_nothing_for_a_clock_that_steps_back() {
     for limit in limits() {
         let clock = ManualClock::at(NOON);
         let limiter = Limiter::builder(limit).clock(clock.clone()).build().unwrap();
-        let limits = Limits::all([limit]).unwrap().clock(clock.clone());
+        let builder = Limiter::builder(limit).limit("wide", wide());
+        let limits = builder.clock(clock.clone()).build().unwrap();
         limiter.check("alice");
-        limits.check([Call::by("alice")]);
+        limits.check("alice");
         clock.advance(3 * HOUR);
-        assert!(limiter.check_many(&["alice"], 0)[0].allowed);
-        assert!(limits.check([Call::by("alice").cost(0)]).decision.allowed);
+        assert!(limiter.check_many([("alice", 0)])[0].allowed);
+        assert!(limits.check(("alice", 0)).allowed);
         clock.set(NOON + HOUR / 200);
         let expected = (true, limit.units() - 2);
         assert_eq!(told(limiter.check("alice")), expected, "{limit:?}, in a batch");
-        assert_eq!(told(limits.check([Call::by("alice")]).decision), expected, "{limit:?}, over several");
+        assert_eq!(told(limits.check("alice")), expected, "{limit:?}, over several");
     }
 }
 

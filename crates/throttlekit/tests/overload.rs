@@ -2,65 +2,101 @@
 
 use std::time::Duration;
 
-use throttlekit::overload::{Criticality, MergeError, Shape, SketchError};
+use throttlekit::limiter::{LimiterBuilder, Sketch};
+use throttlekit::overload::{Criticality, MergeError, Shape};
 use throttlekit::{
-    AdaptiveThrottle, Call, FloodLimiter, ManualClock, MergeableSketch, Retry, SketchLimiter, Timestamp,
+    AdaptiveThrottle, Budget, BuildError, Limit, Limiter, ManualClock, MergeableSketch, Retry, Timestamp,
 };
 
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const MINUTE: Duration = Duration::from_secs(60);
 
+fn sketch(units: u64) -> LimiterBuilder {
+    Limiter::builder(Budget::per_minute(units)).sketch(Sketch::default().hot_keys(0))
+}
+
+fn hot(units: u64) -> LimiterBuilder {
+    Limiter::builder(Budget::per_minute(units)).sketch(Sketch::default())
+}
+
 #[test]
 fn sketch_an_answer_has_all_its_fields() {
-    let clock = ManualClock::at(NOON + Duration::from_secs(15));
-    let shield = SketchLimiter::builder(3, MINUTE).clock(clock.clone()).build().unwrap();
-    let first = shield.check("alice");
-    assert_eq!((first.allowed, first.limit, first.remaining), (true, 3, 2));
-    assert_eq!((first.reset_at, first.retry_after), (NOON + MINUTE, Retry::Now));
+    for shield in [sketch(3), hot(3)] {
+        let clock = ManualClock::at(NOON + Duration::from_secs(15));
+        let shield = shield.clock(clock.clone()).build().unwrap();
+        let first = shield.check("alice");
+        assert_eq!((first.allowed, first.limit, first.remaining), (true, 3, 2));
+        assert_eq!((first.reset_at, first.retry_after), (NOON + MINUTE, Retry::Now));
 
-    let denied = shield.check(Call::by("alice").cost(3));
-    assert_eq!((denied.allowed, denied.remaining), (false, 2));
-    assert_eq!(denied.retry_after, Retry::After(Duration::from_secs(45)));
-    assert_eq!(shield.check(Call::by("alice").cost(4)).retry_after, Retry::Never);
+        let denied = shield.check(("alice", 3));
+        assert_eq!((denied.allowed, denied.remaining), (false, 2));
+        assert_eq!(denied.retry_after, Retry::After(Duration::from_secs(45)));
+        assert_eq!(shield.check(("alice", 4)).retry_after, Retry::Never);
 
-    let left = shield.peek("alice");
-    assert_eq!((left.allowed, left.remaining), (true, 2));
-    clock.advance(Duration::from_secs(45));
-    assert_eq!(shield.peek("alice").remaining, 3);
-    assert!(shield.check(Call::by("alice").cost(3)).allowed);
+        let left = shield.peek("alice");
+        assert_eq!((left.allowed, left.remaining), (true, 2));
+        clock.advance(Duration::from_secs(45));
+        assert_eq!(shield.peek("alice").remaining, 3);
+        assert!(shield.check(("alice", 3)).allowed);
+    }
+}
+
+/// One key alone is counted exactly, so all methods return what the same limit returns without a sketch.
+#[test]
+fn sketch_one_key_is_answered_as_without_a_sketch() {
+    for shield in [sketch(10), hot(10)] {
+        let clock = ManualClock::at(NOON + Duration::from_secs(1));
+        let plain = Limiter::builder(Budget::per_minute(10)).clock(clock.clone()).build().unwrap();
+        let shield = shield.clock(clock.clone()).build().unwrap();
+        for (wait, cost) in [(0, 3), (10, 0), (1, 8), (20, 4), (5, 2), (30, 7), (1, 11), (0, 3), (0, 1)] {
+            clock.advance(Duration::from_secs(wait));
+            assert_eq!(shield.peek("alice"), plain.peek("alice"));
+            assert_eq!(shield.forecast(("alice", cost)), plain.forecast(("alice", cost)));
+            assert_eq!(shield.check(("alice", cost)), plain.check(("alice", cost)));
+        }
+        assert_eq!(shield.check_many([("alice", 1); 3]), plain.check_many([("alice", 1); 3]));
+        assert!(shield.charge("bob").1.is_none(), "a count in a sketch is not lowered");
+    }
 }
 
 #[test]
 fn clock_back_a_window_that_has_begun_is_not_left() {
     let clock = ManualClock::at(NOON);
-    let sketch = SketchLimiter::builder(1, MINUTE).clock(clock.clone()).build().unwrap();
-    let flood = FloodLimiter::builder(1, MINUTE).clock(clock.clone()).build().unwrap();
-    assert!(sketch.check("alice").allowed && flood.check("alice").allowed);
+    let sketch = sketch(1).clock(clock.clone()).build().unwrap();
+    let hot = hot(1).clock(clock.clone()).build().unwrap();
+    assert!(sketch.check("alice").allowed && hot.check("alice").allowed);
     for now in [Timestamp::EPOCH, NOON + MINUTE / 2] {
         clock.set(now);
-        assert!(!sketch.check("alice").allowed && !flood.check("alice").allowed, "at {now}");
+        assert!(!sketch.check("alice").allowed && !hot.check("alice").allowed, "at {now}");
     }
 }
 
 #[test]
 fn sketch_past_the_last_window_it_is_closed() {
-    let shield = SketchLimiter::builder(1, MINUTE).clock(ManualClock::at(Timestamp::MAX)).build().unwrap();
+    let shield = sketch(1).clock(ManualClock::at(Timestamp::MAX)).build().unwrap();
     assert!(shield.check("alice").allowed && !shield.check("alice").allowed);
 }
 
 #[test]
 fn sketch_what_cannot_be_built_says_why() {
-    let refused = SketchLimiter::builder(100, MINUTE).error(2.0, 0.001).build().unwrap_err();
-    assert!(refused.to_string().contains("between 0 and 1"), "{refused}");
-    let refused = FloodLimiter::builder(100, MINUTE).hot_keys(0).build().unwrap_err();
-    assert_eq!(refused, SketchError::Hot(0));
-    assert!(SketchLimiter::new(1 << 32, MINUTE).is_err());
+    let refused = |limit: Limit, sketch: Sketch| {
+        let error = Limiter::builder(limit).sketch(sketch).build().unwrap_err();
+        assert!(matches!(error, BuildError::InvalidSketch(_)), "{error:?}");
+        error.to_string()
+    };
+    let minute = |units| Limit::fixed_window(units, MINUTE).unwrap();
+    assert!(refused(minute(100), Sketch::new(2.0, 0.001)).contains("between 0 and 1"));
+    assert!(refused(minute(100), Sketch::default().hot_keys(1 << 17)).contains("65536"));
+    assert!(refused(minute(1 << 32), Sketch::default()).contains("4294967295"));
+    refused(Budget::per_minute(100).tokens().unwrap(), Sketch::default());
+    refused(Budget::per_month(100).try_into().unwrap(), Sketch::default());
+    assert!(Limiter::builder(Budget::per_day(100)).sketch(Sketch::default()).build().is_ok());
 }
 
 #[test]
 fn sketch_sizes_are_what_the_docs_say() {
-    assert_eq!(SketchLimiter::new(100, MINUTE).unwrap().shape().bytes(), 7_616);
-    assert_eq!(FloodLimiter::new(100, MINUTE).unwrap().bytes(), 24_000);
+    assert_eq!(sketch(100).build().unwrap().memory().used_bytes, 7_616);
+    assert_eq!(hot(100).build().unwrap().memory().used_bytes, 24_000);
 }
 
 #[test]

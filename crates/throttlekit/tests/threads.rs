@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use throttlekit::{Call, Gate, Limit, Limiter, Limits, ManualClock, Rate, Timestamp};
+use throttlekit::{Call, Limit, Limiter, ManualClock, Rate, Timestamp};
 
 const THREADS: usize = 4;
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -33,12 +33,12 @@ fn on_threads(work: impl Fn(usize) + Sync) {
 fn rate_exact_many_threads_on_one_key_admit_exactly_the_burst() {
     for limit in limits(1_000) {
         let limiter = Limiter::builder(limit).clock(ManualClock::at(NOON)).build().unwrap();
-        let gate = Gate::with_clock(limit, ManualClock::at(NOON)).unwrap();
+        let whole = Limiter::builder(limit).clock(ManualClock::at(NOON)).build_keyless().unwrap();
         let (keyed, keyless) = (AtomicU64::new(0), AtomicU64::new(0));
         on_threads(|_| {
             for _ in 0..1_000 {
                 keyed.fetch_add(u64::from(limiter.check("alice").allowed), Relaxed);
-                keyless.fetch_add(u64::from(gate.check(1).allowed), Relaxed);
+                keyless.fetch_add(u64::from(whole.check(()).allowed), Relaxed);
             }
         });
         assert_eq!((keyed.into_inner(), keyless.into_inner()), (1_000, 1_000), "{limit:?}");
@@ -68,19 +68,20 @@ fn rate_exact_threads_that_add_the_same_keys_never_add_one_twice() {
 fn deny_is_free_with_threads_asks_over_two_limits_are_charged_all_or_none() {
     const USERS: usize = 8;
     for (user, org) in limits(500).into_iter().zip(limits(2_000).into_iter().rev()) {
-        let limits = Limits::all([user, org]).unwrap().clock(ManualClock::at(NOON));
+        let builder = Limiter::builder(user).limit_by(1, "org", org);
+        let limits = builder.clock(ManualClock::at(NOON)).build().unwrap();
         let admitted: Vec<AtomicU64> = (0..USERS).map(|_| AtomicU64::new(0)).collect();
         on_threads(|thread| {
             for ask in 0..2_000 {
                 let who = (ask + thread) % USERS;
-                let verdict = limits.check([Call::by(&who.to_be_bytes()), Call::by("acme")]);
-                admitted[who].fetch_add(u64::from(verdict.decision.allowed), Relaxed);
+                let decision = limits.check(Call::by(&who.to_be_bytes()).and(&["acme"]));
+                admitted[who].fetch_add(u64::from(decision.allowed), Relaxed);
             }
         });
         assert_eq!(admitted.iter().map(|count| count.load(Relaxed)).sum::<u64>(), 2_000, "{user:?} {org:?}");
         for (who, count) in admitted.iter().enumerate() {
-            let [left, _] = limits.peek_each([&who.to_be_bytes(), b"acme"]);
-            assert_eq!(left.remaining, 500 - count.load(Relaxed), "user {who}: {user:?} {org:?}");
+            let left = limits.peek_each(Call::by(&who.to_be_bytes()).and(&["acme"]));
+            assert_eq!(left[0].remaining, 500 - count.load(Relaxed), "user {who}: {user:?} {org:?}");
         }
     }
 }
@@ -92,8 +93,8 @@ fn a_batch_answers_as_its_asks_would_one_by_one() {
         let one_by_one = Limiter::builder(limit).clock(ManualClock::at(NOON)).build().unwrap();
         let keys: Vec<String> = (0..100).map(|i| format!("key-{}", i * i % 37)).collect();
         for cost in [1, 0, 2, 4, 1] {
-            let together = by_batch.check_many(&keys, cost);
-            let apart: Vec<_> = keys.iter().map(|key| one_by_one.check(Call::by(key).cost(cost))).collect();
+            let together = by_batch.check_many(keys.iter().map(|key| (key, cost)));
+            let apart: Vec<_> = keys.iter().map(|key| one_by_one.check((key, cost))).collect();
             assert_eq!(together, apart, "{limit:?} cost {cost}");
         }
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use throttlekit::{Call, Limit, Limiter, Limits, ManualClock, Rate, SecretHash, Timestamp};
+use throttlekit::{Call, Limit, Limiter, ManualClock, Rate, SecretHash, Timestamp};
 
 const THREADS: u64 = 3;
 const ROUNDS: u64 = 6_000;
@@ -95,8 +95,11 @@ fn bounded_memory_with_threads_no_key_gets_more_than_its_limit_at_the_cap() {
         let limiter: Limiter<_, SecretHash> =
             Limiter::builder(limit).clock(clock.clone()).memory_budget(BUDGET).build().unwrap();
         fight(&format!("{limit:?}"), bound, &clock, |keys, cost| match keys {
-            [key] => vec![limiter.check(Call::by(key).cost(cost)).allowed],
-            keys => limiter.check_many(keys, cost).iter().map(|decision| decision.allowed).collect(),
+            [key] => vec![limiter.check((key, cost)).allowed],
+            keys => {
+                let decisions = limiter.check_many(keys.iter().map(|key| (key, cost)));
+                decisions.iter().map(|decision| decision.allowed).collect()
+            }
         });
     }
 }
@@ -107,10 +110,11 @@ fn bounded_memory_with_threads_no_key_gets_more_than_its_limit_among_several() {
     for (limit, bound) in limits() {
         let clock = ManualClock::at(START);
         let rare = Limit::gcra(Rate::per(1, STEP).burst(UNITS)).unwrap();
-        let limits = Limits::all([limit, rare]).unwrap().clock(clock.clone()).memory_budget(2 * BUDGET);
+        let builder = Limiter::builder(limit).limit_by(1, "rare", rare).clock(clock.clone());
+        let limits = builder.memory_budget(2 * BUDGET).build().unwrap();
         fight(&format!("{limit:?}"), bound, &clock, |keys, cost| {
-            let both = |key| limits.check([Call::by(key).cost(cost), Call::by("all").cost(cost)]);
-            keys.iter().map(|key| both(key).decision.allowed).collect()
+            let both = |key: &String| limits.check(Call::by(key).and(&["all"]).cost(cost)).allowed;
+            keys.iter().map(both).collect()
         });
     }
 }
@@ -153,7 +157,7 @@ fn rate_exact_with_threads_keys_that_take_over_idle_cells_get_exactly_their_unit
         let limiter =
             Limiter::builder(limit).clock(clock.clone()).memory_budget(BUDGET_FOR_NEWCOMERS).build().unwrap();
         take_over(limit, 400, &clock, |keys| {
-            let [one, both] = [limiter.check(&keys[0]), limiter.check_many(&keys[1..], 1)[0]];
+            let [one, both] = [limiter.check(&keys[0]), limiter.check_many(&keys[1..])[0]];
             [one.allowed, both.allowed]
         });
     }
@@ -164,9 +168,9 @@ fn rate_exact_with_threads_keys_of_several_limits_get_exactly_their_units() {
     for (limit, _) in limits() {
         let clock = ManualClock::at(START);
         let many = Limit::gcra(Rate::per(1_000_000, MILLISECOND)).unwrap();
-        let limits =
-            Limits::all([limit, many]).unwrap().clock(clock.clone()).memory_budget(2 * BUDGET_FOR_NEWCOMERS);
-        let both = |key: &String| limits.check([Call::by(key), Call::by("all")]).decision.allowed;
+        let builder = Limiter::builder(limit).limit_by(1, "many", many).clock(clock.clone());
+        let limits = builder.memory_budget(2 * BUDGET_FOR_NEWCOMERS).build().unwrap();
+        let both = |key: &String| limits.check(Call::by(key).and(&["all"])).allowed;
         take_over(limit, 400, &clock, |keys| keys.each_ref().map(both));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit::{Call, Gate, Limit, Limiter, Limits, ManualClock, Rate, Retry, Timestamp};
+use throttlekit::{Limit, Limiter, ManualClock, Rate, Retry, Timestamp};
 use throttlekit_core::rate::{Rule, State};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -69,24 +69,20 @@ fn same_everywhere_a_limiter_built_by_a_wrong_clock_admits_in_every_window() {
 
 /// The same for limits that answer together, and for those without keys, which nobody has asked yet.
 #[test]
-fn same_everywhere_gates_and_limits_built_by_a_wrong_clock_answer_as_the_rule() {
+fn same_everywhere_keyless_and_several_limits_built_by_a_wrong_clock_decide_as_the_rule() {
     for (limit, window) in limits() {
         for built in wrong_clocks() {
             let clock = ManualClock::at(built);
-            let gate = Gate::with_clock(limit, clock.clone()).unwrap();
-            let limits = Limits::all([limit]).unwrap().clock(clock.clone());
+            let keyless = Limiter::builder(limit).clock(clock.clone()).build_keyless().unwrap();
+            let several = Limiter::builder(limit).limit("same", limit).clock(clock.clone()).build().unwrap();
             let mut state = State::default();
             for turn in 0..3 {
                 let now = IN_2026 + window * turn;
                 clock.set(now);
                 for _ in 0..12 {
                     let want = limit.check(&mut state, 1, now);
-                    assert_eq!(gate.check(1), want, "{limit:?} built at {built}");
-                    assert_eq!(
-                        limits.check([Call::by("fresh")]).decision,
-                        want,
-                        "{limit:?} built at {built}"
-                    );
+                    assert_eq!(keyless.check(()), want, "{limit:?} built at {built}");
+                    assert_eq!(several.check("fresh"), want, "{limit:?} built at {built}");
                 }
             }
         }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use throttlekit::{Clock, Gate, Limit};
+use throttlekit::limiter::KeylessLimiter;
+use throttlekit::{Clock, Limit, Limiter};
 
 use super::{Check, consumed};
 use crate::workloads::Stream;
@@ -18,12 +19,12 @@ pub fn tokens(at: usize) -> u64 {
     (at as u64 & 7) + 1
 }
 
-struct Meter<C>(Gate<C>);
+struct Meter<C>(KeylessLimiter<C>);
 
 /// A budget that reads this clock.
 pub fn meter<C: Clock + 'static>(clock: C) -> impl Check + 'static {
     let limit = Limit::token_budget(BUDGET, WINDOW).expect("a limit");
-    Meter(Gate::with_clock(limit, clock).expect("a gate"))
+    Meter(Limiter::builder(limit).clock(clock).build_keyless().expect("a limiter"))
 }
 
 impl<C: Clock> Check for Meter<C> {
@@ -31,6 +32,6 @@ impl<C: Clock> Check for Meter<C> {
 
     #[inline(always)]
     fn check(&self, _stream: &Stream, at: usize, (): &mut ()) -> usize {
-        usize::from(consumed(self.0.check(tokens(at))).allowed)
+        usize::from(consumed(self.0.check(((), tokens(at)))).allowed)
     }
 }

@@ -3,7 +3,8 @@
 use std::hint::black_box;
 
 pub use throttlekit::Call;
-use throttlekit::{Clock, Decision, Gate, KeyHash, Limit, Limiter, Rate, SystemClock};
+use throttlekit::limiter::KeylessLimiter;
+use throttlekit::{Clock, Decision, KeyHash, Limit, Limiter, Rate, SystemClock};
 
 use super::{BURST, Check, KEYS_MAX, UNIT_EVERY, consumed};
 use crate::workloads::Stream;
@@ -33,7 +34,7 @@ pub fn limiter<C: Clock, H: KeyHash>(rate: Rate, keys: usize, clock: C) -> Limit
 
 struct Keyed<C, H>(Limiter<C, H>);
 struct By16<C, H>(Limiter<C, H>);
-struct Keyless<C>(Gate<C>);
+struct Keyless<C>(KeylessLimiter<C>);
 
 /// One key a call.
 pub fn keyed<C: Clock + 'static, H: KeyHash + 'static>(clock: C) -> impl Check + 'static {
@@ -47,7 +48,7 @@ pub fn by_16<C: Clock + 'static, H: KeyHash + 'static>(clock: C) -> impl Check +
 
 /// No key.
 pub fn keyless<C: Clock + 'static>(clock: C) -> impl Check + 'static {
-    Keyless(Gate::with_clock(Limit::gcra(rate()).expect("a limit"), clock).expect("a gate"))
+    Keyless(Limiter::builder(rate()).clock(clock).build_keyless().expect("a limiter"))
 }
 
 impl<C: Clock, H: KeyHash> Check for Keyed<C, H> {
@@ -79,7 +80,7 @@ impl<C: Clock, H: KeyHash> Check for By16<C, H> {
     #[inline(always)]
     fn check(&self, stream: &Stream, at: usize, answers: &mut Answers) -> usize {
         let keys: [&str; BATCH] = std::array::from_fn(|i| stream.string(at + i).as_str());
-        self.0.check_many_into(&keys, 1, &mut answers.0);
+        self.0.check_many_into(&keys, &mut answers.0);
         black_box(&answers.0).iter().map(|decision| usize::from(decision.allowed)).sum()
     }
 
@@ -93,6 +94,6 @@ impl<C: Clock> Check for Keyless<C> {
 
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
-        usize::from(consumed(self.0.check(1)).allowed)
+        usize::from(consumed(self.0.check(())).allowed)
     }
 }

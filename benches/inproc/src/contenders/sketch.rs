@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use pingora_limits::estimator::Estimator;
 use pingora_limits::rate::Rate;
+use throttlekit::limiter::Sketch;
 use throttlekit::overload::Shape;
-use throttlekit::{Call, Clock, FloodLimiter, KeyHash, SketchLimiter};
+use throttlekit::{Budget, Clock, KeyHash, Limiter};
 
 use super::{Check, consumed};
 use crate::workloads::Stream;
@@ -22,9 +23,8 @@ pub const DEFAULT: (u32, u32) = (272, 7);
 
 struct Incr(Estimator);
 struct Observe(Rate);
-struct Sketch<C, H>(SketchLimiter<C, H>);
-struct Refused<C, H>(SketchLimiter<C, H>);
-struct Flood<C, H>(FloodLimiter<C, H>);
+struct Allowed<C, H>(Limiter<C, H>);
+struct Refused<C, H>(Limiter<C, H>);
 
 /// pingora's sketch alone: no limit, no window, no clock.
 pub fn estimator() -> impl Check + 'static {
@@ -36,14 +36,18 @@ pub fn rate() -> impl Check + 'static {
     Observe(Rate::new(Duration::from_secs(1)))
 }
 
-fn limiter<C: Clock, H: KeyHash>(units: u64, (width, depth): (u32, u32), clock: C) -> SketchLimiter<C, H> {
-    let shape = Shape::new(width, depth).expect("a shape");
-    SketchLimiter::builder(units, WINDOW).shape(shape).clock(clock).hash::<H>().build().expect("a limiter")
+fn limiter<C: Clock, H: KeyHash>(units: u64, sketch: Sketch, clock: C) -> Limiter<C, H> {
+    let builder = Limiter::builder(Budget::per(units, WINDOW)).sketch(sketch);
+    builder.clock(clock).hash::<H>().build().expect("a limiter")
+}
+
+fn plain((width, depth): (u32, u32)) -> Sketch {
+    Sketch::with_shape(Shape::new(width, depth).expect("a shape")).hot_keys(0)
 }
 
 /// Our whole check: hash, clock, window, count and answer.
 pub fn sketch<C: Clock + 'static, H: KeyHash + 'static>(shape: (u32, u32), clock: C) -> impl Check + 'static {
-    Sketch(limiter::<C, H>(UNITS, shape, clock))
+    Allowed(limiter::<C, H>(UNITS, plain(shape), clock))
 }
 
 /// The same where every key is at its limit, as in a flood.
@@ -51,12 +55,12 @@ pub fn refused<C: Clock + 'static, H: KeyHash + 'static>(
     shape: (u32, u32),
     clock: C,
 ) -> impl Check + 'static {
-    Refused(limiter::<C, H>(1, shape, clock))
+    Refused(limiter::<C, H>(1, plain(shape), clock))
 }
 
 /// The same with the busiest keys counted one by one.
 pub fn flood<C: Clock + 'static, H: KeyHash + 'static>(clock: C) -> impl Check + 'static {
-    Flood(FloodLimiter::builder(UNITS, WINDOW).clock(clock).hash::<H>().build().expect("a limiter"))
+    Allowed(limiter::<C, H>(UNITS, Sketch::default(), clock))
 }
 
 impl Check for Incr {
@@ -77,7 +81,7 @@ impl Check for Observe {
     }
 }
 
-impl<C: Clock, H: KeyHash> Check for Sketch<C, H> {
+impl<C: Clock, H: KeyHash> Check for Allowed<C, H> {
     type Scratch = ();
 
     #[inline(always)]
@@ -91,15 +95,6 @@ impl<C: Clock, H: KeyHash> Check for Refused<C, H> {
 
     #[inline(always)]
     fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
-        usize::from(!consumed(self.0.check(Call::by(stream.string(at).as_str()).cost(2))).allowed)
-    }
-}
-
-impl<C: Clock, H: KeyHash> Check for Flood<C, H> {
-    type Scratch = ();
-
-    #[inline(always)]
-    fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
-        usize::from(consumed(self.0.check(stream.string(at).as_str())).allowed)
+        usize::from(!consumed(self.0.check((stream.string(at).as_str(), 2))).allowed)
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::hot_keys::{Hot, HotTable, SlotAt};
+use super::hot_keys::{HotKey, HotTable, SlotAt};
 use super::{CountMin, Memory, Plain, Shape, SketchError, SketchLimit};
 use crate::{Cost, Decision, Timestamp};
 
@@ -125,7 +125,7 @@ impl<M: Memory> FloodWindow<M> {
     }
 
     /// Up to `count` of the keys in the table, the busiest of this window first.
-    pub fn busiest(&self, count: usize) -> Vec<Hot> {
+    pub fn busiest(&self, count: usize) -> Vec<HotKey> {
         self.hot.busiest(count)
     }
 }
@@ -189,7 +189,7 @@ mod tests {
             (0..asks).for_each(|_| _ = keys.admit(hash(key), 1, ends_at, NOON));
         }
         let told: Vec<_> =
-            keys.busiest(2).into_iter().map(|hot| (hot.hash, hot.admitted, hot.denied)).collect();
+            keys.busiest(2).into_iter().map(|hot| (hot.fingerprint, hot.admitted, hot.denied)).collect();
         assert_eq!(told, [(hash(1), 3, 6), (hash(2), 3, 2)]);
         keys.begin();
         assert_eq!(keys.busiest(2), []);

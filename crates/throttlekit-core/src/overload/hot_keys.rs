@@ -12,9 +12,9 @@ const NOBODY: u64 = 0;
 
 /// One of the busiest keys, in this window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hot {
-    /// The key's hash.
-    pub hash: u64,
+pub struct HotKey {
+    /// Hash that identifies the key.
+    pub fingerprint: u64,
     /// Largest number of units it was admitted: those counted individually, and its earlier estimate from the sketch.
     pub admitted: u32,
     /// Number of its requests that were denied while it was counted individually; saturates at 2³²−1. With threads, a
@@ -136,12 +136,16 @@ impl<M: Memory> HotTable<M> {
     }
 
     /// Up to `count` keys, the busiest first: by what was admitted and denied together.
-    pub(super) fn busiest(&self, count: usize) -> Vec<Hot> {
+    pub(super) fn busiest(&self, count: usize) -> Vec<HotKey> {
         let hot = |at: SlotAt| {
             let Tally { used, denied } = &self.tallies[at];
-            self.owner(at).map(|hash| Hot { hash, admitted: used.get(), denied: denied.get() })
+            self.owner(at).map(|fingerprint| HotKey {
+                fingerprint,
+                admitted: used.get(),
+                denied: denied.get(),
+            })
         };
-        let mut all: Vec<Hot> = (0..self.slots()).filter_map(hot).filter(|hot| hot.admitted > 0).collect();
+        let mut all: Vec<HotKey> = (0..self.slots()).filter_map(hot).filter(|hot| hot.admitted > 0).collect();
         all.sort_unstable_by_key(|hot| core::cmp::Reverse(u64::from(hot.denied) + u64::from(hot.admitted)));
         all.truncate(count);
         all

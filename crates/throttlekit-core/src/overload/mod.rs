@@ -22,7 +22,7 @@ mod throttle;
 
 pub use count_min::{AtPlaces, CountMin, Memory, Places, Plain, Slot};
 pub use flood::FloodWindow;
-pub use hot_keys::Hot;
+pub use hot_keys::HotKey;
 pub use limit::{SketchError, SketchLimit};
 pub use linear::{LinearSketch, MergeError, Merged};
 pub use shape::{Shape, ShapeError};

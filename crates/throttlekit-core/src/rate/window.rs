@@ -79,6 +79,14 @@ impl Window {
         self.grid.nominal_length()
     }
 
+    /// Returns the length of the windows, if they all have one length and are aligned to the epoch.
+    pub fn aligned_length(&self) -> Option<Duration> {
+        match self.grid {
+            Grid::Even { length, lead: 0 } => Some(Duration::from_nanos(length)),
+            _ => None,
+        }
+    }
+
     /// The count in effect at `now`: a window that has begun is never left for an earlier one.
     fn current(&self, state: Count, now: Timestamp) -> Count {
         state.max(Count { window: self.grid.index(now), used: 0 })

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use throttlekit::KeyMemory;
 use throttlekit::fair::TenantShare;
+use throttlekit::limiter::KeyMemory;
 
 use super::backend::Backend;
 use super::failures::{Failures, StoreFailure};

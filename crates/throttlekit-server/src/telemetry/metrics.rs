@@ -12,7 +12,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use throttlekit::{Guarantee, KeyMemory};
+use throttlekit::Guarantee;
+use throttlekit::limiter::KeyMemory;
 use throttlekit_telemetry::{GUARANTEES, OTHER, prometheus};
 
 use super::server_stats::ServerStats;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use throttlekit::KeyMemory;
+use throttlekit::limiter::KeyMemory;
 use throttlekit_core::rate::{Limit, Rule, State};
 use throttlekit_core::{Decision, Timestamp};
 

@@ -4,8 +4,9 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use throttlekit::limiter::KeyMemory;
 use throttlekit::store::MemoryStore;
-use throttlekit::{Guarantee, KeyMemory, Limiter, ManualClock, SharedLimiter, TrustedHash};
+use throttlekit::{Guarantee, Limiter, ManualClock, SharedLimiter, TrustedHash};
 use throttlekit_core::rate::Limit;
 use throttlekit_core::{Decision, Timestamp};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throttlekit::Timestamp;
-use throttlekit::overload::{Shape, SketchLimit};
+use throttlekit_core::overload::{Shape, SketchLimit};
 
 use super::subject::seed_of;
 use super::{Check, Config, Kind, Shield, ensure};

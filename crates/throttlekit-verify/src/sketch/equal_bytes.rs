@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use throttlekit::Timestamp;
-use throttlekit::overload::{Shape, SketchLimit};
+use throttlekit_core::Timestamp;
+use throttlekit_core::overload::{Shape, SketchLimit};
 
 use super::subject::seed_of;
 use super::{Config, Kind, shipped};
@@ -27,9 +27,9 @@ pub struct Contest {
     pub quiet: u64,
     /// Asks of quiet keys.
     pub asks: u64,
-    /// Those denied early by a [`SketchLimiter`](throttlekit::SketchLimiter).
+    /// Those denied early by a plain [`Sketch`](throttlekit::limiter::Sketch).
     pub sketch: u64,
-    /// And by a [`FloodLimiter`](throttlekit::FloodLimiter).
+    /// And by one with hot keys.
     pub flood: u64,
 }
 

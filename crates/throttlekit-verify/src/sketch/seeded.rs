@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use throttlekit::overload::SketchLimit;
 use throttlekit::{Clock, Decision, KeyHash, ManualClock, SecretHash, Timestamp};
+use throttlekit_core::overload::SketchLimit;
 use throttlekit_core::overload::{CountMin, LinearSketch, Plain, Shape};
 
 use super::subject::SharedShield;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use throttlekit::overload::{Shape, SketchLimit};
-use throttlekit::{Call, Decision, FloodLimiter, ManualClock, SecretHash, SketchLimiter, Timestamp};
-
+use throttlekit::limiter::Sketch;
+use throttlekit::{Budget, Decision, Limiter, ManualClock, SecretHash, Timestamp};
 use throttlekit_conformance::Dice;
+use throttlekit_core::overload::{Shape, SketchLimit};
 
 /// Which limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,64 +84,45 @@ pub trait SharedShield: Sync {
     fn clock(&self) -> &ManualClock;
 }
 
-struct Shipped<L> {
-    limiter: L,
+struct Shipped {
+    limiter: Limiter<ManualClock, SecretHash>,
     clock: ManualClock,
 }
 
-type Sketch = SketchLimiter<ManualClock, SecretHash>;
-type Flood = FloodLimiter<ManualClock, SecretHash>;
-
-fn sketch(config: &Config) -> Shipped<Sketch> {
-    let clock = ManualClock::default();
-    let builder = SketchLimiter::builder(u64::from(config.limit.units()), config.limit.length());
-    let limiter = builder.shape(config.shape).clock(clock.clone()).seed(config.seed).build();
-    Shipped { limiter: limiter.expect("a limiter"), clock }
-}
-
-fn flood(config: &Config) -> Shipped<Flood> {
-    let clock = ManualClock::default();
-    let builder = FloodLimiter::builder(u64::from(config.limit.units()), config.limit.length());
-    let builder = builder.shape(config.shape).hot_keys(config.hot_keys.max(1));
-    let limiter = builder.clock(clock.clone()).seed(config.seed).build();
-    Shipped { limiter: limiter.expect("a limiter"), clock }
+impl Shipped {
+    fn new(kind: Kind, config: &Config) -> Self {
+        let clock = ManualClock::default();
+        let hot_keys = if kind == Kind::Flood { config.hot_keys.max(1) } else { 0 };
+        let limit = Budget::per(u64::from(config.limit.units()), config.limit.length());
+        let builder = Limiter::builder(limit).sketch(Sketch::with_shape(config.shape).hot_keys(hot_keys));
+        let limiter = builder.clock(clock.clone()).hash_with(config.hash()).build();
+        Self { limiter: limiter.expect("a limiter"), clock }
+    }
 }
 
 /// The limiter that ships, with these numbers.
 pub fn shipped(kind: Kind, config: &Config) -> Box<dyn Shield> {
-    match kind {
-        Kind::Sketch => Box::new(sketch(config)),
-        Kind::Flood => Box::new(flood(config)),
-    }
+    Box::new(Shipped::new(kind, config))
 }
 
 /// The same, shared by threads.
 pub(super) fn shared(kind: Kind, config: &Config) -> Box<dyn SharedShield> {
-    match kind {
-        Kind::Sketch => Box::new(sketch(config)),
-        Kind::Flood => Box::new(flood(config)),
+    Box::new(Shipped::new(kind, config))
+}
+
+impl Shield for Shipped {
+    fn check(&mut self, key: u64, cost: u64, now: Timestamp) -> Decision {
+        self.clock.set(now);
+        self.limiter.check((&key.to_le_bytes(), cost))
     }
 }
 
-macro_rules! shields {
-    ($limiter:ty) => {
-        impl Shield for Shipped<$limiter> {
-            fn check(&mut self, key: u64, cost: u64, now: Timestamp) -> Decision {
-                self.clock.set(now);
-                self.limiter.check(Call::by(&key.to_le_bytes()).cost(cost))
-            }
-        }
+impl SharedShield for Shipped {
+    fn check(&self, key: u64, cost: u64) -> Decision {
+        self.limiter.check((&key.to_le_bytes(), cost))
+    }
 
-        impl SharedShield for Shipped<$limiter> {
-            fn check(&self, key: u64, cost: u64) -> Decision {
-                self.limiter.check(Call::by(&key.to_le_bytes()).cost(cost))
-            }
-
-            fn clock(&self) -> &ManualClock {
-                &self.clock
-            }
-        }
-    };
+    fn clock(&self) -> &ManualClock {
+        &self.clock
+    }
 }
-shields!(Sketch);
-shields!(Flood);

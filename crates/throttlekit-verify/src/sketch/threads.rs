@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use throttlekit::Timestamp;
-use throttlekit::overload::{Shape, SketchLimit};
+use throttlekit_core::overload::{Shape, SketchLimit};
 
 use super::subject::{SharedShield, seed_of};
 use super::{Check, Config, Kind, ensure};

@@ -6,7 +6,7 @@ use throttlekit_core::fair::{MEMBERS_MAX, Weight};
 
 use super::limiter::WeightOf;
 use super::{FairLimiter, FairRule};
-use crate::builder::KEYS_MAX_DEFAULT;
+use crate::fair::KEYS_MAX_DEFAULT;
 use crate::{Clock, KeyHash, SecretHash, SystemClock, WallClock};
 
 /// Builder of a [`FairLimiter`].

@@ -18,6 +18,9 @@ mod shared;
 mod tenants;
 mod tree;
 
+/// Default maximum number of separate tenants, or names of a tree.
+const KEYS_MAX_DEFAULT: usize = 1 << 16;
+
 pub use builder::FairBuilder;
 pub use limiter::{FairLimiter, FairStats};
 pub use rule::FairRule;

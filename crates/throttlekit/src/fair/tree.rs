@@ -4,7 +4,7 @@ use hashbrown::HashTable;
 use throttlekit_core::fair::{Group, Leaf, MEMBERS_MAX, Tree, TreeDecision, Weight};
 use throttlekit_core::{Cost, Timestamp};
 
-use crate::builder::KEYS_MAX_DEFAULT;
+use crate::fair::KEYS_MAX_DEFAULT;
 use crate::sync::Mutex;
 use crate::{Clock, KeyHash, SecretHash, SystemClock, WallClock};
 

@@ -23,6 +23,20 @@ pub struct KeyMemory {
     pub strangers_short_ppm: u32,
 }
 
+impl KeyMemory {
+    /// Adds the keys of a limit with a budget of its own.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            budget_bytes: self.budget_bytes + other.budget_bytes,
+            used_bytes: self.used_bytes + other.used_bytes,
+            live_keys: self.live_keys + other.live_keys,
+            keys_max: self.keys_max + other.keys_max,
+            estimated: self.estimated + other.estimated,
+            strangers_short_ppm: self.strangers_short_ppm.max(other.strangers_short_ppm),
+        }
+    }
+}
+
 #[cfg(feature = "store")]
 impl KeyMemory {
     /// Creates the report of a budget that several limits share.

@@ -16,16 +16,11 @@ pub(crate) fn word_form(limit: &Limit, now: Timestamp) -> Option<WordForm> {
     if now < WORDS_END { WordForm::of(limit) } else { None }
 }
 
-pub(crate) struct Keys {
-    limit: Limit,
-    states: States,
-}
-
-/// Tagged explicitly: the first test of a check is then one comparison.
+/// The keys of one limit. Tagged explicitly: the first test of a check is then one comparison.
 #[repr(u8)]
-enum States {
-    Gcra(WordTable<GcraWord>),
-    Window(WordTable<WindowWord>),
+pub(crate) enum Keys {
+    Gcra(WordTable<GcraWord>, Limit),
+    Window(WordTable<WindowWord>, Limit),
     Wide(WideMap),
 }
 
@@ -38,86 +33,91 @@ pub(crate) enum HeldKey<'a> {
 
 impl Keys {
     pub(crate) fn new(limit: Limit, capacity: Capacity, now: Timestamp) -> Self {
-        let states = match word_form(&limit, now) {
-            Some(WordForm::Gcra(rule)) => States::Gcra(WordTable::new(rule, capacity)),
-            Some(WordForm::Window(rule)) => States::Window(WordTable::new(rule, capacity)),
-            None => States::Wide(WideMap::new(limit, capacity)),
-        };
-        Self { limit, states }
+        match word_form(&limit, now) {
+            Some(WordForm::Gcra(rule)) => Self::Gcra(WordTable::new(rule, capacity), limit),
+            Some(WordForm::Window(rule)) => Self::Window(WordTable::new(rule, capacity), limit),
+            None => Self::Wide(WideMap::new(limit, capacity)),
+        }
     }
 
     pub(crate) fn limit(&self) -> &Limit {
-        &self.limit
+        match self {
+            Self::Gcra(_, limit) | Self::Window(_, limit) => limit,
+            Self::Wide(map) => map.limit(),
+        }
     }
 
     #[inline(always)]
     pub(crate) fn check(&self, key: u64, cost: Cost, clock: &impl Clock) -> Decision {
-        match &self.states {
-            States::Gcra(table) => table.check(key, cost, clock),
+        match self {
+            Self::Gcra(table, _) => table.check(key, cost, clock),
             _ => self.check_other(key, cost, clock.now()),
         }
     }
 
     /// Separate, so that the common path stays short.
     #[inline(never)]
-    fn check_other(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
-        match &self.states {
-            States::Gcra(table) => table.check(key, cost, &At(now)),
-            States::Window(table) => table.check(key, cost, &At(now)),
-            States::Wide(map) => map.lock(key).check(cost, now),
+    pub(crate) fn check_other(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
+        match self {
+            Self::Gcra(table, _) => table.check(key, cost, &At(now)),
+            Self::Window(table, _) => table.check(key, cost, &At(now)),
+            Self::Wide(map) => map.lock(key).check(cost, now),
         }
     }
 
     /// Checks a request and charges it if allowed, with the charge position, so that it can be settled later.
     pub(crate) fn check_marked(&self, key: u64, cost: Cost, now: Timestamp) -> (Decision, Mark) {
-        match &self.states {
-            States::Gcra(table) => table.check_marked(key, cost, now),
-            States::Window(table) => table.check_marked(key, cost, now),
-            States::Wide(map) => {
+        match self {
+            Self::Gcra(table, _) => table.check_marked(key, cost, now),
+            Self::Window(table, _) => table.check_marked(key, cost, now),
+            Self::Wide(map) => {
                 let mut locked = map.lock(key);
-                let mark = self.limit.mark(&locked.state(now), now);
+                let mark = map.limit().mark(&locked.state(now), now);
                 (locked.check(cost, now), mark)
             }
         }
     }
 
-    /// Checks up to [`BATCH`](super::BATCH) requests at one instant, in order.
+    /// Checks up to [`BATCH`](super::BATCH) requests at one instant, in order. Returns their number.
     #[inline]
     pub(crate) fn check_batch(
         &self,
-        keys: impl Iterator<Item = u64>,
-        cost: Cost,
+        requests: impl Iterator<Item = (u64, Cost)>,
         now: Timestamp,
         decisions: &mut Vec<Decision>,
-    ) {
-        match &self.states {
-            States::Gcra(table) => table.check_batch(keys, cost, now, decisions),
-            States::Window(table) => table.check_batch(keys, cost, now, decisions),
-            States::Wide(map) => decisions.extend(keys.map(|key| map.lock(key).check(cost, now))),
+    ) -> usize {
+        match self {
+            Self::Gcra(table, _) => table.check_batch(requests, now, decisions),
+            Self::Window(table, _) => table.check_batch(requests, now, decisions),
+            Self::Wide(map) => {
+                let before = decisions.len();
+                decisions.extend(requests.map(|(key, cost)| map.lock(key).check(cost, now)));
+                decisions.len() - before
+            }
         }
     }
 
     pub(crate) fn peek(&self, key: u64, now: Timestamp) -> Decision {
-        match &self.states {
-            States::Gcra(table) => table.rule().peek(table.word(key), now),
-            States::Window(table) => table.rule().peek(table.word(key), now),
-            States::Wide(map) => self.limit.peek(&map.lock(key).state(now), now),
+        match self {
+            Self::Gcra(table, _) => table.rule().peek(table.word(key), now),
+            Self::Window(table, _) => table.rule().peek(table.word(key), now),
+            Self::Wide(map) => map.limit().peek(&map.lock(key).state(now), now),
         }
     }
 
     pub(crate) fn forecast(&self, key: u64, cost: Cost, now: Timestamp) -> Forecast {
-        match &self.states {
-            States::Gcra(table) => table.rule().forecast(table.word(key), cost, now),
-            States::Window(table) => table.rule().forecast(table.word(key), cost, now),
-            States::Wide(map) => self.limit.forecast(&map.lock(key).state(now), cost, now),
+        match self {
+            Self::Gcra(table, _) => table.rule().forecast(table.word(key), cost, now),
+            Self::Window(table, _) => table.rule().forecast(table.word(key), cost, now),
+            Self::Wide(map) => map.limit().forecast(&map.lock(key).state(now), cost, now),
         }
     }
 
     pub(crate) fn reset(&self, key: u64) {
-        match &self.states {
-            States::Gcra(table) => table.forgive(key),
-            States::Window(table) => table.forgive(key),
-            States::Wide(map) => map.remove(key),
+        match self {
+            Self::Gcra(table, _) => table.forgive(key),
+            Self::Window(table, _) => table.forgive(key),
+            Self::Wide(map) => map.remove(key),
         }
     }
 
@@ -135,44 +135,36 @@ impl Keys {
     }
 
     fn refund(&self, key: u64, mark: Mark, units: Cost, now: Timestamp) {
-        match &self.states {
-            States::Gcra(table) => table.refund(key, mark, units, now),
-            States::Window(table) => table.refund(key, mark, units, now),
-            States::Wide(map) => map.lock(key).refund(mark, units, now),
+        match self {
+            Self::Gcra(table, _) => table.refund(key, mark, units, now),
+            Self::Window(table, _) => table.refund(key, mark, units, now),
+            Self::Wide(map) => map.lock(key).refund(mark, units, now),
         }
     }
 
     fn owe(&self, key: u64, units: Cost, now: Timestamp) {
-        match &self.states {
-            States::Gcra(table) => table.owe(key, units, now),
-            States::Window(table) => table.owe(key, units, now),
-            States::Wide(map) => map.lock(key).change(now, |limit, state| limit.owe(state, units, now)),
-        }
-    }
-
-    pub(crate) fn live(&self, now: Timestamp) -> usize {
-        match &self.states {
-            States::Gcra(table) => table.live(now),
-            States::Window(table) => table.live(now),
-            States::Wide(map) => map.live(now),
+        match self {
+            Self::Gcra(table, _) => table.owe(key, units, now),
+            Self::Window(table, _) => table.owe(key, units, now),
+            Self::Wide(map) => map.lock(key).change(now, |limit, state| limit.owe(state, units, now)),
         }
     }
 
     /// Returns how full the memory is. Scans every key.
     pub(crate) fn memory(&self, now: Timestamp) -> KeyMemory {
-        match &self.states {
-            States::Gcra(table) => table.memory(now),
-            States::Window(table) => table.memory(now),
-            States::Wide(map) => map.memory(now),
+        match self {
+            Self::Gcra(table, _) => table.memory(now),
+            Self::Window(table, _) => table.memory(now),
+            Self::Wide(map) => map.memory(now),
         }
     }
 
     #[inline(always)]
     pub(crate) fn hold(&self, key: u64, now: Timestamp) -> HeldKey<'_> {
-        match &self.states {
-            States::Gcra(table) => HeldKey::Gcra(table.rule(), table.hold(key, now)),
-            States::Window(table) => HeldKey::Window(table.rule(), table.hold(key, now)),
-            States::Wide(map) => HeldKey::Wide(&self.limit, map.lock(key)),
+        match self {
+            Self::Gcra(table, _) => HeldKey::Gcra(table.rule(), table.hold(key, now)),
+            Self::Window(table, _) => HeldKey::Window(table.rule(), table.hold(key, now)),
+            Self::Wide(map) => HeldKey::Wide(map.limit(), map.lock(key)),
         }
     }
 }
@@ -352,9 +344,9 @@ mod tests {
             keys.reset(KEY);
             let fresh = keys.peek(KEY, start());
             keys.settle(KEY, mark, 5, 0, start());
-            assert_eq!((keys.peek(KEY, start()), keys.live(start())), (fresh, 0), "{limit:?}");
+            assert_eq!((keys.peek(KEY, start()), keys.memory(start()).live_keys), (fresh, 0), "{limit:?}");
             keys.settle(KEY, mark, 5, 8, start());
-            let owes = (keys.peek(KEY, start()).remaining, keys.live(start()));
+            let owes = (keys.peek(KEY, start()).remaining, keys.memory(start()).live_keys);
             assert_eq!(owes, (7, 1), "{limit:?}");
             keys.settle(KEY, mark, 0, u64::MAX, start());
             assert!(!keys.peek(KEY, start()).allowed, "{limit:?}");

@@ -110,28 +110,29 @@ impl<R: WordRule> WordTable<R> {
         }
     }
 
-    /// Checks up to [`BATCH`] requests at one instant, in order. All keys' lines are prefetched before the first is
-    /// used, so that the processor waits for memory once and not once a key.
+    /// Checks up to [`BATCH`] requests at one instant, in order, and returns their number. All keys' lines are
+    /// prefetched before the first is used, so that the processor waits for memory once and not once a key.
     #[inline]
     pub(crate) fn check_batch(
         &self,
-        keys: impl Iterator<Item = u64>,
-        cost: Cost,
+        requests: impl Iterator<Item = (u64, Cost)>,
         now: Timestamp,
         decisions: &mut Vec<Decision>,
-    ) {
+    ) -> usize {
         let lines = self.lines.as_slice();
-        let mut homes = [(&lines[0], 0); BATCH];
+        let mut homes = [(&lines[0], 0, 0); BATCH];
         let mut count = 0;
-        for (home, key) in homes.iter_mut().zip(keys) {
+        for (home, (key, cost)) in homes.iter_mut().zip(requests) {
             let line = self.lines.home(key);
             prefetch_index(lines, line);
-            *home = (&lines[line], key);
+            *home = (&lines[line], key, cost);
             count += 1;
         }
         let floor = self.rule.floor(now);
-        let answer = |&(line, key): &(&Line, u64)| self.check_in(line.likely(key), key, cost, floor, now);
-        decisions.extend(homes[..count].iter().map(answer));
+        let check =
+            |&(line, key, cost): &(&Line, u64, Cost)| self.check_in(line.likely(key), key, cost, floor, now);
+        decisions.extend(homes[..count].iter().map(check));
+        count
     }
 
     #[inline(always)]

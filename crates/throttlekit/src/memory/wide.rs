@@ -48,17 +48,16 @@ impl WideMap {
         Self { limit, keys: Shards::alone(capacity.bytes) }
     }
 
+    pub(crate) fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
     pub(crate) fn lock(&self, fingerprint: u64) -> Locked<'_> {
         Locked { limit: &self.limit, key: self.keys.lock(fingerprint) }
     }
 
     pub(crate) fn remove(&self, fingerprint: u64) {
         self.keys.remove(fingerprint, &self.limit);
-    }
-
-    /// Returns the number of keys that owe something at `now`. Scans every key.
-    pub(crate) fn live(&self, now: Timestamp) -> usize {
-        self.keys.live(&self.limit, now)
     }
 
     pub(crate) fn memory(&self, now: Timestamp) -> KeyMemory {

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use super::branch_state::BranchState;
 use super::limiter::{Counters, Place};
 use super::{Budget, SharedFairLimiter};
-use crate::builder::KEYS_MAX_DEFAULT;
+use crate::fair::KEYS_MAX_DEFAULT;
 use crate::fair::limiter::WeightOf;
 use crate::shared::{Fallback, Tallies};
 use crate::store::LocalShare;

@@ -22,9 +22,9 @@ use super::streams::{Found, Search, Streams};
 use super::{Background, LocalShares, Settlement, Snapshot, Store, StoreError};
 use super::{Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, Outcome};
 use super::{MembershipRecord, MembershipStore, RegionGrant, RegionRequest, RegionStore, Swapped};
-use crate::memory::{BUDGET_DEFAULT, LockedKey};
+use crate::memory::{BUDGET_DEFAULT, KeyMemory, LockedKey};
 use crate::sync::{Mutex, RwLock};
-use crate::{Clock, KeyHash, KeyMemory, SecretHash, WallClock, forward_store};
+use crate::{Clock, KeyHash, SecretHash, WallClock, forward_store};
 
 /// Maximum number of returns that it remembers having counted. Beyond it, returned units lapse.
 const RETURNS_MAX: usize = 100_000;

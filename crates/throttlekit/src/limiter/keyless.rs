@@ -1,78 +1,62 @@
-//! A keyless limiter: for a process, a route, a backend.
+//! A limiter without keys: for a process, a route, a backend.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use throttlekit_core::rate::word::{GcraWord, WindowWord, WordForm, WordRule};
-use throttlekit_core::rate::{Limit, LimitError, Rule, State};
+use throttlekit_core::rate::{Limit, Rule, State};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 use crate::memory::word_form;
 use crate::sync::{AtomicU64, Mutex};
-use crate::{Clock, SystemClock};
+use crate::{Call, Clock, SystemClock};
 
-/// A keyless limiter: one limit for all requests, in one atomic word.
+/// One limit for all calls, in one atomic word. Made by [`Limiter::keyless`](crate::Limiter::keyless), or with another
+/// clock by [`build_keyless`](super::LimiterBuilder::build_keyless).
+///
+/// A call is `()` for one unit or `((), cost)`; its keys are not read.
 ///
 /// ```
-/// use throttlekit::{Gate, Rate};
+/// use throttlekit::{Limiter, Rate};
 ///
-/// let exports = Gate::new(Rate::per_minute(2))?;
-/// assert!(exports.check(1).allowed && exports.check(1).allowed);
-/// assert!(!exports.check(1).allowed);
-/// # Ok::<(), throttlekit::LimitError>(())
+/// let exports = Limiter::keyless(Rate::per_minute(4))?;
+/// assert!(exports.check(()).allowed && exports.check(((), 3)).allowed);
+/// assert!(!exports.check(()).allowed);
+/// # Ok::<(), throttlekit::BuildError>(())
 /// ```
 #[derive(Debug)]
-pub struct Gate<C = SystemClock> {
+pub struct KeylessLimiter<C = SystemClock> {
     limit: Limit,
-    state: GateState,
+    state: KeylessState,
     clock: C,
 }
 
 /// An explicit tag: the first branch of a check is then one comparison.
 #[derive(Debug)]
 #[repr(u8)]
-enum GateState {
+enum KeylessState {
     Gcra(GcraWord, AtomicU64),
     Window(WindowWord, AtomicU64),
     Wide(Mutex<State>),
 }
 
-impl Gate {
-    /// Creates a keyless limiter with the clock that fits the limit.
-    pub fn new<L: TryInto<Limit>>(limit: L) -> Result<Self, LimitError>
-    where
-        LimitError: From<L::Error>,
-    {
-        let limit = limit.try_into()?;
-        Ok(Self::with(limit, SystemClock::for_limit(&limit)))
-    }
-}
-
-impl<C: Clock> Gate<C> {
-    /// Creates a keyless limiter with this clock.
-    pub fn with_clock<L: TryInto<Limit>>(limit: L, clock: C) -> Result<Self, LimitError>
-    where
-        LimitError: From<L::Error>,
-    {
-        Ok(Self::with(limit.try_into()?, clock))
-    }
-
-    fn with(limit: Limit, clock: C) -> Self {
+impl<C: Clock> KeylessLimiter<C> {
+    pub(super) fn from_parts(limit: Limit, clock: C) -> Self {
         let state = match word_form(&limit, clock.now()) {
-            Some(WordForm::Gcra(rule)) => GateState::Gcra(rule, AtomicU64::new(0)),
-            Some(WordForm::Window(rule)) => GateState::Window(rule, AtomicU64::new(0)),
-            None => GateState::Wide(Mutex::default()),
+            Some(WordForm::Gcra(rule)) => KeylessState::Gcra(rule, AtomicU64::new(0)),
+            Some(WordForm::Window(rule)) => KeylessState::Window(rule, AtomicU64::new(0)),
+            None => KeylessState::Wide(Mutex::default()),
         };
         Self { limit, state, clock }
     }
 
-    /// Decides a request of `cost`, and charges it if allowed.
+    /// Checks one call, and charges it if allowed.
     // Always inline: the swap waits for every older store, including that of a call's return address.
     #[inline(always)]
-    pub fn check(&self, cost: Cost) -> Decision {
-        let now = self.clock.now();
+    pub fn check<'a>(&self, call: impl Into<Call<'a>>) -> Decision {
+        let (cost, now) = (call.into().units(), self.clock.now());
         match &self.state {
-            GateState::Gcra(rule, word) => check_word(rule, word, cost, now),
-            GateState::Window(rule, word) => {
+            KeylessState::Gcra(rule, word) => check_word(rule, word, cost, now),
+            KeylessState::Window(rule, word) => {
                 let seen = word.load(Acquire);
                 match rule.at_once(seen, cost, now) {
                     Some(next) if word.compare_exchange(seen, next, AcqRel, Acquire).is_ok() => {
@@ -81,7 +65,7 @@ impl<C: Clock> Gate<C> {
                     _ => self.check_other(cost, now),
                 }
             }
-            GateState::Wide(_) => self.check_other(cost, now),
+            KeylessState::Wide(_) => self.check_other(cost, now),
         }
     }
 
@@ -89,9 +73,9 @@ impl<C: Clock> Gate<C> {
     #[inline(never)]
     fn check_other(&self, cost: Cost, now: Timestamp) -> Decision {
         match &self.state {
-            GateState::Gcra(rule, word) => check_word(rule, word, cost, now),
-            GateState::Window(rule, word) => check_word(rule, word, cost, now),
-            GateState::Wide(state) => self.limit.check(&mut state.lock(), cost, now),
+            KeylessState::Gcra(rule, word) => check_word(rule, word, cost, now),
+            KeylessState::Window(rule, word) => check_word(rule, word, cost, now),
+            KeylessState::Wide(state) => self.limit.check(&mut state.lock(), cost, now),
         }
     }
 
@@ -99,9 +83,9 @@ impl<C: Clock> Gate<C> {
     pub fn peek(&self) -> Decision {
         let now = self.clock.now();
         match &self.state {
-            GateState::Gcra(rule, word) => rule.peek(word.load(Acquire), now),
-            GateState::Window(rule, word) => rule.peek(word.load(Acquire), now),
-            GateState::Wide(state) => self.limit.peek(&state.lock(), now),
+            KeylessState::Gcra(rule, word) => rule.peek(word.load(Acquire), now),
+            KeylessState::Window(rule, word) => rule.peek(word.load(Acquire), now),
+            KeylessState::Wide(state) => self.limit.peek(&state.lock(), now),
         }
     }
 
