@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use throttlekit::tier::Batch;
+use throttlekit::leasing::Batch;
 use throttlekit_sim::scale::{Lending, Shape, Toll, measure};
 
 use crate::picture::{Axis, Line, Panel, Picture, Scale};

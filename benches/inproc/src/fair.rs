@@ -3,8 +3,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use throttlekit::fair::{Escrow, Weight};
-use throttlekit::{Call, Cadence, Clock, FairLimiter, ManualClock, SecretHash, Timestamp, WallClock};
+use throttlekit::{Budget, Call, Clock, FairLimiter, ManualClock, Timestamp, WallClock};
 
 use crate::alloc;
 use crate::bars::{FAIR_ALLOCATIONS_MAX, FAIR_GROWTH_MAX, runs};
@@ -175,7 +174,7 @@ impl Clock for Ahead {
 
 /// A limiter and its tenants.
 struct Crowd {
-    limiter: FairLimiter<Ahead, SecretHash>,
+    limiter: FairLimiter<Ahead>,
     /// By how much the limiter's clock is ahead of the wall's.
     ahead: ManualClock,
     names: Vec<[u8; KEY_BYTES]>,
@@ -187,13 +186,12 @@ struct Crowd {
 impl Crowd {
     fn new(tenants: usize, weights: u64) -> Self {
         let ahead = ManualClock::at(Timestamp::EPOCH);
-        let escrow = Escrow::new(UNITS_PER_TENANT * tenants as u64, Cadence::every(WINDOW)).expect("a limit");
-        let weight = move |name: &[u8]| Weight::new(1 + number(name) % weights).expect("a weight");
-        let limiter = FairLimiter::builder(escrow)
-            .weights(weight)
+        let limiter = FairLimiter::builder(Budget::per(UNITS_PER_TENANT * tenants as u64, WINDOW))
+            .weights(move |name| 1 + number(name) % weights)
             .tenants_max(tenants)
             .clock(Ahead(ahead.clone()))
-            .build();
+            .build()
+            .expect("a budget");
         let (mut who, mut costs) = (Random(5), Random(6));
         let mut ask = |tenant: usize| (tenant as u32, 1 + costs.below(COST_MAX) as u64);
         let busy = zipf(tenants).take(4 * tenants).map(&mut ask).collect();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use throttlekit_client::{Batch, Client, FleetLimiter, Limit, Mode, RemotePolicy};
+use throttlekit_client::{Batch, Client, FleetLimiter, Leasing, Limit, RemotePolicy};
 
 use crate::calls;
 use crate::process::Served;
@@ -24,8 +24,8 @@ pub fn run(rounds: usize, report: &mut Report) -> Result<()> {
         let _on = runtime.enter();
         let client = Client::builder(served.uri.clone()).deadline(Duration::from_secs(5)).build()?;
         let limit = Limit::fixed_window(1_000_000_000_000, Duration::from_secs(86_400))?;
-        let fleet = client.fleet("lent", limit).batch(Batch::Fixed(BATCH));
-        (fleet.tune(|tier| tier.mode(Mode::Leased)).build()?, client.limiter("lent"))
+        let fleet = client.fleet("lent", limit).leasing(Leasing::new().batch(Batch::Fixed(BATCH)));
+        (fleet.build()?, client.limiter("lent"))
     };
     let [spent, asked] = in_turns(
         rounds,

@@ -82,19 +82,18 @@ impl Bench {
         self.runtime.block_on(decisions_per_second(limiter, KEYS, TURN))
     }
 
-    fn both(&self) -> Result<SharedLimiter<RedisStore, 2>> {
-        let limits = [("rate", rate()), ("tokens", budget())];
-        Ok(SharedLimiter::all(self.store.clone(), "bench-two", limits)?)
+    fn both(&self) -> Result<SharedLimiter<RedisStore>> {
+        let builder = SharedLimiter::builder(self.store.clone(), "bench-two", rate());
+        Ok(builder.limit("tokens", budget()).one_slot().build()?)
     }
 
     /// Without a policy, to tell the script's part from the permit's.
     fn two(&self) -> Result<f64> {
-        let limiter = Arc::new(self.both()?);
+        let limiter = self.both()?;
         self.runtime.block_on(asks_per_second(move |key| {
             let limiter = limiter.clone();
             async move {
-                let asks = [throttlekit::Call::by(&key), throttlekit::Call::by(&key).cost(ESTIMATE)];
-                let answer = limiter.check_all(asks).await?;
+                let answer = limiter.check(throttlekit::Call::by(&key).costs(&[1, ESTIMATE])).await?;
                 ensure!(answer.outage.is_none(), "the engine did not answer: {answer:?}");
                 Ok(())
             }

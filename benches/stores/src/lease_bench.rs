@@ -4,8 +4,8 @@ use std::env;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use throttlekit::tier::{Batch, Mode};
-use throttlekit::{Limit, TwoTier};
+use throttlekit::leasing::{Batch, Leasing};
+use throttlekit::{Limit, SharedLimiter};
 use throttlekit_redis::RedisStore;
 use tokio::runtime::{Builder, Runtime};
 
@@ -39,8 +39,8 @@ pub fn run(rounds: usize) -> Result<bool> {
 
 struct Bench {
     runtime: Runtime,
-    leased: TwoTier<RedisStore>,
-    strict: TwoTier<RedisStore>,
+    leased: SharedLimiter<RedisStore>,
+    strict: SharedLimiter<RedisStore>,
     redis: CommandStats,
 }
 
@@ -50,9 +50,9 @@ impl Bench {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (leased, strict) = runtime.block_on(async {
             let store = RedisStore::builder(&url).deadline(DEADLINE).connect().await?;
-            let tier = |mode| TwoTier::builder(store.clone(), "lease", limit()).mode(mode);
-            let leased = tier(Mode::Leased).batch(Batch::Fixed(BATCH)).build()?;
-            anyhow::Ok((leased, tier(Mode::Strict).build()?))
+            let leasing = Leasing::new().batch(Batch::Fixed(BATCH));
+            let leased = SharedLimiter::builder(store.clone(), "lease", limit()).leased_with(leasing).build()?;
+            anyhow::Ok((leased, SharedLimiter::new(store, "lease", limit())?))
         })?;
         Ok(Self { runtime, leased, strict, redis: CommandStats::of(&url)? })
     }
@@ -75,10 +75,10 @@ impl Bench {
 
     /// One more turn in batches, counted by the limiter and by Redis.
     fn count(&mut self, report: &mut Report) -> Result<()> {
-        let before = self.leased.stats().store_calls();
+        let before = self.leased.stats().leasing.store_calls();
         self.redis.reset()?;
         self.decisions_per_second(&self.leased, LEASED)?;
-        let ours = (self.leased.stats().store_calls() - before) as f64;
+        let ours = (self.leased.stats().leasing.store_calls() - before) as f64;
         // A script that Redis does not know yet is sent whole.
         let by_text = self.redis.field("eval", "calls")?.unwrap_or(0.0);
         let theirs = self.redis.field("evalsha", "calls")?.context("no script was called")? + by_text;
@@ -89,7 +89,7 @@ impl Bench {
         Ok(())
     }
 
-    fn decisions_per_second(&self, limiter: &TwoTier<RedisStore>, count: u32) -> Result<f64> {
+    fn decisions_per_second(&self, limiter: &SharedLimiter<RedisStore>, count: u32) -> Result<f64> {
         self.runtime.block_on(async {
             let begun = Instant::now();
             for _ in 0..count {

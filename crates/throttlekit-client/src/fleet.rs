@@ -2,34 +2,38 @@
 
 use std::time::Duration;
 
+use throttlekit::leasing::{LeaseStats, LeasedKey, Leasing};
 use throttlekit::store::KEY_PART_MAX;
-use throttlekit::tier::{HeldKey, TierBuilder, TierStats};
-use throttlekit::{BootClock, Call, Decision, LeaseClock, Limit, LimitError, OnOutage, TwoTier};
+use throttlekit::{
+    BootClock, BuildError, Call, Decision, LeaseClock, Limit, LimitError, OnOutage, SharedLimiter,
+    SharedLimiterBuilder,
+};
 
-use crate::{Batch, Client, ClientError, LimiterBuilder, RemoteAnswer, RemotePolicy, RemoteStore};
+use crate::{Client, ClientError, LimiterBuilder, RemoteAnswer, RemotePolicy, RemoteStore};
 
 /// Time for which a server lends units of a smooth rate.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// A key of a [`FleetLimiter`], looked up once and kept. See [`HeldKey`].
-pub type FleetKey<C = BootClock> = HeldKey<RemoteStore, C>;
+/// A key of a [`FleetLimiter`], looked up once and kept. See [`LeasedKey`].
+pub type FleetKey<C = BootClock> = LeasedKey<RemoteStore, C>;
 
 /// Configures a [`FleetLimiter`].
 #[derive(Debug)]
 pub struct FleetBuilder<C = BootClock> {
     strict: LimiterBuilder,
-    tier: TierBuilder<RemoteStore, C>,
+    leased: SharedLimiterBuilder<RemoteStore, C>,
+    leasing: Leasing,
 }
 
 impl FleetBuilder {
     pub(crate) fn new(client: &Client, policy: &str, limit: Result<Limit, LimitError>) -> Self {
         let store = RemoteStore::new(client.clone(), policy);
         let strict = client.limiter_builder(policy);
-        let (strict, tier) = match limit {
-            Ok(limit) => (strict.limit(limit), TwoTier::builder(store, policy, limit)),
-            Err(error) => (strict, TwoTier::builder(store, policy, Unfit(error))),
+        let (strict, leased) = match limit {
+            Ok(limit) => (strict.limit(limit), SharedLimiter::builder(store, policy, limit)),
+            Err(error) => (strict, SharedLimiter::builder(store, policy, Unfit(error))),
         };
-        Self { strict, tier: tier.hold(HOLD) }
+        Self { strict, leased, leasing: Leasing::auto() }
     }
 }
 
@@ -44,33 +48,29 @@ impl TryFrom<Unfit> for Limit {
     }
 }
 
-impl<C: LeaseClock> FleetBuilder<C> {
-    /// Sets the number of units per reservation. Default: learned for each key.
-    pub fn batch(self, batch: Batch) -> Self {
-        self.tune(|tier| tier.batch(batch))
-    }
-
+impl<C: LeaseClock + 'static> FleetBuilder<C> {
     /// Sets the fallback while the server is unreachable and no units are held. Default: fail closed.
     pub fn on_outage(self, choice: OnOutage) -> Self {
-        let Self { strict, tier } = self;
-        Self { strict: strict.on_outage(choice), tier: tier.on_outage(choice) }
+        let Self { strict, leased, leasing } = self;
+        Self { strict: strict.on_outage(choice), leased: leased.on_outage(choice), leasing }
     }
 
-    /// Sets all other options of the leased limiter: when the server is called, clock margins, refills, returns. The
-    /// server's policy determines how much of the remaining units one reservation gets.
-    pub fn tune<D: LeaseClock>(
-        self,
-        with: impl FnOnce(TierBuilder<RemoteStore, C>) -> TierBuilder<RemoteStore, D>,
-    ) -> FleetBuilder<D> {
-        FleetBuilder { strict: self.strict, tier: with(self.tier) }
+    /// Sets the options of leasing: when the server is called, batches, clock margins, refills, returns. The server's
+    /// policy determines how much of the remaining units one reservation gets, and how long units of a smooth rate live.
+    /// Default: [`Leasing::auto`].
+    pub fn leasing(self, leasing: Leasing) -> Self {
+        Self { leasing, ..self }
+    }
+
+    /// Sets the clock by which units expire.
+    pub fn clock<D: LeaseClock>(self, clock: D) -> FleetBuilder<D> {
+        FleetBuilder { strict: self.strict, leased: self.leased.clock(clock), leasing: self.leasing }
     }
 
     /// Builds the limiter. Returns an error if the limit cannot be leased.
-    pub fn build(self) -> Result<FleetLimiter<C>, LimitError>
-    where
-        C: 'static,
-    {
-        Ok(FleetLimiter { tier: self.tier.build()?, strict: self.strict.build()? })
+    pub fn build(self) -> Result<FleetLimiter<C>, BuildError> {
+        let leased = self.leased.leased_with(self.leasing.hold(HOLD)).build()?;
+        Ok(FleetLimiter { leased, strict: self.strict.build()? })
     }
 }
 
@@ -81,7 +81,7 @@ impl<C: LeaseClock> FleetBuilder<C> {
 /// most its limit plus what it refills in the second for which units are lent (guarantee `lease-rolling`).
 #[derive(Clone, Debug)]
 pub struct FleetLimiter<C = BootClock> {
-    tier: TwoTier<RemoteStore, C>,
+    leased: SharedLimiter<RemoteStore, C>,
     strict: RemotePolicy,
 }
 
@@ -89,7 +89,7 @@ impl<C: LeaseClock + 'static> FleetLimiter<C> {
     /// Decides a request from units or denials that this process holds; `None` if it cannot. Never waits.
     #[inline]
     pub fn try_check<'a>(&self, ask: impl Into<Call<'a>>) -> Option<Decision> {
-        self.tier.try_check(ask)
+        self.leased.try_check(ask)
     }
 
     /// Decides one request. Waits only if the server must be called.
@@ -102,7 +102,7 @@ impl<C: LeaseClock + 'static> FleetLimiter<C> {
         if self.is_asked_alone(ask) {
             return self.strict.check(ask).await;
         }
-        let answer = self.tier.check(ask).await?;
+        let answer = self.leased.check(ask).await?;
         Ok(RemoteAnswer {
             decision: answer.decision,
             guarantee: answer.guarantee,
@@ -115,28 +115,28 @@ impl<C: LeaseClock + 'static> FleetLimiter<C> {
     /// Returns whether the server must decide this request. A reservation gets the remaining units, possibly fewer than
     /// one request costs. Units of a window wait for the rest.
     fn is_asked_alone(&self, ask: Call<'_>) -> bool {
-        let [limit] = self.tier.shared().limits();
+        let limit = &self.leased.limits()[0];
         let is_smooth = !matches!(limit, Limit::Window(_));
         ask.key().len() > KEY_PART_MAX || ask.units() > limit.units() || (is_smooth && ask.units() > 1)
     }
 
     /// Returns a handle to one key that many threads spend from, which saves the lookup. `None` if no handle is free.
-    pub fn hold(&self, key: &str) -> Option<FleetKey<C>> {
-        if key.len() > KEY_PART_MAX { None } else { self.tier.hold(key.as_bytes()) }
+    pub fn leased_key(&self, key: &str) -> Option<FleetKey<C>> {
+        if key.len() > KEY_PART_MAX { None } else { self.leased.leased_key(key) }
     }
 
     /// Returns all unspent units to the server, as far as possible. Call it before the process stops.
     pub async fn close(&self) -> Result<(), ClientError> {
-        Ok(self.tier.close().await?)
+        Ok(self.leased.close().await?)
     }
 
     /// Returns statistics: reservations, units leased and returned, requests that went to the server.
-    pub fn stats(&self) -> TierStats {
-        self.tier.stats()
+    pub fn stats(&self) -> LeaseStats {
+        self.leased.stats().leasing
     }
 
     /// Returns the underlying leased limiter.
-    pub fn tier(&self) -> &TwoTier<RemoteStore, C> {
-        &self.tier
+    pub fn shared(&self) -> &SharedLimiter<RemoteStore, C> {
+        &self.leased
     }
 }

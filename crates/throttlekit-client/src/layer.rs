@@ -57,14 +57,14 @@ impl<C: LeaseClock + Clone + 'static> Admit for FleetLimiter<C> {
     }
 
     fn units(&self) -> Cost {
-        self.tier().shared().limits()[0].units()
+        self.shared().limits()[0].units()
     }
 
     fn period(&self) -> Option<Duration> {
-        Some(self.tier().shared().limits()[0].period())
+        Some(self.shared().limits()[0].period())
     }
 
     fn now(&self) -> Timestamp {
-        self.tier().shared().now()
+        self.shared().now()
     }
 }

@@ -5,7 +5,7 @@
 //! * [`RemotePolicy`], which calls the server for every request: rates, budgets, and work that holds a slot while it
 //!   runs;
 //! * [`FleetLimiter`], which leases units in batches and spends them in this process. It is the library's
-//!   [`TwoTier`](throttlekit::TwoTier) over a [`RemoteStore`], so its bounds are those of the guarantee
+//!   leased [`SharedLimiter`](throttlekit::SharedLimiter) over a [`RemoteStore`], so its bounds are those of the guarantee
 //!   `lease-coupled`.
 //!
 //! ```no_run
@@ -65,8 +65,8 @@ pub use limiter_builder::LimiterBuilder;
 pub use permit::RemotePermit;
 pub use store::RemoteStore;
 pub use stream::RemoteStream;
+pub use throttlekit::leasing::{Batch, Leasing, Margin};
 pub use throttlekit::store::DebitId;
-pub use throttlekit::tier::{Batch, Margin, Mode};
 pub use throttlekit::{Axis, Call, Cost, Decision, Guarantee, Limit, OnOutage, Rate, Retry};
 
 /// The README's code, run as doc tests.

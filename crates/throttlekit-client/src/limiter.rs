@@ -47,13 +47,13 @@ pub(crate) enum Fallback {
 impl Fallback {
     pub(crate) fn new(choice: OnOutage, limit: Option<&Limit>) -> Result<Self, throttlekit::BuildError> {
         match choice {
-            OnOutage::Closed => Ok(Self::Closed),
             OnOutage::Open => Ok(Self::Open),
             OnOutage::Local { nodes } => {
                 let limit = limit.ok_or(LimitError::Policy("a local share is one of a limit: say which"))?;
                 let share = limit.share(nodes).map(Limiter::new).transpose()?;
                 Ok(Self::Local(share.map(Box::new)))
             }
+            _ => Ok(Self::Closed),
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use throttlekit::internals::Mutex;
+use throttlekit::leasing::Margin;
 use throttlekit::store::Background;
-use throttlekit::tier::Margin;
 use throttlekit::{BootClock, Clock, Timestamp};
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::{HeartbeatRequest, HeartbeatResponse};

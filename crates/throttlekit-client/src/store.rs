@@ -18,7 +18,8 @@ use crate::{Client, ClientError, RemoteAnswer, RemotePolicy, wire};
 /// Above all windows that servers count, and below [`Epoch::NONE`]: for leases without a window.
 const UNNAMED: u64 = 1 << 63;
 
-/// A server as a [`Store`] of one policy, from which the library's [`TwoTier`](throttlekit::TwoTier) leases.
+/// A server as a [`Store`] of one policy, from which a leased
+/// [`SharedLimiter`](throttlekit::SharedLimiter) takes units.
 ///
 /// It admits by `Check`, debits by `Debit`, leases and returns by `Reserve`. The server keeps the state and does not
 /// expose it, so peek, settle and reset are not supported: use a [`RemotePolicy`].

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throttlekit::{Clock, Limit, Timestamp, WallClock};
-use throttlekit_client::{Batch, Call, FleetLimiter, Guarantee, Mode};
+use throttlekit_client::{Batch, Call, FleetLimiter, Guarantee, Leasing};
 use throttlekit_proto::v1::fleet_client::FleetClient;
 use throttlekit_proto::v1::{ReserveRequest, Returned};
 use throttlekit_server::engine::Backend;
@@ -50,8 +50,8 @@ impl Book {
 fn limiter(address: std::net::SocketAddr) -> FleetLimiter {
     let client = client_of(address).deadline(Duration::from_millis(200)).build().unwrap();
     let window = Limit::fixed_window(LIMIT, WINDOW).unwrap();
-    let fleet = client.fleet("api", window).batch(Batch::Fixed(20));
-    fleet.tune(|tier| tier.mode(Mode::Leased).return_after(Some(Duration::from_millis(50)))).build().unwrap()
+    let leasing = Leasing::new().batch(Batch::Fixed(20)).return_after(Some(Duration::from_millis(50)));
+    client.fleet("api", window).leasing(leasing).build().unwrap()
 }
 
 /// Asks at costs of 1 to 7 until told to stop.
@@ -178,7 +178,7 @@ fn lease_rolling_many_clients_pass_no_more_than_the_rate_and_what_is_lent_for_a_
         for _ in 0..CLIENTS {
             let client = server.client().build().unwrap();
             let fleet = client.fleet("api", throttlekit::Rate::per_second(200).burst(50));
-            let fleet = fleet.batch(Batch::Fixed(10)).tune(|tier| tier.mode(Mode::Leased)).build().unwrap();
+            let fleet = fleet.leasing(Leasing::new().batch(Batch::Fixed(10))).build().unwrap();
             let passed = passed.clone();
             spenders.spawn(async move {
                 let mut turn = 0;
@@ -236,8 +236,8 @@ fn what_a_limiter_holds_goes_back_when_it_closes() {
     let server = Running::start(HOURLY, Backend::memory());
     runtime().block_on(async {
         let (client, hour) = (server.client().build().unwrap(), hour());
-        let fleet = client.fleet("api", hour).batch(Batch::Fixed(60));
-        let fleet = fleet.tune(|tier| tier.mode(Mode::Leased).return_after(None)).build().unwrap();
+        let leasing = Leasing::new().batch(Batch::Fixed(60)).return_after(None);
+        let fleet = client.fleet("api", hour).leasing(leasing).build().unwrap();
         assert!(fleet.check(Call::by("a key: {1}").cost(10)).await.unwrap().decision.allowed);
         assert_eq!(fleet.stats().units_lent, 60);
         let strict = client.limiter("api");
@@ -254,11 +254,8 @@ fn what_is_left_of_several_leases_goes_back_whole() {
     let server = Running::start(HOURLY, Backend::memory());
     runtime().block_on(async {
         let (client, hour) = (server.client().build().unwrap(), hour());
-        let fleet = client.fleet("api", hour).batch(Batch::Fixed(20));
-        let tune = |tier: throttlekit::tier::TierBuilder<_, _>| {
-            tier.mode(Mode::Leased).refill_at_percent(90).return_after(None)
-        };
-        let fleet = fleet.tune(tune).build().unwrap();
+        let leasing = Leasing::new().batch(Batch::Fixed(20)).refill_at_percent(90).return_after(None);
+        let fleet = client.fleet("api", hour).leasing(leasing).build().unwrap();
         let mut spent = 0;
         while fleet.stats().units_lent < 40 {
             assert!(fleet.check("k").await.unwrap().decision.allowed);
@@ -278,8 +275,8 @@ fn fewer_units_than_an_ask_needs_are_left_to_others() {
     let server = Running::start(HOURLY, Backend::memory());
     runtime().block_on(async {
         let (client, hour) = (server.client().build().unwrap(), hour());
-        let fleet = client.fleet("api", hour).batch(Batch::Fixed(20));
-        let fleet = fleet.tune(|tier| tier.mode(Mode::Leased).return_after(None)).build().unwrap();
+        let leasing = Leasing::new().batch(Batch::Fixed(20)).return_after(None);
+        let fleet = client.fleet("api", hour).leasing(leasing).build().unwrap();
         let strict = client.limiter("api");
         assert!(strict.check(Call::by("k").cost(95)).await.unwrap().decision.allowed);
         assert!(!fleet.check(Call::by("k").cost(10)).await.unwrap().decision.allowed);

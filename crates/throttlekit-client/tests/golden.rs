@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use throttlekit::{Decision, Limit, ManualClock, Retry, Timestamp};
-use throttlekit_client::{Call, Client, FleetLimiter, Margin, Mode};
+use throttlekit_client::{Call, Client, FleetLimiter, Leasing, Margin};
 use throttlekit_conformance::{CoreSubject, Spec, Subject, golden};
 use throttlekit_core::rate::Cadence;
 use throttlekit_proto::v1::fleet_server::{Fleet, FleetServer};
@@ -149,12 +149,10 @@ async fn serve(script: Script) -> SocketAddr {
 fn spender(client: &Client, suite: &LeaseSuite, clock: &ManualClock) -> FleetLimiter<ManualClock> {
     let window = Limit::fixed_window(suite.limit, Duration::from_millis(suite.ttl_ms));
     // Time is counted here and not measured, so no margin is taken off; and units are reserved when they are needed.
-    let builder = client.fleet(&suite.name, window.unwrap()).tune(|tier| {
-        let tier = tier.clock(clock.clone()).mode(Mode::Leased).margin(Margin::NONE);
-        tier.refill_at_percent(0).return_after(None)
-    });
-    let builder = if suite.window_coupled { builder } else { builder.tune(|tier| tier.carry(1)) };
-    builder.build().unwrap()
+    let leasing = Leasing::new().margin(Margin::NONE).refill_at_percent(0).return_after(None);
+    let leasing = if suite.window_coupled { leasing } else { leasing.carry(1) };
+    let builder = client.fleet(&suite.name, window.unwrap()).clock(clock.clone());
+    builder.leasing(leasing).build().unwrap()
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use throttlekit::store::StoreClientStats;
-use throttlekit_client::{Batch, Call, Client, ClientError, FleetLimiter, Mode, RemoteAnswer, RemotePolicy};
+use throttlekit_client::{
+    Batch, Call, Client, ClientError, FleetLimiter, Leasing, RemoteAnswer, RemotePolicy,
+};
 use throttlekit_conformance::Dice;
 use throttlekit_server::engine::Backend;
 use throttlekit_verify::isolation::{
@@ -80,8 +82,8 @@ impl Bench for RemoteBench {
                 .build()
                 .map_err(|error| error.to_string())?;
             let window = throttlekit::Limit::fixed_window(UNITS, HOUR).map_err(|error| error.to_string())?;
-            let leased = client.fleet("api", window).batch(Batch::Fixed(BATCH));
-            let leased = leased.tune(|tier| tier.mode(Mode::Leased)).build();
+            let leasing = Leasing::new().batch(Batch::Fixed(BATCH));
+            let leased = client.fleet("api", window).leasing(leasing).build();
             let leased = leased.map_err(|error| error.to_string())?;
             let remote = Arc::new(Remote {
                 strict: client.limiter("api"),

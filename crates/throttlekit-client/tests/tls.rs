@@ -69,7 +69,7 @@ async fn serve(names: &Names) -> SocketAddr {
 async fn is_lent(client: ClientBuilder) -> Result<bool, String> {
     let client = client.deadline(Duration::from_secs(5)).build().map_err(|error| error.to_string())?;
     let minute = Limit::fixed_window(10, Duration::from_secs(60)).unwrap();
-    let fleet = client.fleet("api", minute).tune(|tier| tier.mode(throttlekit_client::Mode::Leased));
+    let fleet = client.fleet("api", minute).leasing(throttlekit_client::Leasing::new());
     let answer = fleet.build().unwrap().check("k").await.map_err(|error| error.to_string())?;
     Ok(answer.outage.is_none() && answer.decision.allowed)
 }
@@ -103,7 +103,7 @@ fn a_token_in_a_file_is_read_again_when_it_is_refused() {
         let client = Client::builder(uri).trust(names.authority()).identity(&certificate, &key);
         let client = client.token_file(&file).deadline(Duration::from_secs(5)).build().unwrap();
         let minute = Limit::fixed_window(10, Duration::from_secs(60)).unwrap();
-        let fleet = client.fleet("api", minute).tune(|tier| tier.mode(throttlekit_client::Mode::Leased));
+        let fleet = client.fleet("api", minute).leasing(throttlekit_client::Leasing::new());
         let fleet = fleet.build().unwrap();
         std::fs::write(&file, "rotated\n").unwrap();
         assert!(fleet.check("k").await.is_err(), "the one that was read first");

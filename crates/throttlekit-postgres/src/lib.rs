@@ -19,7 +19,7 @@
 //!     .await?;
 //! store.sweep_every(Duration::from_secs(60));
 //!
-//! let limiter = SharedLimiter::new(store, "api", Rate::per_minute(100).burst(10))?.on_outage(OnOutage::Open);
+//! let limiter = SharedLimiter::builder(store, "api", Rate::per_minute(100).burst(10)).on_outage(OnOutage::Open).build()?;
 //! let answer = limiter.check("alice").await?;
 //! println!("{} {}", answer.decision.allowed, answer.guarantee);
 //! # Ok(())

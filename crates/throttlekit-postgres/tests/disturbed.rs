@@ -22,13 +22,14 @@ const SECONDS: u64 = 6;
 /// Once nothing disturbs them, callers use up what is left soon.
 const FULL_WITHIN: Duration = Duration::from_secs(30);
 
-type Two = Arc<SharedLimiter<PostgresStore, 2>>;
+type Two = SharedLimiter<PostgresStore>;
 
 async fn two_limits(url: &str) -> Two {
     let store =
         PostgresStore::builder(url).schema("disturbed").migrate_on_connect(true).connect().await.unwrap();
     let window = |units| Limit::fixed_window(units, DAY).unwrap();
-    Arc::new(SharedLimiter::all(store, "p", [("u", window(LIMIT)), ("o", window(GROUP_LIMIT))]).unwrap())
+    let builder = SharedLimiter::builder(store, "p", window(LIMIT)).limit_by(1, "o", window(GROUP_LIMIT));
+    builder.build().unwrap()
 }
 
 /// How many requests of each key and each group were admitted.
@@ -45,7 +46,7 @@ async fn call_until(limiter: Two, admitted: Arc<Admitted>, stop: Arc<AtomicBool>
         let (key, group) = (dice.below(KEYS as u64) as usize, dice.below(GROUPS as u64) as usize);
         let names = (format!("k{key}"), format!("o{group}"));
         admitted.asked.fetch_add(1, Relaxed);
-        match limiter.check_all([Call::by(&names.0), Call::by(&names.1)]).await {
+        match limiter.check(Call::by(&names.0).and(&[names.1.as_str()])).await {
             Ok(answer) if answer.outage.is_none() && answer.decision.allowed => {
                 admitted.keys[key].fetch_add(1, Relaxed);
                 admitted.groups[group].fetch_add(1, Relaxed);

@@ -5,11 +5,12 @@ use std::time::Duration;
 use crate::common::{builder, clear, client, form, fresh};
 use throttlekit::rate::shared::ScriptEncoding;
 use throttlekit::store::{RegionRequest, RegionStore, Store, StoreError, Weight};
-use throttlekit::{Limit, SharedFairLimiter};
+use throttlekit::{Budget, Limit, SharedFairLimiter};
 use throttlekit_conformance::regions::{examine_pool, pool_storm, tenants_storm};
 
 /// `cargo xtask prove fair-regions` plays many more.
 const WORLDS: u64 = 400;
+const HOUR: Budget = Budget::per_hour(2_000);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn fair_regions_a_pool_on_postgres_grants_as_the_rule_does() {
@@ -66,9 +67,9 @@ async fn pools_whose_windows_are_over_are_swept() {
 #[tokio::test(flavor = "multi_thread")]
 async fn fair_regions_tenants_of_all_regions_get_the_limit_exactly_on_postgres() {
     let store = fresh("tk_pool_tenants").await;
-    let hour = Limit::fixed_window(2_000, Duration::from_secs(3_600)).unwrap();
     let place = |region: &str| {
-        SharedFairLimiter::in_region(store.clone(), "api", region, hour).quantum(25).build().unwrap()
+        let place = SharedFairLimiter::builder(store.clone(), "api", HOUR).region(region);
+        place.quantum(25).build().unwrap()
     };
     let got = tenants_storm(["us", "eu", "ap"].map(place).into()).await;
     assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
@@ -77,8 +78,7 @@ async fn fair_regions_tenants_of_all_regions_get_the_limit_exactly_on_postgres()
 #[tokio::test(flavor = "multi_thread")]
 async fn tenants_of_processes_that_take_quanta_get_the_limit_exactly_on_postgres() {
     let store = fresh("tk_quanta_tenants").await;
-    let hour = Limit::fixed_window(2_000, Duration::from_secs(3_600)).unwrap();
-    let place = |_| SharedFairLimiter::by_quanta(store.clone(), "api", hour).quantum(25).build().unwrap();
+    let place = |_| SharedFairLimiter::builder(store.clone(), "api", HOUR).quantum(25).build().unwrap();
     let got = tenants_storm((0..3).map(place).collect()).await;
     assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
 }

@@ -36,14 +36,19 @@ fn builder(server: &Server) -> RedisStoreBuilder {
 async fn the_documented_rights_are_enough() {
     let server = Server::start(&[]).await;
     server.ask::<()>(&documented()).await;
-    let limiter = SharedLimiter::all(store(&server).await.unwrap(), "acl", limits()).unwrap();
-    let keys: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
-    let asks = keys.map(|key| Call::by(key).cost(3));
-    let answer = limiter.check_all(asks).await.unwrap();
-    assert!(answer.decision.allowed && answer.outage.is_none(), "{answer:?}");
-    limiter.settle(answer.receipt.unwrap(), [1, 4, 1, 4]).await.unwrap();
-    assert_eq!(limiter.peek_each(keys).await.unwrap().map(|left| left.remaining), [4, 1, 4, 1]);
-    limiter.reset(keys).await.unwrap();
+    let [(_, first), others @ ..] = limits();
+    let mut builder = SharedLimiter::builder(store(&server).await.unwrap(), "acl", first);
+    for (index, (name, limit)) in others.into_iter().enumerate() {
+        builder = builder.limit_by(1 + index, name, limit);
+    }
+    let limiter = builder.build().unwrap();
+    let call = Call::by("a").and(&["b", "c", "d"]).cost(3);
+    let answer = limiter.check(call).await.unwrap();
+    assert!(answer.allowed && answer.outage.is_none(), "{answer:?}");
+    limiter.settle_each(answer.receipt.unwrap(), &[1, 4, 1, 4]).await.unwrap();
+    let left = limiter.peek_each(call).await.unwrap();
+    assert_eq!(left.iter().map(|left| left.remaining).collect::<Vec<_>>(), [4, 1, 4, 1]);
+    limiter.reset(call).await.unwrap();
 }
 
 #[tokio::test]

@@ -40,11 +40,11 @@ async fn a_repeat_is_spent_only_when_replicas_have_the_charge() {
     let id = DebitId { stream: 1, number: 1 };
     pair.replica.signal("STOP");
     for _ in 0..2 {
-        let answer = meter.debit("acme", 30, id).await.unwrap();
+        let answer = meter.debit(("acme", 30), id).await.unwrap();
         assert!(!answer.decision.allowed && answer.outage.is_some(), "{answer:?}");
     }
     pair.replica.signal("CONT");
-    let answer = meter.debit("acme", 30, id).await.unwrap();
+    let answer = meter.debit(("acme", 30), id).await.unwrap();
     assert_eq!((answer.outage, answer.decision.remaining), (None, 70), "charged once");
 }
 

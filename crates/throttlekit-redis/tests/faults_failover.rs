@@ -74,7 +74,7 @@ async fn kill_under_load(cluster: &mut Cluster, primary: usize) -> Duration {
     sleep(RECOVERY_MAX * 2).await;
     let heard = load.finish().await;
 
-    let (tally, line) = (limiter.tally(), limiter.store().line_stats());
+    let (tally, line) = (limiter.stats().answers, limiter.store().line_stats());
     labelled(&heard);
     assert!(tally.closed > 0 && line.failed > 0 && line.opened > 0, "{tally:?} {line:?}");
     for other in &others {
@@ -206,8 +206,8 @@ async fn a_planned_failover_of_a_cluster_is_followed_by_redirection() {
             "answers",
             format_args!(
                 "{} answered, {} closed, {} redirected",
-                limiter.tally().exact + limiter.tally().bounded,
-                limiter.tally().closed,
+                limiter.stats().answers.exact + limiter.stats().answers.bounded,
+                limiter.stats().answers.closed,
                 route.redirected
             ),
         );

@@ -21,7 +21,7 @@ fn daily(store: RedisStore, limit: u64) -> Arc<Limiter> {
 
 /// What the store itself says is left of a key.
 async fn left(limiter: &Limiter, key: &str) -> u64 {
-    limiter.peek_each([key.as_bytes()]).await.unwrap()[0].remaining
+    limiter.peek(key.as_bytes()).await.unwrap().remaining
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -41,7 +41,7 @@ async fn a_flushed_script_costs_a_round_trip_and_no_decision() {
             "sent_in_full",
             format_args!("{no_script} of {}", heard.len()),
         );
-        let tally = limiter.tally();
+        let tally = limiter.stats().answers;
         assert_eq!(tally.exact + tally.bounded, heard.len() as u64, "{tally:?}");
         assert_eq!(admitted(&heard), 400, "of {}", heard.len());
         assert!(no_script > 0);
@@ -80,7 +80,10 @@ async fn a_call_whose_reply_was_lost_is_charged_once_and_not_sent_again() {
     }
     figure("reply-lost", "admitted", format_args!("{passed} + {lost} charged unheard = {LIMIT}"));
     assert_eq!((passed + lost, proxy.lost()), (LIMIT, 2 * LIMIT / 3));
-    assert_eq!((limiter.tally().closed, limiter.store().line_stats().failed), (proxy.lost(), proxy.lost()));
+    assert_eq!(
+        (limiter.stats().answers.closed, limiter.store().line_stats().failed),
+        (proxy.lost(), proxy.lost())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +103,7 @@ async fn killed_connections_never_charge_more_than_was_sent() {
         sleep(Duration::from_millis(400)).await;
         let heard = load.finish().await;
         labelled(&heard);
-        let (tally, line) = (limiter.tally(), limiter.store().line_stats());
+        let (tally, line) = (limiter.stats().answers, limiter.store().line_stats());
         let charged = LIMIT - left(&limiter, "alice").await;
         figure(
             "connection-churn",

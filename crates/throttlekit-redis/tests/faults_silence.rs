@@ -27,7 +27,7 @@ const MIB: usize = 1 << 20;
 async fn daily(url: String, on_outage: OnOutage) -> Arc<Limiter> {
     let store = RedisStore::builder(url).deadline(DEADLINE).connect().await.unwrap();
     let limit = Limit::fixed_window(LIMIT, DAY).unwrap();
-    Arc::new(Limiter::new(store, &policy("silence"), limit).unwrap().on_outage(on_outage))
+    Arc::new(Limiter::builder(store, &policy("silence"), limit).on_outage(on_outage).build().unwrap())
 }
 
 /// Asks until the breaker is open.
@@ -217,7 +217,8 @@ async fn an_outage_is_answered_as_the_policy_says_and_labelled_so() {
     for on_outage in policies {
         let store = RedisStore::builder(server.url()).connect().await.unwrap();
         let limit = Limit::fixed_window(L, DAY).unwrap();
-        limiters.push(Limiter::new(store, &policy("policy"), limit).unwrap().on_outage(on_outage));
+        limiters
+            .push(Limiter::builder(store, &policy("policy"), limit).on_outage(on_outage).build().unwrap());
     }
     for limiter in &limiters {
         assert!(is_own(limiter.check("alice").await.unwrap().guarantee));
@@ -232,14 +233,14 @@ async fn an_outage_is_answered_as_the_policy_says_and_labelled_so() {
             assert!(answer.outage.is_some() && answer.receipt.is_none());
             passed += u64::from(answer.decision.allowed);
         }
-        let tally = limiter.tally();
+        let tally = limiter.stats().answers;
         figure("outage-policy", label.label(), format_args!("{passed} of 400 passed, limit {L}, 4 nodes"));
         assert_eq!(passed, passes, "{label}");
         let own = tally.exact + tally.bounded;
         assert_eq!((own, tally.local + tally.open + tally.closed, tally.errors), (1, 400, 0));
     }
     let counts = |limiter: &Limiter| {
-        let tally = limiter.tally();
+        let tally = limiter.stats().answers;
         [tally.local, tally.open, tally.closed]
     };
     assert_eq!(limiters.iter().map(counts).collect::<Vec<_>>(), [[400, 0, 0], [0, 400, 0], [0, 0, 400]]);

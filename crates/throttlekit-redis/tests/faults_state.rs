@@ -13,7 +13,7 @@ use crate::rig::{
 };
 use redis::Value;
 use throttlekit::store::StoreError;
-use throttlekit::{Call, Guarantee, Limit, OnOutage, Rate, Timestamp};
+use throttlekit::{Guarantee, Limit, OnOutage, Rate, Timestamp};
 use throttlekit_redis::RedisStore;
 use tokio::time::sleep;
 
@@ -118,17 +118,18 @@ async fn a_foreign_value_is_named_left_alone_and_never_answered_by_the_policy() 
     for (limit, values) in limits {
         ask::<()>(&mut connection, "FLUSHALL").await.unwrap();
         let store = patient(&server).await;
-        let limiter = Limiter::new(store, &policy("state"), limit).unwrap().on_outage(OnOutage::Open);
+        let limiter =
+            Limiter::builder(store, &policy("state"), limit).on_outage(OnOutage::Open).build().unwrap();
         limiter.check("alice").await.unwrap();
         let key = only_key(&mut connection).await;
         for value in values {
-            limiter.reset([b"alice"]).await.unwrap();
+            limiter.reset("alice").await.unwrap();
             let receipt = limiter.check("alice").await.unwrap().receipt.unwrap();
             value.put(&mut connection, &key).await;
             let before = dump(&mut connection, &key).await;
             let asked = limiter.check("alice").await.map(drop);
-            let peeked = limiter.peek_each([b"alice"]).await.map(drop);
-            let settled = limiter.settle(receipt, [0]).await;
+            let peeked = limiter.peek("alice").await.map(drop);
+            let settled = limiter.settle(receipt, 0).await;
             for outcome in [asked, peeked, settled] {
                 assert!(
                     outcome.as_ref().is_err_and(|error| names(error, &key)),
@@ -140,10 +141,14 @@ async fn a_foreign_value_is_named_left_alone_and_never_answered_by_the_policy() 
         }
         let line = limiter.store().line_stats();
         assert!(!line.open && line.opened == 0, "{line:?}");
-        let errors = limiter.tally().errors;
-        assert_eq!((errors, limiter.tally().open), (values.len() as u64, 0), "the policy stays out of it");
+        let errors = limiter.stats().answers.errors;
+        assert_eq!(
+            (errors, limiter.stats().answers.open),
+            (values.len() as u64, 0),
+            "the policy stays out of it"
+        );
         assert!(is_own(limiter.check("bob").await.unwrap().guarantee), "other keys are not touched");
-        limiter.reset([b"alice"]).await.unwrap();
+        limiter.reset("alice").await.unwrap();
         assert!(limiter.check("alice").await.unwrap().decision.allowed, "a reset heals it");
     }
     figure("foreign-state", "values_refused", tried);
@@ -153,14 +158,14 @@ async fn a_foreign_value_is_named_left_alone_and_never_answered_by_the_policy() 
 async fn a_foreign_value_leaves_the_other_charges_of_its_ask_unmade() {
     let server = Server::start(&[]).await;
     let mut connection = server.connection().await.unwrap();
-    let limits = [
-        ("window", Limit::fixed_window(5, DAY).unwrap()),
-        ("log", Limit::sliding_log(5, DAY).unwrap()),
-        ("gcra", Limit::gcra(Rate::per_minute(7).burst(5)).unwrap()),
-    ];
-    let policy = policy("state");
-    let limiter = Limiter::all(patient(&server).await, &policy, limits).unwrap().on_outage(OnOutage::Open);
-    limiter.check_all(["alice"; 3].map(Call::by)).await.unwrap();
+    let window = Limit::fixed_window(5, DAY).unwrap();
+    let limiter = Limiter::builder(patient(&server).await, &policy("state"), window)
+        .limit("log", Limit::sliding_log(5, DAY).unwrap())
+        .limit("gcra", Rate::per_minute(7).burst(5))
+        .on_outage(OnOutage::Open)
+        .build()
+        .unwrap();
+    limiter.check("alice").await.unwrap();
     let keys: Vec<String> = ask(&mut connection, "KEYS *}?*").await.unwrap();
     assert_eq!(keys.len(), 3);
     for bad in &keys {
@@ -171,7 +176,7 @@ async fn a_foreign_value_leaves_the_other_charges_of_its_ask_unmade() {
         for key in &good {
             before.push(dump(&mut connection, key).await);
         }
-        let error = limiter.check_all(["alice"; 3].map(Call::by)).await.unwrap_err();
+        let error = limiter.check("alice").await.unwrap_err();
         assert!(names(&error, bad), "{error}");
         for (key, before) in good.iter().zip(before) {
             assert_eq!(dump(&mut connection, key).await, before, "{key}");
@@ -180,7 +185,7 @@ async fn a_foreign_value_leaves_the_other_charges_of_its_ask_unmade() {
         restore.arg(bad).arg(0).arg(saved).arg("REPLACE");
         restore.query_async::<()>(&mut connection).await.unwrap();
     }
-    let tally = limiter.tally();
+    let tally = limiter.stats().answers;
     assert_eq!((tally.exact + tally.bounded, tally.errors, tally.open), (1, 3, 0));
 }
 
@@ -188,18 +193,17 @@ async fn a_foreign_value_leaves_the_other_charges_of_its_ask_unmade() {
 async fn a_server_without_memory_charges_nothing_and_says_so() {
     let server = Server::start(&["--maxmemory-policy", "noeviction"]).await;
     server.ask::<()>("DEBUG POPULATE 20000 filler 200").await;
-    let limits = [
-        ("window", Limit::fixed_window(1_000_000, DAY).unwrap()),
-        ("log", Limit::sliding_log(1_000, Duration::from_millis(1)).unwrap()),
-        ("gcra", Limit::gcra(Rate::per_minute(7).burst(1_000)).unwrap()),
-    ];
+    let window = Limit::fixed_window(1_000_000, DAY).unwrap();
     let mut connection = server.connection().await.unwrap();
     recovers("out-of-memory", async |_| {
         let store = RedisStore::builder(server.url()).connect().await.unwrap();
         let policy = policy("oom");
-        let limiter = Limiter::all(store, &policy, limits).unwrap();
-        let asks = || ["alice"; 3].map(Call::by);
-        assert!(is_own(limiter.check_all(asks()).await.unwrap().guarantee));
+        let limiter = Limiter::builder(store, &policy, window)
+            .limit("log", Limit::sliding_log(1_000, Duration::from_millis(1)).unwrap())
+            .limit("gcra", Rate::per_minute(7).burst(1_000))
+            .build()
+            .unwrap();
+        assert!(is_own(limiter.check("alice").await.unwrap().guarantee));
         let keys: Vec<String> = ask(&mut connection, &format!("KEYS tk:*{policy}*")).await.unwrap();
         let mut before = Vec::new();
         for key in &keys {
@@ -207,7 +211,7 @@ async fn a_server_without_memory_charges_nothing_and_says_so() {
         }
         ask::<()>(&mut connection, "CONFIG SET maxmemory 2mb").await.unwrap();
         for _ in 0..50 {
-            let answer = limiter.check_all(asks()).await.unwrap();
+            let answer = limiter.check("alice").await.unwrap();
             let why = answer.outage.as_ref().map(ToString::to_string).unwrap_or_default();
             assert!(answer.guarantee == Guarantee::Closed && why.contains("memory"), "{answer:?}");
             sleep(Duration::from_millis(5)).await;
@@ -218,7 +222,7 @@ async fn a_server_without_memory_charges_nothing_and_says_so() {
         assert!(limiter.store().line_stats().opened > 0);
         ask::<()>(&mut connection, "CONFIG SET maxmemory 0").await.unwrap();
         let relieved = now();
-        until("good answers", PATIENT, async || is_own(limiter.check_all(asks()).await.unwrap().guarantee))
+        until("good answers", PATIENT, async || is_own(limiter.check("alice").await.unwrap().guarantee))
             .await
             .since(relieved)
     })
@@ -240,7 +244,7 @@ async fn an_engine_that_is_absent_at_boot_is_found_when_it_comes() {
         sleep(RECOVERY_MAX * 2).await;
         let heard = load.finish().await;
         labelled(&heard);
-        assert!(limiter.tally().closed > 0 && limiter.store().line_stats().failed == 0);
+        assert!(limiter.stats().answers.closed > 0 && limiter.store().line_stats().failed == 0);
         assert!(!limiter.store().warnings().is_empty(), "it is checked when it comes");
         exact_after(&heard, starts).expect("it is found").since(there)
     })
@@ -253,7 +257,7 @@ async fn an_engine_that_comes_wrongly_set_up_is_an_error_until_it_is_mended() {
         let mut server = Server::absent(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
         let store = RedisStore::builder(server.url()).connect().await.unwrap();
         let limit = Limit::fixed_window(1_000_000, DAY).unwrap();
-        let limiter = Limiter::new(store, &policy("boot"), limit).unwrap().on_outage(OnOutage::Open);
+        let limiter = Limiter::builder(store, &policy("boot"), limit).on_outage(OnOutage::Open).build().unwrap();
         assert_eq!(limiter.check("alice").await.unwrap().guarantee, Guarantee::Open);
         server.spawn();
         let there = server.takes_writes("observer", PATIENT).await;
@@ -261,7 +265,7 @@ async fn an_engine_that_comes_wrongly_set_up_is_an_error_until_it_is_mended() {
             matches!(limiter.check("alice").await, Err(StoreError::Misconfigured(why)) if why.contains("noeviction"))
         });
         let refused = refused.await;
-        assert!(limiter.tally().errors > 0 && !limiter.store().line_stats().open);
+        assert!(limiter.stats().answers.errors > 0 && !limiter.store().line_stats().open);
         let twice = RedisStore::builder(server.url()).connect().await;
         assert!(matches!(twice, Err(StoreError::Misconfigured(_))), "{twice:?}");
         server.ask::<()>("CONFIG SET maxmemory-policy noeviction").await;

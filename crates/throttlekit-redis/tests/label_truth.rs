@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::common::policy;
 use crate::rig::{self, Cluster, DAY, Limiter, Pair, Server, until};
+use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::store::StoreError;
-use throttlekit::tier::{Batch, Mode};
-use throttlekit::{Answer, Call, Guarantee, Limit, ManualClock, Timestamp, TwoTier};
+use throttlekit::{Answer, Call, Guarantee, Limit, ManualClock, Timestamp};
 use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 
 const LIMIT: u64 = 10;
@@ -195,9 +195,9 @@ async fn waiting_for_replicas_does_not_vouch_for_a_restart() {
 }
 
 /// A node that leases a few units at a time.
-fn leased(store: RedisStore, policy: &str, limit: Limit) -> TwoTier<RedisStore> {
-    let builder = TwoTier::builder(store, policy, limit).mode(Mode::Leased).batch(Batch::Fixed(4));
-    builder.remember_denials(Duration::ZERO).return_after(None).build().unwrap()
+fn leased(store: RedisStore, policy: &str, limit: Limit) -> Limiter {
+    let leasing = Leasing::new().batch(Batch::Fixed(4)).remember_denials(Duration::ZERO).return_after(None);
+    Limiter::builder(store, policy, limit).leased_with(leasing).build().unwrap()
 }
 
 /// What two nodes admit that lease from one server, all they can before a loss and all they can after it: how much, and how
@@ -258,7 +258,7 @@ async fn a_state_that_a_settlement_writes_after_an_eviction_is_in_doubt_too() {
     let receipt = limiter.check(Call::by("alice").cost(2)).await.unwrap().receipt.unwrap();
     assert_eq!(take(&limiter, "alice").await, (LIMIT - 2, LIMIT - 2));
     lose(&server, LOSSES[3].1).await;
-    limiter.settle(receipt, [3]).await.unwrap();
+    limiter.settle(receipt, 3).await.unwrap();
     let (admitted, exact) = take(&limiter, "alice").await;
     assert_eq!((admitted, exact), (LIMIT - 1, 0));
 }

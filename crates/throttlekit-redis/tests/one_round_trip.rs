@@ -32,18 +32,20 @@ async fn script_calls(server: &Server) -> u64 {
 
 /// Decides singly, then all at once; gives the script calls of either.
 async fn count(store: impl Store, server: &Server, keys: &[String]) -> (u64, u64) {
-    let limiter = SharedLimiter::all(store, POLICY, limits()).unwrap().home(0);
+    let [(_, first), (b, second), (c, third)] = limits();
+    let limiter = SharedLimiter::builder(store, POLICY, first).limit_by(1, b, second).limit_by(2, c, third);
+    let limiter = limiter.route_by(0).build().unwrap();
+    let call = |key| Call::by(key).and(&["b", "c"]);
     // The server does not know the script yet: the first call is sent twice, once by name and once in full.
-    limiter.check_all([Call::by("first"), Call::by("b"), Call::by("c")]).await.unwrap();
-    let asks: Vec<_> = keys.iter().map(|key| [Call::by(key), Call::by("b"), Call::by("c")]).collect();
+    limiter.check(call("first")).await.unwrap();
 
     let before = script_calls(server).await;
-    for ask in &asks {
-        assert!(limiter.check_all(*ask).await.unwrap().outage.is_none());
+    for key in keys {
+        assert!(limiter.check(call(key)).await.unwrap().outage.is_none());
     }
     let between = script_calls(server).await;
-    let answers = limiter.check_many(&asks).await;
-    assert!(answers.len() == asks.len() && answers.iter().all(Result::is_ok));
+    let answers = limiter.check_many(keys.iter().map(|key| call(key))).await;
+    assert!(answers.len() == keys.len() && answers.iter().all(Result::is_ok));
     (between - before, script_calls(server).await - between)
 }
 
@@ -80,12 +82,12 @@ async fn one_script_call_for_each_flight_and_slot() {
 async fn one_script_call_for_each_admission_none_for_a_covered_debit_and_one_to_settle() {
     let server = Server::start(&[]).await;
     let store = RedisStore::builder(server.url()).connect().await.unwrap();
-    let limits = [
-        ("a", Limit::gcra(Rate::per_second(100)).unwrap()),
-        ("b", Limit::token_budget(100_000, DAY).unwrap()),
-        ("c", Limit::sliding_window(1_000, DAY).unwrap()),
-    ];
-    let limiter = SharedLimiter::all(store, POLICY, limits).unwrap();
+    let limiter = SharedLimiter::builder(store, POLICY, Rate::per_second(100))
+        .limit("b", Limit::token_budget(100_000, DAY).unwrap())
+        .limit("c", Limit::sliding_window(1_000, DAY).unwrap())
+        .one_slot()
+        .build()
+        .unwrap();
     let builder = SharedPolicy::builder(POLICY);
     let policy = builder.together(limiter, [Axis::Rate, Axis::Cost, Axis::Rate]).build().unwrap();
     // Scripts that the server does not know yet are sent twice.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use throttlekit::store::{KeySpace, RegionRequest, RegionStore, StoreError};
-use throttlekit::{Limit, SharedFairLimiter};
+use throttlekit::{Budget, Limit, SharedFairLimiter};
 use throttlekit_conformance::regions::{examine_pool, pool_storm, tenants_storm};
 use throttlekit_core::fair::{Weight, pool::REGIONS_MAX};
 use throttlekit_core::rate::shared::ScriptEncoding;
@@ -12,6 +12,7 @@ use throttlekit_redis::{Failover, RedisStoreBuilder};
 
 /// Worlds per engine; `cargo xtask prove fair-regions` plays many more.
 const WORLDS: u64 = 400;
+const HOUR: Budget = Budget::per_hour(2_000);
 
 async fn grants_as_the_rule_does(builder: RedisStoreBuilder) {
     let store = builder.connect().await.unwrap();
@@ -106,9 +107,10 @@ async fn a_fence_stands_before_pools_too() {
 
 async fn tenants_of_all_regions_get_the_limit(builder: RedisStoreBuilder) {
     let store = builder.connect().await.unwrap();
-    let (name, hour) = (policy("regions"), Limit::fixed_window(2_000, Duration::from_secs(3_600)).unwrap());
+    let name = policy("regions");
     let place = |region: &str| {
-        SharedFairLimiter::in_region(store.clone(), &name, region, hour).quantum(25).build().unwrap()
+        let place = SharedFairLimiter::builder(store.clone(), &name, HOUR).region(region);
+        place.quantum(25).build().unwrap()
     };
     let got = tenants_storm(["us", "eu", "ap"].map(place).into()).await;
     assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
@@ -122,8 +124,8 @@ on_each! { tenants_of_all_regions_get_the_limit:
 #[tokio::test(flavor = "multi_thread")]
 async fn tenants_of_processes_that_take_quanta_get_the_limit_exactly_on_redis() {
     let store = single().connect().await.unwrap();
-    let (name, hour) = (policy("quanta"), Limit::fixed_window(2_000, Duration::from_secs(3_600)).unwrap());
-    let place = |_| SharedFairLimiter::by_quanta(store.clone(), &name, hour).quantum(25).build().unwrap();
+    let name = policy("quanta");
+    let place = |_| SharedFairLimiter::builder(store.clone(), &name, HOUR).quantum(25).build().unwrap();
     let got = tenants_storm((0..3).map(place).collect()).await;
     assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
 }

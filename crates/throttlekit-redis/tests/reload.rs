@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::common::{cluster, on_each, policy, single, valkey};
+use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::rate::Rate;
-use throttlekit::tier::{Batch, Mode, TwoTier};
 use throttlekit::{Limit, SharedLimiter};
 use throttlekit_redis::RedisStoreBuilder;
 use throttlekit_verify::reload::examine_reload;
@@ -33,8 +33,9 @@ async fn reload_room_with_leases_on_redis() {
     let (store, policy) = (single().connect().await.unwrap(), policy("reload"));
     let passes = async |units, asks| {
         let month = Limit::fixed_window(units, Duration::from_secs(30 * 86_400)).unwrap();
-        let tier = TwoTier::builder(store.clone(), &policy, month).mode(Mode::Leased).batch(Batch::Fixed(10));
-        let node = tier.share(1).refill_at_percent(0).return_after(None).build().unwrap();
+        let leasing = Leasing::new().batch(Batch::Fixed(10)).share(1).refill_at_percent(0).return_after(None);
+        let node = SharedLimiter::builder(store.clone(), &policy, month).leased_with(leasing);
+        let node = node.build().unwrap();
         let mut allowed = 0;
         for _ in 0..asks {
             allowed += u64::from(node.check("alice").await.unwrap().decision.allowed);
@@ -57,7 +58,7 @@ async fn a_raised_rate_gives_room_at_once_on_redis() {
         assert_eq!(few.check("acme").await.unwrap().decision.remaining, left);
     }
     assert!(!few.check("acme").await.unwrap().decision.allowed);
-    let [peeked] = many.peek_each([b"acme"]).await.unwrap();
+    let peeked = many.peek("acme").await.unwrap();
     assert!(peeked.allowed && peeked.remaining >= 995, "{peeked:?}");
     let raised = many.check("acme").await.unwrap().decision;
     assert!(raised.allowed && raised.remaining >= 994, "{raised:?}");

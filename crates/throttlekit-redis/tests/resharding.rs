@@ -14,7 +14,7 @@ const MOVES_MAX: usize = 200;
 /// Two limits whose keys share a slot, and that slot's way from one node to another.
 struct Moving {
     cluster: Cluster,
-    limiter: Limiter<2>,
+    limiter: Limiter,
     policy: String,
     slot: u16,
 }
@@ -24,17 +24,18 @@ impl Moving {
         let cluster = Cluster::start(&[]).await;
         let policy = policy("resharding");
         let builder = RedisStore::cluster(cluster.urls()).deadline(Duration::from_secs(5));
-        let limits = [
-            ("a", Limit::fixed_window(LIMIT, DAY).unwrap()),
-            ("b", Limit::fixed_window(LIMIT, DAY).unwrap()),
-        ];
-        let limiter = Limiter::all(builder.connect().await.unwrap(), &policy, limits).unwrap();
+        let limit = Limit::fixed_window(LIMIT, DAY).unwrap();
+        let limiter = Limiter::builder(builder.connect().await.unwrap(), &policy, limit)
+            .first_limit(0, "a")
+            .limit_by(1, "b", limit)
+            .build()
+            .unwrap();
         let slot = slot_of(&format!("tk:{{{policy}/}}"));
         Self { cluster, limiter, policy, slot }
     }
 
     async fn check(&self) -> throttlekit::Answer {
-        self.limiter.check_all([Call::by("alice"), Call::by("bob")]).await.unwrap()
+        self.limiter.check(Call::by("alice").and(&["bob"])).await.unwrap()
     }
 
     /// The node that has the slot, and another.

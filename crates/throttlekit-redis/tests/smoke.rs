@@ -8,29 +8,29 @@ use throttlekit_redis::{RedisStore, RedisStoreBuilder};
 
 async fn answers_like_the_others(builder: RedisStoreBuilder) {
     let store = builder.connect().await.unwrap();
-    let limits = [
-        ("gcra", Limit::gcra(Rate::per_minute(7).burst(5)).unwrap()),
-        ("window", Limit::fixed_window(5, Duration::from_secs(86_400)).unwrap()),
-        ("sliding", Limit::sliding_window(5, Duration::from_secs(86_400)).unwrap()),
-        ("log", Limit::sliding_log(5, Duration::from_secs(86_400)).unwrap()),
-    ];
-    let limiter = SharedLimiter::all(store, &common::policy("smoke"), limits).unwrap().home(0);
-    let ask = |cost| ["{a}", "b}{", "", "a:b"].map(|key| Call::by(key).cost(cost));
+    let day = Duration::from_secs(86_400);
+    let limiter = SharedLimiter::builder(store, &common::policy("smoke"), Rate::per_minute(7).burst(5))
+        .limit_by(1, "window", Limit::fixed_window(5, day).unwrap())
+        .limit_by(2, "sliding", Limit::sliding_window(5, day).unwrap())
+        .limit_by(3, "log", Limit::sliding_log(5, day).unwrap())
+        .route_by(0)
+        .build()
+        .unwrap();
+    let ask = |cost| Call::by("{a}").and(&["b}{", "", "a:b"]).cost(cost);
     for left in [3, 1] {
-        let answer = limiter.check_all(ask(2)).await.unwrap();
-        assert_eq!((answer.decision.allowed, answer.decision.remaining), (true, left), "{answer:?}");
+        let answer = limiter.check(ask(2)).await.unwrap();
+        assert_eq!((answer.allowed, answer.remaining), (true, left), "{answer:?}");
     }
-    let denied = limiter.check_all(ask(2)).await.unwrap();
-    assert!(!denied.decision.allowed, "{denied:?}");
-    let many = limiter.check_many(&[ask(1), ask(1)]).await;
+    let denied = limiter.check(ask(2)).await.unwrap();
+    assert!(!denied.allowed, "{denied:?}");
+    let many = limiter.check_many([ask(1), ask(1)]).await;
     let mut many: Vec<_> = many.into_iter().map(Result::unwrap).collect();
-    assert_eq!(many.iter().map(|a| a.decision.allowed).collect::<Vec<_>>(), [true, false]);
-    limiter.settle(many[0].receipt.take().unwrap(), [0; 4]).await.unwrap();
-    let keys: [&[u8]; 4] = [b"{a}", b"b}{", b"", b"a:b"];
-    let left = limiter.peek_each(keys).await.unwrap();
-    assert_eq!(left.map(|d| d.remaining), [1; 4], "{left:?}");
-    limiter.reset(keys).await.unwrap();
-    assert_eq!(limiter.check_all(ask(5)).await.unwrap().decision.remaining, 0);
+    assert_eq!(many.iter().map(|a| a.allowed).collect::<Vec<_>>(), [true, false]);
+    limiter.settle(many[0].receipt.take().unwrap(), 0).await.unwrap();
+    let left = limiter.peek_each(ask(1)).await.unwrap();
+    assert_eq!(left.iter().map(|d| d.remaining).collect::<Vec<_>>(), [1; 4], "{left:?}");
+    limiter.reset(ask(1)).await.unwrap();
+    assert_eq!(limiter.check(ask(5)).await.unwrap().remaining, 0);
 }
 
 on_each! { answers_like_the_others:

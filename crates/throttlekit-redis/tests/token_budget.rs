@@ -56,7 +56,7 @@ async fn charges_what_is_produced(builder: impl Fn() -> RedisStoreBuilder) {
         produced += one.await.unwrap();
     }
     assert!(produced < BUDGET + CHUNK, "{produced}");
-    let left = || async { gateways[0].shared().peek_each([b"acme"]).await.unwrap()[0].remaining };
+    let left = || async { gateways[0].shared().peek(b"acme").await.unwrap().remaining };
     for _ in 0..100 {
         if left().await == BUDGET.saturating_sub(produced) {
             break;

@@ -1,6 +1,7 @@
 //! One request.
 
 use throttlekit_core::Cost;
+use throttlekit_core::fair::Weight;
 use throttlekit_core::price::Bid;
 
 use crate::guard::Priority;
@@ -23,8 +24,11 @@ pub struct Call<'a> {
     key: &'a [u8],
     others: OtherKeys<'a>,
     cost: Cost,
+    /// The cost on each limit; on those beyond it is `cost`.
+    costs: &'a [Cost],
     value: f64,
     hold: Option<f64>,
+    weight: Option<Weight>,
     priority: Priority,
 }
 
@@ -41,7 +45,8 @@ impl<'a> Call<'a> {
     #[inline]
     pub fn by(key: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
         let others = OtherKeys::Bytes(&[]);
-        Self { key: key.as_ref(), others, cost: 1, value: 1.0, hold: None, priority: Priority::HIGHEST }
+        let (hold, weight, priority) = (None, None, Priority::HIGHEST);
+        Self { key: key.as_ref(), others, cost: 1, costs: &[], value: 1.0, hold, weight, priority }
     }
 
     /// Adds further keys, such as the organization or the model: `Call::by("alice").and(&["acme"])`. Each limit selects
@@ -59,6 +64,14 @@ impl<'a> Call<'a> {
         Self { cost, ..self }
     }
 
+    /// Sets another cost for each limit of a limiter with several, in their order: `costs(&[1, 1_500])` counts one
+    /// request on the first and 1,500 tokens on the second. On limits beyond these the cost is that of
+    /// [`cost`](Self::cost). Used only by `SharedLimiter`.
+    #[inline]
+    pub fn costs(self, costs: &'a [Cost]) -> Self {
+        Self { costs, ..self }
+    }
+
     /// Sets the value of admitting the call, in the unit of the prices. Used only by pricing. Default: 1.
     #[inline]
     pub fn value(self, value: f64) -> Self {
@@ -69,6 +82,19 @@ impl<'a> Call<'a> {
     #[inline]
     pub fn hold(self, seconds: f64) -> Self {
         Self { hold: Some(seconds), ..self }
+    }
+
+    /// Overrides the tenant's weight, from 1 to 2³⁴, until another call of the tenant sets another. Used only by fair
+    /// limiters without [`tree`](crate::fair::FairLimiterBuilder::tree). Default: the weight that the limiter was built
+    /// with.
+    #[inline]
+    pub fn weight(self, weight: u64) -> Self {
+        self.weighing(Some(Weight::clamped(weight)))
+    }
+
+    #[inline]
+    pub(crate) fn weighing(self, weight: Option<Weight>) -> Self {
+        Self { weight, ..self }
     }
 
     /// Sets the priority. Used only by the concurrency axis. Default: the highest.
@@ -107,6 +133,17 @@ impl<'a> Call<'a> {
         self.cost
     }
 
+    /// Returns the cost on the limit at this index.
+    #[inline]
+    pub fn units_at(&self, limit: usize) -> Cost {
+        self.costs.get(limit).copied().unwrap_or(self.cost)
+    }
+
+    #[inline]
+    pub(crate) fn of_weight(&self) -> Option<Weight> {
+        self.weight
+    }
+
     #[inline]
     pub(crate) fn of_priority(&self) -> Priority {
         self.priority
@@ -115,6 +152,14 @@ impl<'a> Call<'a> {
     pub(crate) fn bid(&self) -> Bid {
         Bid { value: self.value, cost: self.cost, hold: self.hold }
     }
+}
+
+/// The part of a call that one limit counts.
+#[derive(Clone, Copy, Debug)]
+#[cfg(feature = "store")]
+pub(crate) struct Part<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) cost: Cost,
 }
 
 impl<'a, K: AsRef<[u8]> + ?Sized> From<&'a K> for Call<'a> {

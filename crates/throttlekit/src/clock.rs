@@ -1,3 +1,5 @@
+//! Clocks: sources of time for limiters and leases.
+//!
 //! The only module that reads a clock.
 #![allow(clippy::disallowed_methods, reason = "this is the one file where time enters")]
 
@@ -260,6 +262,13 @@ impl LeaseClock for TickClock {
 
 impl LeaseClock for BootClock {}
 
+/// The cheapest clock for leases: [`TickClock`] on Linux, elsewhere [`BootClock`].
+#[cfg(target_os = "linux")]
+pub type DefaultLeaseClock = TickClock;
+/// The cheapest clock for leases: `TickClock` on Linux, elsewhere [`BootClock`].
+#[cfg(not(target_os = "linux"))]
+pub type DefaultLeaseClock = BootClock;
+
 /// Cheaper to read than [`BootClock`]. Its rate was measured when it was created, and is assumed to be right within the
 /// margin. The behavior of the processor's counter during suspend differs between machines; if machines are suspended,
 /// hold leases by [`BootClock`].
@@ -287,6 +296,11 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
+    /// Creates a clock that reads [`Timestamp::EPOCH`].
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     /// Creates a clock that reads `start`.
     pub fn at(start: Timestamp) -> Self {
         Self { set_to: Arc::new(AtomicU64::new(start.as_nanos())) }

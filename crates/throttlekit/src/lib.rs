@@ -28,13 +28,13 @@
 //! | several axes for one request: concurrency, rate, tokens | [`Policy`]; `SharedPolicy` if an axis is in a store |
 //! | one limit, or several as an atomic group, over many keys: users, tenants, addresses | [`Limiter`] |
 //! | one limit without keys: a route, a backend, the process | [`Limiter::keyless`] |
-//! | one budget that many tenants share by weight | [`FairLimiter`]; [`FairTree`] where weights are nested |
+//! | one budget that many tenants share by weight | [`FairLimiter`] |
 //! | the same budget in several regions or processes | `SharedFairLimiter`, with the feature `store` and a store |
 //! | budgets that run short, and requests that differ in value | [`Pricer`], before the limits |
 //! | one limit, or several, that many processes share | `SharedLimiter`, with the feature `store` and a store |
-//! | the same with much traffic on one limit | `TwoTier`, which leases units in batches and spends them in process |
+//! | the same with much traffic on one limit | `SharedLimiter::builder(…).leased()`, which leases units in batches and spends them in process |
 //! | more keys than there is memory for: every address of a flood | [`Limiter`] with a [sketch](limiter::Sketch) |
-//! | a backend that refuses calls when it is full | [`AdaptiveThrottle`] |
+//! | a backend that refuses calls when it is full | [`AdaptiveThrottle`](overload::AdaptiveThrottle) |
 //! | a backend that slows down under too much concurrency | [`Guard`]; [`KeyedGuard`] for each of many |
 //! | tokens of a language model, spent by streams whose length is not known | `TokenBudget`, with the feature `store` |
 //! | a concurrency limit for each of many keys, shared by processes | `SharedSlots`, with the feature `store` |
@@ -82,7 +82,7 @@ mod background;
 #[cfg(feature = "store")]
 pub mod budget;
 mod call;
-mod clock;
+pub mod clock;
 mod concurrency;
 mod error;
 pub mod fair;
@@ -92,13 +92,14 @@ mod fence;
 pub mod fleet;
 mod guarantee;
 pub mod guard;
-mod hash;
+pub mod hash;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod limiter;
 mod memory;
 pub mod overload;
-mod pricer;
+pub mod price;
+pub mod rate;
 #[cfg(feature = "store")]
 mod shared;
 #[cfg(feature = "store")]
@@ -108,8 +109,6 @@ pub mod store;
 #[cfg(feature = "store")]
 mod store_error;
 mod sync;
-#[cfg(feature = "store")]
-pub mod tier;
 
 #[cfg(feature = "store")]
 pub use admission::SharedPolicy;
@@ -124,25 +123,25 @@ pub use clock::{
 };
 pub use concurrency::Concurrency;
 pub use error::BuildError;
+pub use fair::FairLimiter;
 #[cfg(feature = "store")]
 pub use fair::SharedFairLimiter;
-pub use fair::{FairLimiter, FairTree};
 #[cfg(feature = "store")]
 pub use fleet::FleetGuard;
 pub use guarantee::Guarantee;
 pub use guard::{Guard, KeyedGuard};
 pub use hash::{KeyHash, SecretHash, TrustedHash};
 pub use limiter::Limiter;
-pub use overload::{AdaptiveThrottle, MergeableSketch};
-pub use pricer::Pricer;
+pub use overload::MergeableSketch;
+pub use price::Pricer;
 #[cfg(feature = "store")]
-pub use shared::{Answer, OnOutage, Receipt, SharedLimiter, Tally};
+pub use shared::{
+    Answer, OnOutage, Receipt, SharedLimiter, SharedLimiterBuilder, SharedLimiterStats, Tally, leasing,
+};
 #[cfg(feature = "store")]
 pub use slots::{HeldSlot, LeaseRegistry, SharedSlots};
 pub use throttlekit_core::rate::{Budget, Cadence, Limit, LimitError, Rate, Weekday};
-pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine, price, rate};
-#[cfg(feature = "store")]
-pub use tier::TwoTier;
+pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine};
 
 /// Parts shared with the other crates of the workspace. Not public API.
 #[doc(hidden)]

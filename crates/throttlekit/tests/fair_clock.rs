@@ -2,24 +2,19 @@
 
 use std::time::Duration;
 
-use throttlekit::fair::{Escrow, FairShare, FairTree, Tree};
-use throttlekit::{Cadence, Call, FairLimiter, ManualClock, Retry, Timestamp};
+use throttlekit::{Budget, Call, FairLimiter, ManualClock, Retry, Timestamp};
 
 const START: u64 = 1_800_000_000_000;
 const MINUTE_MS: u64 = 60_000;
 const DAY: Duration = Duration::from_secs(86_400);
 const LIMIT: u64 = 100;
+const BUDGET: Budget = Budget::per_minute(LIMIT);
 /// Minutes in which the clock is right again.
 const LATER: [u64; 5] = [1, 2, 3, 4, 60];
 
-fn minute() -> Cadence {
-    Cadence::every(Duration::from_secs(60))
-}
-
 fn limiters(clock: &ManualClock) -> [FairLimiter<ManualClock>; 2] {
-    let escrow = FairLimiter::builder(Escrow::new(LIMIT, minute()).unwrap());
-    let share = FairLimiter::builder(FairShare::new(LIMIT, minute()).unwrap());
-    [escrow, share].map(|builder| builder.clock(clock.clone()).build())
+    let builder = || FairLimiter::builder(BUDGET);
+    [builder(), builder().without_borrowing()].map(|builder| builder.clock(clock.clone()).build().unwrap())
 }
 
 fn admitted(fair: &FairLimiter<ManualClock>, tenant: &str) -> usize {
@@ -50,14 +45,13 @@ fn one_reading_ahead_by_a_day_freezes_no_fair_limiter() {
 #[test]
 fn one_reading_ahead_by_a_day_freezes_no_tree() {
     let clock = ManualClock::at(Timestamp::from_millis(START));
-    let tree = FairTree::new(Tree::new(LIMIT, minute()).unwrap()).clock(clock.clone());
-    let admitted = || (0..2 * LIMIT).filter(|_| tree.check(&["a"], 1).decision.allowed).count();
-    assert_eq!(admitted(), 100);
+    let tree = FairLimiter::builder(BUDGET).tree(|_| None).clock(clock.clone()).build().unwrap();
+    assert_eq!(admitted(&tree, "a"), 100);
     clock.advance(DAY);
-    assert!(tree.check(&["x"], 1).decision.allowed);
+    assert!(tree.check("x").allowed);
     for minute in LATER {
         set_minute(&clock, minute);
-        assert_eq!(admitted(), 100, "minute {minute}");
+        assert_eq!(admitted(&tree, "a"), 100, "minute {minute}");
     }
 }
 

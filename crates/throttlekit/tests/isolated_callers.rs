@@ -13,9 +13,9 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use throttlekit::admission::{Axis, SharedPolicy};
+use throttlekit::leasing::Leasing;
 use throttlekit::store::{MemoryStore, StoreClient, StoreClientOptions, StoreError};
-use throttlekit::tier::Mode;
-use throttlekit::{FleetGuard, Limit, SharedFairLimiter, SharedLimiter, SharedSlots, TokenBudget, TwoTier};
+use throttlekit::{Budget, FleetGuard, Limit, SharedFairLimiter, SharedLimiter, SharedSlots, TokenBudget};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -30,16 +30,18 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
+const BUDGET: Budget = Budget::per_hour(1_000);
+
 fn window() -> Limit {
     Limit::fixed_window(1_000, HOUR).unwrap()
 }
 
-fn leased() -> TwoTier<MemoryStore> {
-    TwoTier::builder(MemoryStore::new(), "p", window()).mode(Mode::Leased).build().unwrap()
+fn leased() -> SharedLimiter<MemoryStore> {
+    SharedLimiter::builder(MemoryStore::new(), "p", window()).leased().build().unwrap()
 }
 
-fn fair() -> SharedFairLimiter<throttlekit::fair::Quanta<MemoryStore>> {
-    SharedFairLimiter::by_quanta(MemoryStore::new(), "p", window()).build().unwrap()
+fn fair() -> SharedFairLimiter {
+    SharedFairLimiter::new(MemoryStore::new(), "p", BUDGET).unwrap()
 }
 
 /// Polls once, and gives up.
@@ -188,10 +190,10 @@ fn a_call_that_panics_counts_and_leaves_no_place_taken() {
 
 #[test]
 fn a_leased_limiter_answers_while_the_runtime_of_a_caller_that_gave_up_is_idle() {
-    let tier = leased();
+    let limiter = leased();
     let idle = runtime();
-    idle.block_on(give_up(tier.check("k")));
-    let answer = runtime().block_on(async { timeout(SOON, tier.check("k")).await });
+    idle.block_on(give_up(limiter.check("k")));
+    let answer = runtime().block_on(async { timeout(SOON, limiter.check("k")).await });
     assert!(answer.expect("nobody waits for the idle runtime").unwrap().decision.allowed);
 }
 
@@ -226,10 +228,10 @@ fn while_a_worker_is_blocked<F: Future + Send + 'static>(first: F, then: impl Fn
 
 #[test]
 fn a_leased_limiter_answers_while_the_worker_that_asked_first_is_blocked() {
-    let (tier, other) = (leased(), runtime());
-    let first = tier.clone();
+    let (limiter, other) = (leased(), runtime());
+    let first = limiter.clone();
     while_a_worker_is_blocked(async move { first.check("k").await }, || {
-        assert!(other.block_on(tier.check("k")).unwrap().decision.allowed);
+        assert!(other.block_on(limiter.check("k")).unwrap().decision.allowed);
     });
 }
 
@@ -283,7 +285,7 @@ fn a_keeper_that_is_not_driven_is_not_alive() {
 fn what_a_stream_leaves_goes_back_while_the_runtime_of_the_first_one_is_idle() {
     let limit = Limit::token_budget(1_000, HOUR).unwrap();
     let budget = TokenBudget::builder(MemoryStore::new(), "tokens", limit).build().unwrap();
-    let left = || block_on(budget.shared().peek_each([b"k"])).unwrap()[0].remaining;
+    let left = || block_on(budget.shared().peek("k")).unwrap().remaining;
     let (idle, other) = (runtime(), runtime());
     drop(idle.block_on(budget.open("k", Some(10))).unwrap());
     let second = other.block_on(budget.open("k", Some(10))).unwrap().stream.unwrap();
@@ -338,9 +340,10 @@ fn nothing_is_left_when_the_last_handle_is_dropped() {
     let store = Arc::new(MemoryStore::new().runtime(given.handle().clone()));
     let tasks = || Handle::metrics(given.handle()).num_alive_tasks();
     {
-        let tier = TwoTier::builder(store.clone(), "tier", window()).mode(Mode::Leased);
-        let tier = tier.return_after(Some(MS)).build().unwrap();
-        let fair = SharedFairLimiter::by_quanta(store.clone(), "fair", window()).build().unwrap();
+        let leasing = Leasing::new().return_after(Some(MS));
+        let leased = SharedLimiter::builder(store.clone(), "leased", window()).leased_with(leasing);
+        let leased = leased.build().unwrap();
+        let fair = SharedFairLimiter::new(store.clone(), "fair", BUDGET).unwrap();
         let slots = SharedSlots::builder(store.clone(), "gpu", 1).build().unwrap();
         let limit = Limit::token_budget(1_000, HOUR).unwrap();
         let budget = TokenBudget::builder(store.clone(), "tokens", limit);
@@ -348,7 +351,7 @@ fn nothing_is_left_when_the_last_handle_is_dropped() {
         let guard = FleetGuard::builder(store.clone(), "api", 4).build();
         let line = line(&Arc::default());
         block_on(async {
-            assert!(tier.check("k").await.unwrap().decision.allowed);
+            assert!(leased.check("k").await.unwrap().decision.allowed);
             assert!(fair.check("k").await.unwrap().decision.allowed);
             let slot = slots.admit("k").await.unwrap().slot;
             let stream = budget.open("k", None).await.unwrap().stream;
@@ -356,7 +359,7 @@ fn nothing_is_left_when_the_last_handle_is_dropped() {
             assert!(slot.is_some() && stream.is_some() && line.stats().open);
         });
         assert!(tasks() > 0);
-        drop((tier, fair, slots, budget, guard, line));
+        drop((leased, fair, slots, budget, guard, line));
     }
     eventually("every task ends", || tasks() == 0);
     eventually("nobody holds the store", || Arc::strong_count(&store) == 1);

@@ -64,7 +64,7 @@ async fn key_capacity_answers_beyond_the_budget_are_labelled_bounded() {
         }
         assert_eq!(exact + bounded, 10_000, "{limit:?}: a key was short beyond its label");
         assert!(bounded > 1_000, "{limit:?}: {bounded} of 10,000 were estimated");
-        let tally = limiter.tally();
+        let tally = limiter.stats().answers;
         assert_eq!((tally.exact, tally.bounded), (u64::from(exact), u64::from(bounded)), "{limit:?}");
         let memory = limiter.store().memory();
         assert!(

@@ -11,8 +11,7 @@ use throttlekit::store::{
     Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, MemoryStore, Outcome,
 };
 use throttlekit::store::{DebitId, Settlement, Snapshot, Store, StoreError};
-use throttlekit::tier::Mode;
-use throttlekit::{Call, Guarantee, Limit, OnOutage, Rate, SharedLimiter, Tally, TwoTier, forward_store};
+use throttlekit::{Guarantee, Limit, OnOutage, Rate, SharedLimiter, Tally, forward_store};
 
 /// A store that can be taken away.
 #[derive(Clone)]
@@ -87,38 +86,40 @@ fn hourly(units: u64) -> Rate {
 async fn closed_refuses_and_says_so() {
     let limiter = SharedLimiter::new(down(), "api", hourly(10)).unwrap();
     let answer = limiter.check("alice").await.unwrap();
-    assert!(!answer.decision.allowed && answer.decision.retry_after.wait_ms() == Some(1_000));
+    assert!(!answer.allowed && answer.retry_after.wait_ms() == Some(1_000));
     assert_eq!((answer.guarantee, answer.outage), (Guarantee::Closed, Some(StoreError::unavailable("down"))));
-    assert_eq!(limiter.tally(), Tally { closed: 1, ..Tally::default() });
+    assert_eq!(limiter.stats().answers, Tally { closed: 1, ..Tally::default() });
 }
 
 #[tokio::test]
 async fn open_lets_pass_and_says_so() {
-    let limiter = SharedLimiter::new(down(), "api", hourly(1)).unwrap().on_outage(OnOutage::Open);
+    let limiter = SharedLimiter::builder(down(), "api", hourly(1)).on_outage(OnOutage::Open).build().unwrap();
     for _ in 0..5 {
         let answer = limiter.check("alice").await.unwrap();
-        assert_eq!((answer.decision.allowed, answer.guarantee), (true, Guarantee::Open));
+        assert_eq!((answer.allowed, answer.guarantee), (true, Guarantee::Open));
         assert_eq!(answer.receipt, None, "nothing was charged, so nothing can be settled");
     }
-    assert_eq!(limiter.tally(), Tally { open: 5, ..Tally::default() });
+    assert_eq!(limiter.stats().answers, Tally { open: 5, ..Tally::default() });
 }
 
 #[tokio::test]
 async fn local_passes_this_nodes_share_and_no_more_however_often_the_store_comes_and_goes() {
     let store = down();
     let nodes = NonZeroU32::new(4).unwrap();
-    let limiter = SharedLimiter::new(store.clone(), "api", hourly(10)).unwrap();
-    let limiter = limiter.on_outage(OnOutage::Local { nodes });
+    let limiter = SharedLimiter::builder(store.clone(), "api", hourly(10))
+        .on_outage(OnOutage::Local { nodes })
+        .build()
+        .unwrap();
     let mut admitted = 0;
     for turn in 0..20 {
         store.away.store(turn % 4 != 3, Relaxed);
         let answer = limiter.check("alice").await.unwrap();
         let expected = if turn % 4 == 3 { Guarantee::Exact } else { Guarantee::Local };
         assert_eq!(answer.guarantee, expected);
-        admitted += u64::from(answer.decision.allowed && answer.guarantee == Guarantee::Local);
+        admitted += u64::from(answer.allowed && answer.guarantee == Guarantee::Local);
     }
     assert_eq!(admitted, 10 / 4, "⌊L / nodes⌋");
-    assert_eq!(limiter.tally(), Tally { exact: 5, local: 15, ..Tally::default() });
+    assert_eq!(limiter.stats().answers, Tally { exact: 5, local: 15, ..Tally::default() });
 }
 
 /// One that checks, one that counts two limits at once, one that debits, one that leases: on the store they count
@@ -129,31 +130,27 @@ async fn limiters_that_ask_for_one_limit_pass_one_share_together() {
     let local = OnOutage::Local { nodes };
     let budget = Limit::token_budget(100, Duration::from_secs(86_400)).unwrap();
     let wide = Limit::token_budget(10_000, Duration::from_secs(86_400)).unwrap();
-    let alone = SharedLimiter::new(store.clone(), "api", budget).unwrap().on_outage(local);
-    let both = [("other", wide), ("", budget)];
-    let both = SharedLimiter::all(store.clone(), "api", both).unwrap().on_outage(local);
-    let tier =
-        TwoTier::builder(store.clone(), "api", budget).mode(Mode::Leased).on_outage(local).build().unwrap();
-    let elsewhere = SharedLimiter::new(store, "web", budget).unwrap().on_outage(local);
+    let alone = SharedLimiter::builder(store.clone(), "api", budget).on_outage(local).build().unwrap();
+    let both = SharedLimiter::builder(store.clone(), "api", wide).first_limit(0, "other").limit("", budget);
+    let both = both.on_outage(local).build().unwrap();
+    let leased =
+        SharedLimiter::builder(store.clone(), "api", budget).leased().on_outage(local).build().unwrap();
+    let elsewhere = SharedLimiter::builder(store, "web", budget).on_outage(local).build().unwrap();
 
     let mut admitted = 0;
     for number in 1..=40 {
         let id = DebitId { stream: 1, number };
         let answers = [
             alone.check("acme").await.unwrap(),
-            both.check_all([Call::by("acme"); 2]).await.unwrap(),
-            alone.debit("acme", 1, id).await.unwrap(),
-            tier.check("acme").await.unwrap(),
+            both.check("acme").await.unwrap(),
+            alone.debit(("acme", 1), id).await.unwrap(),
+            leased.check("acme").await.unwrap(),
         ];
         assert!(answers.iter().all(|answer| answer.guarantee == Guarantee::Local));
-        admitted += answers.iter().filter(|answer| answer.decision.allowed).count();
+        admitted += answers.iter().filter(|answer| answer.allowed).count();
     }
     assert_eq!(admitted, 100 / 4, "⌊L / nodes⌋ by all of them");
-    assert_eq!(
-        elsewhere.check("acme").await.unwrap().decision.remaining,
-        24,
-        "another policy is another limit"
-    );
+    assert_eq!(elsewhere.check("acme").await.unwrap().remaining, 24, "another policy is another limit");
 }
 
 /// As when a policy is read anew, and the limiters of old are dropped when those that follow them are there.
@@ -161,31 +158,34 @@ async fn limiters_that_ask_for_one_limit_pass_one_share_together() {
 async fn a_limiter_that_takes_the_place_of_another_goes_on_from_its_share() {
     let (store, nodes) = (down(), NonZeroU32::new(5).unwrap());
     let limiter = || {
-        let limiter = SharedLimiter::new(store.clone(), "api", hourly(10)).unwrap();
-        limiter.on_outage(OnOutage::Local { nodes })
+        let builder = SharedLimiter::builder(store.clone(), "api", hourly(10));
+        builder.on_outage(OnOutage::Local { nodes }).build().unwrap()
     };
     let old = limiter();
-    assert!(old.check("alice").await.unwrap().decision.allowed);
+    assert!(old.check("alice").await.unwrap().allowed);
     let new = limiter();
     drop(old);
     let left = [new.check("alice").await.unwrap(), new.check("alice").await.unwrap()];
-    assert_eq!(left.map(|answer| answer.decision.allowed), [true, false]);
+    assert_eq!(left.map(|answer| answer.allowed), [true, false]);
 }
 
 #[tokio::test]
 async fn a_share_of_less_than_a_unit_is_nothing() {
     let nodes = NonZeroU32::new(11).unwrap();
-    let limiter = SharedLimiter::new(down(), "api", hourly(10)).unwrap().on_outage(OnOutage::Local { nodes });
+    let limiter = SharedLimiter::builder(down(), "api", hourly(10))
+        .on_outage(OnOutage::Local { nodes })
+        .build()
+        .unwrap();
     assert_eq!(limiter.check("alice").await.unwrap().guarantee, Guarantee::Closed);
 }
 
 #[tokio::test]
 async fn what_no_outage_explains_is_never_papered_over() {
     for error in [StoreError::bad_state("k"), StoreError::misconfigured("eviction")] {
-        let limiter = SharedLimiter::new(Flaky::new(error.clone()), "api", hourly(1)).unwrap();
-        let limiter = limiter.on_outage(OnOutage::Open);
+        let builder = SharedLimiter::builder(Flaky::new(error.clone()), "api", hourly(1));
+        let limiter = builder.on_outage(OnOutage::Open).build().unwrap();
         assert_eq!(limiter.check("alice").await.unwrap_err(), error);
-        assert_eq!(limiter.tally(), Tally { errors: 1, ..Tally::default() });
+        assert_eq!(limiter.stats().answers, Tally { errors: 1, ..Tally::default() });
     }
 }
 
@@ -194,21 +194,23 @@ async fn a_debit_is_answered_as_an_ask_is_and_sent_again_when_the_store_is_back(
     let store = down();
     let budget = Limit::token_budget(100, Duration::from_secs(86_400)).unwrap();
     let nodes = NonZeroU32::new(10).unwrap();
-    let meter = SharedLimiter::new(store.clone(), "tokens", budget).unwrap();
-    let meter = meter.on_outage(OnOutage::Local { nodes });
+    let meter = SharedLimiter::builder(store.clone(), "tokens", budget)
+        .on_outage(OnOutage::Local { nodes })
+        .build()
+        .unwrap();
     let id = DebitId { stream: 1, number: 1 };
-    let local = meter.debit("acme", 8, id).await.unwrap();
-    assert_eq!((local.decision.remaining, local.guarantee), (2, Guarantee::Local));
-    let beyond = meter.debit("acme", 8, id).await.unwrap();
-    assert!(!beyond.decision.allowed, "a node's share is not crossed");
+    let local = meter.debit(("acme", 8), id).await.unwrap();
+    assert_eq!((local.remaining, local.guarantee), (2, Guarantee::Local));
+    let beyond = meter.debit(("acme", 8), id).await.unwrap();
+    assert!(!beyond.allowed, "a node's share is not crossed");
 
     store.away.store(false, Relaxed);
     for _ in 0..2 {
-        let answer = meter.debit("acme", 8, id).await.unwrap();
-        assert_eq!((answer.decision.remaining, answer.guarantee), (92, Guarantee::Exact));
+        let answer = meter.debit(("acme", 8), id).await.unwrap();
+        assert_eq!((answer.remaining, answer.guarantee), (92, Guarantee::Exact));
     }
-    assert_eq!(meter.debit("acme", 8, DebitId { number: 0, ..id }).await, Err(StoreError::Stale(0)));
-    assert_eq!(meter.tally(), Tally { exact: 2, local: 2, errors: 1, ..Tally::default() });
+    assert_eq!(meter.debit(("acme", 8), DebitId { number: 0, ..id }).await, Err(StoreError::Stale(0)));
+    assert_eq!(meter.stats().answers, Tally { exact: 2, local: 2, errors: 1, ..Tally::default() });
 }
 
 /// The shares of all nodes together admit at most what the limit does, for every rule.
@@ -237,10 +239,10 @@ fn shares_add_up_to_no_more_than_the_limit() {
 
 #[tokio::test]
 async fn check_many_is_labelled_ask_by_ask() {
-    let limiter = SharedLimiter::new(down(), "api", hourly(1)).unwrap().on_outage(OnOutage::Open);
-    let answers = limiter.check_many(&[[Call::by("a")], [Call::by("b")]]).await;
+    let limiter = SharedLimiter::builder(down(), "api", hourly(1)).on_outage(OnOutage::Open).build().unwrap();
+    let answers = limiter.check_many(["a", "b"]).await;
     assert!(answers.iter().flatten().filter(|answer| answer.guarantee == Guarantee::Open).count() == 2);
-    assert_eq!(limiter.tally().open, 2);
+    assert_eq!(limiter.stats().answers.open, 2);
 }
 
 #[cfg(feature = "http")]
@@ -258,9 +260,10 @@ async fn an_outage_is_told_to_clients_as_one() {
         let hello = async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()));
         layer.layer(service_fn(hello)).oneshot(Request::new(())).await.unwrap().status()
     };
-    let limiter = || SharedLimiter::new(down(), "api", hourly(1)).unwrap();
-    assert_eq!(answer(limiter()).await, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(answer(limiter().on_outage(OnOutage::Open)).await, StatusCode::OK);
+    let limiter =
+        |choice| SharedLimiter::builder(down(), "api", hourly(1)).on_outage(choice).build().unwrap();
+    assert_eq!(answer(limiter(OnOutage::Closed)).await, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(answer(limiter(OnOutage::Open)).await, StatusCode::OK);
 }
 
 /// Were there receipts, both could be settled, and what others have used would be handed back.
@@ -269,8 +272,8 @@ async fn a_debit_that_may_be_answered_twice_has_no_receipt() {
     let minute = Limit::token_budget(1_000, Duration::from_secs(60)).unwrap();
     let meter = SharedLimiter::new(MemoryStore::new(), "tokens", minute).unwrap();
     for number in [1, 1, 2] {
-        let answer = meter.debit("acme", 400, DebitId { stream: 7, number }).await.unwrap();
-        assert!(answer.decision.allowed && answer.receipt.is_none());
+        let answer = meter.debit(("acme", 400), DebitId { stream: 7, number }).await.unwrap();
+        assert!(answer.allowed && answer.receipt.is_none());
     }
 }
 
@@ -288,7 +291,7 @@ async fn a_layer_tells_no_numbers_that_nobody_counted() {
     let store = Flaky::new(StoreError::unavailable("down"));
     let ask = async |choice| {
         let limit = Limit::fixed_window(10, Duration::from_secs(60)).unwrap();
-        let limiter = SharedLimiter::new(store.clone(), "api", limit).unwrap().on_outage(choice);
+        let limiter = SharedLimiter::builder(store.clone(), "api", limit).on_outage(choice).build().unwrap();
         let layer = AdmitLayer::new(Plan::new("api", limiter).unwrap(), SharedKey::new("all"));
         let service = service_fn(async |request: Request<()>| {
             let status = if request.extensions().get::<AdmitError>().is_some() { 202 } else { 200 };

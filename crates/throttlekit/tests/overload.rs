@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use throttlekit::limiter::{LimiterBuilder, Sketch};
-use throttlekit::overload::{Criticality, MergeError, Shape};
-use throttlekit::{
-    AdaptiveThrottle, Budget, BuildError, Limit, Limiter, ManualClock, MergeableSketch, Retry, Timestamp,
-};
+use throttlekit::overload::{AdaptiveThrottle, AdaptiveThrottleBuilder, Criticality, MergeError, Shape};
+use throttlekit::{Budget, BuildError, Limit, Limiter, ManualClock, MergeableSketch, Retry, Timestamp};
 
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -111,8 +109,21 @@ fn sketch_merging_needs_one_seed() {
 }
 
 #[test]
+fn throttle_settings_out_of_range_are_refused_by_name() {
+    let wrong = |builder: AdaptiveThrottleBuilder| match builder.build() {
+        Err(BuildError::OutOfRange { setting, .. }) => setting,
+        other => panic!("{other:?}"),
+    };
+    let builder = AdaptiveThrottle::builder;
+    for multiplier in [0.999, 1_001.0, -1.0, f64::NAN] {
+        assert_eq!(wrong(builder().multiplier(multiplier)), "multiplier");
+    }
+    assert_eq!(wrong(builder().window(Duration::ZERO)), "window");
+}
+
+#[test]
 fn throttle_a_call_that_is_dropped_counts_as_refused() {
-    let throttle = AdaptiveThrottle::with(2_000, Duration::from_secs(10), ManualClock::at(NOON)).unwrap();
+    let throttle = AdaptiveThrottle::builder().clock(ManualClock::at(NOON)).build().unwrap();
     for _ in 0..20 {
         throttle.admit(Criticality::CRITICAL).expect("critical calls are sent").accepted();
     }

@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throttlekit::admission::{Axis, Call, Event, Observer, Policy};
-use throttlekit::fair::{Escrow, Weight};
 use throttlekit::price::Prices;
 use throttlekit::{
-    Cadence, FairLimiter, Guard, KeyedGuard, Limit, ManualClock, Pricer, Rate, Retry, Timestamp,
+    Budget, FairLimiter, Guard, KeyedGuard, Limit, ManualClock, Pricer, Rate, Retry, Timestamp,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -136,10 +135,11 @@ fn a_call_below_its_price_is_denied_by_no_axis_and_charged_nothing() {
 #[test]
 fn tenants_share_by_weight_and_a_denied_tenant_is_charged_nowhere() {
     let clock = ManualClock::at(START);
-    let shares = FairLimiter::builder(Escrow::new(100, Cadence::every(MINUTE)).unwrap())
-        .weights(|tenant| Weight::new(if tenant == b"pro" { 3 } else { 1 }).unwrap())
+    let shares = FairLimiter::builder(Budget::per_minute(100))
+        .weights(|tenant| if tenant == b"pro" { 3 } else { 1 })
         .clock(clock.clone())
-        .build();
+        .build()
+        .unwrap();
     let policy =
         Policy::builder("shared").rate(Rate::per_minute(5)).fair(shares).clock(clock).build().unwrap();
     let mut pro = policy.admit(Call::by("pro").cost(50)).permit.unwrap();
@@ -229,14 +229,14 @@ fn what_makes_no_policy_is_told_when_it_is_built() {
 #[test]
 fn a_weight_may_ask_the_policy_that_asks_for_it() {
     static POLICY: std::sync::OnceLock<Policy> = std::sync::OnceLock::new();
-    let escrow = Escrow::new(100, Cadence::every(MINUTE)).unwrap();
-    let shares = FairLimiter::builder(escrow).weights(|tenant| {
+    let shares = FairLimiter::builder(Budget::per_minute(100)).weights(|tenant| {
         if tenant == b"outer" {
             assert!(POLICY.get().unwrap().admit("inner").decision.allowed);
         }
-        Weight::ONE
+        1
     });
-    let policy = Policy::builder("nested").limit(Axis::Rate.of(1), Rate::per_minute(9)).fair(shares.build());
+    let policy =
+        Policy::builder("nested").limit(Axis::Rate.of(1), Rate::per_minute(9)).fair(shares.build().unwrap());
     assert!(POLICY.set(policy.build().unwrap()).is_ok());
     assert!(POLICY.get().unwrap().admit("outer").decision.allowed, "both go by the same empty key");
 }

@@ -7,9 +7,7 @@ use std::time::Duration;
 use throttlekit::admission::{Axis, Call, SharedPolicy};
 use throttlekit::guard::Ending;
 use throttlekit::store::{Background, LeaseReturn, MemoryStore, Store, StoreError};
-use throttlekit::{
-    Guard, Limit, ManualClock, Rate, SharedLimiter, SharedSlots, Timestamp, TwoTier, forward_store,
-};
+use throttlekit::{Guard, Limit, ManualClock, Rate, SharedLimiter, SharedSlots, Timestamp, forward_store};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const START: Timestamp = Timestamp::from_millis(1_700_000_010_000);
@@ -20,12 +18,11 @@ fn store() -> Memory {
     Arc::new(MemoryStore::with_clock(ManualClock::at(START)))
 }
 
-fn limits(store: &Memory) -> SharedLimiter<Memory, 2> {
-    let limits = [
-        ("calls", Limit::fixed_window(3, MINUTE).unwrap()),
-        ("tokens", Limit::token_budget(100, MINUTE).unwrap()),
-    ];
-    SharedLimiter::all(store.clone(), "chat", limits).unwrap().home(0)
+fn limits(store: &Memory) -> SharedLimiter<Memory> {
+    SharedLimiter::builder(store.clone(), "chat", Limit::fixed_window(3, MINUTE).unwrap())
+        .limit("tokens", Limit::token_budget(100, MINUTE).unwrap())
+        .build()
+        .unwrap()
 }
 
 fn policy(store: &Memory) -> SharedPolicy {
@@ -34,7 +31,8 @@ fn policy(store: &Memory) -> SharedPolicy {
 }
 
 async fn left(store: &Memory) -> [u64; 2] {
-    limits(store).peek_each([b"a", b"a"]).await.unwrap().map(|decision| decision.remaining)
+    let each = limits(store).peek_each("a").await.unwrap();
+    [each[0].remaining, each[1].remaining]
 }
 
 #[tokio::test]
@@ -117,7 +115,7 @@ async fn a_shaper_is_asked_last_or_together_since_it_hands_no_turn_back() {
     assert!(first.build().unwrap_err().to_string().contains("shaper"));
     let local = SharedPolicy::builder("local").local(Axis::Rate, shaper);
     assert!(local.together(one("tokens", tokens), [Axis::Cost]).build().is_err());
-    let leased = TwoTier::builder(store.clone(), "leased", Rate::per_second(3)).build().unwrap();
+    let leased = SharedLimiter::builder(store.clone(), "leased", Rate::per_second(3)).auto().build().unwrap();
     let leased = SharedPolicy::builder("leased").leased(Axis::Rate, leased);
     assert!(
         leased.together(one("tokens", tokens), [Axis::Cost]).build().is_err(),
@@ -126,7 +124,7 @@ async fn a_shaper_is_asked_last_or_together_since_it_hands_no_turn_back() {
     let last = SharedPolicy::builder("last").together(one("calls", shaper), [Axis::Cost]);
     assert!(last.local(Axis::Rate, tokens).build().is_ok());
 
-    let both = SharedLimiter::all(store.clone(), "both", [("calls", shaper), ("tokens", tokens)]).unwrap();
+    let both = SharedLimiter::builder(store.clone(), "both", shaper).limit("tokens", tokens).build().unwrap();
     let policy = SharedPolicy::builder("both").together(both, [Axis::Rate, Axis::Cost]).build().unwrap();
     let left = policy.admit("a").await.unwrap().axes.get(Axis::Rate).unwrap().remaining;
     assert_eq!(policy.admit(Call::by("a").cost(101)).await.unwrap().binding_axis(), Some(Axis::Cost));
@@ -187,7 +185,7 @@ fn a_permit_dropped_on_no_runtime_is_settled_in_the_background() {
 #[tokio::test]
 async fn a_budget_that_is_leased_makes_no_policy() {
     let budget = Limit::token_budget(100, MINUTE).unwrap();
-    let leased = TwoTier::builder(store(), "leased", budget).build().unwrap();
+    let leased = SharedLimiter::builder(store(), "leased", budget).auto().build().unwrap();
     assert!(SharedPolicy::builder("leased").leased(Axis::Cost, leased).build().is_err());
 }
 

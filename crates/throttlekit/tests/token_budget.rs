@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::budget::{BudgetBuilder, Reservation, ReservationOptions, Reserve};
+use throttlekit::leasing::Margin;
 use throttlekit::store::{Debit, Debited, LeaseRequest, LeaseReturn, Leased, MemoryStore, Store, StoreError};
-use throttlekit::tier::Margin;
 use throttlekit::{Limit, ManualClock, OnOutage, Retry, Timestamp, TokenBudget, TokenStream, forward_store};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -92,7 +92,7 @@ async fn passes(stream: &mut Stream, tokens: u64) -> bool {
 
 /// What is left in the store.
 async fn left(budget: &Budget) -> u64 {
-    budget.shared().peek_each([b"acme"]).await.unwrap()[0].remaining
+    budget.shared().peek(b"acme").await.unwrap().remaining
 }
 
 /// Lets the keeper do what it has to.

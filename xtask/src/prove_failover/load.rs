@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::Result;
+use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::store::StoreError;
-use throttlekit::tier::{Batch, Mode};
-use throttlekit::{Answer, Call, Limit, ManualClock, SharedLimiter, TwoTier};
+use throttlekit::{Answer, Call, Limit, ManualClock, SharedLimiter};
 use throttlekit_redis::{Exposure, Failover, RedisStore};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -61,13 +61,10 @@ impl Load {
         }
         let (mut tasks, shared) = (JoinSet::new(), Arc::new(Shared::default()));
         for (number, limiter) in limiters.iter().enumerate() {
-            let leased =
-                TwoTier::builder(limiter.store().clone(), policy, Limit::fixed_window(limit, WINDOW)?)
-                    .mode(Mode::Leased)
-                    .batch(Batch::Fixed(BATCH))
-                    .return_after(None)
-                    .remember_denials(REST)
-                    .build()?;
+            let leasing = Leasing::new().batch(Batch::Fixed(BATCH)).return_after(None).remember_denials(REST);
+            let window = Limit::fixed_window(limit, WINDOW)?;
+            let leased = SharedLimiter::builder(limiter.store().clone(), policy, window);
+            let leased = leased.leased_with(leasing).build()?;
             for (task, caller) in
                 [Caller::Strict(limiter.clone()), Caller::Leased(leased)].into_iter().enumerate()
             {
@@ -114,7 +111,7 @@ pub(super) async fn connect(post: &Signpost, failover: Failover, clock: &ManualC
 /// One asks the store each time, one fetches units and spends them.
 enum Caller {
     Strict(Arc<SharedLimiter<RedisStore>>),
-    Leased(TwoTier<RedisStore>),
+    Leased(SharedLimiter<RedisStore>),
 }
 
 impl Caller {

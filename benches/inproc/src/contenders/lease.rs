@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use throttlekit::store::MemoryStore;
-use throttlekit::tier::{Batch, HeldKey, Mode, Till};
-use throttlekit::{Call, LeaseClock, Limit, TwoTier};
+use throttlekit::leasing::{Batch, LeasedKey, Leasing, ThreadCache};
+use throttlekit::{Call, LeaseClock, Limit, SharedLimiter};
 use tokio::runtime::Builder;
 
 use super::{Check, consumed};
@@ -24,33 +24,34 @@ const HELD: &str = "key:held";
 /// What a thread draws from a shared lease at a time.
 const TILL_UNITS: u64 = 64;
 
-type Tier<C> = TwoTier<MemoryStore, C>;
-type Held<C> = HeldKey<MemoryStore, C>;
+type Leased<C> = SharedLimiter<MemoryStore, C>;
+type Held<C> = LeasedKey<MemoryStore, C>;
 
-fn tier<C: LeaseClock + 'static>(clock: C) -> Tier<C> {
+fn leased<C: LeaseClock + 'static>(clock: C) -> Leased<C> {
     let limit = Limit::fixed_window(UNITS, WINDOW).expect("a limit");
-    let builder = TwoTier::builder(MemoryStore::new(), "lease", limit).mode(Mode::Leased);
-    let builder = builder.batch(Batch::Fixed(UNITS)).lease_max(UNITS).share(1).keys_max(KEYS_MAX);
-    builder.refill_at_percent(0).return_after(None).clock(clock).build().expect("a limiter")
+    let leasing = Leasing::new().batch(Batch::Fixed(UNITS)).lease_max(UNITS).share(1).keys_max(KEYS_MAX);
+    let leasing = leasing.refill_at_percent(0).return_after(None);
+    let builder = SharedLimiter::builder(MemoryStore::new(), "lease", limit).leased_with(leasing);
+    builder.clock(clock).build().expect("a limiter")
 }
 
 /// Has a key's whole limit lent to this node.
-fn fetch<C: LeaseClock + 'static>(tier: &Tier<C>, key: &str) {
+fn fetch<C: LeaseClock + 'static>(limiter: &Leased<C>, key: &str) {
     let runtime = Builder::new_current_thread().build().expect("a runtime");
-    let answer = runtime.block_on(tier.check(key)).expect("an answer");
-    assert!(answer.decision.allowed, "{key} is lent: {answer:?}");
+    let answer = runtime.block_on(limiter.check(key)).expect("an answer");
+    assert!(answer.allowed, "{key} is lent: {answer:?}");
 }
 
 fn held<C: LeaseClock + 'static>(clock: C) -> Held<C> {
-    let tier = tier(clock);
-    fetch(&tier, HELD);
-    tier.hold(HELD.as_bytes()).expect("a place for the key")
+    let limiter = leased(clock);
+    fetch(&limiter, HELD);
+    limiter.leased_key(HELD).expect("a place for the key")
 }
 
 struct Spend<C: LeaseClock + 'static>(Held<C>);
 struct Drawer<C: LeaseClock + 'static>(&'static Held<C>);
-struct TryCheck<C>(Tier<C>);
-struct AsyncCheck<C>(Tier<C>);
+struct TryCheck<C>(Leased<C>);
+struct AsyncCheck<C>(Leased<C>);
 
 /// One lease that threads share, by a handle.
 pub fn spend<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
@@ -64,12 +65,12 @@ pub fn till<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
 
 /// The lease of a key that is looked up.
 pub fn try_check<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
-    TryCheck(tier(clock))
+    TryCheck(leased(clock))
 }
 
 /// The same with the whole answer, as a future that is ready.
 pub fn check<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
-    AsyncCheck(tier(clock))
+    AsyncCheck(leased(clock))
 }
 
 impl<C: LeaseClock + 'static> Check for Spend<C> {
@@ -82,11 +83,11 @@ impl<C: LeaseClock + 'static> Check for Spend<C> {
 }
 
 impl<C: LeaseClock + 'static> Check for Drawer<C> {
-    type Scratch = Option<Till<'static, MemoryStore, C>>;
+    type Scratch = Option<ThreadCache<'static, MemoryStore, C>>;
 
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, till: &mut Self::Scratch) -> usize {
-        let till = till.get_or_insert_with(|| self.0.till(TILL_UNITS));
+        let till = till.get_or_insert_with(|| self.0.thread_cache(TILL_UNITS));
         usize::from(consumed(till.try_spend(1)).is_some())
     }
 }

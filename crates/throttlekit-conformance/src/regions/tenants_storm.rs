@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::SharedFairLimiter;
-use throttlekit::fair::Budget;
 use tokio::task::JoinSet;
 
 const TENANTS: usize = 4;
@@ -15,7 +14,7 @@ const IN_VAIN_MAX: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// Runs the stress test. Returns the units of each tenant in all regions together.
-pub async fn tenants_storm<B: Budget>(places: Vec<SharedFairLimiter<B>>) -> Vec<u64> {
+pub async fn tenants_storm(places: Vec<SharedFairLimiter>) -> Vec<u64> {
     let mut running = JoinSet::new();
     for place in places.into_iter().map(Arc::new) {
         for tenant in (0..TENANTS).flat_map(|tenant| [tenant; TASKS]) {
@@ -30,7 +29,7 @@ pub async fn tenants_storm<B: Budget>(places: Vec<SharedFairLimiter<B>>) -> Vec<
     got
 }
 
-async fn ask_until_denied<B: Budget>(place: Arc<SharedFairLimiter<B>>, tenant: usize) -> (usize, u64) {
+async fn ask_until_denied(place: Arc<SharedFairLimiter>, tenant: usize) -> (usize, u64) {
     let (name, mut got, mut in_vain) = (format!("tenant {tenant}"), 0, 0);
     while in_vain < IN_VAIN_MAX {
         let answer = place.check(&name).await.unwrap_or_else(|error| panic!("{error}"));

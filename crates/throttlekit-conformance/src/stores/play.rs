@@ -27,12 +27,11 @@ pub(super) async fn play<S: Store>(
     let mut play = Play::new(world, name, clock);
     let policy = &play.policy;
     let seat = |fault| (0, Fault::Error(throttlekit::store::StoreError::misconfigured(fault)));
-    match (world.through_limiter, world.specs.len()) {
-        (true, 1) => play.run(&mut Through::<S, 1>::new(store.clone(), policy).map_err(seat)?, store).await,
-        (true, 2) => play.run(&mut Through::<S, 2>::new(store.clone(), policy).map_err(seat)?, store).await,
-        (true, 3) => play.run(&mut Through::<S, 3>::new(store.clone(), policy).map_err(seat)?, store).await,
-        _ => play.run(&mut Direct(store.clone()), store).await,
-    }?;
+    if world.through_limiter {
+        play.run(&mut Through::new(store.clone(), policy).map_err(seat)?, store).await?;
+    } else {
+        play.run(&mut Direct(store.clone()), store).await?;
+    }
     Ok(play.notes)
 }
 

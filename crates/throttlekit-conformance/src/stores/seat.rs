@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use throttlekit::store::{Charge, Outcome, Settlement, Snapshot, Store, StoreError};
-use throttlekit::{Call, Cost, Forecast, LimitError, Receipt, SharedLimiter};
-use throttlekit_core::rate::{Limit, Need, Rule};
+use throttlekit::{BuildError, Call, Cost, Forecast, Receipt, SharedLimiter};
+use throttlekit_core::rate::{Need, Rule};
 
 use super::policy::{KEYS, LIMIT_NAMES, Placed, Policy};
 use super::reference::same_state;
@@ -129,22 +129,29 @@ pub(super) async fn look(store: &impl Store, charges: &[Charge<'_>], want: &Snap
     Ok(())
 }
 
-/// Access through a limiter.
-pub(super) struct Through<S, const N: usize> {
-    limiter: SharedLimiter<Arc<S>, N>,
+/// Access through a limiter. Limit `i` counts by the call's key `i`.
+pub(super) struct Through<S> {
+    limiter: SharedLimiter<Arc<S>>,
     /// For each admitted request, until it is settled.
     receipts: Vec<Option<Receipt>>,
 }
 
-impl<S: Store, const N: usize> Through<S, N> {
-    pub(super) fn new(store: Arc<S>, policy: &Policy) -> Result<Self, LimitError> {
-        let named: [(&str, Limit); N] = std::array::from_fn(|i| (LIMIT_NAMES[i], *policy.forms[i].limit()));
-        let limiter = match policy.need {
-            Need::All => SharedLimiter::all(store, &policy.name, named),
-            Need::Any => SharedLimiter::any(store, &policy.name, named),
-        }?;
-        let limiter = if let Some(limit) = policy.home { limiter.home(limit) } else { limiter };
-        Ok(Self { limiter, receipts: Vec::new() })
+impl<S: Store> Through<S> {
+    pub(super) fn new(store: Arc<S>, policy: &Policy) -> Result<Self, BuildError> {
+        let limit = |i: usize| *policy.forms[i].limit();
+        let mut builder =
+            SharedLimiter::builder(store, &policy.name, limit(0)).first_limit(0, LIMIT_NAMES[0]);
+        for i in 1..policy.forms.len() {
+            builder = builder.limit_by(i, LIMIT_NAMES[i], limit(i));
+        }
+        if policy.need == Need::Any {
+            builder = builder.any();
+        }
+        builder = match policy.home {
+            Some(key) => builder.route_by(key),
+            None => builder.one_slot(),
+        };
+        Ok(Self { limiter: builder.build()?, receipts: Vec::new() })
     }
 
     fn hear(&mut self, want: &Outcome, got: throttlekit::Answer) -> Heard {
@@ -160,19 +167,22 @@ impl<S: Store, const N: usize> Through<S, N> {
     }
 }
 
-fn asks<const N: usize>(ask: &Placed) -> [Call<'static>; N] {
-    std::array::from_fn(|i| Call::by(KEYS[usize::from(ask.keys[i])]).cost(ask.costs[i]))
+/// The keys of a request after the first.
+fn others(ask: &Placed) -> Vec<&'static [u8]> {
+    ask.keys[1..].iter().map(|key| KEYS[usize::from(*key)]).collect()
 }
 
-fn keys<const N: usize>(ask: &Placed) -> [&'static [u8]; N] {
-    std::array::from_fn(|i| KEYS[usize::from(ask.keys[i])])
+fn call<'a>(ask: &'a Placed, others: &'a [&'a [u8]]) -> Call<'a> {
+    Call::by(KEYS[usize::from(ask.keys[0])]).and(others).costs(&ask.costs)
 }
 
-impl<S: Store, const N: usize> Seat for Through<S, N> {
+impl<S: Store> Seat for Through<S> {
     async fn admit(&mut self, _: &Policy, placed: &[Placed], want: &[Outcome]) -> Heard {
+        let beside: Vec<_> = placed.iter().map(others).collect();
+        let mut calls = placed.iter().zip(&beside).map(|(ask, others)| call(ask, others));
         let got = match placed {
-            [ask] => vec![self.limiter.check_all(asks(ask)).await],
-            _ => self.limiter.check_many(&placed.iter().map(asks).collect::<Vec<_>>()).await,
+            [_] => vec![self.limiter.check(calls.next().expect("one request")).await],
+            _ => self.limiter.check_many(calls).await,
         };
         let got = got.into_iter().collect::<Result<Vec<_>, _>>()?;
         same(&want.len(), &got.len())?;
@@ -180,22 +190,22 @@ impl<S: Store, const N: usize> Seat for Through<S, N> {
     }
 
     async fn peek(&mut self, policy: &Policy, ask: &Placed, want: &Snapshot) -> Heard {
-        let got = self.limiter.peek_each(keys(ask)).await?;
+        let got = self.limiter.peek_each(call(ask, &others(ask))).await?;
         let each = policy.forms.iter().zip(&want.states);
-        same(&each.map(|(form, state)| form.limit().peek(state, want.now)).collect::<Vec<_>>(), &got.to_vec())
+        same(&each.map(|(form, state)| form.limit().peek(state, want.now)).collect::<Vec<_>>(), &got)
     }
 
-    /// A limiter of several limits has no forecast, so its store is called.
+    /// A limiter of several limits forecasts for all of them together, so its store is called.
     async fn forecast(&mut self, policy: &Policy, ask: &Placed, limit: usize, want: Forecast) -> Heard {
         Direct(self.limiter.store().clone()).forecast(policy, ask, limit, want).await
     }
 
     async fn settle(&mut self, receipt: usize, _: &[Settlement<'_>], actual: &[Cost]) -> Heard {
         let receipt = self.receipts[receipt].take().expect("each receipt is settled once");
-        Ok(self.limiter.settle(receipt, std::array::from_fn(|i| actual[i])).await?)
+        Ok(self.limiter.settle_each(receipt, actual).await?)
     }
 
     async fn reset(&mut self, ask: &Placed) -> Heard {
-        Ok(self.limiter.reset(keys(ask)).await?)
+        Ok(self.limiter.reset(call(ask, &others(ask))).await?)
     }
 }

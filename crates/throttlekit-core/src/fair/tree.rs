@@ -2,10 +2,11 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::current_window::CurrentWindow;
 use super::{Member, Roster, WEIGHT_MAX, Weight};
-use crate::rate::{Cadence, LimitError, checked_units};
+use crate::rate::{Cadence, LimitError, UNITS_MAX, checked_units};
 use crate::{Cost, Decision, Retry, Timestamp};
 
 /// Largest number of levels of a [`Tree`] below its root.
@@ -146,11 +147,7 @@ impl Tree {
     /// Decides a request, and charges it at every level if allowed. A cost of zero changes nothing: it reports what is
     /// left.
     pub fn check(&mut self, leaf: Leaf, cost: Cost) -> TreeDecision {
-        let (mut path, mut levels) = ([leaf; DEPTH_MAX], 1);
-        while let Some(place) = self.groups[path[levels - 1].group as usize].place {
-            path[levels] = place;
-            levels += 1;
-        }
+        let (path, levels) = self.path(leaf);
         let path = &path[..levels];
         let bound_at = if cost == 0 { None } else { self.bound(path, cost) };
         if bound_at.is_none() {
@@ -159,6 +156,55 @@ impl Tree {
             }
         }
         TreeDecision { decision: self.worded(path, cost, bound_at.is_none()), bound_at }
+    }
+
+    /// Refunds units that a leaf was charged in this window and did not use, at every level. Never more than it has
+    /// used.
+    pub fn refund(&mut self, leaf: Leaf, units: Cost) {
+        let used = self.used_by(leaf);
+        let (path, levels) = self.path(leaf);
+        self.groups[leaf.group as usize].roster.refund(leaf.member, units);
+        let back = used - self.used_by(leaf);
+        for place in &path[1..levels] {
+            self.groups[place.group as usize].roster.refund(place.member, back);
+        }
+    }
+
+    /// Charges units that a leaf has used and did not request, at every level, also beyond guarantees and beyond what
+    /// is left.
+    pub fn owe(&mut self, leaf: Leaf, units: Cost) {
+        let (path, levels) = self.path(leaf);
+        for place in &path[..levels] {
+            self.groups[place.group as usize].roster.spend(place.member, units);
+        }
+    }
+
+    /// Removes a leaf from the window, and its use with it. Its groups stay active.
+    pub fn leave(&mut self, leaf: Leaf) {
+        self.refund(leaf, Cost::MAX);
+        self.groups[leaf.group as usize].roster.leave(leaf.member);
+        self.sum_up(leaf.group);
+    }
+
+    /// Changes the limit, of this window and all that follow. Below what is used already, nothing is left.
+    pub fn set_limit(&mut self, limit: u64) {
+        self.limit = limit.min(UNITS_MAX);
+        self.groups[0].roster.set_limit(self.limit);
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Returns when the window ends and everything is free again.
+    pub fn ends_at(&self) -> Timestamp {
+        self.turn.end()
+    }
+
+    /// Returns the length of a window; a calendar month counts as 31 days.
+    pub fn period(&self) -> Duration {
+        self.turn.period()
     }
 
     /// Returns the units admitted in this window.
@@ -174,6 +220,16 @@ impl Tree {
     /// Returns the members of a group and their weights.
     pub fn roster(&self, group: Group) -> &Roster {
         &self.groups[group.index()].roster
+    }
+
+    /// Returns the slots from a leaf up to the child of the root, and their number.
+    fn path(&self, leaf: Leaf) -> ([Leaf; DEPTH_MAX], usize) {
+        let (mut path, mut levels) = ([leaf; DEPTH_MAX], 1);
+        while let Some(place) = self.groups[path[levels - 1].group as usize].place {
+            path[levels] = place;
+            levels += 1;
+        }
+        (path, levels)
     }
 
     /// Returns the level that denies a request of `cost`, if any does.

@@ -26,6 +26,15 @@ impl Weight {
         }
     }
 
+    /// Returns the nearest weight: 1 for zero, the greatest for more than that.
+    pub const fn clamped(weight: u64) -> Self {
+        match Self::new(weight) {
+            Ok(weight) => weight,
+            Err(WeightError(0)) => Self::ONE,
+            Err(_) => Self::MAX,
+        }
+    }
+
     /// A multiple, for a roster in which weights are multiples.
     pub(super) fn times(self, factor: u64) -> Self {
         let multiple = self.get().saturating_mul(factor).min(ROSTER_WEIGHT_MAX);
@@ -83,6 +92,7 @@ mod tests {
         assert_eq!(Weight::new(0), Err(WeightError(0)));
         assert_eq!(Weight::new(WEIGHT_MAX + 1), Err(WeightError(WEIGHT_MAX + 1)));
         assert_eq!(Weight::new(1), Ok(Weight::ONE));
+        assert_eq!([0, 1, u64::MAX].map(Weight::clamped), [Weight::ONE, Weight::ONE, Weight::MAX]);
     }
 
     #[test]

@@ -4,9 +4,11 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::store::Store;
-use throttlekit::tier::{Batch, TierBuilder};
-use throttlekit::{Call, LeaseClock, LimitError, PreciseClock, TickClock, TwoTier};
+use throttlekit::{
+    BuildError, Call, LeaseClock, PreciseClock, SharedLimiter, SharedLimiterBuilder, TickClock,
+};
 use throttlekit_conformance::Dice;
 use throttlekit_redis::RedisStore;
 use tokio::task::{spawn_blocking, yield_now};
@@ -54,24 +56,25 @@ pub(crate) async fn serve(plan: &Plan, post: &Post) -> ! {
     std::future::pending().await
 }
 
-fn builder<S: Store>(store: S, plan: &Plan, node: &NodePlan, post: &Post) -> TierBuilder<S> {
+fn builder<S: Store>(store: S, plan: &Plan, node: &NodePlan, post: &Post) -> SharedLimiterBuilder<S> {
     let units_max = node.batch.map_or(LEARNED_MAX, |units| units.max(COST_MAX));
-    let builder = TwoTier::builder(store, &post.policy, plan.rule.limit())
-        .mode(node.mode)
+    let leasing = if node.auto { Leasing::auto() } else { Leasing::new() };
+    let leasing = leasing
         .batch(node.batch.map_or_else(Batch::learned, Batch::Fixed))
         .refill_at_percent(node.refill_at_percent)
         .share(node.share)
         .return_after(Some(node.return_after))
         .lease_max(units_max)
         .hold(plan.rule.hold());
-    match node.carry {
-        Some(nodes) => builder.carry(nodes),
-        None => builder,
-    }
+    let leasing = match node.carry {
+        Some(nodes) => leasing.carry(nodes),
+        None => leasing,
+    };
+    SharedLimiter::builder(store, &post.policy, plan.rule.limit()).leased_with(leasing)
 }
 
 fn start<S: Store, C: LeaseClock + 'static>(
-    limiter: Result<TwoTier<S, C>, LimitError>,
+    limiter: Result<SharedLimiter<S, C>, BuildError>,
     plan: &Plan,
     post: &Post,
 ) {
@@ -89,7 +92,7 @@ fn start<S: Store, C: LeaseClock + 'static>(
 }
 
 /// A node whose parent has let go of it gives back what it holds, and ends.
-async fn end_with_input<S: Store, C: LeaseClock + 'static>(limiter: Arc<TwoTier<S, C>>) {
+async fn end_with_input<S: Store, C: LeaseClock + 'static>(limiter: Arc<SharedLimiter<S, C>>) {
     let _ = spawn_blocking(|| std::io::stdin().read(&mut [0])).await;
     let _ = limiter.close().await;
     std::process::exit(0);
@@ -104,12 +107,12 @@ struct Caller {
 
 /// Asks for ever. The first caller asks for one unit at a time, so that the last of a window is spent.
 async fn ask_on<S: Store, C: LeaseClock + 'static>(
-    limiter: Arc<TwoTier<S, C>>,
+    limiter: Arc<SharedLimiter<S, C>>,
     log: Arc<Log>,
     mut caller: Caller,
 ) {
-    let held = limiter.hold(KEY.as_bytes()).filter(|_| caller.has_till);
-    let mut till = held.as_ref().map(|held| held.till(TILL));
+    let held = limiter.leased_key(KEY).filter(|_| caller.has_till);
+    let mut till = held.as_ref().map(|held| held.thread_cache(TILL));
     loop {
         let cost = if caller.number == 0 { 1 } else { caller.dice.between(1, COST_MAX) };
         let from = micros();

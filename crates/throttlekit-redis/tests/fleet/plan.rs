@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use throttlekit::tier::Mode;
 use throttlekit::{Limit, Rate};
 
 use super::Fault;
@@ -26,7 +25,8 @@ pub(crate) enum Rule {
 /// How one node is set up.
 #[derive(Clone, Debug)]
 pub(crate) struct NodePlan {
-    pub(crate) mode: Mode,
+    /// Leases only for keys with many requests.
+    pub(crate) auto: bool,
     /// Learned, if none.
     pub(crate) batch: Option<u64>,
     pub(crate) refill_at_percent: u8,
@@ -64,7 +64,7 @@ pub(crate) enum Broken {
 impl NodePlan {
     pub(crate) fn leased(batch: u64) -> Self {
         Self {
-            mode: Mode::Leased,
+            auto: false,
             batch: Some(batch),
             refill_at_percent: 25,
             share: 4,
@@ -78,7 +78,7 @@ impl NodePlan {
 
     /// Seldom asked, seldom lent to; sizes learned.
     pub(crate) fn auto() -> Self {
-        Self { mode: Mode::Auto, batch: None, ..Self::leased(0) }
+        Self { auto: true, batch: None, ..Self::leased(0) }
     }
 
     /// Gives back soon what it does not need.

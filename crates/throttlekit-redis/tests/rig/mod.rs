@@ -19,7 +19,7 @@ pub(crate) use proxy::Proxy;
 pub(crate) use sentinel::Sentinels;
 pub(crate) use server::{Connection, Server, ask};
 
-pub(crate) type Limiter<const N: usize = 1> = throttlekit::SharedLimiter<RedisStore, N>;
+pub(crate) type Limiter = throttlekit::SharedLimiter<RedisStore>;
 
 /// How soon good answers must come again once a server could give them.
 pub(crate) const RECOVERY_MAX: Duration = Duration::from_millis(300);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throttlekit::admission::Slots;
 use throttlekit::guard::{Ceiling, GuardLimit};
-use throttlekit::tier::Margin;
+use throttlekit::leasing::Margin;
 use throttlekit::{FleetGuard, Guard, KeyedGuard, SharedSlots};
 
 use super::backend::Counted;

@@ -4,7 +4,7 @@ use throttlekit::rate::shared::ScriptEncoding;
 use throttlekit::store::{
     Epoch, KeySpace, LeaseRequest, LeaseReturn, Return, ReturnId, Store, StoreError, Term, Want,
 };
-use throttlekit::{Decision, Guarantee, Limit, LimitError, OnOutage, SharedLimiter, Timestamp};
+use throttlekit::{BuildError, Decision, Guarantee, Limit, OnOutage, SharedLimiter, Timestamp};
 
 use super::Granted;
 use super::backend::Counted;
@@ -44,7 +44,7 @@ impl Lender {
         policy: &str,
         (limit, by): (Limit, usize),
         on_outage: OnOutage,
-    ) -> Result<Self, LimitError> {
+    ) -> Result<Self, BuildError> {
         let form = ScriptEncoding::of(&limit)?;
         let term = if matches!(limit, Limit::Window(_)) { Term::Window } else { Term::Rolling(LENT_FOR) };
         Ok(Self {
@@ -54,7 +54,7 @@ impl Lender {
             by,
             lease_max: spec.units_max().max(1),
             share: spec.share.unwrap_or(1).max(1),
-            strict: SharedLimiter::new(store.clone(), policy, limit)?.on_outage(on_outage),
+            strict: SharedLimiter::builder(store.clone(), policy, limit).on_outage(on_outage).build()?,
             store,
         })
     }
@@ -109,8 +109,8 @@ impl Lender {
     async fn stand_in(&self, key: &[u8], want: Want) -> Result<LentUnits, StoreError> {
         let mut wants = want.wants;
         let mut answer = self.strict.check(throttlekit::Call::by(key).cost(wants)).await?;
-        if !answer.decision.allowed && (want.least..wants).contains(&answer.decision.remaining) {
-            wants = answer.decision.remaining;
+        if !answer.allowed && (want.least..wants).contains(&answer.remaining) {
+            wants = answer.remaining;
             answer = self.strict.check(throttlekit::Call::by(key).cost(wants)).await?;
         }
         let decision = answer.decision;

@@ -20,6 +20,8 @@ mod unit_leases;
 mod variant;
 mod view;
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -35,7 +37,6 @@ pub use concurrency::GuardView;
 use failures::Failures;
 pub use failures::StoreFailure;
 use leases::Leases;
-use limit_group::Later;
 pub use observer::DecisionObserver;
 pub use policy_call::{Ended, HandBack, KEY_BYTES_MAX, MANY_MAX, PolicyCall};
 use policy_set::PolicySet;
@@ -47,6 +48,9 @@ pub use view::{PolicyView, Reloaded, StoreHealth};
 use crate::policy::PolicyFile;
 use crate::principal::Principal;
 use crate::share::Turn;
+
+/// A future whose type would be too large to name or to inline.
+type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Interval at which expired leases are removed.
 const SWEEP_EVERY: Duration = Duration::from_millis(250);

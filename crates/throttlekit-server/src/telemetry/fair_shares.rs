@@ -45,6 +45,6 @@ fn share(telemetry: &ServerTelemetry, engine: &Engine, policy: &str, tenant: &[u
         tenant: telemetry.keys().show(tenant),
         used: signed(share.used),
         guaranteed: signed(share.guaranteed),
-        weight: signed(share.weight.get()),
+        weight: signed(share.weight),
     })
 }

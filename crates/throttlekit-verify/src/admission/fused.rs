@@ -187,7 +187,7 @@ impl<'a, P: Pairs> Play<'a, P> {
         world: &'a FusedWorld,
         pairs: &P,
         clock: &'a ManualClock,
-    ) -> Result<Self, throttlekit::LimitError> {
+    ) -> Result<Self, throttlekit::BuildError> {
         let (limits, name) = (world.limits()?, policy_name(world.seed));
         let setup = Setup { rate: Some(limits[0]), cost: Some(limits[1]), ..Setup::default() };
         let model = || Model::new(setup, clock.clone(), None);

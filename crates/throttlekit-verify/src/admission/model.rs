@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throttlekit::admission::{Axis, Event, Observer};
-use throttlekit::fair::Escrow;
 use throttlekit::price::{Bid, Prices};
 use throttlekit::store::StoreError;
 use throttlekit::{
-    ALLOW_FULL, Cadence, Call, Clock, Cost, Decision, FairLimiter, Guarantee, Limit, ManualClock, Retry,
+    ALLOW_FULL, Budget, Call, Clock, Cost, Decision, FairLimiter, Guarantee, Limit, ManualClock, Retry,
     Timestamp, combine,
 };
 use throttlekit_core::rate::{Mark, Rule, Settle, State};
@@ -77,18 +76,16 @@ pub struct Ticket {
     mark: Mark,
 }
 
-/// The window in which tenants share.
-pub(super) fn shared_window() -> Cadence {
-    Cadence::every(Duration::from_secs(86_400))
+/// What tenants share.
+pub(super) fn shared(units: u64) -> Budget {
+    Budget::per(units, Duration::from_secs(86_400))
 }
 
 impl Model {
     /// One that has seen nothing.
     pub fn new(setup: Setup, clock: ManualClock, bug: Option<AdmissionBug>) -> Self {
-        let limiter = |limit| {
-            let rule = Escrow::new(limit, shared_window()).expect("a sound window");
-            FairLimiter::builder(rule).clock(clock.clone()).build()
-        };
+        let limiter =
+            |units| FairLimiter::builder(shared(units)).clock(clock.clone()).build().expect("a sound budget");
         let fair = setup.fair.map(limiter);
         Self { setup, fair, clock, watch: Arc::default(), books: Mutex::default(), bug }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throttlekit::admission::{Axis, Policy, SharedPolicy, SharedPolicyBuilder};
 use throttlekit::price::{Prices, Refiner};
 use throttlekit::store::{Charge, KeySpace, Store, StoreError};
-use throttlekit::{Guard, Limit, LimitError, ManualClock, Pricer, SharedLimiter};
+use throttlekit::{BuildError, Guard, Limit, LimitError, ManualClock, Pricer, SharedLimiter};
 use throttlekit_core::rate::State;
 use throttlekit_core::rate::shared::ScriptEncoding;
 
@@ -71,7 +71,7 @@ pub trait Pairs: Send + Sync + 'static {
     type Local: Subject;
 
     /// Both limits in one call to the store.
-    fn fused(&self, name: &str, limits: [Limit; 2], extras: &Extras) -> Result<Self::Way, LimitError>;
+    fn fused(&self, name: &str, limits: [Limit; 2], extras: &Extras) -> Result<Self::Way, BuildError>;
 
     /// One limit after the other, on the same store; nothing where the first hands nothing back, and it is refused.
     fn sequential(
@@ -79,7 +79,7 @@ pub trait Pairs: Send + Sync + 'static {
         name: &str,
         limits: [Limit; 2],
         extras: &Extras,
-    ) -> Result<Option<Self::Way>, LimitError>;
+    ) -> Result<Option<Self::Way>, BuildError>;
 
     /// Both limits in this process.
     fn local(
@@ -87,7 +87,7 @@ pub trait Pairs: Send + Sync + 'static {
         limits: [Limit; 2],
         clock: &ManualClock,
         extras: &Extras,
-    ) -> Result<Self::Local, LimitError>;
+    ) -> Result<Self::Local, BuildError>;
 }
 
 /// A way to ask both limits, whose states can be looked at.
@@ -125,9 +125,11 @@ impl<S: Store> Pairs for OnStore<S> {
     type Way = StoreWay<S>;
     type Local = Arc<Policy<ManualClock>>;
 
-    fn fused(&self, name: &str, limits: [Limit; 2], extras: &Extras) -> Result<StoreWay<S>, LimitError> {
-        let named = [("calls", limits[0]), ("tokens", limits[1])];
-        let limiter = SharedLimiter::all(self.0.clone(), name, named)?.home(0);
+    fn fused(&self, name: &str, limits: [Limit; 2], extras: &Extras) -> Result<StoreWay<S>, BuildError> {
+        let limiter = SharedLimiter::builder(self.0.clone(), name, limits[0])
+            .first_limit(0, "calls")
+            .limit("tokens", limits[1])
+            .build()?;
         let policy = extras.policy("fused").together(limiter, AXES).build()?;
         self.way(policy, limits, [(name, "calls"), (name, "tokens")])
     }
@@ -137,7 +139,7 @@ impl<S: Store> Pairs for OnStore<S> {
         name: &str,
         limits: [Limit; 2],
         extras: &Extras,
-    ) -> Result<Option<StoreWay<S>>, LimitError> {
+    ) -> Result<Option<StoreWay<S>>, BuildError> {
         let names = ["calls", "tokens"].map(|limit| format!("{name}/{limit}"));
         let [calls, tokens] = [0, 1].map(|i| SharedLimiter::new(self.0.clone(), &names[i], limits[i]));
         let policy = extras.policy("sequential").together(calls?, [Axis::Rate]);
@@ -152,7 +154,7 @@ impl<S: Store> Pairs for OnStore<S> {
         limits: [Limit; 2],
         clock: &ManualClock,
         extras: &Extras,
-    ) -> Result<Arc<Policy<ManualClock>>, LimitError> {
+    ) -> Result<Arc<Policy<ManualClock>>, BuildError> {
         let mut policy = Policy::builder("local").rate(limits[0]).cost(limits[1]);
         if let Some(most) = extras.slots {
             policy = policy.concurrency(Guard::fixed(most));
@@ -160,7 +162,7 @@ impl<S: Store> Pairs for OnStore<S> {
         if let Some(pricing) = &extras.pricing {
             policy = policy.price(pricing.pricer());
         }
-        policy.memory_budget(64 << 10).clock(clock.clone()).build().map(Arc::new)
+        Ok(Arc::new(policy.memory_budget(64 << 10).clock(clock.clone()).build()?))
     }
 }
 
@@ -170,7 +172,7 @@ impl<S: Store> OnStore<S> {
         policy: SharedPolicy,
         limits: [Limit; 2],
         named: [(&str, &str); 2],
-    ) -> Result<StoreWay<S>, LimitError> {
+    ) -> Result<StoreWay<S>, BuildError> {
         let forms = [ScriptEncoding::of(&limits[0])?, ScriptEncoding::of(&limits[1])?];
         let spaces = [0, 1].map(|i| KeySpace::new(PREFIX, named[i].0, named[i].1, &forms[i]));
         let together = named[0].0 == named[1].0;
@@ -228,15 +230,15 @@ impl Pairs for SeededPairs {
     type Way = Model;
     type Local = Model;
 
-    fn fused(&self, _: &str, limits: [Limit; 2], extras: &Extras) -> Result<Model, LimitError> {
+    fn fused(&self, _: &str, limits: [Limit; 2], extras: &Extras) -> Result<Model, BuildError> {
         self.local(limits, &self.clock, extras)
     }
 
-    fn sequential(&self, _: &str, limits: [Limit; 2], extras: &Extras) -> Result<Option<Model>, LimitError> {
+    fn sequential(&self, _: &str, limits: [Limit; 2], extras: &Extras) -> Result<Option<Model>, BuildError> {
         self.local(limits, &self.clock, extras).map(Some)
     }
 
-    fn local(&self, limits: [Limit; 2], clock: &ManualClock, extras: &Extras) -> Result<Model, LimitError> {
+    fn local(&self, limits: [Limit; 2], clock: &ManualClock, extras: &Extras) -> Result<Model, BuildError> {
         let prices = extras.pricing.as_ref().map(Pricing::prices);
         let (rate, cost) = (Some(limits[0]), Some(limits[1]));
         let setup = Setup { slots: extras.slots, prices, rate, cost, fair: None };

@@ -193,7 +193,9 @@ impl<P: Pairs> Played<P> for PricedWorld {
     }
 
     async fn play(&self, pairs: &P, clock: &ManualClock) -> Result<PricedReport, String> {
-        let told = |error: throttlekit::LimitError| error.to_string();
+        fn told(error: impl ToString) -> String {
+            error.to_string()
+        }
         let (name, limits) = (policy_name(self.seed), [self.rate, self.cost].map(|spec| spec.limit()));
         let [rate, cost] = limits;
         let limits = [rate.map_err(told)?, cost.map_err(told)?];

@@ -4,20 +4,19 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use throttlekit::admission::{Axis, Permit, Policy, SharedPermit, SharedPolicy, SharedPolicyBuilder};
-use throttlekit::fair::Escrow;
+use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::price::Prices;
 use throttlekit::store::{Charge, KeySpace, SlotStore, Store, StoreError};
-use throttlekit::tier::{Batch, Mode};
 use throttlekit::{
     Cadence, Clock, FairLimiter, Guard, Limit, ManualClock, Pricer, SharedFairLimiter, SharedLimiter,
-    SharedSlots, Timestamp, TwoTier, WallClock,
+    SharedSlots, Timestamp, WallClock,
 };
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Rule, Window};
 
 use super::cell::{Cell, Denier, Limits, Mix};
 use super::matrix::{CALLS, COST};
-use super::model::{AdmissionBug, Model, Setup, Ticket, shared_window};
+use super::model::{AdmissionBug, Model, Setup, Ticket, shared};
 use super::subject::{Asked, End, Heard, Subject, Watch};
 
 const PREFIX: &str = "tk";
@@ -87,7 +86,7 @@ impl Numbers<'_> {
 
     /// A day, no edge of which is near whatever clock it is read by.
     fn window(&self, units: u64) -> Limit {
-        let cadence = if self.0.reads_the_time() { day_from_here() } else { shared_window() };
+        let cadence = if self.0.reads_the_time() { day_from_here() } else { shared(units).cadence() };
         Window::new(units, cadence).expect("a sound window").into()
     }
 }
@@ -197,8 +196,7 @@ impl<S: Store + SlotStore> RealBench<S> {
     }
 
     fn fair_here(&self, units: u64) -> Result<FairLimiter<ManualClock>, String> {
-        let rule = Escrow::new(units, shared_window()).map_err(told)?;
-        Ok(FairLimiter::builder(rule).tenants_max(16).clock(self.clock.clone()).build())
+        FairLimiter::builder(shared(units)).tenants_max(16).clock(self.clock.clone()).build().map_err(told)
     }
 
     fn slots(
@@ -232,7 +230,8 @@ impl<S: Store + SlotStore> RealBench<S> {
         let (rate, cost) = (numbers.rate(), numbers.cost());
         if let (Limits::OneStore, Some(rate), Some(cost)) = (kept, rate, cost) {
             let named = [("calls", rate), ("tokens", cost)];
-            let limiter = SharedLimiter::all(first.clone(), name, named).map_err(told)?;
+            let limiter = SharedLimiter::builder(first.clone(), name, rate).first_limit(1, "calls");
+            let limiter = limiter.limit_by(2, "tokens", cost).build().map_err(told)?;
             for ((limit_name, limit), key) in named.into_iter().zip(["r", "t"]) {
                 seat.peeks
                     .push(Peek::new(first, name, limit_name, limit, |space| space.key(b"", key.as_bytes()))?);
@@ -250,13 +249,13 @@ impl<S: Store + SlotStore> RealBench<S> {
             if kept == Limits::InProcess {
                 builder = builder.local(on, limit);
             } else if leased {
-                let tier =
-                    TwoTier::builder(store.clone(), &name, limit).mode(Mode::Leased).share(1).keys_max(64);
                 let form = ScriptEncoding::of(&limit).map_err(told)?;
                 let space = KeySpace::new(PREFIX, &name, "", &form);
                 seat.leased = Some((axis, store.clone(), space, form));
-                let tier = tier.batch(Batch::Fixed(BATCH)).refill_at_percent(0).return_after(None);
-                builder = builder.leased(on, tier.clock(self.clock.clone()).build().map_err(told)?);
+                let leasing = Leasing::new().share(1).keys_max(64).batch(Batch::Fixed(BATCH));
+                let leasing = leasing.refill_at_percent(0).return_after(None);
+                let limiter = SharedLimiter::builder(store.clone(), &name, limit).leased_with(leasing);
+                builder = builder.leased(on, limiter.clock(self.clock.clone()).build().map_err(told)?);
             } else {
                 let limiter = SharedLimiter::new(store.clone(), &name, limit).map_err(told)?;
                 let key = key.as_bytes();
@@ -275,8 +274,8 @@ impl<S: Store + SlotStore> RealBench<S> {
     ) -> Result<SharedPolicyBuilder, String> {
         let Some(units) = numbers.fair() else { return Ok(builder) };
         let Some(name) = shared_as else { return Ok(builder.fair_local(self.fair_here(units)?)) };
-        let limit: Limit = Window::new(units, shared_window()).map_err(told)?.into();
-        let limiter = SharedFairLimiter::by_quanta(self.stores[0].clone(), &format!("{name}/f"), limit);
+        let name = format!("{name}/f");
+        let limiter = SharedFairLimiter::builder(self.stores[0].clone(), &name, shared(units));
         let limiter = limiter.quantum(BATCH).tenants_max(16).clock(self.clock.clone());
         Ok(builder.fair(limiter.build().map_err(told)?))
     }

@@ -1,8 +1,8 @@
 //! What stands between a stream and the store.
 
+use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::store::{DebitId, Store, StoreError};
-use throttlekit::tier::{Batch, Mode};
-use throttlekit::{Answer, Call, Limit, SharedLimiter, TwoTier};
+use throttlekit::{Answer, Call, Limit, SharedLimiter};
 
 use super::KEY;
 
@@ -41,17 +41,18 @@ impl<S: Store> Gateway for StrictGateway<S> {
     const NAMED: bool = true;
 
     async fn debit(&self, tokens: u64, id: DebitId) -> Told {
-        told(self.0.debit(KEY, tokens, id).await)
+        told(self.0.debit((KEY, tokens), id).await)
     }
 }
 
 /// Fetches tokens in batches.
-pub struct LeasedGateway<S: Store>(TwoTier<S>);
+pub struct LeasedGateway<S: Store>(SharedLimiter<S>);
 
 impl<S: Store> LeasedGateway<S> {
     pub(super) fn new(store: S, policy: &str, limit: Limit, batch: u64) -> Self {
-        let tier = TwoTier::builder(store, policy, limit).mode(Mode::Leased).batch(Batch::Fixed(batch));
-        Self(tier.return_after(None).build().expect("a budget lends"))
+        let leasing = Leasing::new().batch(Batch::Fixed(batch)).return_after(None);
+        let limiter = SharedLimiter::builder(store, policy, limit).leased_with(leasing).build();
+        Self(limiter.expect("a budget lends"))
     }
 }
 

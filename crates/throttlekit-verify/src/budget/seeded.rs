@@ -78,7 +78,7 @@ impl Seeded {
     }
 
     async fn looks_first(&self, tokens: u64) -> Told {
-        let [left] = self.limiter.peek_each([KEY.as_bytes()]).await.expect("no call is lost");
+        let left = self.limiter.peek(KEY).await.expect("no call is lost");
         if !left.allowed {
             return Told::Denied;
         }
@@ -115,13 +115,13 @@ impl Gateway for Seeded {
             BudgetBug::SendsWithoutName => told(self.limiter.check(Call::by(KEY).cost(tokens)).await),
             BudgetBug::SendsUnderAnotherName => {
                 let id = DebitId { number: self.numbers.fetch_add(1, SeqCst), ..id };
-                told(self.limiter.debit(KEY, tokens, id).await)
+                told(self.limiter.debit((KEY, tokens), id).await)
             }
-            BudgetBug::SilenceIsYes => match told(self.limiter.debit(KEY, tokens, id).await) {
+            BudgetBug::SilenceIsYes => match told(self.limiter.debit((KEY, tokens), id).await) {
                 Told::Unknown => Told::Allowed,
                 told => told,
             },
-            BudgetBug::EdgeRefused => told(self.limiter.debit(KEY, tokens, id).await),
+            BudgetBug::EdgeRefused => told(self.limiter.debit((KEY, tokens), id).await),
         }
     }
 }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::admission::{Axis, SharedPolicy};
-use throttlekit::fair::Escrow;
 use throttlekit::store::{Charge, KeySpace, MemoryStore, Store};
-use throttlekit::{Cadence, FairLimiter, Guard, Limit, ManualClock, SharedLimiter, SharedSlots, Timestamp};
+use throttlekit::{Budget, FairLimiter, Guard, Limit, ManualClock, SharedLimiter, SharedSlots, Timestamp};
 use throttlekit_core::rate::State;
 use throttlekit_core::rate::shared::ScriptEncoding;
 
@@ -71,8 +70,8 @@ impl Rig {
             Slots::Shared(slots.build().expect("a good life"))
         };
         let shares = dice.once_in(2).then(|| {
-            let escrow = Escrow::new(TOKENS_OF_ALL, Cadence::every(HOUR)).expect("a good limit");
-            Arc::new(FairLimiter::builder(escrow).clock(clock.clone()).build())
+            let shares = FairLimiter::builder(Budget::per(TOKENS_OF_ALL, HOUR)).clock(clock.clone());
+            Arc::new(shares.build().expect("a good budget"))
         });
         let policy = policy(layout, &stores, &slots, shares.as_ref());
         Self { layout, policy, slots, shares, clock, stores }
@@ -144,8 +143,8 @@ fn policy(
     shares: Option<&Arc<FairLimiter<ManualClock>>>,
 ) -> SharedPolicy {
     let [first, second] = stores.each_ref().map(|(_, broken)| broken.clone());
-    let named = |name| (name, limit(name));
     let good = "a good policy";
+    let one = |store, name| SharedLimiter::builder(store, "drill", limit(name)).first_limit(0, name);
     let builder = SharedPolicy::builder("drill");
     let builder = match slots {
         Slots::Guard(guard) => builder.concurrency(guard.clone()),
@@ -153,16 +152,17 @@ fn policy(
     };
     let builder = match layout {
         Layout::Fused => {
-            let limits = SharedLimiter::all(first, "drill", ["calls", "tokens"].map(named)).expect(good);
-            builder.together(limits.home(0), [Axis::Rate, Axis::Cost])
+            let limits = one(first, "calls").limit("tokens", limit("tokens")).build().expect(good);
+            builder.together(limits, [Axis::Rate, Axis::Cost])
         }
         Layout::Split => {
-            let calls = SharedLimiter::all(first, "drill", [named("calls")]).expect(good);
-            let tokens = SharedLimiter::all(second, "drill", [named("tokens")]).expect(good);
-            builder.together(tokens.home(0), [Axis::Cost]).together(calls.home(0), [Axis::Rate])
+            let calls = one(first, "calls").build().expect(good);
+            let tokens = one(second, "tokens").build().expect(good);
+            builder.together(tokens, [Axis::Cost]).together(calls, [Axis::Rate])
         }
         Layout::TwoBudgets => {
-            let limits = SharedLimiter::all(first, "drill", ["calls", "tokens", ALL].map(named)).expect(good);
+            let limits = one(first, "calls").limit("tokens", limit("tokens")).limit_by(1, ALL, limit(ALL));
+            let limits = limits.build().expect(good);
             builder.together(limits, [Axis::Rate.of(0), Axis::Cost.of(0), Axis::Cost.of(1)])
         }
     };

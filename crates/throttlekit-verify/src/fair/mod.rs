@@ -11,8 +11,8 @@ mod seeded;
 mod tree;
 mod world;
 
-use throttlekit::fair::Escrow;
-use throttlekit::{Cadence, Call, FairLimiter, ManualClock};
+use throttlekit::fair::FairRule;
+use throttlekit::{Budget, Call, FairLimiter, ManualClock};
 use throttlekit_core::fair::Weight;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
@@ -45,9 +45,12 @@ impl Held {
     /// The limiter of a world.
     pub fn new(world: &FairWorld) -> Self {
         let clock = ManualClock::at(world.start);
-        let escrow = Escrow::new(world.limit, Cadence::every(WINDOW)).expect("worlds have valid limits");
-        let escrow = world.give_back.into_iter().fold(escrow, Escrow::give_back);
-        let limiter = FairLimiter::builder(escrow).tenants_max(world.places).clock(clock.clone()).build();
+        let limiter = FairLimiter::builder(Budget::per(world.limit, WINDOW))
+            .rule(world.give_back.map_or(FairRule::Escrow, FairRule::GiveBack))
+            .tenants_max(world.places)
+            .clock(clock.clone())
+            .build()
+            .expect("worlds have valid limits");
         Self { limiter, clock }
     }
 }
@@ -55,7 +58,7 @@ impl Held {
 impl Shares for Held {
     fn ask(&mut self, tenant: usize, weight: Weight, cost: Cost, now: Timestamp) -> Decision {
         self.clock.set(now);
-        self.limiter.check_weighing(Call::by(&tenant.to_le_bytes()).cost(cost), weight)
+        self.limiter.check(Call::by(&tenant.to_le_bytes()).cost(cost).weight(weight.get()))
     }
 
     fn set_limit(&mut self, limit: u64, now: Timestamp) {
@@ -70,7 +73,7 @@ impl Shares for Held {
 
     fn refund(&mut self, tenant: usize, units: Cost, reset_at: Timestamp, now: Timestamp) {
         self.clock.set(now);
-        self.limiter.refund(&tenant.to_le_bytes(), units, reset_at);
+        self.limiter.refund((&tenant.to_le_bytes(), units), reset_at);
     }
 }
 

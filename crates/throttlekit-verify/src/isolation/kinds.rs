@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use throttlekit::admission::{Axis, Call, SharedPolicy};
 use throttlekit::budget::Reserve;
-use throttlekit::fair::{Budget, Quanta, Region};
 use throttlekit::fleet::NotLetIn;
 use throttlekit::guard::Ending;
+use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::store::{MembershipStore, RegionStore, SlotStore, Store, StoreError};
-use throttlekit::tier::{Batch, Mode};
 use throttlekit::{
-    Answer, FleetGuard, Limit, SharedFairLimiter, SharedLimiter, SharedSlots, TokenBudget, TwoTier,
+    Answer, Budget, FleetGuard, Limit, SharedFairLimiter, SharedLimiter, SharedSlots, TokenBudget,
 };
 use tokio::time::sleep;
 
@@ -73,17 +72,18 @@ fn build<S: AnyStore>(
     Ok(match kind {
         Kind::Strict => Arc::new(Strict { limiter: SharedLimiter::new(store, name, window)?, timing }),
         Kind::Leased => {
-            let leased = TwoTier::builder(store, name, window).mode(Mode::Leased).batch(Batch::Fixed(BATCH));
-            let leased = leased.return_after(Some(Duration::from_millis(50))).build()?;
+            let leasing = Leasing::new().batch(Batch::Fixed(BATCH));
+            let leasing = leasing.return_after(Some(Duration::from_millis(50)));
+            let leased = SharedLimiter::builder(store, name, window).leased_with(leasing).build()?;
             Arc::new(Leased { leased, timing })
         }
         Kind::Fair => {
-            let fair = SharedFairLimiter::by_quanta(store, name, window).quantum(BATCH).build()?;
-            Arc::new(Fair::<Quanta<Arc<S>>> { fair, timing })
+            let fair = SharedFairLimiter::builder(store, name, Budget::per(UNITS, HOUR));
+            Arc::new(Fair { fair: fair.quantum(BATCH).build()?, timing })
         }
         Kind::FairRegion => {
-            let fair = SharedFairLimiter::in_region(store, name, "here", window).quantum(BATCH).build()?;
-            Arc::new(Fair::<Region<Arc<S>>> { fair, timing })
+            let fair = SharedFairLimiter::builder(store, name, Budget::per(UNITS, HOUR)).region("here");
+            Arc::new(Fair { fair: fair.quantum(BATCH).build()?, timing })
         }
         Kind::Slots => {
             let slots = SharedSlots::builder(store, name, SLOTS).lives(timing.lives).build()?;
@@ -106,9 +106,9 @@ fn policy<S: AnyStore>(
     timing: Timing,
 ) -> Result<SharedPolicy, Box<dyn std::error::Error>> {
     let slots = SharedSlots::builder(store.clone(), name, SLOTS).lives(timing.lives).build()?;
-    let limits =
-        [("calls", Limit::fixed_window(UNITS, HOUR)?), ("tokens", Limit::token_budget(UNITS, HOUR)?)];
-    let limits = SharedLimiter::all(store, name, limits)?.home(0);
+    let limits = SharedLimiter::builder(store, name, Limit::fixed_window(UNITS, HOUR)?)
+        .limit("tokens", Limit::token_budget(UNITS, HOUR)?)
+        .build()?;
     let builder = SharedPolicy::builder(name).concurrency(slots);
     Ok(builder.together(limits, [Axis::Rate, Axis::Cost]).build()?)
 }
@@ -143,11 +143,11 @@ impl<S: Store> Shared for Strict<S> {
 }
 
 struct Leased<S> {
-    leased: TwoTier<S>,
+    leased: SharedLimiter<S>,
     timing: Timing,
 }
 
-/// `TwoTier::check` waits for up to nine deadlines of the store.
+/// `check` of a leased `SharedLimiter` waits for up to nine deadlines of the store.
 impl<S: Store> Shared for Leased<S> {
     fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
         Box::pin(async move {
@@ -158,13 +158,13 @@ impl<S: Store> Shared for Leased<S> {
     }
 }
 
-struct Fair<B: Budget> {
-    fair: SharedFairLimiter<B>,
+struct Fair {
+    fair: SharedFairLimiter,
     timing: Timing,
 }
 
 /// `SharedFairLimiter::check` waits for requests of its own and of others: with so few callers, for no more than nine.
-impl<B: Budget> Shared for Fair<B> {
+impl Shared for Fair {
     fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
         Box::pin(async move {
             let ask = Call::by(key_of(&mut Dice::new(step.dice)));

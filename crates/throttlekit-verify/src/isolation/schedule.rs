@@ -23,7 +23,7 @@ const POLLS_MAX: u64 = 6;
 pub enum Kind {
     /// `SharedLimiter`: one call for each request.
     Strict,
-    /// `TwoTier`: leased units.
+    /// A leased `SharedLimiter`.
     Leased,
     /// `SharedFairLimiter`, by quanta.
     Fair,

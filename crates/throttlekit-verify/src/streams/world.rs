@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::budget::{Reservation, ReservationOptions, Reserve};
+use throttlekit::leasing::Margin;
 use throttlekit::store::{Charge, KeySpace, MemoryStore, Store};
-use throttlekit::tier::Margin;
 use throttlekit::{Clock, Limit, ManualClock, Timestamp, TokenBudget, TokenStream};
 use throttlekit_core::rate::Rule;
 use throttlekit_core::rate::shared::ScriptEncoding;

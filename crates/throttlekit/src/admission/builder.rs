@@ -9,7 +9,7 @@ use super::local::{LIMITS_MAX, Local};
 use super::slots::LocalSlots;
 use super::{Axis, Dimension, Observer, Policy};
 use crate::memory::Capacity;
-use crate::{Clock, FairLimiter, KeyHash, Pricer, SystemClock};
+use crate::{Clock, FairLimiter, Pricer, SystemClock};
 
 /// Describes a [`Policy`]: any subset of the axes, in any order.
 pub struct PolicyBuilder<C = Suiting> {
@@ -86,10 +86,7 @@ impl<C> PolicyBuilder<C> {
     }
 
     /// Adds a budget that all callers share by weight, in units of cost.
-    pub fn fair<D: Clock + 'static, H: KeyHash + 'static>(
-        self,
-        limiter: impl Into<Arc<FairLimiter<D, H>>>,
-    ) -> Self {
+    pub fn fair<D: Clock + 'static>(self, limiter: impl Into<Arc<FairLimiter<D>>>) -> Self {
         Self { fairness: Some(Box::new(limiter.into())), ..self }
     }
 

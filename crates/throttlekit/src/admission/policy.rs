@@ -110,11 +110,11 @@ impl<C: Clock> Policy<C> {
     #[inline]
     fn charge_limits(&self, call: &Call<'_>, said: (&mut Axes, &mut Guarantee), books: &mut Books) -> bool {
         let Books { meter, marks, portion } = books;
-        let weight = self.fairness.as_ref().map(|fairness| fairness.weight(call.key())).unwrap_or_default();
+        let weight = self.fairness.as_ref().map(|fairness| fairness.weight(call)).unwrap_or_default();
         let allowed = self.local.charge(call, said, marks, |axes| match &self.fairness {
             None => true,
             Some(fairness) => {
-                let (decision, shared) = fairness.charge(call.key(), weight, call.units());
+                let (decision, shared) = fairness.charge(call, weight);
                 axes.note(Axis::Fairness, decision);
                 *portion = shared;
                 decision.allowed

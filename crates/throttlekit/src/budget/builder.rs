@@ -12,7 +12,7 @@ use super::TokenBudget;
 use super::learners::Learners;
 use super::ledger::Ledger;
 use crate::store::Store;
-use crate::{BootClock, LeaseClock, OnOutage, SharedLimiter};
+use crate::{BootClock, BuildError, LeaseClock, OnOutage, SharedLimiter};
 
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 const STREAMS_MAX: usize = 65_536;
@@ -113,18 +113,19 @@ impl<S: Store, C: LeaseClock + 'static> BudgetBuilder<S, C> {
     }
 
     /// Builds the budget. Fails if the limit is not counted in windows, or if they are too short for a reservation.
-    pub fn build(self) -> Result<TokenBudget<S, C>, LimitError> {
+    pub fn build(self) -> Result<TokenBudget<S, C>, BuildError> {
         let limit = self.limit?;
         Authority::new(limit, Term::Window)?;
         let set_aside = ScriptEncoding::of(&limit.uncrossed())?;
         if !set_aside.counts_units() {
-            return Err(LimitError::NotLeasable);
+            return Err(BuildError::NotLeasable);
         }
         let margin = self.margin.behind(self.clock.behind_max());
         if margin.deadline(Timestamp::EPOCH, limit.period()) == Timestamp::EPOCH {
-            return Err(LimitError::LeaseTooShort(limit.period()));
+            return Err(BuildError::LeaseTooShort(limit.period()));
         }
-        let shared = SharedLimiter::new(self.store, &self.policy, limit)?.on_outage(self.on_outage);
+        let shared =
+            SharedLimiter::builder(self.store, &self.policy, limit).on_outage(self.on_outage).build()?;
         let learners = Learners::new(self.reserve);
         let ledger = Ledger::new(shared, set_aside, self.clock, margin, learners);
         Ok(TokenBudget::new(ledger.bounded(self.streams_max, self.silence_max)))

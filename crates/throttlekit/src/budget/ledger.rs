@@ -159,7 +159,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     /// Adds a stream without a reservation, unless too many are open.
     pub(super) fn enter(&self, stream: u128, key: &[u8]) -> Option<Arc<Slip>> {
         let slip = Arc::new(Slip {
-            key: self.shared.key(key).into(),
+            key: self.shared.strict().key(key).into(),
             purse: Purse::new(),
             epoch: AtomicU64::new(Epoch::NONE.0),
             stirred_at: AtomicU64::new(self.clock.now().as_nanos()),

@@ -15,17 +15,17 @@
 //!
 //! let opened = budget.open("acme", None).await?;
 //! let Some(mut stream) = opened.stream else {
-//!     panic!("come back: {:?}", opened.answer.decision.retry_after);
+//!     panic!("come back: {:?}", opened.answer.retry_after);
 //! };
 //! for chunk in [12, 7, 31] {
-//!     if !stream.debit(chunk).await?.decision.allowed {
+//!     if !stream.debit(chunk).await?.allowed {
 //!         break; // the budget is spent: stop generating
 //!     }
 //! }
 //! assert_eq!(stream.produced(), 50);
 //! stream.settle().await?;
 //!
-//! assert_eq!(budget.shared().peek_each([b"acme"]).await?[0].remaining, 99_950);
+//! assert_eq!(budget.shared().peek("acme").await?.remaining, 99_950);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # })?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

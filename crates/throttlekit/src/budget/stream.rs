@@ -10,9 +10,10 @@ use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 use super::handle::Opened;
 use super::ledger::{Ledger, Owed, RETURN_TRIES_MAX, Slip};
 use super::returner::Returns;
+use crate::call::Part;
 use crate::store::{DebitId, Leased, Store, StoreError};
 use crate::sync::SharedWord;
-use crate::{Answer, Call, LeaseClock};
+use crate::{Answer, LeaseClock};
 
 /// Maximum number of attempts for a debit. It carries an idempotency key and counts once.
 const DEBIT_TRIES_MAX: u32 = 3;
@@ -79,7 +80,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         let answer = match ledger.lend(&self.slip.key, want, sent).await {
             Ok(lent) if lent.loan.granted > 0 => self.credit(&lent, sent),
             Ok(lent) => self.denial(&lent, want),
-            Err(error) => ledger.shared.without_store([Call::by(&self.key).cost(0)], error)?,
+            Err(error) => ledger.shared.strict().without_store(&[Part { key: &self.key, cost: 0 }], error)?,
         };
         let (admitted, counters) = (answer.decision.allowed, &self.ledger.counters);
         let counter = if admitted { &counters.opened } else { &counters.denied };
@@ -96,7 +97,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     fn credit(&mut self, lent: &Leased, sent: Timestamp) -> Answer {
         self.reset_at = lent.loan.decision.reset_at;
         self.ledger.credit(&self.slip, lent, sent);
-        self.ledger.shared.answered(lent.now, lent.loan.decision)
+        self.ledger.shared.strict().answered(lent.now, lent.loan.decision)
     }
 
     /// Returns the denial. The store reports when the window ends; reservations of other streams here may be returned
@@ -107,7 +108,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         if held > 0 && held.saturating_add(decision.remaining) >= want.least {
             decision.retry_after = Retry::OnRelease;
         }
-        self.ledger.shared.answered(lent.now, decision)
+        self.ledger.shared.strict().answered(lent.now, decision)
     }
 
     /// Decides a chunk of tokens, and charges it if allowed. Call it before the chunk is sent; after a denial stop
@@ -205,7 +206,10 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         }
         let answer = match self.send(tokens, self.sent.0).await {
             Ok(answer) => answer,
-            Err(error) => self.ledger.shared.without_store([Call::by(&self.key).cost(tokens)], error)?,
+            Err(error) => {
+                let part = Part { key: &self.key, cost: tokens };
+                self.ledger.shared.strict().without_store(&[part], error)?
+            }
         };
         // A chunk that passed is not retried, whatever the store would decide.
         if answer.decision.allowed || answer.outage.is_none() {
@@ -220,7 +224,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         let mut tries = 1;
         loop {
             self.ledger.counters.debits.fetch_add(1, Relaxed);
-            match self.ledger.shared.try_debit(&self.slip.key, tokens, id).await {
+            match self.ledger.shared.strict().try_debit(&self.slip.key, tokens, id).await {
                 Err(error) if error.may_pass() && tries < DEBIT_TRIES_MAX => tries += 1,
                 done => return done,
             }

@@ -1,8 +1,9 @@
 //! One budget, many tenants, each by its weight.
 //!
-//! [`FairLimiter`] holds a rule and maps names to its members. [`Escrow`] is the rule for nearly all cases: no tenant
-//! can take units reserved for another, and nothing is left over while a tenant wants it. [`FairShare`] is a plain cap
-//! per tenant. [`FairTree`] holds a budget under nested weights. [`weighted_max_min`] divides once among known demands.
+//! [`FairLimiter`] maps names to the members of a rule. By default no tenant can take units reserved for another, and
+//! nothing is left over while a tenant wants it; [`without_borrowing`](FairLimiterBuilder::without_borrowing) is a plain
+//! cap per tenant, [`tree`](FairLimiterBuilder::tree) nests weights, and [`FairRule`] has the other rules.
+//! [`weighted_max_min`] divides once among known demands. The rules themselves are in `throttlekit_core::fair`.
 //!
 //! `SharedFairLimiter` (feature `store`) shares one budget among tenants of several regions or processes.
 //!
@@ -12,24 +13,21 @@
 mod builder;
 mod limiter;
 mod names;
+mod receipt;
 mod rule;
 #[cfg(feature = "store")]
 mod shared;
 mod tenants;
 mod tree;
 
-/// Default maximum number of separate tenants, or names of a tree.
-const KEYS_MAX_DEFAULT: usize = 1 << 16;
-
-pub use builder::FairBuilder;
+pub use builder::FairLimiterBuilder;
 pub use limiter::{FairLimiter, FairStats};
+pub use receipt::FairReceipt;
+pub(crate) use receipt::Portion;
 pub use rule::FairRule;
 #[cfg(feature = "store")]
-pub use shared::{
-    Budget, Quanta, Region, SharedFairLimiter, SharedFairLimiterBuilder, SharedFairStats, TenantShare,
-};
-pub use throttlekit_core::fair::{
-    DEPTH_MAX, Escrow, FairShare, GiveBack, Tree, TreeDecision, Weight, WeightError, guarantee,
-    weighted_max_min,
-};
-pub use tree::FairTree;
+pub use shared::{SharedFairLimiter, SharedFairLimiterBuilder, SharedFairStats, TenantShare};
+pub use throttlekit_core::fair::{GiveBack, Weight, weighted_max_min};
+
+/// Default for the maximum number of separate tenants.
+const TENANTS_MAX_DEFAULT: usize = 1 << 16;

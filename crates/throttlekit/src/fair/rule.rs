@@ -2,41 +2,53 @@
 
 use std::time::Duration;
 
-use throttlekit_core::fair::{Escrow, FairShare, Member, Roster, Weight};
+use throttlekit_core::fair::{Escrow, FairShare, GiveBack, Member, Roster, Weight};
+use throttlekit_core::rate::{Budget, LimitError};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
-/// A rule for sharing a budget.
-#[derive(Clone, Debug)]
+/// Rule by which tenants share a budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FairRule {
-    /// By weight, with reserved and borrowable units.
+    /// By weight, with reserved and borrowable units: [`Escrow`].
+    #[default]
+    Escrow,
+    /// The same, and tenants that go quiet in a window give back what is reserved for them.
+    GiveBack(GiveBack),
+    /// By a cap for each tenant, with nothing reserved and nothing borrowed: [`FairShare`].
+    Cap,
+}
+
+impl FairRule {
+    /// Returns the rule over a budget, before its first window.
+    pub(super) fn start(self, budget: Budget) -> Result<Sharing, LimitError> {
+        let (units, cadence) = (budget.units(), budget.cadence());
+        Ok(match self {
+            Self::Escrow => Sharing::Escrow(Escrow::new(units, cadence)?),
+            Self::GiveBack(by) => Sharing::Escrow(Escrow::new(units, cadence)?.give_back(by)),
+            Self::Cap => Sharing::Cap(FairShare::new(units, cadence)?),
+        })
+    }
+}
+
+/// A rule and the state of its window.
+#[derive(Clone, Debug)]
+pub(super) enum Sharing {
     Escrow(Escrow),
-    /// By a cap for each tenant.
-    Share(FairShare),
-}
-
-impl From<Escrow> for FairRule {
-    fn from(rule: Escrow) -> Self {
-        Self::Escrow(rule)
-    }
-}
-
-impl From<FairShare> for FairRule {
-    fn from(rule: FairShare) -> Self {
-        Self::Share(rule)
-    }
+    Cap(FairShare),
 }
 
 /// Runs the same expression for either rule.
 macro_rules! either {
     ($self:ident, $rule:ident => $does:expr) => {
         match $self {
-            FairRule::Escrow($rule) => $does,
-            FairRule::Share($rule) => $does,
+            Sharing::Escrow($rule) => $does,
+            Sharing::Cap($rule) => $does,
         }
     };
 }
 
-impl FairRule {
+impl Sharing {
     /// Advances to `now`. Returns `true` if a new window has begun and no tenant has joined it yet.
     pub(super) fn advance(&mut self, now: Timestamp) -> bool {
         either!(self, rule => rule.advance(now))
@@ -50,7 +62,7 @@ impl FairRule {
     pub(super) fn peek_newcomer(&mut self, weight: Weight) -> Decision {
         match self {
             Self::Escrow(rule) => rule.peek_newcomer(weight),
-            Self::Share(rule) => {
+            Self::Cap(rule) => {
                 let member = rule.roster_mut().join(weight);
                 let decision = rule.check(member, weight, 0);
                 rule.roster_mut().leave(member);
@@ -63,7 +75,7 @@ impl FairRule {
     pub(super) fn peek_place(&mut self, weight: Weight) -> Option<Decision> {
         match self {
             Self::Escrow(rule) => rule.peek_place(weight),
-            Self::Share(rule) => {
+            Self::Cap(rule) => {
                 let member = rule.roster_mut().least_used()?;
                 let own = rule.roster().weight(member)?;
                 rule.roster_mut().set_weight(member, weight);
@@ -77,7 +89,7 @@ impl FairRule {
     pub(super) fn join(&mut self, weight: Weight) -> Member {
         match self {
             Self::Escrow(rule) => rule.join(weight),
-            Self::Share(rule) => rule.roster_mut().join(weight),
+            Self::Cap(rule) => rule.roster_mut().join(weight),
         }
     }
 
@@ -85,14 +97,14 @@ impl FairRule {
     pub(super) fn take_place(&mut self, weight: Weight) -> Option<Member> {
         match self {
             Self::Escrow(rule) => rule.take_place(weight),
-            Self::Share(rule) => rule.roster_mut().least_used(),
+            Self::Cap(rule) => rule.roster_mut().least_used(),
         }
     }
 
     pub(super) fn leave(&mut self, member: Member) {
         match self {
             Self::Escrow(rule) => rule.leave(member),
-            Self::Share(rule) => _ = rule.roster_mut().leave(member),
+            Self::Cap(rule) => _ = rule.roster_mut().leave(member),
         }
     }
 
@@ -100,7 +112,7 @@ impl FairRule {
     pub(super) fn refund(&mut self, member: Member, units: Cost) {
         match self {
             Self::Escrow(rule) => rule.refund(member, units),
-            Self::Share(rule) => rule.roster_mut().refund(member, units),
+            Self::Cap(rule) => rule.roster_mut().refund(member, units),
         }
     }
 

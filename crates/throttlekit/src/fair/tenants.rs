@@ -3,17 +3,18 @@
 use throttlekit_core::fair::{Member, Weight};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
-use super::FairRule;
+use super::FairStats;
 use super::names::Names;
+use super::rule::Sharing;
 
 /// A rule and its members.
 pub(super) struct Tenants {
-    rule: FairRule,
+    rule: Sharing,
     names: Names,
 }
 
 impl Tenants {
-    pub(super) fn new(rule: FairRule, tenants_max: usize) -> Self {
+    pub(super) fn new(rule: Sharing, tenants_max: usize) -> Self {
         Self { rule, names: Names::new(tenants_max) }
     }
 
@@ -60,13 +61,15 @@ impl Tenants {
     }
 
     /// Returns the rule, advanced to `now`.
-    pub(super) fn rule(&mut self, now: Timestamp) -> &mut FairRule {
+    pub(super) fn rule(&mut self, now: Timestamp) -> &mut Sharing {
         self.advance(now);
         &mut self.rule
     }
 
-    pub(super) fn names(&self) -> &Names {
-        &self.names
+    pub(super) fn stats(&mut self, now: Timestamp) -> FairStats {
+        self.advance(now);
+        let (limit, used) = (self.rule.roster().limit(), self.rule.roster().used());
+        FairStats { limit, used, tenants: self.names.len(), displaced: self.names.displaced() }
     }
 
     fn advance(&mut self, now: Timestamp) {

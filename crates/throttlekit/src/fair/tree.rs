@@ -1,115 +1,55 @@
 //! One budget under nested weights: region → org → team → user.
 
 use hashbrown::HashTable;
-use throttlekit_core::fair::{Group, Leaf, MEMBERS_MAX, Tree, TreeDecision, Weight};
-use throttlekit_core::{Cost, Timestamp};
+use throttlekit_core::fair::{DEPTH_MAX, Group, Leaf, MEMBERS_MAX, Tree, Weight};
+use throttlekit_core::rate::{Budget, LimitError};
+use throttlekit_core::{Cost, Decision, Timestamp};
 
-use crate::fair::KEYS_MAX_DEFAULT;
-use crate::sync::Mutex;
-use crate::{Clock, KeyHash, SecretHash, SystemClock, WallClock};
+use super::FairStats;
+use crate::{Call, KeyHash, SecretHash};
 
 /// Function that returns the weight of a path's last name among its siblings; `None` for a group whose weight is the
 /// sum of its active members.
-type WeightOf = Box<dyn Fn(&[&str]) -> Option<Weight> + Send + Sync>;
+pub(super) type PathWeightOf = Box<dyn Fn(&[&[u8]]) -> Option<Weight> + Send + Sync>;
 
-/// One budget per window, shared by the names of a tree, in this process.
-///
-/// Names join with their first request in a window, and weights are read then: a new one applies from the next window
-/// on. A check takes a short lock; its cost depends on the depth of its path, not on the number of names.
-///
-/// ```
-/// use std::time::Duration;
-/// use throttlekit::fair::{Tree, Weight};
-/// use throttlekit::{Cadence, FairTree};
-///
-/// // Orgs weigh by contract. Below them everyone is equal, and teams weigh what their active users do.
-/// let tokens = FairTree::new(Tree::new(1_000, Cadence::every(Duration::from_secs(60)))?).weights(|path| match *path {
-///     ["acme"] => Weight::new(3).ok(),
-///     [_org] => Some(Weight::ONE),
-///     _ => None,
-/// });
-///
-/// assert!(tokens.check(&["acme", "search", "ann"], 1).decision.allowed);
-/// assert!(tokens.check(&["zoo", "keepers", "bob"], 1).decision.allowed);
-/// let answer = tokens.check(&["zoo", "keepers", "bob"], 250);
-/// assert!(!answer.decision.allowed, "a quarter is the zoo's, and one of it is used");
-/// assert_eq!(answer.bound_at, Some(0), "orgs are where it was held up");
-/// assert!(tokens.check(&["zoo", "keepers", "bob"], 249).decision.allowed);
-/// # Ok::<(), throttlekit::LimitError>(())
-/// ```
-pub struct FairTree<C = SystemClock, H = SecretHash> {
-    places: Mutex<Places>,
-    weight_of: WeightOf,
-    clock: C,
-    hash: H,
+/// What it takes to let a name join: its fingerprint and its weight.
+type Joins<'a> = (&'a SecretHash, &'a PathWeightOf);
+
+/// The names from the root to a leaf. Of a longer path only as many as show that it is too long.
+pub(super) struct Path<'a> {
+    names: [&'a [u8]; DEPTH_MAX + 1],
+    depth: usize,
 }
 
-impl FairTree {
-    /// Creates a tree whose groups have the summed weight of their active members, and whose leaves have equal weights.
-    pub fn new(tree: Tree) -> Self {
-        Self {
-            places: Mutex::new(Places::new(tree)),
-            weight_of: Box::new(|_| None),
-            clock: SystemClock::Wall(WallClock),
-            hash: SecretHash::random(),
+impl<'a> Path<'a> {
+    pub(super) fn of(call: &Call<'a>) -> Self {
+        Self::collect((0..call.key_count()).map(|index| call.key_at(index)))
+    }
+
+    pub(super) fn from(names: &'a [Box<[u8]>]) -> Self {
+        Self::collect(names.iter().map(|name| &**name))
+    }
+
+    fn collect(all: impl Iterator<Item = &'a [u8]>) -> Self {
+        let (mut names, mut depth) = ([&[][..]; DEPTH_MAX + 1], 0);
+        for (place, name) in names.iter_mut().zip(all) {
+            *place = name;
+            depth += 1;
         }
+        Self { names, depth }
+    }
+
+    pub(super) fn owned(&self) -> Box<[Box<[u8]>]> {
+        self.names().iter().map(|&name| name.into()).collect()
+    }
+
+    fn names(&self) -> &[&'a [u8]] {
+        &self.names[..self.depth]
     }
 }
-
-impl<C: Clock, H: KeyHash> FairTree<C, H> {
-    /// Sets the weight of a path's last name among its siblings. With `None`, a group has the summed weight of its
-    /// active members, and a leaf a weight of one.
-    ///
-    /// Called under the lock of the tree when a name joins: it must be quick, and must not call this tree, which would
-    /// deadlock.
-    pub fn weights(self, weight_of: impl Fn(&[&str]) -> Option<Weight> + Send + Sync + 'static) -> Self {
-        Self { weight_of: Box::new(weight_of), ..self }
-    }
-
-    /// Sets the maximum number of separate names in one window, groups and leaves together. Names beyond it share one
-    /// entry with the other new names of their group, so that none gets a fresh budget.
-    pub fn names_max(mut self, names: usize) -> Self {
-        // Next to each name there may be the entry that new names of its group share.
-        self.places.get_mut().names_max = names.clamp(1, MEMBERS_MAX / 2);
-        self
-    }
-
-    /// Sets the clock, instead of wall-clock time.
-    pub fn clock<D: Clock>(self, clock: D) -> FairTree<D, H> {
-        FairTree { places: self.places, weight_of: self.weight_of, clock, hash: self.hash }
-    }
-
-    /// Sets the name hash. Default: [`SecretHash`]. Use another only if the operator chooses the names.
-    pub fn hash<G: KeyHash>(self) -> FairTree<C, G> {
-        FairTree { places: self.places, weight_of: self.weight_of, clock: self.clock, hash: G::random() }
-    }
-
-    /// Decides a request of the leaf at the end of the path, and charges it at every level if allowed. A request of
-    /// cost zero charges nothing, and returns the remaining units; but it makes the leaf active.
-    ///
-    /// A name followed by others is a group; the same name at the end of a path is a separate leaf. A path deeper than
-    /// [`DEPTH_MAX`](throttlekit_core::fair::DEPTH_MAX) ends there, in the entry that new names share.
-    pub fn check(&self, path: &[&str], cost: Cost) -> TreeDecision {
-        let now = self.clock.now();
-        let mut places = self.places.lock();
-        places.advance(now);
-        let leaf = places.find(path, &self.hash, &self.weight_of);
-        places.tree.check(leaf, cost)
-    }
-
-    /// Returns the units admitted in this window.
-    pub fn used(&self) -> u64 {
-        let now = self.clock.now();
-        let mut places = self.places.lock();
-        places.advance(now);
-        places.tree.used()
-    }
-}
-
-debug_fields!([C, H] FairTree<C, H>);
 
 /// A tree and its entries. A name is identified by its group and its fingerprint.
-struct Places {
+pub(super) struct Places {
     tree: Tree,
     groups: HashTable<(Name, Group)>,
     leaves: HashTable<(Name, Leaf)>,
@@ -132,8 +72,70 @@ impl Name {
 }
 
 impl Places {
-    fn new(tree: Tree) -> Self {
-        Self { tree, groups: HashTable::new(), leaves: HashTable::new(), names_max: KEYS_MAX_DEFAULT }
+    pub(super) fn new(budget: Budget, names_max: usize) -> Result<Self, LimitError> {
+        let tree = Tree::new(budget.units(), budget.cadence())?;
+        // Next to each name there may be the entry that new names of its group share.
+        let names_max = names_max.clamp(1, MEMBERS_MAX / 2);
+        Ok(Self { tree, groups: HashTable::new(), leaves: HashTable::new(), names_max })
+    }
+
+    /// Decides a request of the leaf at the end of the path, and charges it at every level if allowed.
+    pub(super) fn check(
+        &mut self,
+        path: &Path<'_>,
+        cost: Cost,
+        now: Timestamp,
+        joins: Joins<'_>,
+    ) -> Decision {
+        self.advance(now);
+        let leaf = self.join(path, joins);
+        self.tree.check(leaf, cost).decision
+    }
+
+    /// Returns units to the window that ends at `reset_at`, if it is the one at `now` and the leaf has an entry.
+    pub(super) fn refund(
+        &mut self,
+        path: &Path<'_>,
+        units: Cost,
+        (reset_at, now): (Timestamp, Timestamp),
+        hash: &SecretHash,
+    ) {
+        self.advance(now);
+        if self.tree.ends_at() != reset_at {
+            return;
+        }
+        if let Some((_, leaf)) = self.find(path, hash) {
+            self.tree.refund(leaf, units);
+        }
+    }
+
+    /// Charges units that a leaf used without a request. An inactive leaf becomes active by it.
+    pub(super) fn owe(&mut self, path: &Path<'_>, units: Cost, now: Timestamp, joins: Joins<'_>) {
+        self.advance(now);
+        let leaf = self.join(path, joins);
+        self.tree.owe(leaf, units);
+    }
+
+    /// Removes a leaf from the window, with its use. The entry that new names share stays.
+    pub(super) fn remove(&mut self, path: &Path<'_>, hash: &SecretHash, now: Timestamp) {
+        self.advance(now);
+        let Some((name, leaf)) = self.find(path, hash) else { return };
+        if let Ok(entry) = self.leaves.find_entry(name.hash(), |(known, _)| *known == name) {
+            entry.remove();
+            self.tree.leave(leaf);
+        }
+    }
+
+    pub(super) fn stats(&mut self, now: Timestamp) -> FairStats {
+        self.advance(now);
+        let tenants = self.groups.len() + self.leaves.len();
+        FairStats { limit: self.tree.limit(), used: self.tree.used(), tenants, displaced: 0 }
+    }
+
+    /// Returns the tree, advanced to `now`.
+    pub(super) fn tree(&mut self, now: Timestamp) -> &mut Tree {
+        self.advance(now);
+        &mut self.tree
     }
 
     fn advance(&mut self, now: Timestamp) {
@@ -143,19 +145,31 @@ impl Places {
         }
     }
 
-    /// Returns the leaf at the end of a path, which joins if needed.
-    fn find(&mut self, path: &[&str], hash: &impl KeyHash, weight_of: &WeightOf) -> Leaf {
+    /// Returns the leaf at the end of a path, if it has an entry of its own.
+    fn find(&self, path: &Path<'_>, hash: &SecretHash) -> Option<(Name, Leaf)> {
+        let (last, groups) = path.names().split_last()?;
         let mut parent = Group::ROOT;
-        let groups = path.len().saturating_sub(1);
+        for name in groups {
+            let name = Name { parent, fingerprint: hash.fingerprint(name) };
+            parent = self.groups.find(name.hash(), |(known, _)| *known == name)?.1;
+        }
+        let name = Name { parent, fingerprint: hash.fingerprint(last) };
+        self.leaves.find(name.hash(), |(known, _)| *known == name).copied()
+    }
+
+    /// Returns the leaf at the end of a path, which joins if needed.
+    fn join(&mut self, path: &Path<'_>, (hash, weight_of): Joins<'_>) -> Leaf {
+        let (names, mut parent) = (path.names(), Group::ROOT);
+        let groups = names.len().saturating_sub(1);
         for depth in 0..groups {
-            let name = Name { parent, fingerprint: hash.fingerprint(path[depth].as_bytes()) };
-            match self.group(name, || weight_of(&path[..=depth])) {
+            let name = Name { parent, fingerprint: hash.fingerprint(names[depth]) };
+            match self.group(name, || weight_of(&names[..=depth])) {
                 Some(group) => parent = group,
                 None => return self.leaf(Name { parent, fingerprint: NEWCOMERS }, Weight::default),
             }
         }
-        let fingerprint = path.last().map_or(NEWCOMERS, |name| hash.fingerprint(name.as_bytes()));
-        self.leaf(Name { parent, fingerprint }, || weight_of(path).unwrap_or_default())
+        let fingerprint = names.last().map_or(NEWCOMERS, |name| hash.fingerprint(name));
+        self.leaf(Name { parent, fingerprint }, || weight_of(names).unwrap_or_default())
     }
 
     /// Returns the group of this name; `None` if there is no capacity for another.
@@ -192,53 +206,102 @@ impl Places {
 mod tests {
     use std::time::Duration;
 
-    use throttlekit_core::rate::Cadence;
-
     use super::*;
-    use crate::ManualClock;
+    use crate::fair::FairLimiter;
+    use crate::{BuildError, ManualClock};
 
-    fn tree(limit: u64) -> FairTree<ManualClock> {
-        let minute = Cadence::every(Duration::from_secs(60));
+    fn tree(limit: u64, names_max: usize) -> FairLimiter<ManualClock> {
         let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
-        FairTree::new(Tree::new(limit, minute).unwrap()).clock(clock)
+        tree_by(clock, limit, names_max)
+    }
+
+    fn tree_by(clock: ManualClock, limit: u64, names_max: usize) -> FairLimiter<ManualClock> {
+        let builder = FairLimiter::builder(Budget::per_minute(limit)).tree(|_| None);
+        builder.tenants_max(names_max).clock(clock).build().unwrap()
     }
 
     #[test]
-    fn a_flood_of_names_shares_one_place_and_never_passes_the_limit() {
-        let tree = tree(1_000).names_max(10);
+    fn a_flood_of_names_shares_one_entry_and_never_exceeds_the_limit() {
+        let tree = tree(1_000, 10);
         for nth in 0..5 {
-            assert!(tree.check(&["known", &nth.to_string()], 1).decision.allowed);
+            assert!(tree.check(Call::by("known").and(&[nth.to_string().as_str()])).allowed);
         }
-        let passed = (0..100_000).filter(|nth| tree.check(&["flood", &format!("{nth}")], 1).decision.allowed);
+        let allowed = |nth: &u32| tree.check(Call::by("flood").and(&[nth.to_string().as_str()])).allowed;
+        let passed = (0..100_000).filter(allowed);
         // Three of the flood have an entry of their own and send one request. The others are one, the ninth of nine.
         assert_eq!(passed.count(), 3 + 1_000 / 9);
-        assert!(tree.check(&["known", "0"], 110).decision.allowed, "what is reserved is still there");
-        assert!(tree.used() <= 1_000);
+        let known = Call::by("known").and(&["0"]);
+        assert!(tree.check(known.cost(110)).allowed, "reserved units are still there");
+        assert!(tree.stats().used <= 1_000);
     }
 
     #[test]
-    fn a_name_may_be_a_group_and_someone() {
-        let tree = tree(100);
-        assert!(tree.check(&["acme"], 1).decision.allowed);
-        assert!(tree.check(&["acme", "ann"], 49).decision.allowed);
-        assert_eq!(tree.check(&["acme"], 0).decision.remaining, 49);
+    fn a_name_may_be_a_group_and_a_leaf() {
+        let tree = tree(100, 10);
+        assert!(tree.check("acme").allowed);
+        assert!(tree.check(Call::by("acme").and(&["ann"]).cost(49)).allowed);
+        assert_eq!(tree.check(("acme", 0)).remaining, 49);
     }
 
     #[test]
-    fn a_new_window_begins_with_nobody() {
-        let tree = tree(100);
-        assert!(tree.check(&["a", "b", "c"], 100).decision.allowed);
-        assert!(!tree.check(&["a", "b", "c"], 1).decision.allowed);
-        tree.clock.advance(Duration::from_secs(60));
-        assert!(tree.check(&["x"], 100).decision.allowed);
+    fn a_new_window_begins_without_members() {
+        let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
+        let tree = tree_by(clock.clone(), 100, 10);
+        let deep = Call::by("a").and(&["b", "c"]);
+        assert!(tree.check(deep.cost(100)).allowed);
+        assert!(!tree.check(deep).allowed);
+        clock.advance(Duration::from_secs(60));
+        assert!(tree.check(("x", 100)).allowed);
     }
 
     #[test]
-    fn what_is_nested_too_deep_shares_one_place() {
-        let tree = tree(100);
+    fn paths_that_are_too_deep_share_one_entry() {
+        let tree = tree(100, 100);
         let path: Vec<String> = (0..40).map(|n| n.to_string()).collect();
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        assert!(tree.check(&path, 60).decision.allowed);
-        assert!(!tree.check(&path[..39], 60).decision.allowed);
+        let deep = |depth: usize| Call::by(path[0]).and(&path[1..depth]).cost(60);
+        assert!(tree.check(deep(40)).allowed);
+        assert!(!tree.check(deep(39)).allowed);
+    }
+
+    #[test]
+    fn a_settled_leaf_is_as_if_it_had_requested_the_actual_cost() {
+        let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
+        let tree = tree_by(clock.clone(), 100, 10);
+        let [ann, bob] = [&["ann"], &["bob"]].map(|name| Call::by("acme").and(name));
+        let (_, receipt) = tree.charge(ann.cost(60));
+        assert!(!tree.check(bob.cost(50)).allowed);
+        tree.settle(receipt.unwrap(), 10);
+        assert_eq!(tree.stats().used, 10);
+        assert!(tree.check(bob.cost(50)).allowed && tree.check(ann.cost(40)).allowed);
+
+        let (_, unasked) = tree.charge(Call::by("zoo").cost(0));
+        tree.settle(unasked.unwrap(), 70);
+        assert_eq!(tree.stats().used, 170);
+        assert!([ann, bob, Call::by("zoo")].iter().all(|leaf| !tree.peek(*leaf).allowed));
+
+        let (_, late) = tree.charge(bob.cost(0));
+        clock.advance(Duration::from_secs(60));
+        tree.settle(late.unwrap(), 30);
+        assert_eq!(tree.stats().used, 30, "it is owed in the window in which it is known");
+    }
+
+    #[test]
+    fn a_reset_returns_the_use_of_a_leaf_at_every_level() {
+        let tree = tree(100, 10);
+        let ann = Call::by("acme").and(&["ann"]);
+        assert!(tree.check(ann.cost(60)).allowed && tree.check(("zoo", 40)).allowed);
+        tree.reset(Call::by("acme").and(&["nobody"]));
+        tree.reset(ann);
+        assert_eq!((tree.stats().used, tree.stats().tenants), (40, 2));
+        assert!(tree.check(ann.cost(50)).allowed);
+        tree.set_limit(200);
+        assert_eq!((tree.stats().limit, tree.peek("zoo").remaining), (200, 60));
+    }
+
+    #[test]
+    fn a_tree_has_no_other_rule() {
+        let builder = FairLimiter::builder(Budget::per_minute(1)).tree(|_| None).without_borrowing();
+        assert!(matches!(builder.build(), Err(BuildError::OutOfRange { setting: "rule", .. })));
     }
 }

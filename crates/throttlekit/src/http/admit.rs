@@ -51,7 +51,7 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Admit for Limiter<C, H> {
 
 /// A budget shared by callers, whose keys are its tenants. The policy reports the whole budget, each response the
 /// caller's own part.
-impl<C: Clock + 'static, H: KeyHash + 'static> Admit for crate::FairLimiter<C, H> {
+impl<C: Clock + 'static> Admit for crate::FairLimiter<C> {
     type Answer = Ready<Result<Decision, AdmitError>>;
 
     fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer {
@@ -75,12 +75,19 @@ impl<C: Clock + 'static, H: KeyHash + 'static> Admit for crate::FairLimiter<C, H
 /// that denies, the client gets an outage response instead of a limit response, unless the layer's `OnFailure` allows
 /// the request. If it allows, the response reports no limit, because nothing was counted.
 #[cfg(feature = "store")]
-impl<S: crate::store::Store> Admit for crate::SharedLimiter<S> {
+impl<S: crate::store::Store, C: crate::LeaseClock + 'static> Admit for crate::SharedLimiter<S, C> {
     type Answer = Later;
 
     fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer {
-        let (limiter, key, cost) = (Arc::clone(self), ask.key().to_vec(), ask.units());
-        Box::pin(async move { decision(limiter.check(Call::by(&key).cost(cost)).await) })
+        if let Some(decision) = self.try_check(ask) {
+            return Box::pin(ready(Ok(decision)));
+        }
+        let (limiter, cost) = (Arc::clone(self), ask.units());
+        let keys: Vec<Vec<u8>> = (0..ask.key_count()).map(|index| ask.key_at(index).to_vec()).collect();
+        Box::pin(async move {
+            let others: Vec<&[u8]> = keys[1..].iter().map(Vec::as_slice).collect();
+            decision(limiter.check(Call::by(&keys[0]).and(&others[..]).cost(cost)).await)
+        })
     }
 
     fn units(&self) -> Cost {
@@ -93,32 +100,6 @@ impl<S: crate::store::Store> Admit for crate::SharedLimiter<S> {
 
     fn now(&self) -> Timestamp {
         self.now()
-    }
-}
-
-/// The same, decided mostly by this node.
-#[cfg(feature = "store")]
-impl<S: crate::store::Store, C: crate::LeaseClock + 'static> Admit for crate::TwoTier<S, C> {
-    type Answer = Later;
-
-    fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer {
-        if let Some(decision) = self.try_check(ask) {
-            return Box::pin(ready(Ok(decision)));
-        }
-        let (limiter, key, cost) = (Arc::clone(self), ask.key().to_vec(), ask.units());
-        Box::pin(async move { decision(limiter.check(Call::by(&key).cost(cost)).await) })
-    }
-
-    fn units(&self) -> Cost {
-        self.shared().limits()[0].units()
-    }
-
-    fn period(&self) -> Option<Duration> {
-        Some(self.shared().limits()[0].period())
-    }
-
-    fn now(&self) -> Timestamp {
-        self.shared().now()
     }
 }
 

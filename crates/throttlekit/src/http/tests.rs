@@ -423,9 +423,7 @@ fn the_service_that_was_ready_is_the_one_called() {
 
 #[test]
 fn the_policy_follows_the_limit() {
-    let minute = crate::Cadence::every(Duration::from_secs(60));
-    let escrow = crate::fair::Escrow::new(100, minute).unwrap();
-    let fair = Arc::new(crate::FairLimiter::builder(escrow).build());
+    let fair = Arc::new(crate::FairLimiter::new(crate::Budget::per_minute(100)).unwrap());
     let layer = AdmitLayer::new(Plan::new("fair", fair.clone()).unwrap(), SharedKey::new("all"));
     assert_eq!(send(&layer, get()).headers()["ratelimit-policy"], r#""fair";q=100;w=60"#);
     fair.set_limit(1_000_000);

@@ -12,9 +12,9 @@ mod mergeable;
 mod throttle;
 
 pub use mergeable::MergeableSketch;
-pub use throttle::{AdaptiveThrottle, Attempt};
+pub use throttle::{AdaptiveThrottle, AdaptiveThrottleBuilder, Attempt};
 pub use throttlekit_core::overload::{
-    Criticality, LinearSketch, MergeError, Merged, Shape, ShapeError, SnapshotError, ThrottleError,
+    Criticality, LinearSketch, MergeError, Merged, Shape, ShapeError, SnapshotError,
 };
 
 /// The guide's code, run as doc tests.

@@ -6,10 +6,10 @@ use throttlekit_core::overload::{Criticality, Throttle, ThrottleError};
 
 use crate::hash::random_u64;
 use crate::sync::Mutex;
-use crate::{Clock, PreciseClock};
+use crate::{BuildError, Clock, PreciseClock};
 
-/// Default K: the backend gets up to twice what it accepts.
-const K_THOUSANDTHS: u32 = 2_000;
+/// Default multiplier: the backend gets up to twice what it accepts.
+const MULTIPLIER: f64 = 2.0;
 /// Default window.
 const WINDOW: Duration = Duration::from_secs(10);
 
@@ -20,15 +20,14 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// scaled down by its [`Criticality`]. It needs no configured limit, and stops shedding as the backend recovers.
 ///
 /// ```
-/// use throttlekit::AdaptiveThrottle;
-/// use throttlekit::overload::Criticality;
+/// use throttlekit::overload::{AdaptiveThrottle, Criticality};
 ///
-/// let backend = AdaptiveThrottle::new();
-/// match backend.admit(Criticality::ORDINARY) {
-///     Some(attempt) => attempt.accepted(), // after the backend took the call; else drop it
-///     None => return,                      // shed: fail at once, do not even try
-/// }
+/// let backend = AdaptiveThrottle::new()?;
+/// if let Some(attempt) = backend.admit(Criticality::ORDINARY) {
+///     attempt.accepted(); // after the backend took the call; else drop it
+/// } // else shed: fail at once, do not call
 /// assert_eq!(backend.shed_per_million(Criticality::ORDINARY), 0);
+/// # Ok::<(), throttlekit::BuildError>(())
 /// ```
 pub struct AdaptiveThrottle<C = PreciseClock> {
     state: Mutex<(Throttle, Dice)>,
@@ -45,26 +44,59 @@ pub struct Attempt<'a, C: Clock = PreciseClock> {
     throttle: &'a AdaptiveThrottle<C>,
 }
 
+/// Builder of an [`AdaptiveThrottle`].
+#[derive(Clone, Debug)]
+pub struct AdaptiveThrottleBuilder<C = PreciseClock> {
+    multiplier: f64,
+    window: Duration,
+    clock: C,
+}
+
 impl AdaptiveThrottle {
-    /// Creates a throttle with K 2 over ten seconds.
-    pub fn new() -> Self {
-        Self::with(K_THOUSANDTHS, WINDOW, PreciseClock::new()).expect("the defaults are a throttle")
+    /// Creates a throttle with the defaults: a multiplier of 2, over ten seconds.
+    pub fn new() -> Result<Self, BuildError> {
+        Self::builder().build()
+    }
+
+    /// Creates a builder, with all options.
+    pub fn builder() -> AdaptiveThrottleBuilder {
+        AdaptiveThrottleBuilder { multiplier: MULTIPLIER, window: WINDOW, clock: PreciseClock::new() }
     }
 }
 
-impl Default for AdaptiveThrottle {
-    fn default() -> Self {
-        Self::new()
+impl<C: Clock> AdaptiveThrottleBuilder<C> {
+    /// Sets K: up to this many times what the backend accepts is sent, counted in thousandths. Default: 2.
+    pub fn multiplier(self, multiplier: f64) -> Self {
+        Self { multiplier, ..self }
     }
+
+    /// Sets the window. Default: 10 s.
+    pub fn window(self, window: Duration) -> Self {
+        Self { window, ..self }
+    }
+
+    /// Sets the clock. Default: [`PreciseClock`].
+    pub fn clock<D: Clock>(self, clock: D) -> AdaptiveThrottleBuilder<D> {
+        AdaptiveThrottleBuilder { multiplier: self.multiplier, window: self.window, clock }
+    }
+
+    /// Builds the throttle. Fails if the multiplier or the window is out of range.
+    pub fn build(self) -> Result<AdaptiveThrottle<C>, BuildError> {
+        let k_thousandths = (self.multiplier * 1_000.0).round() as u32;
+        let throttle = Throttle::new(k_thousandths, self.window).map_err(out_of_range)?;
+        Ok(AdaptiveThrottle { state: Mutex::new((throttle, Dice(random_u64()))), clock: self.clock })
+    }
+}
+
+fn out_of_range(error: ThrottleError) -> BuildError {
+    let (setting, expected) = match error {
+        ThrottleError::Window(_) => ("window", "at least 1 ns and at most a day"),
+        _ => ("multiplier", "from 1 to 1000"),
+    };
+    BuildError::OutOfRange { setting, expected }
 }
 
 impl<C: Clock> AdaptiveThrottle<C> {
-    /// Creates a throttle that sends up to K, in thousandths, times what is accepted, over a window of this length.
-    pub fn with(k_thousandths: u32, window: Duration, clock: C) -> Result<Self, ThrottleError> {
-        let throttle = Throttle::new(k_thousandths, window)?;
-        Ok(Self { state: Mutex::new((throttle, Dice(random_u64()))), clock })
-    }
-
     /// Checks whether a call may be sent. Returns `None` if it is shed.
     pub fn admit(&self, criticality: Criticality) -> Option<Attempt<'_, C>> {
         let now = self.clock.now();

@@ -7,8 +7,9 @@ use std::time::Duration;
 use throttlekit_core::rate::{Limit, Need, Verdict};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
+use crate::Guarantee;
+use crate::call::Part;
 use crate::store::{LocalShare, check_shares};
-use crate::{Call, Guarantee};
 
 /// Retry delay after a denial in an outage: circuit breakers probe several times a second.
 const CLOSED_RETRY: Duration = Duration::from_secs(1);
@@ -23,6 +24,7 @@ const CLOSED_RETRY: Duration = Duration::from_secs(1);
 /// | `Open` | everything |
 /// | `Local { nodes }` | at most ⌊L / nodes⌋ on each node that cannot reach the store, so at most L on `nodes` of them beside what the store itself admits |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnOutage {
     /// Fail closed: deny. The limit holds, and an outage of the store is an outage for its callers.
     #[default]
@@ -38,40 +40,41 @@ pub enum OnOutage {
 }
 
 /// The fallback of one limiter.
-pub(crate) enum Fallback<const N: usize> {
+pub(crate) enum Fallback {
     Closed,
     Open,
     /// Keeps counting across outages: a store with repeated outages grants no new shares.
     Local {
         need: Need,
-        shares: [Arc<LocalShare>; N],
+        shares: Vec<Arc<LocalShare>>,
     },
 }
 
-impl<const N: usize> Fallback<N> {
-    /// Creates the fallback. `share` returns the share of each limit, for a number of nodes.
+impl Fallback {
+    /// Creates the fallback of `limits` limits. `share` returns the share of each, for a number of nodes.
     pub(crate) fn new(
         choice: OnOutage,
         need: Need,
+        limits: usize,
         share: impl Fn(usize, NonZeroU32) -> Arc<LocalShare>,
     ) -> Self {
         match choice {
             OnOutage::Closed => Self::Closed,
             OnOutage::Open => Self::Open,
             OnOutage::Local { nodes } => {
-                Self::Local { need, shares: std::array::from_fn(|place| share(place, nodes)) }
+                Self::Local { need, shares: (0..limits).map(|place| share(place, nodes)).collect() }
             }
         }
     }
 
     pub(crate) fn answer(
         &self,
-        asks: [Call<'_>; N],
-        limits: &[Limit; N],
+        parts: &[Part<'_>],
+        limits: &[Limit],
         now: Timestamp,
     ) -> (Verdict, Guarantee) {
         match self {
-            Self::Local { need, shares } => match check_shares(shares, *need, &asks) {
+            Self::Local { need, shares } => match check_shares(shares, *need, parts) {
                 Some(verdict) => (verdict, Guarantee::Local),
                 None => (uncounted(false, limits, now), Guarantee::Closed),
             },

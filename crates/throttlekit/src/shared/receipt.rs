@@ -1,13 +1,17 @@
 //! Results of requests to a shared limiter.
 
+use std::ops::Deref;
+
 use throttlekit_core::rate::{Mark, Verdict};
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 use crate::Guarantee;
-use crate::store::{Charge, Outcome, StoreError};
+use crate::call::Part;
+use crate::store::{Outcome, StoreError};
 
-/// The decision on one request, and its guarantee.
+/// The decision on one request, and its guarantee. Derefs to the [`Decision`]: `answer.allowed`, `answer.remaining`.
 #[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Answer {
     /// The decision.
     pub decision: Decision,
@@ -42,6 +46,11 @@ pub(crate) struct Paid {
 }
 
 impl Answer {
+    /// Returns the decision.
+    pub fn decision(&self) -> Decision {
+        self.decision
+    }
+
     /// Creates an answer of the store that is not settled.
     pub(super) fn of(decision: Decision, guarantee: Guarantee, now: Timestamp) -> Self {
         Self { decision, binding: 0, guarantee, now, outage: None, receipt: None }
@@ -50,33 +59,31 @@ impl Answer {
     pub(super) fn from_store(
         outcome: &Outcome,
         keys: Vec<String>,
-        costs: &[Cost],
+        parts: &[Part<'_>],
         guarantee: Guarantee,
     ) -> Self {
         let Verdict { decision, binding } = outcome.verdict;
-        let receipt = decision.allowed.then(|| Receipt::of(outcome, keys, costs));
+        let receipt = decision.allowed.then(|| Receipt::of(outcome, keys, parts));
         Self { decision, binding, guarantee, now: outcome.now, outage: None, receipt }
+    }
+}
+
+impl Deref for Answer {
+    type Target = Decision;
+
+    fn deref(&self) -> &Decision {
+        &self.decision
     }
 }
 
 impl Receipt {
     /// Creates a receipt. Of several limits where any may allow, those that denied were not charged.
-    fn of(outcome: &Outcome, keys: Vec<String>, costs: &[Cost]) -> Self {
-        let each = keys.into_iter().zip(costs).zip(&outcome.marks).zip(&outcome.decisions).enumerate();
+    fn of(outcome: &Outcome, keys: Vec<String>, parts: &[Part<'_>]) -> Self {
+        let each = keys.into_iter().zip(parts).zip(&outcome.marks).zip(&outcome.decisions).enumerate();
         let charged = each
             .filter(|(_, (_, decision))| decision.allowed)
-            .map(|(limit, (((key, &cost), &mark), _))| Paid { limit, key, cost, mark })
+            .map(|(limit, (((key, part), &mark), _))| Paid { limit, key, cost: part.cost, mark })
             .collect();
         Self { charged }
     }
-}
-
-/// Returns the charges of one request, borrowed from the limiter.
-pub(super) fn charges<'a, const N: usize>(
-    keys: &'a [String],
-    forms: &'a [throttlekit_core::rate::shared::ScriptEncoding; N],
-    costs: &[Cost],
-) -> Vec<Charge<'a>> {
-    let each = keys.iter().zip(forms).zip(costs);
-    each.map(|((key, form), &cost)| Charge { key, form, cost }).collect()
 }

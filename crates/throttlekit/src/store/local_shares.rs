@@ -8,9 +8,10 @@ use throttlekit_core::rate::{Limit, Need, Verdict};
 use throttlekit_core::{Decision, Timestamp};
 
 use super::KeySpace;
+use crate::call::Part;
 use crate::memory::{Capacity, HeldKey, Keys};
 use crate::sync::Mutex;
-use crate::{Call, Clock, KeyHash, SecretHash, SystemClock};
+use crate::{Clock, KeyHash, SecretHash, SystemClock};
 
 /// Below this many limits there is no sweep for those that are gone.
 const KNOWN_MIN: usize = 64;
@@ -96,9 +97,9 @@ impl Counted {
         Self { keys: Keys::new(share, Capacity::default(), clock.now()), clock, hash: SecretHash::random() }
     }
 
-    fn hold(&self, ask: &Call<'_>) -> Held<'_> {
+    fn hold(&self, part: &Part<'_>) -> Held<'_> {
         let now = self.clock.now();
-        Held { key: self.keys.hold(self.hash.fingerprint(ask.key()), now), cost: ask.units(), now }
+        Held { key: self.keys.hold(self.hash.fingerprint(part.key), now), cost: part.cost, now }
     }
 }
 
@@ -112,16 +113,12 @@ struct Held<'a> {
 ///
 /// Keys are held in the order of the shares' addresses, not of the limits: two limiters may name the same limits in
 /// another order, and must not deadlock.
-pub(crate) fn check_shares<const N: usize>(
-    shares: &[Arc<LocalShare>; N],
-    need: Need,
-    asks: &[Call<'_>; N],
-) -> Option<Verdict> {
+pub(crate) fn check_shares(shares: &[Arc<LocalShare>], need: Need, parts: &[Part<'_>]) -> Option<Verdict> {
     let all: Vec<&Counted> = shares.iter().map(|share| share.counted()).collect::<Option<_>>()?;
-    let mut places: [usize; N] = std::array::from_fn(|place| place);
+    let mut places: Vec<usize> = (0..shares.len()).collect();
     places.sort_unstable_by_key(|&place| Arc::as_ptr(&shares[place]));
     let mut held: Vec<(usize, Held<'_>)> =
-        places.into_iter().map(|place| (place, all[place].hold(&asks[place]))).collect();
+        places.into_iter().map(|place| (place, all[place].hold(&parts[place]))).collect();
     held.sort_unstable_by_key(|(place, _)| *place);
 
     let decisions: Vec<Decision> = held.iter().map(|(_, one)| one.key.decide(one.cost, one.now)).collect();
@@ -182,8 +179,10 @@ mod tests {
         let shares = LocalShares::default();
         let [a, b] = ["a", "b"].map(|policy| shares.of(&space(policy), limit(100_000), NODES));
         let run = |shares: [Arc<LocalShare>; 2]| {
-            let asks = [Call::by("k"), Call::by("k")];
-            (0..100_000).filter(|_| check_shares(&shares, Need::All, &asks).unwrap().decision.allowed).count()
+            let parts = [Part { key: b"k", cost: 1 }; 2];
+            (0..100_000)
+                .filter(|_| check_shares(&shares, Need::All, &parts).unwrap().decision.allowed)
+                .count()
         };
         let passed: usize = std::thread::scope(|scope| {
             let all =

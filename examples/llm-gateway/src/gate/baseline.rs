@@ -15,7 +15,7 @@ use crate::ledger::Ledger;
 use crate::tenants::{Config, Tenant};
 
 /// The key under which all tenants together count.
-const EVERYONE: &[u8] = b"model";
+const EVERYONE: &str = "model";
 /// What each limit is an axis of, by its place.
 const AXES: [Axis; 3] = [Axis::Rate, Axis::Cost, Axis::Fairness];
 
@@ -33,7 +33,7 @@ pub struct Baseline {
     way: Way,
     tenant: String,
     window: Duration,
-    limits: SharedLimiter<RedisStore, 3>,
+    limits: SharedLimiter<RedisStore>,
     slots: SharedSlots<RedisStore>,
     ledger: Arc<Ledger>,
 }
@@ -47,16 +47,14 @@ impl Baseline {
         tenant: &Tenant,
         ledger: Arc<Ledger>,
     ) -> Result<Self> {
-        let limits = [
-            ("requests", Limit::gcra(Rate::per_minute(tenant.rpm))?),
-            ("tokens", Limit::fixed_window(tenant.tpm, config.window())?),
-            ("model", Limit::fixed_window(config.capacity, config.window())?),
-        ];
+        let limits = SharedLimiter::builder(store.clone(), policy, Rate::per_minute(tenant.rpm))
+            .limit("tokens", Limit::fixed_window(tenant.tpm, config.window())?)
+            .limit_by(1, "model", Limit::fixed_window(config.capacity, config.window())?);
         Ok(Self {
             way,
             tenant: tenant.name.clone(),
             window: config.window(),
-            limits: SharedLimiter::all(store.clone(), policy, limits)?,
+            limits: limits.build()?,
             slots: SharedSlots::builder(store.clone(), policy, tenant.concurrency).build()?,
             ledger,
         })
@@ -73,10 +71,7 @@ impl Baseline {
             Way::Count => 1,
         };
         let key = self.tenant.as_str();
-        let answer = self
-            .limits
-            .check_all([Call::by(key), Call::by(key).cost(cost), Call::by(EVERYONE).cost(cost)])
-            .await?;
+        let answer = self.limits.check(self.call().costs(&[1, cost, cost])).await?;
         let seen = self.look().await;
         let Some(receipt) = answer.receipt.filter(|_| answer.decision.allowed) else {
             let why = answer.outage.map_or(Why::Axis(AXES[answer.binding]), |_| Why::Outage);
@@ -110,18 +105,21 @@ impl Baseline {
         Answer { rooms: rooms(seen), may_use: 0, outcome: Err(denial) }
     }
 
+    fn call(&self) -> Call<'_> {
+        Call::by(&self.tenant).and(&[EVERYONE])
+    }
+
     /// What is left, each for itself: the answer to several limits at once tells only of the one that binds. Headers are
     /// worth another round trip, but not an error.
     async fn look(&self) -> Option<Seen> {
-        let key = self.tenant.as_bytes();
-        let each = self.limits.peek_each([key, key, EVERYONE]).await.ok()?;
+        let each = self.limits.peek_each(self.call()).await.ok()?;
         Some(Seen { each, now: self.limits.now() })
     }
 }
 
 /// What was left on each limit, and when.
 struct Seen {
-    each: [Decision; 3],
+    each: Vec<Decision>,
     now: Timestamp,
 }
 
@@ -168,7 +166,7 @@ impl Charged {
         let (gate, used) = (self.gate.clone(), self.used);
         gate.ledger.charged(&gate.tenant, window_ends, used as i64 - charged as i64);
         Some(async move {
-            if let Err(error) = gate.limits.settle(receipt, [1, used, used]).await {
+            if let Err(error) = gate.limits.settle_each(receipt, &[1, used, used]).await {
                 eprintln!("{}: {used} tokens used, {charged} charged, not settled: {error}", gate.tenant);
             }
         })

@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::Result;
 use throttlekit::admission::{Axis, Call, SharedPermit, SharedPolicy};
 use throttlekit::budget::{Reservation, ReservationOptions};
-use throttlekit::fair::{Region, SharedFairLimiterBuilder, Weight};
+use throttlekit::fair::SharedFairLimiterBuilder;
 use throttlekit::slots::Ending;
 use throttlekit::store::StoreError;
 use throttlekit::{
-    Clock, Decision, Limit, Rate, SharedFairLimiter, SharedLimiter, SharedSlots, Timestamp, WallClock,
+    Budget, Clock, Decision, Limit, Rate, SharedFairLimiter, SharedLimiter, SharedSlots, Timestamp, WallClock,
 };
 use throttlekit_redis::RedisStore;
 use throttlekit_telemetry::Telemetry;
@@ -26,7 +26,7 @@ const NO_ANSWER: &str = "the limits cannot be asked";
 /// What all tenants of one gateway share.
 pub(super) struct Common {
     /// This gateway's place at the model's capacity.
-    place: SharedFairLimiter<Region<RedisStore>>,
+    place: SharedFairLimiter,
     /// How long completions turn out to be.
     lengths: Arc<Mutex<Reservation>>,
     ledger: Arc<Ledger>,
@@ -42,11 +42,11 @@ impl Common {
         ledger: &Arc<Ledger>,
         telemetry: &Arc<Telemetry>,
     ) -> Result<Self> {
-        let capacity = Limit::fixed_window(config.capacity, config.window())?;
+        let capacity = Budget::per(config.capacity, config.window());
         let weights = config.weights();
-        let weight =
-            move |tenant: &[u8]| Weight::new(weights.get(tenant).copied().unwrap_or(1)).unwrap_or_default();
-        let place = SharedFairLimiter::in_region(store.clone(), policy, region, capacity).weights(weight);
+        let place = SharedFairLimiter::builder(store.clone(), policy, capacity)
+            .region(region)
+            .weights(move |tenant| weights.get(tenant).copied().unwrap_or(1));
         let place = config.quantum.into_iter().fold(place, SharedFairLimiterBuilder::quantum);
         let max = config.max_tokens_default;
         let lengths = Reservation::new(ReservationOptions { max, ..Default::default() })?;
@@ -63,8 +63,8 @@ impl Common {
 pub struct Stream {
     tenant: Arc<str>,
     policy: SharedPolicy,
-    /// The same limits once more, to look at them without asking.
-    limits: Arc<SharedLimiter<RedisStore, 2>>,
+    /// The policy's limits, to look at them without asking.
+    limits: SharedLimiter<RedisStore>,
     slots: SharedSlots<RedisStore>,
     window: Duration,
     /// The most that the tenant may ever have in a window.
@@ -82,23 +82,20 @@ impl Stream {
         config: &Config,
         tenant: &Tenant,
     ) -> Result<Self> {
-        let limits = || -> Result<_> {
-            let requests = Limit::gcra(Rate::per_minute(tenant.rpm))?;
-            let tokens = Limit::token_budget(tenant.tpm, config.window())?;
-            Ok(SharedLimiter::all(store.clone(), policy, [("requests", requests), ("tokens", tokens)])?
-                .home(0))
-        };
+        let limits = SharedLimiter::builder(store.clone(), policy, Rate::per_minute(tenant.rpm))
+            .limit("tokens", Limit::token_budget(tenant.tpm, config.window())?)
+            .build()?;
         let slots = SharedSlots::builder(store.clone(), policy, tenant.concurrency).build()?;
         // Named after the tenant, so that metrics tell tenants apart.
         let policy = SharedPolicy::builder(&tenant.name)
             .observer(common.telemetry.clone())
             .concurrency(slots.clone())
-            .together(limits()?, [Axis::Rate, Axis::Cost])
+            .together(limits.clone(), [Axis::Rate, Axis::Cost])
             .fair(common.place.clone());
         Ok(Self {
             tenant: tenant.name.as_str().into(),
             policy: policy.build()?,
-            limits: Arc::new(limits()?),
+            limits,
             slots,
             window: config.window(),
             budget: config.budget(tenant),
@@ -151,10 +148,9 @@ impl Stream {
     }
 
     pub(super) async fn rooms(&self) -> Rooms {
-        let key = self.tenant.as_bytes();
-        let Ok(each) = self.limits.peek_each([key, key]).await else { return Rooms::default() };
-        let [requests, tokens] = each.map(|decision| Some(Room::of(&decision, self.limits.now())));
-        Rooms { requests, tokens }
+        let Ok(each) = self.limits.peek_each(&*self.tenant).await else { return Rooms::default() };
+        let room = |limit: usize| Some(Room::of(&each[limit], self.limits.now()));
+        Rooms { requests: room(0), tokens: room(1) }
     }
 }
 
@@ -168,7 +164,7 @@ pub struct Metered {
     /// When the window ends in which the estimate was set aside.
     window_ends: Timestamp,
     tenant: Arc<str>,
-    limits: Arc<SharedLimiter<RedisStore, 2>>,
+    limits: SharedLimiter<RedisStore>,
     lengths: Arc<Mutex<Reservation>>,
     ledger: Arc<Ledger>,
 }
@@ -198,8 +194,7 @@ impl Metered {
 
     /// While the store does not answer nobody passes, which reads as any denial; so it is asked once more.
     async fn denied(&self) -> Debit {
-        let key = self.tenant.as_bytes();
-        match self.limits.peek_each([key, key]).await {
+        match self.limits.peek(&*self.tenant).await {
             Ok(_) => Debit::Deny,
             Err(_) => Debit::Lost(NO_ANSWER),
         }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use anyhow::Result;
+use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::store::{Store, StoreError};
-use throttlekit::tier::{Batch, Mode as Leasing};
-use throttlekit::{Answer, Guarantee, Limit, ManualClock, SharedLimiter, TwoTier};
+use throttlekit::{Answer, Guarantee, Limit, ManualClock, SharedLimiter};
 use throttlekit_redis::{Failover, RedisStore};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -57,12 +57,9 @@ impl Load {
             let store = connect(post, failover, clock).await?;
             let window = || Limit::fixed_window(limit, WINDOW);
             let strict = Arc::new(SharedLimiter::new(store.clone(), policy, window()?)?);
-            let leased = TwoTier::builder(store.clone(), policy, window()?)
-                .mode(Leasing::Leased)
-                .batch(Batch::Fixed(BATCH))
-                .return_after(None)
-                .remember_denials(REST)
-                .build()?;
+            let leasing = Leasing::new().batch(Batch::Fixed(BATCH)).return_after(None).remember_denials(REST);
+            let leased = SharedLimiter::builder(store.clone(), policy, window()?);
+            let leased = leased.leased_with(leasing).build()?;
             limiters.push(strict.clone());
             tasks.spawn(charge(Caller::Strict(strict), counts.clone(), bug));
             tasks.spawn(charge(Caller::Leased(store, leased), counts.clone(), bug));
@@ -115,22 +112,22 @@ pub(super) async fn connect(post: &Signpost, failover: Failover, clock: &ManualC
 /// One asks the store each time, one fetches units and spends them.
 enum Caller {
     Strict(Arc<SharedLimiter<RedisStore>>),
-    Leased(RedisStore, TwoTier<RedisStore>),
+    Leased(RedisStore, SharedLimiter<RedisStore>),
 }
 
 impl Caller {
     /// The answer, labelled as a seeded bug would.
     async fn check(&self, bug: Option<Bug>) -> Result<Answer, StoreError> {
-        let (before, answer) = match self {
+        let (before, mut answer) = match self {
             Self::Strict(limiter) => (limiter.store().guarantee(), limiter.check(KEY).await?),
             Self::Leased(store, limiter) => (store.guarantee(), limiter.check(KEY).await?),
         };
-        let guarantee = match (bug, self) {
+        answer.guarantee = match (bug, self) {
             (Some(Bug::LabelBeforeCall), _) => before,
             (Some(Bug::LeasesExact), Self::Leased(..)) => Guarantee::Exact,
             _ => answer.guarantee,
         };
-        Ok(Answer { guarantee, ..answer })
+        Ok(answer)
     }
 }
 

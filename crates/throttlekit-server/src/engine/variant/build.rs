@@ -1,19 +1,17 @@
 //! Builds variants from a policy file.
 
-use std::sync::Arc;
-
 use throttlekit::admission::{Axis, SharedPolicy, SharedPolicyBuilder};
+use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::price::Prices;
 use throttlekit::store::Store;
-use throttlekit::tier::{Batch, Mode};
-use throttlekit::{Guarantee, Limit, LimitError, OnOutage, Pricer, SharedLimiter, TwoTier};
+use throttlekit::{BuildError, Guarantee, Limit, OnOutage, Pricer, SharedLimiter};
 
 use super::super::backend::Counted;
 use super::super::concurrency::Concurrency;
 use super::super::fairness::Fairness;
 use super::super::lender::Lender;
-use super::super::limit_group::{LimitGroup, NamedLimit, group};
-use super::{Asks, Look, Variant};
+use super::super::limit_group::{LimitGroup, NamedLimit};
+use super::{Asks, Variant};
 use crate::policy::{COST_NAME, LeaseMode, LeaseSpec, PolicySpec, PriceSpec, RateSpec};
 
 /// Context that the variants of a policy share.
@@ -38,7 +36,7 @@ struct Limits<'s> {
 struct Leased<'s> {
     limit: NamedLimit,
     spec: &'s LeaseSpec,
-    tier: TwoTier<Counted>,
+    limiter: SharedLimiter<Counted>,
 }
 
 impl Variant {
@@ -46,16 +44,18 @@ impl Variant {
         let limits = Limits::of(spec, common)?;
         let all = match &limits.every[..] {
             [] => None,
-            every => Some(common.group(every.to_vec())?),
+            every => Some(common.group(every)?),
         };
         Ok(Self {
             asks: asks(spec, common, &limits, all.as_ref())?,
-            looks: looks(&limits.every, common).map_err(wrong)?,
             all,
-            has_budget: spec.cost.is_some(),
+            budget: match limits.every.last() {
+                Some(budget) if spec.cost.is_some() => Some(common.alone(budget, &limits.every)?),
+                _ => None,
+            },
             keys: limits.every.iter().map(|limit| limit.by + 1).max().unwrap_or(1),
             lender: lender(spec, common)?,
-            tier: limits.leased.map(|leased| leased.tier),
+            leased: limits.leased.map(|leased| leased.limiter),
         })
     }
 }
@@ -70,8 +70,8 @@ impl<'s> Limits<'s> {
                     return Err("one rate of a policy is leased at the most".into());
                 }
                 Some(spec) => {
-                    let tier = common.tier(&limit, spec).map_err(wrong)?;
-                    limits.leased = Some(Leased { limit, spec, tier });
+                    let limiter = common.leased(&limit, spec).map_err(wrong)?;
+                    limits.leased = Some(Leased { limit, spec, limiter });
                 }
                 None => limits.strict.push(limit),
             }
@@ -110,7 +110,7 @@ fn asks(
     spec: &PolicySpec,
     common: &Common<'_>,
     limits: &Limits<'_>,
-    all: Option<&Arc<dyn LimitGroup>>,
+    all: Option<&LimitGroup>,
 ) -> Result<Asks, String> {
     let slots = common.guards.is_some();
     let parts = usize::from(!spec.rate.is_empty())
@@ -121,8 +121,8 @@ fn asks(
         let policy = Box::new(fused(spec, common, limits, all)?);
         return Ok(Asks::Axes { policy, slots });
     }
-    if let Some(Leased { limit, spec, tier }) = &limits.leased {
-        return Ok(Asks::Leased(tier.clone(), limit.by, worth(&limit.limit, spec, tier)));
+    if let Some(Leased { limit, spec, limiter }) = &limits.leased {
+        return Ok(Asks::Leased(limiter.clone(), worth(&limit.limit, spec, limiter)));
     }
     if let Some(fairness) = common.fairness {
         return Ok(Asks::Fairness(fairness.clone()));
@@ -131,7 +131,7 @@ fn asks(
         return Ok(Asks::Budget);
     }
     let none = || "has no axis: give it a rate, a cost, a concurrency or a fair share".to_owned();
-    all.cloned().map(Asks::Rates).ok_or_else(none)
+    all.map(|all| Asks::Rates(all.limiter.clone())).ok_or_else(none)
 }
 
 /// Combines all axes of a policy.
@@ -139,7 +139,7 @@ fn fused(
     spec: &PolicySpec,
     common: &Common<'_>,
     limits: &Limits<'_>,
-    all: Option<&Arc<dyn LimitGroup>>,
+    all: Option<&LimitGroup>,
 ) -> Result<SharedPolicy, String> {
     let mut builder = SharedPolicy::builder(common.name);
     if let Some(guards) = common.guards {
@@ -150,11 +150,11 @@ fn fused(
     }
     builder = match (&limits.leased, all) {
         (None, Some(all)) => all.join(builder),
-        (Some(_), _) if !limits.strict.is_empty() => common.group(limits.strict.clone())?.join(builder),
+        (Some(_), _) if !limits.strict.is_empty() => common.group(&limits.strict)?.join(builder),
         _ => builder,
     };
-    if let Some(Leased { limit, tier, .. }) = &limits.leased {
-        builder = builder.leased(limit.on, tier.clone());
+    if let Some(Leased { limit, limiter, .. }) = &limits.leased {
+        builder = builder.leased(limit.on, limiter.clone());
     }
     if let Some(fairness) = common.fairness {
         builder = fairness.join(builder);
@@ -182,29 +182,41 @@ fn lender(spec: &PolicySpec, common: &Common<'_>) -> Result<Option<Lender>, Stri
 }
 
 impl Common<'_> {
-    fn group(&self, limits: Vec<NamedLimit>) -> Result<Arc<dyn LimitGroup>, String> {
-        group(self.store.clone(), self.name, limits, self.on_outage).map_err(wrong)
+    fn group(&self, limits: &[NamedLimit]) -> Result<LimitGroup, String> {
+        LimitGroup::new(self.store.clone(), self.name, limits, self.on_outage).map_err(wrong)
     }
 
-    fn tier(&self, limit: &NamedLimit, lease: &LeaseSpec) -> Result<TwoTier<Counted>, LimitError> {
-        let mode = match lease.mode {
-            LeaseMode::Auto => Mode::Auto,
-            LeaseMode::Leased => Mode::Leased,
-            LeaseMode::CachedDeny => Mode::CachedDeny,
+    /// Creates a limiter of one limit, under the same keys on the store as in the group of all limits.
+    fn alone(&self, limit: &NamedLimit, every: &[NamedLimit]) -> Result<SharedLimiter<Counted>, String> {
+        let builder = SharedLimiter::builder(self.store.clone(), self.name, limit.limit)
+            .first_limit(limit.by, &limit.name)
+            .on_outage(self.on_outage);
+        let alike = every.iter().all(|other| other.by == limit.by);
+        let builder = if alike { builder } else { builder.one_slot() };
+        builder.build().map_err(wrong)
+    }
+
+    fn leased(&self, limit: &NamedLimit, lease: &LeaseSpec) -> Result<SharedLimiter<Counted>, BuildError> {
+        let mut leasing = match lease.mode {
+            LeaseMode::Auto => Leasing::auto(),
+            LeaseMode::Leased => Leasing::new(),
+            LeaseMode::CachedDeny => Leasing::cached_denials(),
         };
-        let mut builder =
-            TwoTier::builder(self.store.clone(), self.name, limit.limit).mode(mode).on_outage(self.on_outage);
         if let Some(batch) = lease.batch {
-            builder = builder.batch(Batch::Fixed(batch));
+            leasing = leasing.batch(Batch::Fixed(batch));
         }
-        builder.hold(lease.hold_for()).build()
+        SharedLimiter::builder(self.store.clone(), self.name, limit.limit)
+            .first_limit(limit.by, "")
+            .leased_with(leasing.hold(lease.hold_for()))
+            .on_outage(self.on_outage)
+            .build()
     }
 }
 
 /// Returns the guarantee of leased units. Units of a window expire with it, so the limit holds as is. Those of a smooth
 /// rate are in addition to what it refills meanwhile: guarantee `lease-rolling`.
-fn worth(limit: &Limit, lease: &LeaseSpec, tier: &TwoTier<Counted>) -> Guarantee {
-    let store = Store::guarantee(tier.shared().store());
+fn worth(limit: &Limit, lease: &LeaseSpec, limiter: &SharedLimiter<Counted>) -> Guarantee {
+    let store = Store::guarantee(limiter.store());
     let Limit::Gcra(_) = limit else { return store };
     let hold = lease.hold_for();
     let (units, period) = (u128::from(limit.units()), limit.period().as_nanos().max(1));
@@ -212,18 +224,6 @@ fn worth(limit: &Limit, lease: &LeaseSpec, tier: &TwoTier<Counted>) -> Guarantee
     store.weaker(Guarantee::Bounded(u64::try_from(refilled).unwrap_or(u64::MAX)))
 }
 
-/// Creates a limiter for each limit, under the same names as in the group.
-fn looks(every: &[NamedLimit], common: &Common<'_>) -> Result<Vec<Look>, LimitError> {
-    let alike = every.iter().all(|limit| limit.by == every[0].by);
-    let look = |limit: &NamedLimit| {
-        let named = [(limit.name.as_str(), limit.limit)];
-        let limiter =
-            SharedLimiter::all(common.store.clone(), common.name, named)?.on_outage(common.on_outage);
-        Ok(Look { limiter: if alike { limiter.home(0) } else { limiter }, by: limit.by })
-    };
-    every.iter().map(look).collect()
-}
-
-fn wrong(error: LimitError) -> String {
+fn wrong(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use throttlekit::admission::Axis;
-use throttlekit::store::{DebitId, StoreError};
-use throttlekit::{Answer, Call, Clock, Forecast, Guarantee, Retry, WallClock};
+use throttlekit::store::{DebitId, Store, StoreError};
+use throttlekit::{ALLOW_FULL, Answer, Call, Clock, Forecast, Guarantee, Retry, WallClock, combine};
 
-use super::super::limit_group::Later;
-use super::super::{Answered, Refusal};
-use super::{Asks, Look, Variant, unsupported};
+use super::super::{Answered, Later, Refusal};
+use super::{Asks, Variant, unsupported};
 
 /// Minimum wait that a response can report.
 const LOOK_AGAIN_MIN: Duration = Duration::from_millis(1);
@@ -20,16 +19,14 @@ impl Variant {
         self.has_keys(keys.len())?;
         match &self.asks {
             Asks::Nobody => Ok(Answered::free()),
-            Asks::Rates(rates) => Ok(answered(&rates.check(keys, cost).await?, Axis::Rate)),
-            Asks::Leased(tier, by, worth) => {
-                let key = keys.get(*by).copied().unwrap_or_default();
+            Asks::Rates(rates) => Ok(answered(&Box::pin(rates.check(call(keys, cost))).await?, Axis::Rate)),
+            Asks::Leased(leased, worth) => {
                 // Units of a local lease are spent without a future.
-                let ask = throttlekit::Call::by(key).cost(cost);
-                if let Some(decision) = tier.try_check(ask) {
+                if let Some(decision) = leased.try_check(call(keys, cost)) {
                     return Ok(Answered::of(decision, *worth, Axis::Rate));
                 }
                 // Boxed, so that the common path does not pay for the size of the long one.
-                let answer = Box::pin(tier.check(ask)).await?;
+                let answer = Box::pin(leased.check(call(keys, cost))).await?;
                 Ok(Answered::of(answer.decision, answer.guarantee.weaker(*worth), Axis::Rate))
             }
             Asks::Fairness(fairness) => {
@@ -43,8 +40,7 @@ impl Variant {
                 Err(unsupported("holds a slot while work runs: use Admit, and Release when the work is done"))
             }
             Asks::Axes { policy, slots: false } => {
-                let (others, key) = (&keys[1..], keys[0]);
-                let admission = Box::pin(policy.admit(Call::by(key).and(others).cost(cost))).await?;
+                let admission = Box::pin(policy.admit(call(keys, cost))).await?;
                 let answer = Answered::admitted(&admission);
                 if let Some(permit) = admission.permit {
                     // Nobody settles it later: the estimated cost is the cost.
@@ -62,7 +58,8 @@ impl Variant {
         cost: u64,
     ) -> Vec<Result<Answered, Refusal>> {
         if let Asks::Rates(rates) = &self.asks {
-            let answers = rates.check_many(calls, cost).await.into_iter();
+            let calls = calls.iter().map(|keys| call(keys, cost));
+            let answers = Box::pin(rates.check_many(calls)).await.into_iter();
             return answers.map(|answer| Ok(answered(&answer?, Axis::Rate))).collect();
         }
         let mut answers = Vec::with_capacity(calls.len());
@@ -87,18 +84,18 @@ impl Variant {
                 _ => Err(unsupported("has no limit to look at: its slots are seen in the monitor")),
             };
         };
-        match all.peek(keys).await {
-            Ok(decision) => Ok(Answered::of(decision, self.worth(), Axis::Rate)),
+        let limiter = &all.limiter;
+        match Box::pin(limiter.peek_each(call(keys, 1))).await {
+            Ok(each) => {
+                let decision = each.into_iter().fold(ALLOW_FULL, combine);
+                Ok(Answered::of(decision, Store::guarantee(limiter.store()), Axis::Rate))
+            }
             // With a cost of zero, the fallback reports what is left.
-            Err(error) if error.is_outage() => Ok(looked(&all.check(keys, 0).await?, Axis::Rate)),
+            Err(error) if error.is_outage() => {
+                Ok(looked(&Box::pin(limiter.check(call(keys, 0))).await?, Axis::Rate))
+            }
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Returns the guarantee of a response of the store.
-    fn worth(&self) -> Guarantee {
-        let store = |look: &Look| throttlekit::store::Store::guarantee(look.limiter.store());
-        self.looks.first().map_or(Guarantee::Exact, store)
     }
 
     pub(in crate::engine) async fn forecast(&self, keys: &[&[u8]], cost: u64) -> Result<Forecast, Refusal> {
@@ -107,36 +104,23 @@ impl Variant {
             let now = WallClock.now();
             return Ok(Forecast { spendable_now: u64::MAX, next_replenish_at: now, full_at: now });
         }
-        let mut all: Option<Forecast> = None;
-        for look in &self.looks {
-            let key = keys.get(look.by).copied().unwrap_or_default();
-            let forecast = match Box::pin(look.limiter.forecast(throttlekit::Call::by(key).cost(cost))).await
-            {
-                Ok(forecast) => forecast,
-                Err(error) if error.is_outage() => {
-                    let answer = Box::pin(look.limiter.check(throttlekit::Call::by(key).cost(0))).await?;
-                    let looked = looked(&answer, Axis::Rate).decision;
-                    let wait = looked.retry_after.wait().unwrap_or_default();
-                    let next = answer.now + wait;
-                    Forecast {
-                        spendable_now: looked.remaining,
-                        next_replenish_at: next,
-                        full_at: looked.reset_at,
-                    }
-                }
-                Err(error) => return Err(error.into()),
-            };
-            all = Some(match all {
-                None => forecast,
-                // More can be spent when the limit with the least left is replenished.
-                Some(all) => {
-                    let full_at = all.full_at.max(forecast.full_at);
-                    let scarcer = if forecast.spendable_now < all.spendable_now { forecast } else { all };
-                    Forecast { full_at, ..scarcer }
-                }
-            });
+        let Some(all) = &self.all else {
+            return Err(unsupported("has no limit of which the future is known"));
+        };
+        match Box::pin(all.limiter.forecast(call(keys, cost))).await {
+            // With a cost of zero, the fallback reports what is left.
+            Err(error) if error.is_outage() => {
+                let answer = Box::pin(all.limiter.check(call(keys, 0))).await?;
+                let looked = looked(&answer, Axis::Rate).decision;
+                let wait = looked.retry_after.wait().unwrap_or_default();
+                Ok(Forecast {
+                    spendable_now: looked.remaining,
+                    next_replenish_at: answer.now + wait,
+                    full_at: looked.reset_at,
+                })
+            }
+            forecast => Ok(forecast?),
         }
-        all.ok_or_else(|| unsupported("has no limit of which the future is known"))
     }
 
     pub(in crate::engine) async fn debit(
@@ -146,18 +130,16 @@ impl Variant {
         id: Option<DebitId>,
     ) -> Result<Answered, Refusal> {
         self.has_keys(keys.len())?;
-        let budget = self.looks.last().filter(|_| self.has_budget);
-        let Some(Look { limiter, by }) = budget else {
+        let Some(budget) = &self.budget else {
             return match &self.asks {
                 Asks::Nobody => Ok(Answered::free()),
                 _ => Err(unsupported("has no token budget: give it a `cost`, or use Check")),
             };
         };
-        let key = keys.get(*by).copied().unwrap_or_default();
         let debited = match id {
-            Some(id) => Box::pin(limiter.debit(key, tokens, id)).await,
+            Some(id) => Box::pin(budget.debit(call(keys, tokens), id)).await,
             // Without an idempotency key it is not retried, so it need not be remembered.
-            None => Box::pin(limiter.check(throttlekit::Call::by(key).cost(tokens))).await,
+            None => Box::pin(budget.check(call(keys, tokens))).await,
         };
         match debited {
             Ok(answer) => Ok(answered(&answer, Axis::Cost)),
@@ -167,6 +149,11 @@ impl Variant {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Creates the call of these keys. The engine checks that there is at least one.
+fn call<'a>(keys: &'a [&'a [u8]], cost: u64) -> Call<'a> {
+    Call::by(keys[0]).and(&keys[1..]).cost(cost)
 }
 
 fn answered(answer: &Answer, axis: Axis) -> Answered {

@@ -3,10 +3,8 @@
 mod build;
 mod decide;
 
-use std::sync::Arc;
-
 use throttlekit::admission::SharedPolicy;
-use throttlekit::{Guarantee, SharedLimiter, TwoTier};
+use throttlekit::{Guarantee, SharedLimiter};
 
 pub(super) use build::Common;
 
@@ -19,15 +17,14 @@ use super::limit_group::LimitGroup;
 /// The limits that apply to some keys of a policy.
 pub(super) struct Variant {
     asks: Asks,
-    /// A limiter for each limit on the store, for peeks and debits; the budget last.
-    looks: Vec<Look>,
-    /// All of them as a group, for peeks.
-    all: Option<Arc<dyn LimitGroup>>,
-    has_budget: bool,
+    /// All limits on the store as a group, for peeks and forecasts.
+    all: Option<LimitGroup>,
+    /// The budget alone, for debits.
+    budget: Option<SharedLimiter<Counted>>,
     /// Number of keys that its limits count by.
     keys: usize,
     /// Leased limiter of this instance, if there is one.
-    tier: Option<TwoTier<Counted>>,
+    leased: Option<SharedLimiter<Counted>>,
     pub(super) lender: Option<Lender>,
 }
 
@@ -36,9 +33,9 @@ enum Asks {
     /// Without limits.
     Nobody,
     /// By rates, on the store.
-    Rates(Arc<dyn LimitGroup>),
+    Rates(SharedLimiter<Counted>),
     /// By a rate of which this instance leases units, with the guarantee of a decision from them.
-    Leased(TwoTier<Counted>, usize, Guarantee),
+    Leased(SharedLimiter<Counted>, Guarantee),
     /// By a budget that all keys share.
     Fairness(Fairness),
     /// Not at all: it is a budget, which is debited.
@@ -47,23 +44,10 @@ enum Asks {
     Axes { policy: Box<SharedPolicy>, slots: bool },
 }
 
-struct Look {
-    limiter: SharedLimiter<Counted>,
-    by: usize,
-}
-
 impl Variant {
     /// Creates a variant that allows everything.
     pub(super) fn unlimited() -> Self {
-        Self {
-            asks: Asks::Nobody,
-            looks: Vec::new(),
-            all: None,
-            has_budget: false,
-            keys: 1,
-            tier: None,
-            lender: None,
-        }
+        Self { asks: Asks::Nobody, all: None, budget: None, keys: 1, leased: None, lender: None }
     }
 
     /// Returns the name of its kind.
@@ -115,9 +99,9 @@ impl Variant {
 
     /// Returns units that were fetched and not spent.
     pub(super) async fn close(&self) {
-        if let Some(tier) = &self.tier {
+        if let Some(leased) = &self.leased {
             // Units that do not arrive expire with their window.
-            let _ = tier.close().await;
+            let _ = leased.close().await;
         }
     }
 }

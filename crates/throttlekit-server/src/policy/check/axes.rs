@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use throttlekit::leasing::Margin;
 use throttlekit::store::{LIVES_MAX, LIVES_MIN, SLOTS_MAX};
-use throttlekit::tier::Margin;
 use throttlekit::{LimitError, Timestamp};
 
 use super::super::model::{

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
+use throttlekit::leasing::Margin;
 use throttlekit::rate::shared::ScriptEncoding;
 use throttlekit::store::Term;
-use throttlekit::tier::Margin;
 use throttlekit::{Limit, LimitError, Timestamp};
 
 use super::super::model::{

@@ -13,12 +13,9 @@ use super::step::Step;
 use super::store_step::StoreStep;
 use crate::admission::local::Local;
 use crate::admission::{Axis, Dimension, Observer};
-use crate::fair::Budget;
 use crate::memory::Capacity;
 use crate::store::Store;
-use crate::{
-    Clock, FairLimiter, KeyHash, LeaseClock, Pricer, SharedFairLimiter, SharedLimiter, SystemClock, TwoTier,
-};
+use crate::{Clock, FairLimiter, LeaseClock, Pricer, SharedFairLimiter, SharedLimiter, SystemClock};
 
 /// Describes a [`SharedPolicy`]: any subset of the axes, each in process or shared, on any stores.
 ///
@@ -65,19 +62,28 @@ impl SharedPolicyBuilder {
     ///
     /// The expected cost of a call is reserved in full or not at all, also from a token budget: only a
     /// [debit](super::SharedPermit::debit) may exceed it.
-    pub fn together<S: Store, const N: usize>(
+    pub fn together<S: Store, C: LeaseClock + 'static, D: Into<Dimension>>(
         mut self,
-        limiter: impl Into<Arc<SharedLimiter<S, N>>>,
-        on: [impl Into<Dimension>; N],
+        limiter: SharedLimiter<S, C>,
+        on: impl IntoIterator<Item = D>,
     ) -> Self {
-        let (limiter, on) = (limiter.into(), on.map(Into::into));
+        let on: Box<[Dimension]> = on.into_iter().map(Into::into).collect();
+        if on.len() != limiter.limits().len() {
+            self.wrong = Some(LimitError::Policy("each limit on a store has an axis"));
+        }
+        let Some(limiter) = limiter.into_strict() else {
+            self.wrong = Some(LimitError::Policy("what is leased is not charged as a group; use `leased`"));
+            return self;
+        };
         if on.iter().any(|on| !matches!(on.axis, Axis::Rate | Axis::Cost)) {
             self.wrong = Some(LimitError::Policy("limits on a store are of the rate or the cost axis"));
         }
+        if limiter.counts_by_one_key() && on.iter().any(|other| other.key != on[0].key) {
+            self.wrong =
+                Some(LimitError::Policy("limits that count by different keys are added with `limit_by`"));
+        }
         if !limiter.needs_all() {
-            self.wrong = Some(LimitError::Policy(
-                "limits of which any may allow are no axis; use `SharedLimiter::all`",
-            ));
+            self.wrong = Some(LimitError::Policy("limits of which any may allow are no axis"));
         }
         let settler = self.settler.clone();
         settler.run_on(limiter.store().background());
@@ -89,15 +95,18 @@ impl SharedPolicyBuilder {
     pub fn leased<S: Store, C: LeaseClock + 'static>(
         mut self,
         on: impl Into<Dimension>,
-        limiter: TwoTier<S, C>,
+        limiter: SharedLimiter<S, C>,
     ) -> Self {
         let on = on.into();
         if !matches!(on.axis, Axis::Rate | Axis::Cost) {
             self.wrong = Some(LimitError::Policy("what is leased is of the rate or the cost axis"));
         }
         let settler = self.settler.clone();
-        settler.run_on(limiter.shared().store().background());
-        if matches!(limiter.shared().limits()[0], Limit::Window(window) if window.is_budget()) {
+        settler.run_on(limiter.store().background());
+        if limiter.limits().len() > 1 {
+            self.wrong = Some(LimitError::Policy("several limits on a store are charged with `together`"));
+        }
+        if matches!(limiter.limits()[0], Limit::Window(window) if window.is_budget()) {
             self.wrong = Some(LimitError::Policy(
                 "an estimate would cross the edge of a budget that is leased; lease a window",
             ));
@@ -131,20 +140,14 @@ impl SharedPolicyBuilder {
     }
 
     /// Adds a budget that all callers share by weight, in units of cost, together with other processes.
-    pub fn fair<B: Budget, C: LeaseClock + 'static>(
-        self,
-        limiter: impl Into<Arc<SharedFairLimiter<B, C>>>,
-    ) -> Self {
+    pub fn fair<C: LeaseClock + 'static>(self, limiter: impl Into<Arc<SharedFairLimiter<C>>>) -> Self {
         let (on, settler, meter) = (Axis::Fairness.into(), self.settler.clone(), limiter.into());
-        settler.run_on(meter.budget().background());
+        settler.run_on(meter.background());
         self.step(SpendStep { meter, on, settler })
     }
 
     /// Adds a budget that all callers share by weight, in units of cost, in this process.
-    pub fn fair_local<D: Clock + 'static, H: KeyHash + 'static>(
-        self,
-        limiter: impl Into<Arc<FairLimiter<D, H>>>,
-    ) -> Self {
+    pub fn fair_local<D: Clock + 'static>(self, limiter: impl Into<Arc<FairLimiter<D>>>) -> Self {
         self.step(FairnessStep(Box::new(limiter.into())))
     }
 

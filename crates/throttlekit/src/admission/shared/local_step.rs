@@ -108,8 +108,9 @@ impl Step for FairnessStep {
 
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {
         let estimate = call.estimate;
-        let tenant = call.key_at(0);
-        let (decision, portion) = self.0.charge(tenant, self.0.weight(tenant), estimate);
+        let others = call.others();
+        let called = call.borrowed(&others);
+        let (decision, portion) = self.0.charge(&called, self.0.weight(&called));
         let mut axes = Axes::default();
         axes.note(Axis::Fairness, decision);
         let bill = |portion| -> Box<dyn Bill> {
@@ -123,7 +124,7 @@ impl Step for FairnessStep {
 impl Bill for FairnessBill {
     fn debit(&mut self, tokens: Cost) -> Later<'_, Result<(Decision, Guarantee), StoreError>> {
         let decision = self.step.0.debit(&self.portion, tokens);
-        let went = || (tokens, self.portion.in_window_of(&decision));
+        let went = || (tokens, self.portion.in_window(decision.reset_at));
         self.unconfirmed = decision.allowed.then(went);
         Box::pin(ready(Ok((decision, Guarantee::Exact))))
     }

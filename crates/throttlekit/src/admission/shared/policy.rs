@@ -20,15 +20,14 @@ use crate::{Guarantee, Pricer};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use std::time::Duration;
 /// use throttlekit::admission::{Axis, Call, SharedPolicy};
-/// use throttlekit::{KeyedGuard, Limit, Rate, SharedLimiter, store::MemoryStore};
+/// use throttlekit::{Budget, KeyedGuard, Rate, SharedLimiter, store::MemoryStore};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-/// let minute = Limit::token_budget(100_000, Duration::from_secs(60))?;
-/// let limits = [("calls", Limit::try_from(Rate::per_minute(60))?), ("tokens", minute)];
 /// // In production a RedisStore or a PostgresStore.
-/// let limiter = SharedLimiter::all(MemoryStore::new(), "chat", limits)?.home(0);
+/// let limiter = SharedLimiter::builder(MemoryStore::new(), "chat", Rate::per_minute(60))
+///     .limit("tokens", Budget::per_minute(100_000).tokens()?)
+///     .build()?;
 /// let chat = SharedPolicy::builder("chat")
 ///     .concurrency(KeyedGuard::builder(8).build())
 ///     .together(limiter, [Axis::Rate, Axis::Cost])

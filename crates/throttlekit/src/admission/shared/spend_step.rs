@@ -9,9 +9,8 @@ use throttlekit_core::{ALLOW_FULL, Cost, Decision, Timestamp};
 use super::settler::Settler;
 use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land};
 use crate::admission::{Axes, Axis, Dimension};
-use crate::fair::Budget;
 use crate::store::{Settlement, Store, StoreError};
-use crate::{Answer, Call, Guarantee, LeaseClock, Receipt, SharedFairLimiter, TwoTier};
+use crate::{Answer, Call, Guarantee, LeaseClock, Receipt, SharedFairLimiter, SharedLimiter};
 
 /// A limit that is spent by key, and that takes unused units back.
 pub(super) trait Spends: Send + Sync + 'static {
@@ -30,13 +29,13 @@ pub(super) trait Spends: Send + Sync + 'static {
     fn owe(self: Arc<Self>, key: &[u8], units: Cost) -> Option<Job>;
 }
 
-impl<S: Store, C: LeaseClock + 'static> Spends for TwoTier<S, C> {
+impl<S: Store, C: LeaseClock + 'static> Spends for SharedLimiter<S, C> {
     fn check(&self, ask: Call<'_>) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         Self::check(self, ask)
     }
 
     fn hands_back(&self) -> bool {
-        self.shared().limits()[0].hands_back() && self.takes_back()
+        Self::hands_back(self)
     }
 
     fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp) {
@@ -44,22 +43,22 @@ impl<S: Store, C: LeaseClock + 'static> Spends for TwoTier<S, C> {
     }
 
     fn settle(self: Arc<Self>, receipt: Receipt, actual: Cost) -> Job {
-        Box::new(move |_| Box::pin(async move { self.shared().settle(receipt, [actual]).await }))
+        Box::new(move |_| Box::pin(async move { Self::settle(&self, receipt, actual).await }))
     }
 
     fn owe(self: Arc<Self>, key: &[u8], units: Cost) -> Option<Job> {
-        let key = self.shared().key(key);
+        let key = self.strict().key(key);
         Some(Box::new(move |_| {
             Box::pin(async move {
-                let (form, mark) = (self.shared().form(), Mark(0));
+                let (form, mark) = (self.strict().form(0), Mark(0));
                 let debt = Settlement { key: &key, form, mark, charged: 0, actual: units };
-                self.shared().store().settle(&[debt]).await
+                self.store().settle(&[debt]).await
             })
         }))
     }
 }
 
-impl<B: Budget, C: LeaseClock + 'static> Spends for SharedFairLimiter<B, C> {
+impl<C: LeaseClock + 'static> Spends for SharedFairLimiter<C> {
     fn check(&self, ask: Call<'_>) -> impl Future<Output = Result<Answer, StoreError>> + Send {
         Self::check(self, ask)
     }
@@ -143,7 +142,8 @@ impl<M: Spends> Spent<M> {
         call: Arc<OwnedCall>,
         units: Cost,
     ) -> Result<(Answer, Option<Self>), StoreError> {
-        let mut answer = step.meter.check(Call::by(call.key_at(step.on.key)).cost(units)).await?;
+        let request = Call::by(call.key_at(step.on.key)).cost(units).weighing(call.weight);
+        let mut answer = step.meter.check(request).await?;
         if !answer.decision.allowed {
             return Ok((answer, None));
         }

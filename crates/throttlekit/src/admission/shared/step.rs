@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use throttlekit_core::fair::Weight;
 use throttlekit_core::{Cost, Decision};
 use tokio::sync::Notify;
 
@@ -61,12 +62,13 @@ pub(super) trait Bill: Send + Sync {
 pub(super) struct OwnedCall {
     keys: Box<[Box<[u8]>]>,
     pub(super) estimate: Cost,
+    pub(super) weight: Option<Weight>,
 }
 
 impl OwnedCall {
     pub(super) fn of(call: &Call<'_>) -> Arc<Self> {
         let keys = (0..call.key_count()).map(|place| call.key_at(place).into()).collect();
-        Arc::new(Self { keys, estimate: call.units() })
+        Arc::new(Self { keys, estimate: call.units(), weight: call.of_weight() })
     }
 
     pub(super) fn key_at(&self, place: usize) -> &[u8] {
@@ -80,7 +82,7 @@ impl OwnedCall {
 
     /// Borrows the call for limits in process.
     pub(super) fn borrowed<'a>(&'a self, others: &'a [&'a [u8]]) -> Call<'a> {
-        Call::by(self.key_at(0)).and(others).cost(self.estimate)
+        Call::by(self.key_at(0)).and(others).cost(self.estimate).weighing(self.weight)
     }
 }
 

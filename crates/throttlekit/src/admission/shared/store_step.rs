@@ -12,10 +12,11 @@ use tokio::sync::Notify;
 use super::settler::Settler;
 use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land};
 use crate::admission::{Axes, Axis, Dimension};
+use crate::call::Part;
 use crate::hash::random_u128;
-use crate::shared::Paid;
+use crate::shared::{Paid, Strict};
 use crate::store::{Charge, Charges, Debit, DebitId, Debited, LeaseReturn, Settlement, Store, StoreError};
-use crate::{Answer, Call, Guarantee, SharedLimiter};
+use crate::{Answer, Guarantee};
 
 /// Maximum number of attempts for a debit that a caller waits for. It carries an idempotency key and counts once.
 const DEBIT_TRIES_MAX: u32 = 3;
@@ -24,13 +25,14 @@ const DEBIT_TRIES_MAX: u32 = 3;
 const SETTLE_TRIES_MAX: u32 = 8;
 const SETTLE_PAUSE: Duration = Duration::from_millis(50);
 
-pub(super) struct StoreStep<S, const N: usize> {
-    pub(super) limiter: Arc<SharedLimiter<S, N>>,
-    pub(super) on: [Dimension; N],
+pub(super) struct StoreStep<S> {
+    pub(super) limiter: Arc<Strict<S>>,
+    /// The axis and the key of each limit.
+    pub(super) on: Box<[Dimension]>,
     pub(super) settler: Arc<Settler>,
 }
 
-impl<S: Store, const N: usize> Step for StoreStep<S, N> {
+impl<S: Store> Step for StoreStep<S> {
     fn axes(&self) -> (Axis, Axis) {
         let last = if self.costs().next().is_some() { Axis::Cost } else { Axis::Rate };
         (self.first_axis(), last)
@@ -42,8 +44,9 @@ impl<S: Store, const N: usize> Step for StoreStep<S, N> {
 
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {
         Box::pin(async move {
-            let (answer, decisions) =
-                self.limiter.reserve_all(self.asks(&call, |on| on.cost(call.estimate))).await?;
+            let parts = self.parts(&call, |on| on.cost(call.estimate));
+            let (answer, decisions) = self.limiter.reserve(&parts).await?;
+            drop(parts);
             let axes = match decisions {
                 Some(decisions) => self.axes(&decisions),
                 None => self.axes_without_store(&answer),
@@ -58,9 +61,9 @@ impl<S: Store, const N: usize> Step for StoreStep<S, N> {
     }
 }
 
-impl<S: Store, const N: usize> StoreStep<S, N> {
-    fn asks<'a>(&self, call: &'a OwnedCall, cost: impl Fn(Dimension) -> Cost) -> [Call<'a>; N] {
-        self.on.map(|on| Call::by(call.key_at(on.key)).cost(cost(on)))
+impl<S: Store> StoreStep<S> {
+    fn parts<'a>(&self, call: &'a OwnedCall, cost: impl Fn(Dimension) -> Cost) -> Vec<Part<'a>> {
+        self.on.iter().map(|on| Part { key: call.key_at(on.key), cost: cost(*on) }).collect()
     }
 
     /// Returns the decision of each axis. The store evaluates all limits at once; axes after the first that denied are
@@ -97,7 +100,7 @@ impl<S: Store, const N: usize> StoreStep<S, N> {
 
     /// Returns the indexes of the limits of the cost axis.
     fn costs(&self) -> impl Iterator<Item = usize> {
-        (0..N).filter(|&place| self.on[place].axis == Axis::Cost)
+        (0..self.on.len()).filter(|&place| self.on[place].axis == Axis::Cost)
     }
 
     /// Returns the only limit of the cost axis, if its debits have idempotency keys.
@@ -108,13 +111,13 @@ impl<S: Store, const N: usize> StoreStep<S, N> {
     }
 
     fn form(&self, place: usize) -> &ScriptEncoding {
-        self.limiter.form_at(place)
+        self.limiter.form(place)
     }
 }
 
 /// The charge of a store for one call.
-struct StoreBill<S: Store, const N: usize> {
-    step: Arc<StoreStep<S, N>>,
+struct StoreBill<S: Store> {
+    step: Arc<StoreStep<S>>,
     call: Arc<OwnedCall>,
     /// The keys of the call's limits, in the store's encoding.
     keys: Arc<[String]>,
@@ -126,12 +129,12 @@ struct StoreBill<S: Store, const N: usize> {
     /// `true` if the store responded to that debit.
     answered: bool,
     /// The charge of the last debit, until it is confirmed.
-    unconfirmed: Option<Drawn<S, N>>,
+    unconfirmed: Option<Drawn<S>>,
 }
 
-impl<S: Store, const N: usize> StoreBill<S, N> {
-    fn new(step: Arc<StoreStep<S, N>>, call: Arc<OwnedCall>, paid: Vec<Paid>) -> Self {
-        let keys = step.limiter.keys(&step.asks(&call, |_| 0)).into();
+impl<S: Store> StoreBill<S> {
+    fn new(step: Arc<StoreStep<S>>, call: Arc<OwnedCall>, paid: Vec<Paid>) -> Self {
+        let keys = step.limiter.keys(&step.parts(&call, |_| 0)).into();
         Self { step, call, keys, paid: Some(paid), stream: 0, debits: 0, answered: false, unconfirmed: None }
     }
 
@@ -172,10 +175,11 @@ impl<S: Store, const N: usize> StoreBill<S, N> {
         &mut self,
         tokens: Cost,
         error: StoreError,
-        unsure: Option<Unsure<S, N>>,
+        unsure: Option<Unsure<S>>,
     ) -> Result<(Decision, Guarantee), StoreError> {
         let cost = |on: Dimension| if on.axis == Axis::Cost { tokens } else { 0 };
-        let answer = self.step.limiter.without_store(self.step.asks(&self.call, cost), error)?;
+        let parts = self.step.parts(&self.call, cost);
+        let answer = self.step.limiter.without_store(&parts, error)?;
         if answer.decision.allowed
             && let Some(unsure) = unsure
         {
@@ -185,7 +189,7 @@ impl<S: Store, const N: usize> StoreBill<S, N> {
     }
 }
 
-impl<S: Store, const N: usize> Bill for StoreBill<S, N> {
+impl<S: Store> Bill for StoreBill<S> {
     fn debit(&mut self, tokens: Cost) -> Later<'_, Result<(Decision, Guarantee), StoreError>> {
         Box::pin(async move {
             if self.step.costs().next().is_none() {
@@ -208,17 +212,17 @@ impl<S: Store, const N: usize> Bill for StoreBill<S, N> {
     fn close(&mut self, used: Option<Cost>) -> Option<Job> {
         // An unconfirmed debit is returned on drop.
         self.unconfirmed = None;
-        let (step, on) = (self.step.clone(), self.step.on);
-        let actual = move |paid: &Paid| match used {
+        let step = self.step.clone();
+        let actual = |paid: &Paid| match used {
             None => 0,
-            Some(used) if on[paid.limit].axis == Axis::Cost => used,
+            Some(used) if step.on[paid.limit].axis == Axis::Cost => used,
             Some(_) => paid.cost,
         };
-        settlement(step, self.paid.take()?, actual)
+        settlement(step.clone(), self.paid.take()?, actual)
     }
 }
 
-impl<S: Store, const N: usize> Drop for StoreBill<S, N> {
+impl<S: Store> Drop for StoreBill<S> {
     fn drop(&mut self) {
         let job = self.close(None);
         self.step.settler.leave(job);
@@ -226,12 +230,12 @@ impl<S: Store, const N: usize> Drop for StoreBill<S, N> {
 }
 
 /// The charge of an unconfirmed debit. It is returned on drop.
-struct Drawn<S: Store, const N: usize> {
-    step: Arc<StoreStep<S, N>>,
+struct Drawn<S: Store> {
+    step: Arc<StoreStep<S>>,
     paid: Vec<Paid>,
 }
 
-impl<S: Store, const N: usize> Drawn<S, N> {
+impl<S: Store> Drawn<S> {
     fn stands(mut self) {
         self.paid.clear();
     }
@@ -246,7 +250,7 @@ impl<S: Store, const N: usize> Drawn<S, N> {
     }
 }
 
-impl<S: Store, const N: usize> Drop for Drawn<S, N> {
+impl<S: Store> Drop for Drawn<S> {
     fn drop(&mut self) {
         let job = self.take();
         self.step.settler.leave(job);
@@ -255,23 +259,23 @@ impl<S: Store, const N: usize> Drop for Drawn<S, N> {
 
 /// A debit with an unknown outcome. On drop the outcome is queried with its idempotency key, and any charge is
 /// returned.
-struct Unsure<S: Store, const N: usize>(Option<NamedDebit<S, N>>);
+struct Unsure<S: Store>(Option<NamedDebit<S>>);
 
-struct NamedDebit<S: Store, const N: usize> {
-    step: Arc<StoreStep<S, N>>,
+struct NamedDebit<S: Store> {
+    step: Arc<StoreStep<S>>,
     place: usize,
     key: String,
     tokens: Cost,
     id: DebitId,
 }
 
-impl<S: Store, const N: usize> Unsure<S, N> {
+impl<S: Store> Unsure<S> {
     fn stands(mut self) {
         self.0 = None;
     }
 }
 
-impl<S: Store, const N: usize> Drop for Unsure<S, N> {
+impl<S: Store> Drop for Unsure<S> {
     fn drop(&mut self) {
         let Some(debit) = self.0.take() else { return };
         let settler = debit.step.settler.clone();
@@ -288,7 +292,7 @@ impl<S: Store, const N: usize> Drop for Unsure<S, N> {
     }
 }
 
-impl<S: Store, const N: usize> NamedDebit<S, N> {
+impl<S: Store> NamedDebit<S> {
     async fn send(&self) -> Result<Debited, StoreError> {
         let charge = Charge { key: &self.key, form: self.step.form(self.place), cost: self.tokens };
         let debit = Debit { charge, id: self.id, remember: self.step.limiter.remembers() };
@@ -297,7 +301,7 @@ impl<S: Store, const N: usize> NamedDebit<S, N> {
         answers.into_iter().next().unwrap_or_else(none)
     }
 
-    fn drawn(&self, debited: &Debited) -> Option<Drawn<S, N>> {
+    fn drawn(&self, debited: &Debited) -> Option<Drawn<S>> {
         let (place, mark) = (self.place, debited.outcome.marks[0]);
         let paid = || vec![Paid { limit: place, key: self.key.clone(), cost: self.tokens, mark }];
         debited.outcome.verdict.decision.allowed.then(|| Drawn { step: self.step.clone(), paid: paid() })
@@ -305,17 +309,16 @@ impl<S: Store, const N: usize> NamedDebit<S, N> {
 }
 
 /// The result of a debit: the decision with its charge, or an error with the uncertain charge.
-type Drawing<S, const N: usize> =
-    Result<(Decision, Guarantee, Option<Drawn<S, N>>), (StoreError, Option<Unsure<S, N>>)>;
+type Drawing<S> = Result<(Decision, Guarantee, Option<Drawn<S>>), (StoreError, Option<Unsure<S>>)>;
 
 /// Charges the only limit of the cost axis, with an idempotency key: it may be retried, and counts once.
-async fn draw_named<S: Store, const N: usize>(
-    step: Arc<StoreStep<S, N>>,
+async fn draw_named<S: Store>(
+    step: Arc<StoreStep<S>>,
     keys: Arc<[String]>,
     place: usize,
     tokens: Cost,
     id: DebitId,
-) -> Drawing<S, N> {
+) -> Drawing<S> {
     let debit = NamedDebit { step: step.clone(), place, key: keys[place].clone(), tokens, id };
     let mut tries = 1;
     let answer = loop {
@@ -334,11 +337,7 @@ async fn draw_named<S: Store, const N: usize>(
 }
 
 /// Charges every limit of the cost axis, or none, without an idempotency key.
-async fn draw_all<S: Store, const N: usize>(
-    step: Arc<StoreStep<S, N>>,
-    keys: Arc<[String]>,
-    tokens: Cost,
-) -> Drawing<S, N> {
+async fn draw_all<S: Store>(step: Arc<StoreStep<S>>, keys: Arc<[String]>, tokens: Cost) -> Drawing<S> {
     let places: Vec<usize> = step.costs().collect();
     let charge = |&place: &usize| Charge { key: &keys[place], form: step.form(place), cost: tokens };
     let charges: Vec<_> = places.iter().map(charge).collect();
@@ -359,8 +358,8 @@ async fn draw_all<S: Store, const N: usize>(
 /// Returns the work that replaces the charge by the actual use, if they differ. A return to a window carries an
 /// idempotency key and is retried until the store responds; other rules and debts have no idempotency keys and are sent
 /// once.
-fn settlement<S: Store, const N: usize>(
-    step: Arc<StoreStep<S, N>>,
+fn settlement<S: Store>(
+    step: Arc<StoreStep<S>>,
     paid: Vec<Paid>,
     actual: impl Fn(&Paid) -> Cost,
 ) -> Option<Job> {
@@ -372,8 +371,8 @@ fn settlement<S: Store, const N: usize>(
     (!differ.is_empty()).then(|| -> Job { Box::new(move |pauses| Box::pin(settle(step, differ, pauses))) })
 }
 
-async fn settle<S: Store, const N: usize>(
-    step: Arc<StoreStep<S, N>>,
+async fn settle<S: Store>(
+    step: Arc<StoreStep<S>>,
     differ: Vec<(Paid, Cost)>,
     pauses: Arc<Notify>,
 ) -> Result<(), StoreError> {

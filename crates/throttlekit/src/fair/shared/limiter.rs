@@ -10,47 +10,52 @@ use throttlekit_core::fair::branch::{Credit, Request, Turn};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 use tokio::sync::Notify;
 
+use super::SharedFairLimiterBuilder;
 use super::branch_state::BranchState;
-use super::{Budget, Quanta, Region, SharedFairLimiterBuilder};
+use super::source::Source;
+use crate::call::Part;
+use crate::fair::FairReceipt;
 use crate::fair::limiter::WeightOf;
+use crate::fair::receipt::{Charged, Portion};
 use crate::shared::{Fallback, Tallies};
-use crate::store::{Background, RegionGrant, RegionStore, Store, StoreError};
+use crate::store::{Background, RegionGrant, Store, StoreError};
 use crate::sync::Mutex;
-use crate::{Answer, BootClock, Call, KeyHash, LeaseClock, Limit, LimitError, SecretHash, Tally};
+use crate::{Answer, BootClock, Budget, BuildError, Call, KeyHash, LeaseClock, SecretHash, Tally};
 
 /// Maximum number of times that a request waits for units. Then it is denied with a retry time.
 const ROUNDS_MAX: usize = 64;
 
-/// A participant in one shared budget per window: a region, or a process. Its tenants share its available units by
-/// weight.
+/// [`FairLimiter`](crate::FairLimiter) for a fleet: one participant, a process or a region, in one shared budget per
+/// window. Its tenants share its available units by weight.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use std::time::Duration;
-/// use throttlekit::fair::{SharedFairLimiter, Weight};
-/// use throttlekit::{Call, Limit, store::MemoryStore};
+/// use throttlekit::{Budget, SharedFairLimiter, store::MemoryStore};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 /// // In production a RedisStore or a PostgresStore, which each region reaches from its own processes.
-/// let pool = Arc::new(MemoryStore::new());
-/// let minute = Limit::fixed_window(30_000, Duration::from_secs(60))?;
-/// let tiers = |tenant: &[u8]| Weight::new(if tenant.starts_with(b"pro:") { 4 } else { 1 }).unwrap_or_default();
-/// let us = SharedFairLimiter::in_region(pool.clone(), "tokens", "us-east", minute).weights(tiers).build()?;
-/// let eu = SharedFairLimiter::in_region(pool, "tokens", "eu-west", minute).weights(tiers).build()?;
+/// let store = Arc::new(MemoryStore::new());
+/// let here = |region| {
+///     SharedFairLimiter::builder(store.clone(), "tokens", Budget::per_minute(30_000))
+///         .region(region)
+///         .weights(|tenant| if tenant.starts_with(b"pro:") { 4 } else { 1 })
+///         .build()
+/// };
+/// let (us, eu) = (here("us-east")?, here("eu-west")?);
 ///
-/// assert!(us.check(Call::by("pro:ada").cost(1_500)).await?.decision.allowed);
-/// assert!(eu.check(Call::by("free:bob").cost(1_500)).await?.decision.allowed);
+/// assert!(us.check(("pro:ada", 1_500)).await?.decision.allowed);
+/// assert!(eu.check(("free:bob", 1_500)).await?.decision.allowed);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct SharedFairLimiter<B: Budget, C: LeaseClock + 'static = BootClock> {
-    pub(super) place: Arc<Place<B, C>>,
+pub struct SharedFairLimiter<C: LeaseClock + 'static = BootClock> {
+    pub(super) place: Arc<Place<C>>,
 }
 
 /// State that the limiter and its requests share.
-pub(super) struct Place<B, C> {
-    pub(super) budget: B,
+pub(super) struct Place<C> {
+    pub(super) source: Box<dyn Source>,
     pub(super) weight_of: WeightOf,
     pub(super) clock: C,
     pub(super) hash: SecretHash,
@@ -58,7 +63,7 @@ pub(super) struct Place<B, C> {
     pub(super) state: Mutex<BranchState>,
     /// Notifies when a request has completed.
     pub(super) bell: Notify,
-    pub(super) stand_in: Fallback<1>,
+    pub(super) stand_in: Fallback,
     pub(super) tallies: Tallies,
     pub(super) counters: Counters,
     /// The background that requests run on.
@@ -89,59 +94,34 @@ counters! {
     }
 }
 
-impl<P: RegionStore> SharedFairLimiter<Region<P>> {
-    /// Describes a region, among those that share a window under this policy through one pool. Each process that sends
-    /// its own requests is a region of its own: name it accordingly, as `eu-west/7`.
-    pub fn in_region<L: TryInto<Limit>>(
-        pool: P,
-        policy: &str,
-        region: &str,
-        limit: L,
-    ) -> SharedFairLimiterBuilder<Region<P>>
-    where
-        LimitError: From<L::Error>,
-    {
-        let limit = limit.try_into().map_err(LimitError::from);
-        SharedFairLimiterBuilder::new(limit.and_then(|limit| Region::new(pool, policy, region, limit)))
+impl SharedFairLimiter {
+    /// Creates a participant for tenants of equal weight. Every process that names the same policy on the same store
+    /// shares the budget.
+    pub fn new<S: Store>(store: S, name: &str, budget: Budget) -> Result<Self, BuildError> {
+        Self::builder(store, name, budget).build()
+    }
+
+    /// Creates a builder, with all options.
+    pub fn builder<S: Store>(store: S, name: &str, budget: Budget) -> SharedFairLimiterBuilder<S> {
+        SharedFairLimiterBuilder::new(store, name, budget)
     }
 }
 
-impl<S: Store> SharedFairLimiter<Quanta<S>> {
-    /// Describes a process, among those that take quanta of one window under this policy from a store.
-    pub fn by_quanta<L: TryInto<Limit>>(
-        store: S,
-        policy: &str,
-        limit: L,
-    ) -> SharedFairLimiterBuilder<Quanta<S>>
-    where
-        LimitError: From<L::Error>,
-    {
-        let limit = limit.try_into().map_err(LimitError::from);
-        SharedFairLimiterBuilder::new(limit.and_then(|limit| Quanta::new(store, policy, limit)))
-    }
-}
-
-impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
-    pub(super) fn from_place(place: Place<B, C>) -> Self {
+impl<C: LeaseClock + 'static> SharedFairLimiter<C> {
+    pub(super) fn from_place(place: Place<C>) -> Self {
         Self { place: Arc::new(place) }
     }
 
-    /// Decides one request, and charges it if allowed. The reported limit is the tenant's own at present. A request of
+    /// Checks one request, and charges it if allowed. The reported limit is the tenant's own at present. A request of
     /// cost zero changes nothing, and returns the most that would pass.
-    pub async fn check<'a>(&self, ask: impl Into<Call<'a>>) -> Result<Answer, StoreError> {
-        let ask = ask.into();
-        self.check_weighing(ask, (self.place.weight_of)(ask.key())).await
+    pub async fn check<'a>(&self, call: impl Into<Call<'a>>) -> Result<Answer, StoreError> {
+        let call = call.into();
+        let (name, weight) = self.place.tenant(&call);
+        self.check_named(name, weight, call.units()).await
     }
 
-    /// Like [`check`](Self::check), and sets the tenant's weight until another request changes it.
-    pub async fn check_weighing<'a>(
-        &self,
-        ask: impl Into<Call<'a>>,
-        weight: Weight,
-    ) -> Result<Answer, StoreError> {
-        let call = ask.into();
-        let (key, cost) = (call.key(), call.units());
-        let (place, name) = (&self.place, self.place.hash.fingerprint(key));
+    async fn check_named(&self, name: u64, weight: Weight, cost: Cost) -> Result<Answer, StoreError> {
+        let place = &self.place;
         for _ in 0..ROUNDS_MAX {
             match place.round(name, weight, cost).await {
                 Round::Answer(decision) => return Ok(place.answer(decision)),
@@ -153,27 +133,66 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
     }
 
     /// Decides a request if that is possible without waiting. Charges as [`check`](Self::check) does.
-    pub fn try_check<'a>(&self, ask: impl Into<Call<'a>>) -> Option<Answer> {
-        let call = ask.into();
-        let (key, cost) = (call.key(), call.units());
-        let (place, weight) = (&self.place, (self.place.weight_of)(key));
-        let turn = place.state.lock().ask(place.hash.fingerprint(key), weight, cost, &place.clock);
+    pub fn try_check<'a>(&self, call: impl Into<Call<'a>>) -> Option<Answer> {
+        let (place, call) = (&self.place, call.into());
+        let (name, weight) = place.tenant(&call);
+        let turn = place.state.lock().ask(name, weight, call.units(), &place.clock);
         match turn {
             Turn::Admit(decision) | Turn::Deny(decision) => Some(place.answer(decision)),
             Turn::Wait { .. } => None,
         }
     }
 
-    /// Returns unused units of an admitted request to the window that ends at `reset_at`, as in its decision: they are
-    /// available here again. No effect if that window is over here, or if another tenant took over the entry: then they
-    /// expire.
+    /// Like [`check`](Self::check), with proof of the charge, by which it can be [settled](Self::settle) when the actual
+    /// cost is known. There is none for requests admitted in an [outage](Answer::outage), which were charged to no
+    /// budget.
+    pub async fn charge<'a>(
+        &self,
+        call: impl Into<Call<'a>>,
+    ) -> Result<(Answer, Option<FairReceipt>), StoreError> {
+        let call = call.into();
+        let ((name, weight), cost) = (self.place.tenant(&call), call.units());
+        let answer = self.check_named(name, weight, cost).await?;
+        let receipt = || {
+            let reset_at = answer.decision.reset_at;
+            FairReceipt { portion: Portion { member: Charged::Tenant { name, weight }, reset_at }, cost }
+        };
+        let receipt = (answer.decision.allowed && answer.outage.is_none()).then(receipt);
+        Ok((answer, receipt))
+    }
+
+    /// Replaces the charged cost by the actual cost. Call it on the participant that charged.
     ///
-    /// Call it once per charge, and only for decisions of the budget itself: requests admitted in an
-    /// [outage](Answer::outage) were charged to no budget.
-    pub fn refund(&self, tenant: &(impl AsRef<[u8]> + ?Sized), units: Cost, reset_at: Timestamp) {
-        let Place { hash, clock, .. } = &*self.place;
-        let (name, mut state) = (hash.fingerprint(tenant.as_ref()), self.place.state.lock());
-        state.refund(name, units, reset_at, clock.now());
+    /// Unused units are available here again while their window lasts here; they expire if another tenant took over the
+    /// entry. Of the excess, as much is charged as the tenant can have: a participant cannot charge units that it was
+    /// not granted.
+    pub async fn settle(&self, receipt: FairReceipt, actual: u64) -> Result<(), StoreError> {
+        let FairReceipt { portion: Portion { member, reset_at }, cost } = receipt;
+        let Charged::Tenant { name, weight } = member else { return Ok(()) };
+        if actual < cost {
+            self.place.refund(name, cost - actual, reset_at);
+        } else if actual > cost {
+            let most = self.check_named(name, weight, 0).await?.decision.remaining;
+            self.check_named(name, weight, most.min(actual - cost)).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns what a tenant has left, without spending: `allowed` reports whether one unit would pass.
+    pub async fn peek<'a>(&self, call: impl Into<Call<'a>>) -> Result<Answer, StoreError> {
+        let mut answer = self.check(call.into().cost(0)).await?;
+        let decision = &mut answer.decision;
+        if answer.outage.is_none() && decision.allowed && decision.remaining == 0 {
+            decision.allowed = false;
+            decision.retry_after = Retry::after(decision.reset_at.since(answer.now));
+        }
+        Ok(answer)
+    }
+
+    /// Returns unused units of a tenant to the window that ends at `reset_at`. Once per charge, and only for decisions
+    /// of the budget itself.
+    pub(crate) fn refund(&self, tenant: &[u8], units: Cost, reset_at: Timestamp) {
+        self.place.refund(self.place.hash.fingerprint(tenant), units, reset_at);
     }
 
     /// Returns the current state and counters.
@@ -194,9 +213,9 @@ impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
         self.place.tallies.read()
     }
 
-    /// Returns the budget that its units come from.
-    pub fn budget(&self) -> &B {
-        &self.place.budget
+    /// Returns the background of its source of units.
+    pub(crate) fn background(&self) -> Background {
+        self.place.background.clone()
     }
 }
 
@@ -207,7 +226,18 @@ enum Round {
     Again,
 }
 
-impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
+impl<C: LeaseClock + 'static> Place<C> {
+    /// Returns the fingerprint and the weight of a call's tenant. Runs the user's code: no lock may be held meanwhile.
+    fn tenant(&self, call: &Call<'_>) -> (u64, Weight) {
+        let weight = call.of_weight().unwrap_or_else(|| (self.weight_of)(call.key()));
+        (self.hash.fingerprint(call.key()), weight)
+    }
+
+    fn refund(&self, name: u64, units: Cost, reset_at: Timestamp) {
+        let mut state = self.state.lock();
+        state.refund(name, units, reset_at, self.clock.now());
+    }
+
     /// Checks the state once, and waits if needed.
     async fn round(self: &Arc<Self>, name: u64, weight: Weight, cost: Cost) -> Round {
         let mut bell = pin!(self.bell.notified());
@@ -236,7 +266,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
     fn fetch(self: &Arc<Self>, Request { id, weight, wants }: Request) {
         self.counters.requests.fetch_add(1, Relaxed);
         let (asks, lands) = (self.clone(), self.clone());
-        let request = async move { asks.budget.more(weight, wants).await };
+        let request = async move { asks.source.more(weight, wants).await };
         self.background.request(request, move |answer| lands.land(id, answer));
     }
 
@@ -270,7 +300,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
     }
 
     fn answer(&self, decision: Decision) -> Answer {
-        let guarantee = self.budget.guarantee();
+        let guarantee = self.source.guarantee();
         self.tallies.count(guarantee);
         Answer { decision, binding: 0, guarantee, now: self.theirs(), outage: None, receipt: None }
     }
@@ -282,8 +312,8 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
             return Err(error);
         }
         let now = self.theirs();
-        let everyone = Call::by(b"").cost(cost);
-        let (verdict, guarantee) = self.stand_in.answer([everyone], &[*self.budget.limit()], now);
+        let everyone = Part { key: b"", cost };
+        let (verdict, guarantee) = self.stand_in.answer(&[everyone], &[*self.source.limit()], now);
         self.tallies.count(guarantee);
         Ok(Answer {
             decision: verdict.decision,
@@ -297,7 +327,7 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
 
     fn come_back(&self) -> Decision {
         let retry_after = Retry::after(self.hold);
-        let limit = self.budget.limit().units();
+        let limit = self.source.limit().units();
         Decision { allowed: false, limit, remaining: 0, reset_at: self.theirs(), retry_after }
     }
 
@@ -307,18 +337,18 @@ impl<B: Budget, C: LeaseClock + 'static> Place<B, C> {
 }
 
 /// A caller that waits for a notification, until it is dropped.
-struct Waiting<'a, B: Budget, C: LeaseClock + 'static> {
-    place: &'a Place<B, C>,
+struct Waiting<'a, C: LeaseClock + 'static> {
+    place: &'a Place<C>,
     needs: Cost,
 }
 
-impl<B: Budget, C: LeaseClock + 'static> Drop for Waiting<'_, B, C> {
+impl<C: LeaseClock + 'static> Drop for Waiting<'_, C> {
     fn drop(&mut self) {
         self.place.state.lock().stop_waiting(self.needs);
     }
 }
 
 // A clone is the same participant.
-clone_fields!([B: Budget, C: LeaseClock + 'static] SharedFairLimiter<B, C>, place);
+clone_fields!([C: LeaseClock + 'static] SharedFairLimiter<C>, place);
 
-debug_fields!([B: Budget, C: LeaseClock + 'static] SharedFairLimiter<B, C>, |it| stats = it.stats());
+debug_fields!([C: LeaseClock + 'static] SharedFairLimiter<C>, |it| stats = it.stats());

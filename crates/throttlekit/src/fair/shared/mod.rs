@@ -1,23 +1,26 @@
 //! One budget, many tenants, several participants: regions or processes.
 //!
 //! A [`SharedFairLimiter`] is one participant. It fetches units of the budget as its tenants need them and shares them
-//! by weight; requests that find enough units locally take a short lock and do not wait. It fetches from a [`Budget`]:
+//! by weight; requests that find enough units locally take a short lock and do not wait. Its source of units is
 //!
-//! * [`Region`] calls a [`RegionStore`](crate::store::RegionStore), which has the weight of every region and reserves the
-//!   share of each. Then a tenant gets what it would get from a single limiter: guarantee `fair-regions`.
-//! * [`Quanta`] takes quanta from one window that all participants share, first come, first served. Tenants of one
-//!   participant share fairly; between participants, requests are served as they come.
+//! * one window that all participants share, first come, first served: tenants of one participant share fairly, and
+//!   between participants requests are served as they come;
+//! * with [`region`](SharedFairLimiterBuilder::region), a [`RegionStore`](crate::store::RegionStore), which has the
+//!   weight of every region and reserves the share of each. Then a tenant gets what it would get from a single limiter:
+//!   guarantee `fair-regions`.
 //!
 //! In both no window admits more than the limit, whatever the network does. The guide is
 //! [docs/regions.md](https://github.com/throttlekit/throttlekit/blob/main/docs/regions.md).
 
 mod branch_state;
-mod budget;
 mod builder;
 mod limiter;
 mod share;
+mod source;
 
-pub use budget::{Budget, Quanta, Region};
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 pub use builder::SharedFairLimiterBuilder;
 pub use limiter::{SharedFairLimiter, SharedFairStats};
 pub use share::TenantShare;

@@ -1,28 +1,26 @@
 //! The share of one tenant at a participant.
 
-use throttlekit_core::Cost;
-use throttlekit_core::fair::Weight;
-
+use super::SharedFairLimiter;
 use super::branch_state::BranchState;
-use super::{Budget, SharedFairLimiter};
-use crate::{KeyHash, LeaseClock};
+use crate::{Call, KeyHash, LeaseClock};
 
 /// A tenant's share of one participant's budget, in the current window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TenantShare {
     /// Weight of the tenant, as of its last request.
-    pub weight: Weight,
+    pub weight: u64,
     /// Units the tenant used at this participant.
-    pub used: Cost,
+    pub used: u64,
     /// Units guaranteed to the tenant: its part by weight of the units available to this participant, as last reported.
-    pub guaranteed: Cost,
+    pub guaranteed: u64,
 }
 
-impl<B: Budget, C: LeaseClock + 'static> SharedFairLimiter<B, C> {
+impl<C: LeaseClock + 'static> SharedFairLimiter<C> {
     /// Returns the share of a tenant here. `None` if it has no request in this window, or another tenant took over its
     /// entry. Makes no call and changes nothing.
-    pub fn share_of(&self, tenant: &(impl AsRef<[u8]> + ?Sized)) -> Option<TenantShare> {
-        let name = self.place.hash.fingerprint(tenant.as_ref());
+    pub fn share_of<'a>(&self, call: impl Into<Call<'a>>) -> Option<TenantShare> {
+        let name = self.place.hash.fingerprint(call.into().key());
         let mut state = self.place.state.lock();
         state.advance(self.place.clock.now());
         state.share_of(name)
@@ -33,7 +31,7 @@ impl BranchState {
     fn share_of(&mut self, name: u64) -> Option<TenantShare> {
         let member = self.names.find(self.branch.roster(), name)?;
         let roster = self.branch.roster_mut();
-        let weight = roster.weight(member)?;
+        let weight = roster.weight(member)?.get();
         Some(TenantShare { weight, used: roster.used_by(member), guaranteed: roster.guarantee(member) })
     }
 }

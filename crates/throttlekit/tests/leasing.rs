@@ -1,15 +1,18 @@
-//! Two tiers over a store in memory: what is asked of the store, and what passes.
+//! Leasing over a store in memory: what the store is called for, and what passes.
 #![cfg(feature = "store")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use throttlekit::leasing::{Batch, Leasing, Margin};
 use throttlekit::store::{
     Charges, Debit, Debited, LeaseRequest, Leased, MemoryStore, Outcome, Store, StoreError,
 };
-use throttlekit::tier::{Batch, Margin, Mode, TierBuilder, TwoTier};
-use throttlekit::{Answer, Call, Guarantee, Limit, ManualClock, Rate, Retry, Timestamp, forward_store};
+use throttlekit::{
+    Answer, BuildError, Call, Guarantee, Limit, ManualClock, Rate, Retry, SharedLimiter, Timestamp,
+    forward_store,
+};
 use tokio::sync::Semaphore;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -88,10 +91,12 @@ fn world() -> ((ManualClock, ManualClock), Gate) {
     (clocks, store)
 }
 
+type Node = SharedLimiter<Gate, ManualClock>;
+
 /// A node that leases ten units at a time, of so many a minute.
-fn one_node(units: u64) -> ((ManualClock, ManualClock), Gate, TwoTier<Gate, ManualClock>) {
+fn one_node(units: u64) -> ((ManualClock, ManualClock), Gate, Node) {
     let (clocks, store) = world();
-    let limiter = leased(store.clone(), per_minute(units), &clocks.1).build().unwrap();
+    let limiter = leased(store.clone(), per_minute(units), &clocks.1);
     (clocks, store, limiter)
 }
 
@@ -100,14 +105,17 @@ fn advance(clocks: &(ManualClock, ManualClock), by: Duration) {
     clocks.1.advance(by);
 }
 
-fn leased(store: Gate, limit: Limit, node: &ManualClock) -> TierBuilder<Gate, ManualClock> {
-    TwoTier::builder(store, "api", limit)
-        .clock(node.clone())
-        .mode(Mode::Leased)
-        .batch(Batch::Fixed(10))
-        .share(1)
-        .refill_at_percent(0)
-        .return_after(None)
+fn leased(store: Gate, limit: Limit, clock: &ManualClock) -> Node {
+    build(store, limit, clock, by_tens(Leasing::new())).unwrap()
+}
+
+fn build(store: Gate, limit: Limit, clock: &ManualClock, leasing: Leasing) -> Result<Node, BuildError> {
+    SharedLimiter::builder(store, "api", limit).leased_with(leasing).clock(clock.clone()).build()
+}
+
+/// Ten units at a time, only when they are needed, and none goes back by itself.
+fn by_tens(leasing: Leasing) -> Leasing {
+    leasing.batch(Batch::Fixed(10)).share(1).refill_at_percent(0).return_after(None)
 }
 
 fn per_minute(units: u64) -> Limit {
@@ -121,7 +129,7 @@ async fn a_batch_serves_many_and_the_limit_holds() {
     for _ in 0..120 {
         let answer = limiter.check("alice").await.unwrap();
         assert_eq!(answer.guarantee, Guarantee::Exact);
-        allowed += u64::from(answer.decision.allowed);
+        allowed += u64::from(answer.allowed);
     }
     assert_eq!(allowed, 95);
     // Ten batches, the last of five, and one that was refused; the other denials are remembered.
@@ -131,7 +139,7 @@ async fn a_batch_serves_many_and_the_limit_holds() {
     assert_eq!(limiter.try_check("alice"), Some(denied));
 
     advance(&clocks, MINUTE);
-    assert!(limiter.check("alice").await.unwrap().decision.allowed);
+    assert!(limiter.check("alice").await.unwrap().allowed);
 }
 
 /// Nodes that are given another limit lease what is left of it: what was spent under the old one stays spent.
@@ -139,10 +147,10 @@ async fn a_batch_serves_many_and_the_limit_holds() {
 async fn reload_a_new_limit_leases_what_the_old_one_left() {
     let (clocks, store) = world();
     let passes = async |units, asks| {
-        let node = leased(store.clone(), per_minute(units), &clocks.1).build().unwrap();
+        let node = leased(store.clone(), per_minute(units), &clocks.1);
         let mut allowed = 0;
         for _ in 0..asks {
-            allowed += u64::from(node.check("alice").await.unwrap().decision.allowed);
+            allowed += u64::from(node.check("alice").await.unwrap().allowed);
         }
         allowed
     };
@@ -159,14 +167,14 @@ async fn reload_a_new_limit_leases_what_the_old_one_left() {
 async fn budget_of_a_window_is_crossed_once_however_many_nodes_lease() {
     let (clocks, store) = world();
     let budget = Limit::token_budget(41, MINUTE).unwrap();
-    let node = || leased(store.clone(), budget, &clocks.1).build().unwrap();
+    let node = || leased(store.clone(), budget, &clocks.1);
     let nodes = [node(), node(), node()];
     for window in 0..3 {
         let mut charged = 0;
         for turn in 0..60 {
             let answer = nodes[turn % 3].check(Call::by("acme").cost(4)).await.unwrap();
             assert_eq!(answer.guarantee, Guarantee::Exact);
-            charged += 4 * u64::from(answer.decision.allowed);
+            charged += 4 * u64::from(answer.allowed);
         }
         // What three nodes have left is less than four each.
         assert!((41 - 9..=41 + 3).contains(&charged), "{charged} in window {window}");
@@ -189,11 +197,11 @@ async fn units_die_with_their_window_less_the_margin() {
 async fn one_request_is_under_way_however_many_wait_and_its_units_are_credited_once() {
     let clocks = clocks();
     let store = Gate::held(&clocks.0);
-    let limiter = leased(store.clone(), per_minute(1_000), &clocks.1).build().unwrap();
+    let limiter = leased(store.clone(), per_minute(1_000), &clocks.1);
     let callers: Vec<_> = (0..200)
         .map(|_| {
             let limiter = limiter.clone();
-            tokio::spawn(async move { limiter.check("alice").await.unwrap().decision.allowed })
+            tokio::spawn(async move { limiter.check("alice").await.unwrap().allowed })
         })
         .collect();
     for _ in 0..1_000 {
@@ -204,7 +212,7 @@ async fn one_request_is_under_way_however_many_wait_and_its_units_are_credited_o
     for caller in callers {
         assert!(caller.await.unwrap());
     }
-    let stats = limiter.stats();
+    let stats = limiter.stats().leasing;
     assert_eq!(stats.units_lent, 200, "as many as waited, then none: {stats:?}");
 }
 
@@ -212,7 +220,7 @@ async fn one_request_is_under_way_however_many_wait_and_its_units_are_credited_o
 async fn callers_that_go_away_take_nothing_and_keep_nobody_waiting() {
     let clocks = clocks();
     let store = Gate::held(&clocks.0);
-    let limiter = leased(store.clone(), per_minute(1_000), &clocks.1).build().unwrap();
+    let limiter = leased(store.clone(), per_minute(1_000), &clocks.1);
     for _ in 0..50 {
         let waiting = limiter.check("alice");
         assert!(tokio::time::timeout(Duration::from_millis(1), waiting).await.is_err());
@@ -220,7 +228,7 @@ async fn callers_that_go_away_take_nothing_and_keep_nobody_waiting() {
     assert_eq!(store.leases.load(Relaxed), 1, "the first request is still under way");
     let patient = tokio::spawn({
         let limiter = limiter.clone();
-        async move { limiter.check("alice").await.unwrap().decision.allowed }
+        async move { limiter.check("alice").await.unwrap().allowed }
     });
     tokio::task::yield_now().await;
     store.passes.add_permits(10);
@@ -230,48 +238,47 @@ async fn callers_that_go_away_take_nothing_and_keep_nobody_waiting() {
 #[tokio::test]
 async fn while_the_store_is_away_units_are_spent_and_then_the_outage_is_answered() {
     let (_, store, limiter) = one_node(1_000);
-    assert!(limiter.check("alice").await.unwrap().decision.allowed);
+    assert!(limiter.check("alice").await.unwrap().allowed);
     store.away.store(true, Relaxed);
     for _ in 0..9 {
         assert_eq!(limiter.check("alice").await.unwrap().guarantee, Guarantee::Exact);
     }
     let answer = limiter.check("alice").await.unwrap();
-    assert_eq!((answer.guarantee, answer.decision.allowed), (Guarantee::Closed, false));
+    assert_eq!((answer.guarantee, answer.allowed), (Guarantee::Closed, false));
     store.away.store(false, Relaxed);
-    assert!(limiter.check("alice").await.unwrap().decision.allowed);
+    assert!(limiter.check("alice").await.unwrap().allowed);
 }
 
 #[tokio::test]
 async fn a_cached_denial_covers_only_what_costs_as_much() {
     let (clocks, store) = world();
-    let builder = leased(store.clone(), per_minute(10), &clocks.1).mode(Mode::CachedDeny);
-    let limiter = builder.build().unwrap();
+    let cached = Leasing::cached_denials();
+    let limiter = build(store.clone(), per_minute(10), &clocks.1, cached).unwrap();
     let check = |cost| limiter.check(Call::by("alice").cost(cost));
-    assert!(check(7).await.unwrap().decision.allowed);
-    assert!(!check(5).await.unwrap().decision.allowed);
-    let asked = limiter.stats().strict;
-    assert!(!check(5).await.unwrap().decision.allowed && !check(9).await.unwrap().decision.allowed);
-    assert_eq!(limiter.stats().strict, asked, "remembered");
-    assert!(check(3).await.unwrap().decision.allowed, "three are left");
-    assert_eq!(limiter.stats().strict, asked + 1);
+    assert!(check(7).await.unwrap().allowed);
+    assert!(!check(5).await.unwrap().allowed);
+    let asked = limiter.stats().leasing.strict;
+    assert!(!check(5).await.unwrap().allowed && !check(9).await.unwrap().allowed);
+    assert_eq!(limiter.stats().leasing.strict, asked, "remembered");
+    assert!(check(3).await.unwrap().allowed, "three are left");
+    assert_eq!(limiter.stats().leasing.strict, asked + 1);
     advance(&clocks, MINUTE);
-    assert!(check(5).await.unwrap().decision.allowed);
+    assert!(check(5).await.unwrap().allowed);
 }
 
 #[tokio::test]
 async fn cold_keys_are_asked_for_strictly_and_hot_ones_are_leased() {
     let (clocks, store) = world();
-    let limiter =
-        TwoTier::builder(store, "api", per_minute(100_000)).clock(clocks.1.clone()).build().unwrap();
+    let limiter = build(store, per_minute(100_000), &clocks.1, Leasing::auto()).unwrap();
     for key in 0..100_u32 {
         limiter.check(&key.to_be_bytes()).await.unwrap();
     }
-    let cold = limiter.stats();
+    let cold = limiter.stats().leasing;
     assert_eq!((cold.strict, cold.leases), (100, 0), "a hundred keys, one ask each");
     for _ in 0..10_000 {
-        assert!(limiter.check("hot").await.unwrap().decision.allowed);
+        assert!(limiter.check("hot").await.unwrap().allowed);
     }
-    let hot = limiter.stats();
+    let hot = limiter.stats().leasing;
     assert!(hot.store_calls() - cold.store_calls() < 200, "{hot:?}");
 }
 
@@ -279,9 +286,10 @@ async fn cold_keys_are_asked_for_strictly_and_hot_ones_are_leased() {
 async fn a_forecast_sizes_the_first_batch_of_a_key_that_was_never_seen() {
     let (clocks, store) = world();
     let forecast = |key: &[u8]| if key == b"batch" { 5_000 } else { 2 };
-    let limiter = leased(store.clone(), per_minute(100_000), &clocks.1).forecast(forecast).build().unwrap();
+    let leasing = by_tens(Leasing::new()).forecast(forecast);
+    let limiter = build(store.clone(), per_minute(100_000), &clocks.1, leasing).unwrap();
     for key in ["batch", "quiet"] {
-        assert!(limiter.check(key).await.unwrap().decision.allowed);
+        assert!(limiter.check(key).await.unwrap().allowed);
     }
     let [batch, quiet] = ["batch", "quiet"].map(|key| limiter.try_check(key).map(|told| told.remaining));
     assert!(batch > Some(5) && quiet < batch, "{batch:?} and {quiet:?}");
@@ -290,60 +298,58 @@ async fn a_forecast_sizes_the_first_batch_of_a_key_that_was_never_seen() {
 #[tokio::test]
 async fn keys_beyond_the_cap_are_asked_for_strictly() {
     let clocks = clocks();
-    let limiter = leased(Gate::new(&clocks.0), per_minute(100), &clocks.1).keys_max(8).build().unwrap();
+    let leasing = by_tens(Leasing::new()).keys_max(8);
+    let limiter = build(Gate::new(&clocks.0), per_minute(100), &clocks.1, leasing).unwrap();
     for key in 0..64_u32 {
         let answer: Answer = limiter.check(&key.to_be_bytes()).await.unwrap();
-        assert!(answer.decision.allowed);
+        assert!(answer.allowed);
     }
-    let stats = limiter.stats();
+    let stats = limiter.stats().leasing;
     assert_eq!((stats.leases, stats.strict), (8, 56));
 }
 
 #[tokio::test]
 async fn what_lies_idle_goes_back_and_others_spend_it() {
     let (clocks, store) = world();
-    let idle = leased(store.clone(), per_minute(10), &clocks.1).build().unwrap();
-    let busy = leased(store, per_minute(10), &clocks.1).build().unwrap();
-    assert!(idle.check("alice").await.unwrap().decision.allowed);
-    assert!(!busy.check("alice").await.unwrap().decision.allowed, "all ten are with the idle one");
+    let idle = leased(store.clone(), per_minute(10), &clocks.1);
+    let busy = leased(store, per_minute(10), &clocks.1);
+    assert!(idle.check("alice").await.unwrap().allowed);
+    assert!(!busy.check("alice").await.unwrap().allowed, "all ten are with the idle one");
     idle.close().await.unwrap();
-    assert_eq!(idle.stats().units_returned, 9);
+    assert_eq!(idle.stats().leasing.units_returned, 9);
     let other = leased_again(&busy, &clocks);
     let mut allowed = 0;
     for _ in 0..20 {
-        allowed += u64::from(other.check("alice").await.unwrap().decision.allowed);
+        allowed += u64::from(other.check("alice").await.unwrap().allowed);
     }
     assert_eq!(allowed, 9);
 }
 
 /// Another node on the same store, which remembers no denial.
-fn leased_again(
-    of: &TwoTier<Gate, ManualClock>,
-    clocks: &(ManualClock, ManualClock),
-) -> TwoTier<Gate, ManualClock> {
-    leased(of.shared().store().clone(), per_minute(10), &clocks.1).build().unwrap()
+fn leased_again(of: &Node, clocks: &(ManualClock, ManualClock)) -> Node {
+    leased(of.store().clone(), per_minute(10), &clocks.1)
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_key_is_looked_after() {
     let clocks = clocks();
-    let builder = leased(Gate::new(&clocks.0), per_minute(10), &clocks.1);
-    let limiter = builder.return_after(Some(Duration::from_secs(1))).build().unwrap();
+    let leasing = by_tens(Leasing::new()).return_after(Some(Duration::from_secs(1)));
+    let limiter = build(Gate::new(&clocks.0), per_minute(10), &clocks.1, leasing).unwrap();
     limiter.check("alice").await.unwrap();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    assert_eq!(limiter.stats().units_returned, 0, "it was asked for within the second");
+    assert_eq!(limiter.stats().leasing.units_returned, 0, "it was asked for within the second");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(limiter.stats().units_returned, 9);
+    assert_eq!(limiter.stats().leasing.units_returned, 9);
 }
 
 #[tokio::test]
 async fn a_smooth_rate_lends_for_its_hold_time_and_says_what_that_may_cost() {
     let clocks = clocks();
     let limit = Limit::gcra(Rate::per_second(100).burst(50)).unwrap();
-    let builder = leased(Gate::new(&clocks.0), limit, &clocks.1).margin(Margin::NONE);
-    let limiter = builder.hold(Duration::from_millis(200)).build().unwrap();
+    let leasing = by_tens(Leasing::new()).margin(Margin::NONE).hold(Duration::from_millis(200));
+    let limiter = build(Gate::new(&clocks.0), limit, &clocks.1, leasing).unwrap();
     let first = limiter.check("alice").await.unwrap();
-    assert!(first.decision.allowed);
+    assert!(first.allowed);
     assert_eq!(first.guarantee, Guarantee::Bounded(20));
     advance(&clocks, Duration::from_millis(199));
     assert!(limiter.try_check("alice").is_some());
@@ -355,44 +361,45 @@ async fn a_smooth_rate_lends_for_its_hold_time_and_says_what_that_may_cost() {
 async fn rules_that_cannot_be_lent_are_refused_when_built_and_can_be_cached() {
     let clocks = clocks();
     let log = Limit::sliding_log(10, MINUTE).unwrap();
-    assert!(leased(Gate::new(&clocks.0), log, &clocks.1).build().is_err());
-    let cached = leased(Gate::new(&clocks.0), log, &clocks.1).mode(Mode::CachedDeny).build().unwrap();
-    assert!(cached.check("alice").await.unwrap().decision.allowed);
+    let refused = build(Gate::new(&clocks.0), log, &clocks.1, Leasing::new());
+    assert_eq!(refused.err(), Some(BuildError::NotLeasable));
+    let cached = build(Gate::new(&clocks.0), log, &clocks.1, Leasing::cached_denials()).unwrap();
+    assert!(cached.check("alice").await.unwrap().allowed);
 }
 
 #[tokio::test]
-async fn a_held_key_and_its_tills_spend_what_the_node_holds() {
+async fn a_leased_key_and_its_thread_caches_spend_what_the_node_holds() {
     let (.., limiter) = one_node(30);
-    let held = limiter.hold(b"alice").unwrap();
+    let held = limiter.leased_key("alice").unwrap();
     assert!(held.try_spend(1).is_none(), "nothing is held yet");
-    assert!(held.check(1).await.unwrap().decision.allowed);
-    let mut till = held.till(4);
-    assert!(till.try_spend(1).is_some() && till.try_spend(3).is_some());
+    assert!(held.check(1).await.unwrap().allowed);
+    let mut cache = held.thread_cache(4);
+    assert!(cache.try_spend(1).is_some() && cache.try_spend(3).is_some());
     assert!(held.try_spend(5).is_some(), "nine less four");
-    assert!(till.try_spend(1).is_none() && held.try_spend(1).is_none());
-    assert!(held.check(1).await.unwrap().decision.allowed);
-    drop(till);
-    let mut till = held.till(4);
-    assert!(till.try_spend(1).is_some());
-    drop(till);
-    assert!(held.try_spend(8).is_some(), "what the till did not spend is back");
+    assert!(cache.try_spend(1).is_none() && held.try_spend(1).is_none());
+    assert!(held.check(1).await.unwrap().allowed);
+    drop(cache);
+    let mut cache = held.thread_cache(4);
+    assert!(cache.try_spend(1).is_some());
+    drop(cache);
+    assert!(held.try_spend(8).is_some(), "what the cache did not spend is back");
 }
 
-/// `lease-carry`: what a node may carry over is what it holds, in its purse and in tills together.
+/// `lease-carry`: what a node may carry over is what it holds, in its local lease and in thread caches together.
 #[tokio::test]
-async fn a_till_keeps_nothing_that_is_carried_over() {
+async fn a_thread_cache_keeps_nothing_that_is_carried_over() {
     const HELD_MAX: u64 = 10;
     let clocks = clocks();
-    let builder = leased(Gate::new(&clocks.0), per_minute(100), &clocks.1);
-    let limiter = builder.lease_max(HELD_MAX).carry(1).build().unwrap();
-    let held = limiter.hold(b"alice").unwrap();
+    let leasing = by_tens(Leasing::new()).lease_max(HELD_MAX).carry(1);
+    let limiter = build(Gate::new(&clocks.0), per_minute(100), &clocks.1, leasing).unwrap();
+    let held = limiter.leased_key("alice").unwrap();
     assert_eq!(held.check(1).await.unwrap().guarantee, Guarantee::Bounded(HELD_MAX));
-    let mut till = held.till(9);
-    assert!(till.try_spend(1).is_some());
-    assert!(held.check(1).await.unwrap().decision.allowed);
+    let mut cache = held.thread_cache(9);
+    assert!(cache.try_spend(1).is_some());
+    assert!(held.check(1).await.unwrap().allowed);
     clocks.0.advance(MINUTE);
     let mut carried = 0;
-    while till.try_spend(1).is_some() || held.try_spend(1).is_some() {
+    while cache.try_spend(1).is_some() || held.try_spend(1).is_some() {
         carried += 1;
     }
     assert!(carried <= HELD_MAX, "{carried} units were carried over, of {HELD_MAX}");
@@ -406,12 +413,8 @@ async fn lease_coupled_a_fleet_of_threads_admits_the_limit_and_no_more() {
     let admitted = Arc::new(AtomicU64::new(0));
     let nodes: Vec<_> = [1, 7, 50, 400]
         .map(|batch| {
-            leased(store.clone(), per_minute(LIMIT), &clocks.1)
-                .batch(Batch::Fixed(batch))
-                .refill_at_percent(50)
-                .share(4)
-                .build()
-                .unwrap()
+            let leasing = Leasing::new().batch(Batch::Fixed(batch)).refill_at_percent(50).return_after(None);
+            build(store.clone(), per_minute(LIMIT), &clocks.1, leasing).unwrap()
         })
         .into();
     let tasks = (0..32_u64).map(|task| {
@@ -419,7 +422,7 @@ async fn lease_coupled_a_fleet_of_threads_admits_the_limit_and_no_more() {
         tokio::spawn(async move {
             for ask in 0..2_000_u64 {
                 let cost = 1 + (task + ask) % 3;
-                if node.check(Call::by("alice").cost(cost)).await.unwrap().decision.allowed {
+                if node.check(Call::by("alice").cost(cost)).await.unwrap().allowed {
                     admitted.fetch_add(cost, Relaxed);
                 }
             }
@@ -438,8 +441,8 @@ async fn lease_coupled_a_fleet_of_threads_admits_the_limit_and_no_more() {
 async fn lease_coupled_holds_for_each_of_many_keys_that_share_few_places() {
     const LIMIT: u64 = 300;
     let (clocks, store) = world();
-    let builder = leased(store, per_minute(LIMIT), &clocks.1).batch(Batch::Fixed(5)).keys_max(8);
-    let limiter = builder.refill_at_percent(50).build().unwrap();
+    let leasing = by_tens(Leasing::new()).batch(Batch::Fixed(5)).keys_max(8).refill_at_percent(50);
+    let limiter = build(store, per_minute(LIMIT), &clocks.1, leasing).unwrap();
     let admitted: Arc<Vec<AtomicU64>> = Arc::new((0..40).map(|_| AtomicU64::new(0)).collect());
     let tasks = (0..16_usize).map(|task| {
         let (limiter, admitted) = (limiter.clone(), admitted.clone());
@@ -447,7 +450,7 @@ async fn lease_coupled_holds_for_each_of_many_keys_that_share_few_places() {
             for ask in 0..2_000_usize {
                 let key = (ask * 7 + task * 3) % admitted.len();
                 let cost = 1 + (ask % 2) as u64;
-                if limiter.check(Call::by(&key.to_be_bytes()).cost(cost)).await.unwrap().decision.allowed {
+                if limiter.check(Call::by(&key.to_be_bytes()).cost(cost)).await.unwrap().allowed {
                     admitted[key].fetch_add(cost, Relaxed);
                 }
             }
@@ -467,7 +470,7 @@ fn a_background_runtime_that_has_ended_hangs_nobody() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let limiter = {
         let _entered = runtime.enter();
-        leased(Gate::new(&clocks.0), per_minute(10), &clocks.1).build().unwrap()
+        leased(Gate::new(&clocks.0), per_minute(10), &clocks.1)
     };
     drop(runtime);
     let asking = std::pin::pin!(limiter.check("alice"));
@@ -482,8 +485,8 @@ fn a_background_runtime_that_has_ended_hangs_nobody() {
 #[tokio::test]
 async fn carried_units_are_never_more_than_the_answer_says() {
     let (clocks, store) = world();
-    let builder = leased(store, per_minute(100), &clocks.1).lease_max(1).carry(1);
-    let limiter = builder.build().unwrap();
+    let leasing = by_tens(Leasing::new()).lease_max(1).carry(1);
+    let limiter = build(store, per_minute(100), &clocks.1, leasing).unwrap();
     // An ask that costs more than may be held goes to the store, so nothing of it is left when it goes away.
     drop(tokio::time::timeout(Duration::ZERO, limiter.check(Call::by("alice").cost(100))).await);
     advance(&clocks, MINUTE);
@@ -491,7 +494,7 @@ async fn carried_units_are_never_more_than_the_answer_says() {
     for _ in 0..150 {
         let answer = limiter.check("alice").await.unwrap();
         assert_eq!(answer.guarantee, Guarantee::Bounded(1));
-        admitted += u64::from(answer.decision.allowed);
+        admitted += u64::from(answer.allowed);
     }
     assert!(admitted <= 101, "{admitted}");
     let strict = limiter.check(Call::by("bob").cost(50)).await.unwrap();
@@ -499,27 +502,26 @@ async fn carried_units_are_never_more_than_the_answer_says() {
 }
 
 #[tokio::test]
-async fn tills_keep_nothing_that_is_too_little_for_them() {
+async fn thread_caches_keep_nothing_that_is_too_little_for_them() {
     let (.., limiter) = one_node(1_000);
-    let held = limiter.hold(b"alice").unwrap();
-    assert!(held.check(1).await.unwrap().decision.allowed);
-    let mut till = held.till(4);
-    assert!(till.try_spend(10).is_none());
+    let held = limiter.leased_key("alice").unwrap();
+    assert!(held.check(1).await.unwrap().allowed);
+    let mut cache = held.thread_cache(4);
+    assert!(cache.try_spend(10).is_none());
     assert!(held.try_spend(9).is_some(), "all nine are still there for others");
 }
 
 #[tokio::test]
 async fn keys_that_were_asked_for_longest_ago_lose_their_places() {
     let clocks = clocks();
-    let builder =
-        TwoTier::builder(Gate::new(&clocks.0), "api", per_minute(1_000_000)).clock(clocks.1.clone());
-    let limiter = builder.keys_max(8).return_after(None).build().unwrap();
+    let leasing = Leasing::auto().keys_max(8).return_after(None);
+    let limiter = build(Gate::new(&clocks.0), per_minute(1_000_000), &clocks.1, leasing).unwrap();
     for stranger in 0..1_000_u32 {
         limiter.check(&stranger.to_be_bytes()).await.unwrap();
         limiter.check("hot").await.unwrap();
         advance(&clocks, Duration::from_micros(10));
     }
-    let stats = limiter.stats();
+    let stats = limiter.stats().leasing;
     assert!(stats.leases > 0 && stats.strict < 1_300, "{stats:?}");
 }
 
@@ -527,32 +529,32 @@ async fn keys_that_were_asked_for_longest_ago_lose_their_places() {
 async fn a_denial_is_remembered_for_a_while_and_room_that_others_made_is_found() {
     let clocks = clocks();
     let day = Limit::fixed_window(10, Duration::from_secs(86_400)).unwrap();
-    let builder = leased(Gate::new(&clocks.0), day, &clocks.1).mode(Mode::CachedDeny);
-    let limiter = builder.build().unwrap();
+    let limiter = build(Gate::new(&clocks.0), day, &clocks.1, Leasing::cached_denials()).unwrap();
     let first = limiter.check(Call::by("alice").cost(10)).await.unwrap();
     let denied = limiter.check("alice").await.unwrap().decision;
-    limiter.shared().settle(first.receipt.unwrap(), [1]).await.unwrap();
+    limiter.settle(first.receipt.unwrap(), 1).await.unwrap();
     advance(&clocks, Duration::from_millis(500));
     let still = limiter.check("alice").await.unwrap().decision;
     let waits = |retry: Retry| retry.wait().unwrap();
     assert!(!still.allowed && waits(still.retry_after) < waits(denied.retry_after));
     assert!(waits(still.retry_after) > Duration::from_secs(10), "callers are told the true wait");
     advance(&clocks, Duration::from_millis(500));
-    assert!(limiter.check("alice").await.unwrap().decision.allowed);
+    assert!(limiter.check("alice").await.unwrap().allowed);
 }
 
 #[tokio::test]
 async fn leases_that_could_never_be_spent_are_refused_when_built() {
     let clocks = clocks();
     let gcra = Limit::gcra(Rate::per_second(1_000)).unwrap();
-    let builder = leased(Gate::new(&clocks.0), gcra, &clocks.1).hold(Duration::from_millis(1));
-    assert!(builder.build().unwrap_err().to_string().contains("longer hold"));
+    let hold = Duration::from_millis(1);
+    let refused = build(Gate::new(&clocks.0), gcra, &clocks.1, Leasing::new().hold(hold));
+    assert_eq!(refused.err(), Some(BuildError::LeaseTooShort(hold)));
 }
 
 #[test]
-fn a_held_key_on_a_plain_thread_is_refilled_in_the_background() {
+fn a_leased_key_on_a_plain_thread_is_refilled_in_the_background() {
     let (.., limiter) = one_node(1_000);
-    let held = limiter.hold(b"alice").unwrap();
+    let held = limiter.leased_key("alice").unwrap();
     let (mut spent, until) = (0, tokio::time::Instant::now() + Duration::from_secs(30));
     while spent < 100 {
         assert!(tokio::time::Instant::now() < until, "{spent} of 100 units came");
@@ -568,15 +570,15 @@ async fn what_was_not_used_is_spent_again_or_goes_back_while_its_window_lives() 
     let (.., limiter) = one_node(20);
     let ask = Call::by("alice").cost(10);
     let charged = limiter.check(ask).await.unwrap();
-    assert!(charged.decision.allowed && charged.receipt.is_none() && limiter.try_check("alice").is_none());
-    limiter.refund("alice", 6, charged.decision.reset_at);
-    limiter.refund("bob", 6, charged.decision.reset_at);
+    assert!(charged.allowed && charged.receipt.is_none() && limiter.try_check("alice").is_none());
+    limiter.refund("alice", 6, charged.reset_at);
+    limiter.refund("bob", 6, charged.reset_at);
     assert_eq!(limiter.try_check(Call::by("alice").cost(5)).map(|told| told.remaining), Some(1));
     assert_eq!(limiter.try_check("bob"), None, "he holds nothing");
     limiter.close().await.unwrap();
-    let left = limiter.check(Call::by("alice").cost(0)).await.unwrap().decision.remaining;
+    let left = limiter.check(Call::by("alice").cost(0)).await.unwrap().remaining;
     assert_eq!(left, 11, "ten were never lent, and one went back");
-    limiter.refund("alice", 4, charged.decision.reset_at);
+    limiter.refund("alice", 4, charged.reset_at);
     assert_eq!(limiter.try_check("alice"), None, "nothing of the window is held any more");
 }
 
@@ -590,20 +592,21 @@ async fn nothing_is_handed_back_into_a_later_window() {
     let next = limiter.check(Call::by("alice").cost(10)).await.unwrap().decision;
     assert!(next.allowed && next.reset_at == charged.reset_at + MINUTE);
     limiter.refund("alice", 10, charged.reset_at);
-    assert!(!limiter.check("alice").await.unwrap().decision.allowed, "ten were used in this window");
+    assert!(!limiter.check("alice").await.unwrap().allowed, "ten were used in this window");
     limiter.refund("alice", 10, next.reset_at);
     assert!(limiter.try_check("alice").is_some());
 }
 
-/// A denial of the next window says when that ends, while units of this one are still in the purse.
+/// A denial of the next window says when that ends, while units of this one are still in the local lease.
 #[tokio::test]
 async fn a_decision_names_the_window_of_the_units_that_were_spent() {
-    let (clocks, _, limiter) = one_node(10);
+    let (clocks, store, limiter) = one_node(10);
     let first = limiter.check("alice").await.unwrap().decision;
     // The store is a minute ahead, where another node has had everything.
     clocks.0.advance(MINUTE);
-    assert!(limiter.shared().check(Call::by("alice").cost(10)).await.unwrap().decision.allowed);
-    assert!(!limiter.check(Call::by("alice").cost(10)).await.unwrap().decision.allowed);
+    let other = SharedLimiter::new(store, "api", per_minute(10)).unwrap();
+    assert!(other.check(Call::by("alice").cost(10)).await.unwrap().allowed);
+    assert!(!limiter.check(Call::by("alice").cost(10)).await.unwrap().allowed);
     let second = limiter.check("alice").await.unwrap().decision;
     assert_eq!((second.allowed, second.reset_at), (true, first.reset_at));
 }
@@ -612,7 +615,7 @@ async fn a_decision_names_the_window_of_the_units_that_were_spent() {
 async fn units_that_are_not_lent_by_windows_lapse() {
     let (clocks, store) = world();
     let rate = Limit::gcra(Rate::per_second(1).burst(10)).unwrap();
-    let limiter = leased(store.clone(), rate, &clocks.1).build().unwrap();
+    let limiter = leased(store.clone(), rate, &clocks.1);
     let charged = limiter.check(Call::by("alice").cost(10)).await.unwrap().decision;
     limiter.refund("alice", 10, charged.reset_at);
     assert_eq!(limiter.try_check("alice"), None);
@@ -626,19 +629,19 @@ async fn lease_coupled_holds_for_what_is_used_where_the_rest_is_handed_back() {
     let used = Arc::new(AtomicU64::new(0));
     let mut callers = Vec::new();
     for _ in 0..3 {
-        let limiter = leased(store.clone(), per_minute(LIMIT), &clocks.1).build().unwrap();
+        let limiter = leased(store.clone(), per_minute(LIMIT), &clocks.1);
         for _ in 0..4 {
             let (limiter, used) = (limiter.clone(), used.clone());
             callers.push(tokio::spawn(async move {
                 while used.load(Relaxed) < 2 * LIMIT {
                     let answer = limiter.check(Call::by("alice").cost(3)).await.unwrap();
-                    if !answer.decision.allowed {
+                    if !answer.allowed {
                         break;
                     }
                     used.fetch_add(1, Relaxed);
                     match answer.receipt {
-                        Some(receipt) => limiter.shared().settle(receipt, [1]).await.unwrap(),
-                        None => limiter.refund("alice", 2, answer.decision.reset_at),
+                        Some(receipt) => limiter.settle(receipt, 1).await.unwrap(),
+                        None => limiter.refund("alice", 2, answer.reset_at),
                     }
                 }
             }));

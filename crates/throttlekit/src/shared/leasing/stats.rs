@@ -1,8 +1,9 @@
-//! Statistics of the leased limiter.
+//! Statistics of leasing.
 
 counters! {
-    /// Statistics of a leased limiter since it was created. Decisions of the node itself are not counted.
-    pub struct TierStats, counted by Counters {
+    /// Statistics of leasing since the limiter was created. Decisions of the node itself are not counted.
+    #[non_exhaustive]
+    pub struct LeaseStats, counted by Counters {
         /// Requests that went to the store one by one.
         strict,
         /// Lease requests.
@@ -20,7 +21,7 @@ counters! {
     }
 }
 
-impl TierStats {
+impl LeaseStats {
     /// Returns the number of calls to the store in all.
     pub fn store_calls(&self) -> u64 {
         self.strict + self.leases + self.returns

@@ -1,4 +1,4 @@
-//! The engine behind the handle: a request is served from the local lease, waits for a fetch, or goes to the store.
+//! The engine of the leased modes: a request is served from the local lease, waits for a fetch, or goes to the store.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use throttlekit_core::lease::{Authority, Plan, Request, Sizing, Spend, Term, Turn, UNITS_HELD_MAX};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
-use super::builder::{Chosen, Forecast, Mode};
 use super::key_state::{Failed, KeySlot, KeyState};
+use super::leased_key::LeasedKey;
+use super::options::{Forecast, Leasing, Mode};
 use super::returner;
-use super::stats::Counters;
+use super::stats::{Counters, LeaseStats};
 use super::table::{Place, Table};
+use crate::call::Part;
+use crate::shared::strict::Strict;
 use crate::store::{Background, Store, StoreError, TaskSlot};
-use crate::{Answer, Call, Guarantee, KeyHash, LeaseClock, SecretHash, SharedLimiter};
+use crate::{Answer, Guarantee, KeyHash, LeaseClock, Limit, LimitError, SecretHash};
 
 /// Maximum number of times that a caller waits for units before it calls the store itself.
 const ROUNDS_MAX: usize = 8;
@@ -21,10 +24,11 @@ const ROUNDS_MAX: usize = 8;
 const WAITING_MAX: usize = 65_536;
 
 /// State shared by the limiter, its lease requests and its returner.
-pub(super) struct Tier<S, C> {
-    pub(super) shared: SharedLimiter<S>,
+pub(in crate::shared) struct Engine<S, C> {
+    pub(in crate::shared) strict: Strict<S>,
     pub(super) clock: C,
-    pub(super) chosen: Chosen,
+    pub(super) options: Leasing,
+    /// `None` if nothing is lent.
     pub(super) authority: Option<Authority>,
     pub(super) plan: Plan,
     pub(super) table: Table,
@@ -34,7 +38,7 @@ pub(super) struct Tier<S, C> {
     beyond: Cost,
     limit_units: Cost,
     /// Requests that cost more go to the store: no local lease takes as much, or the bound does not allow for it.
-    pub(super) cost_max: Cost,
+    cost_max: Cost,
     request_ids: AtomicU64,
     /// Background of the lease requests and the returner.
     pub(super) background: Background,
@@ -42,42 +46,96 @@ pub(super) struct Tier<S, C> {
     pub(super) keeps: Arc<TaskSlot>,
 }
 
-impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
-    pub(super) fn new(
-        shared: SharedLimiter<S>,
-        clock: C,
-        chosen: Chosen,
-        authority: Option<Authority>,
-    ) -> Self {
+impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
+    /// Creates the engine of a limiter with one limit. Fails if units of that limit cannot be lent. Sliding windows,
+    /// logs and shapers cannot; their denials can be remembered.
+    pub(in crate::shared) fn new(strict: Strict<S>, clock: C, options: Leasing) -> Result<Self, LimitError> {
+        let limit = strict.limits()[0];
+        let authority = if options.leases() { Some(lender(&strict, limit, &clock, &options)?) } else { None };
         let term = authority.map_or(Term::Carry, |authority| authority.term());
-        let nodes = chosen.carry.unwrap_or(u64::MAX);
-        Self {
-            plan: chosen.plan(term, clock.behind_max()),
-            table: Table::new(chosen.keys_max),
+        let nodes = options.carry.unwrap_or(u64::MAX);
+        Ok(Self {
+            plan: options.plan(term, clock.behind_max()),
+            table: Table::new(options.keys_max),
             counters: Counters::default(),
             hash: SecretHash::random(),
-            beyond: authority.map_or(0, |authority| authority.beyond(nodes, chosen.lease_max)),
-            limit_units: shared.limits()[0].units(),
-            cost_max: if term == Term::Carry { chosen.lease_max } else { UNITS_HELD_MAX },
+            beyond: authority.map_or(0, |authority| authority.beyond(nodes, options.lease_max)),
+            limit_units: limit.units(),
+            cost_max: if term == Term::Carry { options.lease_max } else { UNITS_HELD_MAX },
             request_ids: AtomicU64::new(0),
-            background: shared.store().background(),
+            background: strict.store().background(),
             keeps: Arc::default(),
-            shared,
+            strict,
             clock,
-            chosen,
+            options,
             authority,
+        })
+    }
+
+    /// Checks a request with what this node holds or remembers. Returns `None` if that does not suffice. Never waits.
+    #[inline]
+    pub(in crate::shared) fn try_check(self: &Arc<Self>, call: Part<'_>) -> Option<Decision> {
+        let place = self.table.find(self.hash.fingerprint(call.key))?;
+        if let Some(decision) = self.spend(&place, call) {
+            return Some(decision);
         }
+        let state = place.slot.state.try_lock()?;
+        state.holder.denied(call.cost, self.clock.now()).filter(|_| place.is_mine())
+    }
+
+    /// Checks one request, and charges it if allowed. Waits only if the store must be called.
+    pub(in crate::shared) async fn check(self: &Arc<Self>, call: Part<'_>) -> Result<Answer, StoreError> {
+        if call.cost == 0 || call.cost > self.cost_max {
+            return self.ask_store(call).await;
+        }
+        let fingerprint = self.hash.fingerprint(call.key);
+        if let Some(place) = self.table.find(fingerprint)
+            && let Some(decision) = self.spend(&place, call)
+        {
+            return Ok(self.local(decision));
+        }
+        self.check_slowly(fingerprint, call).await
+    }
+
+    /// Takes back units that this node admitted, of the window that ends at `reset_at`.
+    pub(in crate::shared) fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp) {
+        let Some(place) = self.table.find(self.hash.fingerprint(key)) else { return };
+        let mut state = place.slot.state.lock();
+        if place.is_mine() {
+            state.refund(place.slot, units, reset_at, self.clock.now());
+        }
+    }
+
+    /// Returns whether refunds count: if units are lent by windows, and if nothing is lent.
+    pub(in crate::shared) fn takes_back(&self) -> bool {
+        self.authority.is_none_or(|authority| authority.term() == Term::Window)
+    }
+
+    /// Gives back all units that this node holds.
+    pub(in crate::shared) async fn close(&self) -> Result<(), StoreError> {
+        returner::give_back(self, |slot, state, now| state.hand_in(slot, now)).await
+    }
+
+    /// Returns a handle to one key. Returns `None` if no slot is free or nothing is lent.
+    pub(in crate::shared) fn leased_key(self: &Arc<Self>, key: &[u8]) -> Option<LeasedKey<S, C>> {
+        self.authority?;
+        LeasedKey::new(self, self.hash.fingerprint(key), key)
+    }
+
+    /// Returns the statistics.
+    pub(in crate::shared) fn stats(&self) -> LeaseStats {
+        self.counters.read()
     }
 
     /// Spends from the key's local lease, if it has enough. Most requests take no other step.
     #[inline]
-    pub(super) fn spend(self: &Arc<Self>, place: &Place<'_>, ask: Call<'_>) -> Option<Decision> {
+    pub(super) fn spend(self: &Arc<Self>, place: &Place<'_>, call: Part<'_>) -> Option<Decision> {
         // Read before the units are taken, so that they are never of an earlier window than it names.
         let reset_at = place.slot.reset_at();
-        let spend = place.slot.purse.spend_if(|| place.is_mine(), ask.units(), || self.clock.now());
+        let spend = place.slot.purse.spend_if(|| place.is_mine(), call.cost, || self.clock.now());
         let Spend::Spent { left } = spend else { return None };
         if left < place.slot.low.load(Relaxed) {
-            self.refill(place, ask.key());
+            self.refill(place, call.key);
         }
         Some(self.allowed(reset_at, left))
     }
@@ -95,12 +153,12 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
 
     /// Creates an answer of the node itself.
     pub(super) fn local(&self, decision: Decision) -> Answer {
-        let guarantee = self.worth(self.shared.store().guarantee());
-        Answer { decision, binding: 0, guarantee, now: self.shared.now(), outage: None, receipt: None }
+        let guarantee = self.worth(self.strict.store().guarantee());
+        Answer { decision, binding: 0, guarantee, now: self.strict.now(), outage: None, receipt: None }
     }
 
     /// Returns the guarantee of the store's decision beside what is lent.
-    fn worth(&self, store: Guarantee) -> Guarantee {
+    pub(in crate::shared) fn worth(&self, store: Guarantee) -> Guarantee {
         match (store, self.beyond) {
             (store, 0) => store,
             (Guarantee::Exact, beyond) => Guarantee::Bounded(beyond),
@@ -109,9 +167,9 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         }
     }
 
-    pub(super) async fn strict(&self, ask: Call<'_>) -> Result<Answer, StoreError> {
+    async fn ask_store(&self, call: Part<'_>) -> Result<Answer, StoreError> {
         self.counters.strict.fetch_add(1, Relaxed);
-        let answer = self.shared.check(ask).await?;
+        let answer = self.strict.check(&[call]).await?;
         Ok(Answer { guarantee: self.worth(answer.guarantee), ..answer })
     }
 
@@ -120,8 +178,12 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     }
 
     pub(super) fn new_slot(&self) -> KeySlot {
-        let period = self.chosen.period(self.shared.form().limit());
-        KeySlot::new(self.plan, Sizing::new(self.chosen.batch.clone(), period), self.chosen.refill_at_percent)
+        let period = self.options.period(self.strict.form(0).limit());
+        KeySlot::new(
+            self.plan,
+            Sizing::new(self.options.batch.clone(), period),
+            self.options.refill_at_percent,
+        )
     }
 
     /// Returns the key's slot, which stays its own while `pins` counts the handles that rely on that.
@@ -136,25 +198,21 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     }
 
     /// Checks a request that the local lease cannot serve: it waits for units, is denied, or goes to the store.
-    pub(super) async fn check_at_desk(
-        self: &Arc<Self>,
-        fingerprint: u64,
-        ask: Call<'_>,
-    ) -> Result<Answer, StoreError> {
+    async fn check_slowly(self: &Arc<Self>, fingerprint: u64, call: Part<'_>) -> Result<Answer, StoreError> {
         for _ in 0..ROUNDS_MAX {
             let Some(place) = self.place(fingerprint) else { break };
-            match self.round(&place, ask).await {
+            match self.round(&place, call).await {
                 Round::Answer(decision) => return Ok(self.local(decision)),
-                Round::Strict => return self.strict_remembered(&place, ask).await,
-                Round::Outage(error) => return self.shared.without_store([ask], error),
+                Round::Strict => return self.ask_store_and_remember(&place, call).await,
+                Round::Outage(error) => return self.strict.without_store(&[call], error),
                 Round::Again => {}
             }
         }
-        self.strict(ask).await
+        self.ask_store(call).await
     }
 
     /// Checks the state once, and waits as that requires.
-    async fn round(self: &Arc<Self>, place: &Place<'_>, ask: Call<'_>) -> Round {
+    async fn round(self: &Arc<Self>, place: &Place<'_>, call: Part<'_>) -> Round {
         let slot = place.slot;
         let mut bell = pin!(slot.bell.notified());
         let (awaited, fetch) = {
@@ -164,11 +222,11 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
             }
             let now = self.clock.now();
             state.greet(now);
-            self.expect(&mut state.sizing, ask.key(), now);
+            self.expect(&mut state.sizing, call.key, now);
             if self.is_cold(&mut state.sizing, now) {
-                return state.holder.denied(ask.units(), now).map_or(Round::Strict, Round::Answer);
+                return state.holder.denied(call.cost, now).map_or(Round::Strict, Round::Answer);
             }
-            match state.ask(slot, ask.units(), &self.clock) {
+            match state.ask(slot, call.cost, &self.clock) {
                 Turn::Spent { left } => return Round::Answer(self.allowed(slot.reset_at(), left)),
                 Turn::Deny(decision) => return Round::Answer(decision),
                 Turn::Wait => {}
@@ -178,7 +236,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
             }
             state.waiting += 1;
             bell.as_mut().enable();
-            let fetch = self.to_fetch(place, &mut state, ask.key(), now);
+            let fetch = self.to_fetch(place, &mut state, call.key, now);
             (state.holder.asking(), fetch)
         };
         let _waiting = Waiting(slot);
@@ -209,30 +267,30 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     }
 
     fn expect(&self, sizing: &mut Sizing, key: &[u8], now: Timestamp) {
-        if let Some(Forecast(forecast)) = &self.chosen.forecast {
+        if let Some(Forecast(forecast)) = &self.options.forecast {
             sizing.expect(now, || forecast(key));
         }
     }
 
     /// Returns whether a batch would save nothing for this key now.
     fn is_cold(&self, sizing: &mut Sizing, now: Timestamp) -> bool {
-        match self.chosen.mode {
-            Mode::Strict | Mode::CachedDeny => true,
+        match self.options.mode {
+            Mode::CachedDenials => true,
             Mode::Leased => false,
             Mode::Auto => !sizing.is_worth_it(now),
         }
     }
 
     /// Checks one request with the store, and remembers what follows from the answer.
-    async fn strict_remembered(&self, place: &Place<'_>, ask: Call<'_>) -> Result<Answer, StoreError> {
+    async fn ask_store_and_remember(&self, place: &Place<'_>, call: Part<'_>) -> Result<Answer, StoreError> {
         let sent = self.clock.now();
-        let answer = self.strict(ask).await?;
+        let answer = self.ask_store(call).await?;
         let mut state = place.slot.state.lock();
         if place.is_mine() && answer.outage.is_none() {
             if answer.decision.allowed {
-                state.sizing.served(ask.units(), self.clock.now());
+                state.sizing.served(call.cost, self.clock.now());
             } else {
-                state.holder.handle_denial(ask.units(), answer.decision, sent);
+                state.holder.handle_denial(call.cost, answer.decision, sent);
             }
         }
         Ok(answer)
@@ -273,7 +331,7 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
         self.expect(&mut state.sizing, key, now);
         let batch = state.sizing.batch(now);
         let request = state.holder.poll_request(&place.slot.purse, id, batch, now)?;
-        Some((state.key.get_or_insert_with(|| self.shared.key(key).into()).clone(), request))
+        Some((state.key.get_or_insert_with(|| self.strict.key(key).into()).clone(), request))
     }
 
     fn fetch(self: &Arc<Self>, place: &Place<'_>, fetch: Option<(Arc<str>, Request)>) {
@@ -282,6 +340,26 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
             self.send(place, key, request);
         }
     }
+}
+
+/// Returns the lender of the limit's units, or the reason why there is none.
+fn lender<S: Store>(
+    strict: &Strict<S>,
+    limit: Limit,
+    clock: &impl LeaseClock,
+    options: &Leasing,
+) -> Result<Authority, LimitError> {
+    let term = options.term(&limit);
+    let authority = Authority::new(limit, term)?;
+    if !strict.form(0).counts_units() {
+        return Err(LimitError::NotLeasable);
+    }
+    let lives = if let Term::Rolling(hold) = term { hold } else { limit.period() };
+    let margin = options.plan(term, clock.behind_max()).margin;
+    if margin.deadline(Timestamp::EPOCH, lives) == Timestamp::EPOCH {
+        return Err(LimitError::LeaseTooShort(lives));
+    }
+    Ok(authority)
 }
 
 /// The next step after a look at the state.

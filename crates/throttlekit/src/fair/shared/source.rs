@@ -1,5 +1,6 @@
 //! The source of units.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use throttlekit_core::Cost;
@@ -17,15 +18,13 @@ use crate::store::{
 const PREFIX: &str = "tk";
 const ONE: Want = Want { wants: 1, least: 1, share: 1 };
 
+pub(super) type Granting<'a> = Pin<Box<dyn Future<Output = Result<RegionGrant, StoreError>> + Send + 'a>>;
+
 /// A budget that several participants share, as seen by one of them.
-pub trait Budget: Send + Sync + 'static {
+pub(super) trait Source: Send + Sync {
     /// Takes up to `wants` more units, for tenants of this total weight. If `wants` is zero, nothing is taken: then
     /// only the available units are reported.
-    fn more(
-        &self,
-        weight: Weight,
-        wants: Cost,
-    ) -> impl Future<Output = Result<RegionGrant, StoreError>> + Send;
+    fn more(&self, weight: Weight, wants: Cost) -> Granting<'_>;
 
     /// Returns the shared window.
     fn limit(&self) -> &Limit;
@@ -34,14 +33,11 @@ pub trait Budget: Send + Sync + 'static {
     fn guarantee(&self) -> Guarantee;
 
     /// Returns the background for its tasks.
-    fn background(&self) -> Background {
-        Background::default()
-    }
+    fn background(&self) -> Background;
 }
 
 /// A region's part of a pool that is shared by weight.
-#[derive(Clone, Debug)]
-pub struct Region<P> {
+pub(super) struct Region<P> {
     pool: P,
     key: String,
     form: ScriptEncoding,
@@ -50,17 +46,19 @@ pub struct Region<P> {
 
 impl<P: RegionStore> Region<P> {
     /// Creates the region of this name, one of those that share a window of `limit` under this policy.
-    pub fn new(pool: P, policy: &str, region: &str, limit: Limit) -> Result<Self, LimitError> {
-        let form = window(&limit)?;
+    pub(super) fn new(pool: P, policy: &str, region: &str, limit: &Limit) -> Result<Self, LimitError> {
+        let form = ScriptEncoding::of(limit)?;
         let (key, region) = (KeySpace::pool(PREFIX, policy), KeySpace::part(region.as_bytes()));
         Ok(Self { pool, key, form, region })
     }
 }
 
-impl<P: RegionStore> Budget for Region<P> {
-    async fn more(&self, weight: Weight, wants: Cost) -> Result<RegionGrant, StoreError> {
-        let Self { pool, key, form, region } = self;
-        pool.grant(&RegionRequest { key, form, region, weight, wants }).await
+impl<P: RegionStore> Source for Region<P> {
+    fn more(&self, weight: Weight, wants: Cost) -> Granting<'_> {
+        Box::pin(async move {
+            let Self { pool, key, form, region } = self;
+            pool.grant(&RegionRequest { key, form, region, weight, wants }).await
+        })
     }
 
     fn limit(&self) -> &Limit {
@@ -77,8 +75,7 @@ impl<P: RegionStore> Budget for Region<P> {
 }
 
 /// Quanta of one window that all participants take first come, first served.
-#[derive(Clone, Debug)]
-pub struct Quanta<S> {
+pub(super) struct Quanta<S> {
     store: S,
     key: String,
     form: ScriptEncoding,
@@ -86,10 +83,8 @@ pub struct Quanta<S> {
 
 impl<S: Store> Quanta<S> {
     /// Creates the budget over the window of `limit` under this policy.
-    pub fn new(store: S, policy: &str, limit: Limit) -> Result<Self, LimitError> {
-        let form = window(&limit)?;
-        let key = KeySpace::quanta(PREFIX, policy);
-        Ok(Self { store, key, form })
+    pub(super) fn new(store: S, policy: &str, limit: &Limit) -> Result<Self, LimitError> {
+        Ok(Self { store, key: KeySpace::quanta(PREFIX, policy), form: ScriptEncoding::of(limit)? })
     }
 
     fn ask(&self, want: Want) -> LeaseRequest<'_> {
@@ -120,9 +115,9 @@ fn grant_of(loan: &Loan, granted: Cost, more: Cost) -> Grant {
     Grant { granted, more, epoch: loan.epoch, lives: loan.lives.unwrap_or(Duration::ZERO) }
 }
 
-impl<S: Store> Budget for Quanta<S> {
-    async fn more(&self, _: Weight, wants: Cost) -> Result<RegionGrant, StoreError> {
-        if wants == 0 { self.look().await } else { self.take(wants).await }
+impl<S: Store> Source for Quanta<S> {
+    fn more(&self, _: Weight, wants: Cost) -> Granting<'_> {
+        Box::pin(async move { if wants == 0 { self.look().await } else { self.take(wants).await } })
     }
 
     fn limit(&self) -> &Limit {
@@ -136,10 +131,4 @@ impl<S: Store> Budget for Quanta<S> {
     fn background(&self) -> Background {
         self.store.background()
     }
-}
-
-/// Nothing may exceed the limit here: the cost of each request is known in advance.
-fn window(limit: &Limit) -> Result<ScriptEncoding, LimitError> {
-    let limit = limit.uncrossed();
-    if matches!(limit, Limit::Window(_)) { ScriptEncoding::of(&limit) } else { Err(LimitError::NotLeasable) }
 }

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use throttlekit_core::lease::{Reply, Request, Want};
 
-use super::engine::Tier;
+use super::engine::Engine;
 use super::table::Place;
 use crate::LeaseClock;
 use crate::store::{LeaseRequest, Leased, Store, StoreError};
 
-impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
+impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
     /// Sends one request for units of one key. However it ends, the state is updated, and all waiting callers wake up.
     pub(super) fn send(self: &Arc<Self>, place: &Place<'_>, key: Arc<str>, request: Request) {
         let (asks, lands, fingerprint) = (self.clone(), self.clone(), place.fingerprint());
@@ -19,16 +19,16 @@ impl<S: Store, C: LeaseClock + 'static> Tier<S, C> {
     }
 
     async fn lease(&self, key: &str, want: Want) -> Result<Leased, StoreError> {
-        let (form, term) = (self.shared.form(), self.plan.term);
+        let (form, term) = (self.strict.form(0), self.plan.term);
         self.counters.leases.fetch_add(1, Relaxed);
-        let mut answers = self.shared.store().lease(&[LeaseRequest { key, form, term, want }]).await;
+        let mut answers = self.strict.store().lease(&[LeaseRequest { key, form, term, want }]).await;
         answers.pop().unwrap_or_else(|| Err(StoreError::bad_state("the store left an ask without an answer")))
     }
 
     fn land(&self, fingerprint: u64, id: u64, answer: Result<Leased, StoreError>) {
         let granted = answer.as_ref().map_or(0, |lent| lent.loan.granted);
         match &answer {
-            Ok(lent) => self.shared.note_time(lent.now),
+            Ok(lent) => self.strict.note_time(lent.now),
             Err(_) => _ = self.counters.failures.fetch_add(1, Relaxed),
         }
         self.counters.units_lent.fetch_add(granted, Relaxed);

@@ -1,0 +1,300 @@
+//! Limits over a store that is called for every request. The engine of the strict mode, and below that of leasing.
+
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
+
+use throttlekit_core::rate::shared::ScriptEncoding;
+use throttlekit_core::rate::{Limit, Need, Rule};
+use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
+
+use super::outage::Fallback;
+use super::tally::Tallies;
+use super::{Answer, Paid, Receipt};
+use crate::call::Part;
+use crate::store::{Charge, Charges, KeySpace, Outcome, Settlement, Snapshot, Store, StoreError};
+use crate::store::{Debit, DebitId};
+use crate::{Call, Clock, Guarantee, WallClock};
+
+/// One to sixteen limits over a store.
+pub(crate) struct Strict<S> {
+    pub(super) store: S,
+    pub(super) need: Need,
+    pub(super) limits: Box<[Limit]>,
+    /// One for each limit.
+    pub(super) places: Box<[Place]>,
+    /// Index of the limit whose key selects the cluster slot for all keys of a request. `None`: all keys of the policy
+    /// live in one slot.
+    pub(super) home: Option<usize>,
+    pub(super) fallback: Fallback,
+    pub(super) tallies: Tallies,
+    /// Time for which debits are remembered by their idempotency keys.
+    pub(super) remember: Duration,
+    /// Offset of the store's clock ahead of ours when it last responded, in nanoseconds.
+    pub(super) ahead: AtomicI64,
+}
+
+/// Where and how the store counts one limit.
+pub(super) struct Place {
+    pub(super) name: Box<str>,
+    /// Index of the call's key that it counts by.
+    pub(super) by: usize,
+    pub(super) form: ScriptEncoding,
+    /// The same where nothing crosses the edge of a budget, for reservations.
+    pub(super) reserving: ScriptEncoding,
+    pub(super) space: KeySpace,
+}
+
+impl<S: Store> Strict<S> {
+    /// Checks one request over all limits, and charges all or none.
+    pub(crate) async fn check(&self, parts: &[Part<'_>]) -> Result<Answer, StoreError> {
+        let keys = self.keys(parts);
+        let outcome = {
+            let charges = self.charges(&keys, parts, |place| &place.form);
+            self.admit(&charges).await
+        };
+        self.answer(outcome, keys, parts)
+    }
+
+    /// Like [`check`](Self::check) where nothing crosses the edge of a budget; with the decision of each limit, if the
+    /// store responded.
+    pub(crate) async fn reserve(
+        &self,
+        parts: &[Part<'_>],
+    ) -> Result<(Answer, Option<Vec<Decision>>), StoreError> {
+        let keys = self.keys(parts);
+        let outcome = {
+            let charges = self.charges(&keys, parts, |place| &place.reserving);
+            self.admit(&charges).await
+        };
+        let decisions = outcome.as_ref().ok().map(|outcome| outcome.decisions.clone());
+        Ok((self.answer(outcome, keys, parts)?, decisions))
+    }
+
+    async fn admit(&self, charges: &[Charge<'_>]) -> Result<Outcome, StoreError> {
+        let answers = self.store.admit(&[Charges { need: self.need, charges }]).await?;
+        answers.into_iter().next().ok_or_else(no_answer)
+    }
+
+    /// Checks several requests, each independently and in order.
+    pub(super) async fn check_many(&self, calls: &[Vec<Part<'_>>]) -> Vec<Result<Answer, StoreError>> {
+        let keys: Vec<_> = calls.iter().map(|parts| self.keys(parts)).collect();
+        let outcomes = {
+            let each = keys.iter().zip(calls);
+            let all: Vec<_> =
+                each.map(|(keys, parts)| self.charges(keys, parts, |place| &place.form)).collect();
+            let batch: Vec<_> = all.iter().map(|charges| Charges { need: self.need, charges }).collect();
+            self.store.admit_each(&batch).await
+        };
+        let each = outcomes.into_iter().zip(keys).zip(calls);
+        each.map(|((outcome, keys), parts)| self.answer(outcome, keys, parts)).collect()
+    }
+
+    fn answer(
+        &self,
+        outcome: Result<Outcome, StoreError>,
+        keys: Vec<String>,
+        parts: &[Part<'_>],
+    ) -> Result<Answer, StoreError> {
+        match outcome {
+            Ok(outcome) => {
+                let guarantee = self.note(&outcome);
+                Ok(Answer::from_store(&outcome, keys, parts, guarantee))
+            }
+            Err(error) => self.without_store(parts, error),
+        }
+    }
+
+    /// Checks a debit. For one limit only.
+    pub(super) async fn debit(&self, part: Part<'_>, id: DebitId) -> Result<Answer, StoreError> {
+        if self.limits.len() > 1 {
+            return Err(StoreError::misconfigured("a debit is charged to a limiter with exactly one limit"));
+        }
+        let key = self.key(part.key);
+        match self.try_debit(&key, part.cost, id).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => self.without_store(&[part], error),
+        }
+    }
+
+    /// Sends a debit once, to a key as the store keeps it. No fallback applies.
+    pub(crate) async fn try_debit(&self, key: &str, tokens: Cost, id: DebitId) -> Result<Answer, StoreError> {
+        let charge = Charge { key, form: self.form(0), cost: tokens };
+        let answers = self.store.debit(&[Debit { charge, id, remember: self.remember }]).await;
+        let outcome = answers.into_iter().next().unwrap_or_else(|| Err(no_answer()))?.outcome;
+        let guarantee = self.note(&outcome);
+        Ok(Answer::of(outcome.verdict.decision, guarantee, outcome.now))
+    }
+
+    /// Returns what each key has left on its limit, and the store's time. No fallback applies.
+    pub(super) async fn peek(&self, parts: &[Part<'_>]) -> Result<(Vec<Decision>, Timestamp), StoreError> {
+        let seen = self.look(parts).await?;
+        let each = self.limits.iter().zip(&seen.states);
+        Ok((each.map(|(limit, state)| limit.peek(state, seen.now)).collect(), seen.now))
+    }
+
+    /// Forecasts what could be spent, now and later. No fallback applies.
+    pub(super) async fn forecast(&self, parts: &[Part<'_>]) -> Result<Forecast, StoreError> {
+        let seen = self.look(parts).await?;
+        let each = self.limits.iter().zip(&seen.states).zip(parts);
+        let forecasts = each.map(|((limit, state), part)| limit.forecast(state, part.cost, seen.now));
+        let both = |a: Forecast, b: Forecast| match self.need {
+            // More can be spent when the limit with the least left is replenished.
+            Need::All => {
+                let scarcer = if b.spendable_now < a.spendable_now { b } else { a };
+                Forecast { full_at: a.full_at.max(b.full_at), ..scarcer }
+            }
+            Need::Any => {
+                let richer = if b.spendable_now > a.spendable_now { b } else { a };
+                Forecast { full_at: a.full_at.min(b.full_at), ..richer }
+            }
+        };
+        Ok(forecasts.reduce(both).expect("at least one limit"))
+    }
+
+    async fn look(&self, parts: &[Part<'_>]) -> Result<Snapshot, StoreError> {
+        let keys = self.keys(parts);
+        self.store.peek(&self.charges(&keys, parts, |place| &place.form)).await
+    }
+
+    /// Replaces the cost of each charge by what `actual` returns for it.
+    pub(super) async fn settle(
+        &self,
+        receipt: Receipt,
+        actual: impl Fn(&Paid) -> Cost + Send,
+    ) -> Result<(), StoreError> {
+        let each = receipt.charged.iter().map(|charged| Settlement {
+            key: &charged.key,
+            form: self.form(charged.limit),
+            mark: charged.mark,
+            charged: charged.cost,
+            actual: actual(charged),
+        });
+        let settlements: Vec<_> = each.filter(|s| s.charged != s.actual).collect();
+        if settlements.is_empty() {
+            return Ok(());
+        }
+        self.store.settle(&settlements).await
+    }
+
+    /// Forgets keys: their next request counts as their first.
+    pub(super) async fn reset(&self, parts: &[Part<'_>]) -> Result<(), StoreError> {
+        let keys = self.keys(parts);
+        self.store.reset(&keys.iter().map(String::as_str).collect::<Vec<_>>()).await
+    }
+
+    /// Returns the part of a call that each limit counts.
+    pub(super) fn parts<'a>(&self, call: &Call<'a>) -> Vec<Part<'a>> {
+        (0..self.places.len()).map(|place| self.part(call, place)).collect()
+    }
+
+    /// Returns the part of a call that the limit at this index counts.
+    #[inline]
+    pub(super) fn part<'a>(&self, call: &Call<'a>, place: usize) -> Part<'a> {
+        Part { key: call.key_at(self.places[place].by), cost: call.units_at(place) }
+    }
+
+    /// Returns the keys of a request as the store keeps them.
+    pub(crate) fn keys(&self, parts: &[Part<'_>]) -> Vec<String> {
+        let home = self.home.map_or(&[][..], |place| parts[place].key);
+        parts.iter().zip(&self.places).map(|(part, place)| place.space.key(home, part.key)).collect()
+    }
+
+    /// Returns the only key of a request as the store keeps it. For one limit only.
+    pub(crate) fn key(&self, key: &[u8]) -> String {
+        let home = self.home.map_or(&[][..], |_| key);
+        self.places[0].space.key(home, key)
+    }
+
+    fn charges<'a>(
+        &'a self,
+        keys: &'a [String],
+        parts: &[Part<'_>],
+        form: impl Fn(&'a Place) -> &'a ScriptEncoding,
+    ) -> Vec<Charge<'a>> {
+        let each = keys.iter().zip(&self.places).zip(parts);
+        each.map(|((key, place), part)| Charge { key, form: form(place), cost: part.cost }).collect()
+    }
+
+    /// Creates an answer of the store that is not settled.
+    pub(crate) fn answered(&self, now: Timestamp, decision: Decision) -> Answer {
+        Answer::of(decision, self.note_as(Guarantee::Exact, now), now)
+    }
+
+    /// Returns the fallback's answer to a request for which the store has none.
+    pub(crate) fn without_store(&self, parts: &[Part<'_>], error: StoreError) -> Result<Answer, StoreError> {
+        if !error.is_outage() {
+            self.tallies.errors.fetch_add(1, Relaxed);
+            return Err(error);
+        }
+        let now = self.now();
+        let (verdict, guarantee) = self.fallback.answer(parts, &self.limits, now);
+        self.tallies.count(guarantee);
+        let (decision, binding) = (verdict.decision, verdict.binding);
+        Ok(Answer { decision, binding, guarantee, now, outage: Some(error), receipt: None })
+    }
+
+    /// Counts an answer of the store, and returns its guarantee.
+    pub(crate) fn note(&self, outcome: &Outcome) -> Guarantee {
+        self.note_as(outcome.guarantee, outcome.now)
+    }
+
+    /// The same for an answer with this guarantee of its own.
+    fn note_as(&self, guarantee: Guarantee, now: Timestamp) -> Guarantee {
+        let guarantee = self.store.guarantee().weaker(guarantee);
+        self.tallies.count(guarantee);
+        self.note_time(now);
+        guarantee
+    }
+
+    pub(super) fn note_time(&self, theirs: Timestamp) {
+        let ahead = i128::from(theirs.as_nanos()) - i128::from(WallClock.now().as_nanos());
+        self.ahead.store(i64::try_from(ahead).unwrap_or(0), Relaxed);
+    }
+
+    /// Returns the approximate current time of the store's clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        let ours = WallClock.now().as_nanos();
+        Timestamp::from_nanos(ours.saturating_add_signed(self.ahead.load(Relaxed)))
+    }
+}
+
+impl<S> Strict<S> {
+    /// Returns the limits.
+    pub(crate) fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// Returns the store.
+    pub(crate) fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Returns whether all limits must allow.
+    pub(crate) fn needs_all(&self) -> bool {
+        self.need == Need::All
+    }
+
+    /// Returns whether all limits count by the same key of a call.
+    pub(crate) fn counts_by_one_key(&self) -> bool {
+        self.places.iter().all(|place| place.by == self.places[0].by)
+    }
+
+    /// Returns the limit at this index in the script encoding.
+    pub(crate) fn form(&self, place: usize) -> &ScriptEncoding {
+        &self.places[place].form
+    }
+
+    /// The same where nothing crosses the edge of its budget.
+    pub(crate) fn reserving(&self, place: usize) -> &ScriptEncoding {
+        &self.places[place].reserving
+    }
+
+    /// Returns how long debits are remembered by their idempotency keys.
+    pub(crate) fn remembers(&self) -> Duration {
+        self.remember
+    }
+}
+
+fn no_answer() -> StoreError {
+    StoreError::bad_state("the store left an ask without an answer")
+}
