@@ -30,20 +30,17 @@
 //! keeps an outage cheap, and [`OnOutage`] selects the fallback. Nothing is sent twice unless it is idempotent: debits
 //! with an id, releases and heartbeats.
 //!
-//! # Features
-//!
-//! * `http`: [`RemotePolicy`] and [`FleetLimiter`] behind the library's tower layer. Off by default.
+//! Both implement [`Admit`](throttlekit::Admit), so they work in the library's tower layer.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod admission;
+mod admit;
 mod answer;
 mod builder;
 mod channels;
 mod client;
 mod error;
 mod fleet;
-#[cfg(feature = "http")]
-mod layer;
 mod limiter;
 mod limiter_builder;
 mod permit;

@@ -1,7 +1,7 @@
 //! A policy on a server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::{
@@ -34,6 +34,8 @@ pub struct RemotePolicy {
     limit: Option<Limit>,
     /// The maximum number of units that the server last reported.
     units: Arc<AtomicU64>,
+    /// Whether work holds something while it runs, as far as known.
+    holds: Arc<AtomicBool>,
 }
 
 /// The fallback while the server is unreachable.
@@ -83,7 +85,8 @@ impl RemotePolicy {
     pub(crate) fn new(client: Client, policy: &str, limit: Option<Limit>, stand_in: Fallback) -> Self {
         let units = Arc::new(AtomicU64::new(limit.map_or(0, |limit| limit.units())));
         let (policy, others) = (policy.into(), Arc::default());
-        Self { client, policy, others, stand_in: stand_in.into(), limit, units }
+        let holds = Arc::new(AtomicBool::new(true));
+        Self { client, policy, others, stand_in: stand_in.into(), limit, units, holds }
     }
 
     /// Returns the same policy with these further keys in every call, for policies that limit by several. Work with
@@ -232,13 +235,12 @@ impl RemotePolicy {
                 answer.binding_axis = answer.binding_axis.or_else(|| wire::axis(&told.binding_axis));
                 self.note(&answer);
                 let (allowed, policy_denied) = (answer.decision.allowed, told.policy_denied);
-                let permit = allowed.then(|| RemotePermit::held(self.clone(), server, told, sent, work.key));
+                let permit = allowed.then(|| RemotePermit::held(self.clone(), server, told, sent, &work));
                 Ok(RemoteAdmission { answer, policy_denied, permit })
             }
             Err(error) => {
                 let answer = self.answer(Err(error), ask)?;
-                let permit =
-                    answer.decision.allowed.then(|| RemotePermit::of_nothing(self.clone(), work.key));
+                let permit = answer.decision.allowed.then(|| RemotePermit::of_nothing(self.clone(), &work));
                 Ok(RemoteAdmission { answer, policy_denied: false, permit })
             }
         }
@@ -284,6 +286,16 @@ impl RemotePolicy {
     /// Returns the policy's name.
     pub fn policy(&self) -> &str {
         &self.policy
+    }
+
+    /// Returns whether work may hold something while it runs: true until the server has reported that it does not.
+    pub(crate) fn holds(&self) -> bool {
+        self.holds.load(Relaxed)
+    }
+
+    /// Records that the policy cannot admit work under a lease.
+    pub(crate) fn holds_nothing(&self) {
+        self.holds.store(false, Relaxed);
     }
 
     pub(crate) fn client(&self) -> &Client {

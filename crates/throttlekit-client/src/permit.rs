@@ -9,7 +9,7 @@ use throttlekit_proto::v1::{AdmitResponse, DebitRequest, ReleaseRequest};
 
 use crate::client::Server;
 use crate::renewer::Hold;
-use crate::{Client, ClientError, Cost, RemoteAnswer, RemotePolicy, wire};
+use crate::{Client, ClientError, Cost, RemoteAnswer, RemotePolicy, Work, wire};
 
 /// Maximum number of attempts of a release before the lease is left to expire.
 const RELEASE_TRIES: usize = 3;
@@ -24,6 +24,10 @@ pub struct RemotePermit {
     limiter: RemotePolicy,
     key: String,
     hold: Option<Arc<Hold>>,
+    /// Time at which the work was requested.
+    sent: Timestamp,
+    estimate: Cost,
+    used: Cost,
     actual_cost: Option<Cost>,
 }
 
@@ -46,21 +50,39 @@ impl RemotePermit {
         server: Arc<Server>,
         told: AdmitResponse,
         sent: Timestamp,
-        key: &str,
+        work: &Work<'_>,
     ) -> Self {
         if told.lease_id.is_empty() {
-            return Self::of_nothing(limiter, key);
+            return Self::of_nothing(limiter, work);
         }
         let lives = Duration::from_millis(wire::units(told.lease_for_ms));
         let lives = if lives.is_zero() { limiter.client().inner.lease_for } else { lives };
         let background = limiter.client().inner.background.clone();
         let hold = Hold::new(told.lease_id, server, lives, sent, background);
         Client::keep(limiter.client(), &hold);
-        Self { limiter, key: key.into(), hold: Some(hold), actual_cost: None }
+        let mut permit = Self::of_nothing(limiter, work);
+        (permit.hold, permit.sent) = (Some(hold), sent);
+        permit
     }
 
-    pub(crate) fn of_nothing(limiter: RemotePolicy, key: &str) -> Self {
-        Self { limiter, key: key.into(), hold: None, actual_cost: None }
+    pub(crate) fn of_nothing(limiter: RemotePolicy, work: &Work<'_>) -> Self {
+        let (sent, estimate) = (Self::now(), work.cost);
+        Self { limiter, key: work.key.into(), hold: None, sent, estimate, used: 0, actual_cost: None }
+    }
+
+    /// Returns the units counted so far.
+    pub fn used(&self) -> Cost {
+        self.actual_cost.unwrap_or(self.used)
+    }
+
+    /// Returns the units reserved and not used yet; none if nothing is held.
+    pub fn reserved(&self) -> Cost {
+        if self.hold.is_some() { self.estimate.saturating_sub(self.used()) } else { 0 }
+    }
+
+    /// Returns how long the work has been admitted, if something is held.
+    pub fn elapsed(&self) -> Option<Duration> {
+        self.hold.is_some().then(|| Self::now().since(self.sent))
     }
 
     /// Returns whether the permit no longer covers the work. Never for one that holds nothing.
@@ -87,7 +109,11 @@ impl RemotePermit {
             ..DebitRequest::default()
         };
         let call = |channel, request| async move { RateLimiterClient::new(channel).debit(request).await };
-        wire::answer(self.limiter.client().ask_at(&hold.server, request, call).await?.decision)
+        let answer = wire::answer(self.limiter.client().ask_at(&hold.server, request, call).await?.decision)?;
+        if answer.decision.allowed {
+            self.used = self.used.saturating_add(tokens);
+        }
+        Ok(answer)
     }
 
     /// Sets the actual cost, which replaces the estimate when the work ends.

@@ -19,7 +19,7 @@ use tonic::service::Routes;
 use tower::util::MapResponse;
 use tower::{Layer, Service};
 
-use crate::access::{KeyExtractor, PROXY_TOKEN, Secrets};
+use crate::access::{Identify, PROXY_TOKEN, Secrets};
 use crate::api::envoy::EnvoyRls;
 use crate::api::fair_use::FairUse;
 use crate::api::grpc::{FleetApi, MonitorApi, RateLimiterApi, health, undecodable_is_invalid};
@@ -178,7 +178,7 @@ impl Server {
             tls: options.tls.clone(),
             traces,
         };
-        let identify = KeyExtractor::by(server.reloader.access()).proxy_token(options.proxy_token.clone());
+        let identify = Identify::by(server.reloader.access()).proxy_token(options.proxy_token.clone());
         let spans = server.traces.spans();
         let seen = server.seen.clone();
         let fair = |counters: &Arc<Counters>| FairUse::new(seen.shares.clone(), counters.clone());

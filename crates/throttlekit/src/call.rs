@@ -217,3 +217,42 @@ impl<'a, const N: usize> From<&'a [&'a str; N]> for OtherKeys<'a> {
         Self::Strs(keys)
     }
 }
+
+/// An owned copy of a call.
+#[cfg(feature = "store")]
+#[derive(Debug)]
+pub(crate) struct OwnedCall {
+    keys: Box<[Box<[u8]>]>,
+    pub(crate) estimate: Cost,
+    /// The call without its keys.
+    rest: Call<'static>,
+}
+
+#[cfg(feature = "store")]
+impl OwnedCall {
+    pub(crate) fn of(call: &Call<'_>) -> std::sync::Arc<Self> {
+        let keys = (0..call.key_count()).map(|place| call.key_at(place).into()).collect();
+        let Call { cost, value, hold, weight, priority, .. } = *call;
+        let (key, others) = (&[], OtherKeys::Bytes(&[]));
+        let rest = Call { key, others, cost, costs: &[], value, hold, weight, priority };
+        std::sync::Arc::new(Self { keys, estimate: cost, rest })
+    }
+
+    pub(crate) fn weight(&self) -> Option<Weight> {
+        self.rest.weight
+    }
+
+    pub(crate) fn key_at(&self, place: usize) -> &[u8] {
+        self.keys.get(place).map_or(&[], |key| key)
+    }
+
+    /// Returns the keys after the first.
+    pub(crate) fn others(&self) -> Vec<&[u8]> {
+        self.keys[1..].iter().map(|key| &**key).collect()
+    }
+
+    /// Borrows the call; `others` are its [others](Self::others).
+    pub(crate) fn borrowed<'a>(&'a self, others: &'a [&'a [u8]]) -> Call<'a> {
+        Call { key: self.key_at(0), others: OtherKeys::Bytes(others), ..self.rest }
+    }
+}

@@ -39,7 +39,7 @@
 //! | tokens of a language model, spent by streams whose length is not known | `TokenBudget`, with the feature `store` |
 //! | a concurrency limit for each of many keys, shared by processes | `SharedSlots`, with the feature `store` |
 //! | one concurrency limit shared by many processes | `FleetGuard`, with the feature `store` and a store |
-//! | a service in axum, tonic, hyper or tower | `http::AdmitLayer`, with the feature `http` |
+//! | a service in axum, tonic, hyper or tower | `http::AdmissionLayer`, with the feature `http` |
 //!
 //! Each returns a [`Decision`], and a denial is a decision, not an error. The only error is a [`LimitError`], for a
 //! description that cannot be a limit; it occurs once, when the limiter is built. Share any of them by reference or in
@@ -77,6 +77,7 @@
 mod macros;
 
 pub mod admission;
+pub mod admit;
 #[cfg(feature = "store")]
 mod background;
 #[cfg(feature = "store")]
@@ -86,7 +87,6 @@ pub mod clock;
 mod concurrency;
 mod error;
 pub mod fair;
-#[cfg(feature = "store")]
 mod fence;
 #[cfg(feature = "store")]
 pub mod fleet;
@@ -106,13 +106,13 @@ mod shared;
 pub mod slots;
 #[cfg(feature = "store")]
 pub mod store;
-#[cfg(feature = "store")]
 mod store_error;
 mod sync;
 
+pub use admission::Policy;
 #[cfg(feature = "store")]
 pub use admission::SharedPolicy;
-pub use admission::{Axes, Axis, Policy};
+pub use admit::{Admission, Admit, Axes, Axis, SharedPermit};
 #[cfg(feature = "store")]
 pub use budget::{TokenBudget, TokenStream};
 pub use call::Call;

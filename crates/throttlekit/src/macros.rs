@@ -21,7 +21,7 @@ macro_rules! debug_fields {
 }
 
 /// Implements `Clone` field by field, without the bounds on type parameters that a derived one has.
-#[cfg(any(feature = "http", feature = "store"))]
+#[cfg(feature = "store")]
 macro_rules! clone_fields {
     ([$($generics:tt)*] $name:ident <$($argument:tt),+>, $($field:ident),+) => {
         impl<$($generics)*> Clone for $name<$($argument),+> {

@@ -44,7 +44,7 @@ impl StoreError {
         Self::BadState(cause.to_string().into())
     }
 
-    /// Returns whether the engine is unavailable: [`OnOutage`](crate::OnOutage) decides instead.
+    /// Returns whether the engine is unavailable: `OnOutage` decides instead.
     pub fn is_outage(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Deadline(_))
     }

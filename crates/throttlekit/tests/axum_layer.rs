@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 
 use axum::Router;
 use axum::routing::get;
-use throttlekit::http::{AdmitLayer, ClientIp, Plan};
+use throttlekit::http::{AdmissionLayer, client_ip};
 use throttlekit::{Limiter, Rate};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 fn app() -> Router {
-    let plan = Plan::new("api", Limiter::new(Rate::per_minute(60).burst(1)).unwrap()).unwrap();
-    let layer = AdmitLayer::new(plan, ClientIp::behind_proxies(1));
+    let limiter = Limiter::new(Rate::per_minute(60).burst(1)).unwrap();
+    let layer = AdmissionLayer::new(limiter, client_ip().behind_proxies(1)).unwrap();
     Router::new().route("/", get(async || "hello")).layer(layer)
 }
 

@@ -146,15 +146,15 @@ fn plain_shares_are_held_in_the_same_way() {
     assert_eq!(limiter.check("ann").limit, 100);
 }
 
-#[cfg(feature = "http")]
 #[test]
-fn a_shared_budget_stands_in_a_layer_as_any_limiter_does() {
-    use throttlekit::http::Admit;
+fn a_fair_limiter_decides_behind_the_trait_of_all_limiters() {
+    use throttlekit::Admit;
 
-    let limiter = std::sync::Arc::new(minute(100).clock(noon()).build().unwrap());
-    assert_eq!((limiter.units(), Admit::period(&*limiter)), (100, Some(MINUTE)));
-    let answer = limiter.admit(Call::by("ann").cost(101)).into_inner();
-    assert!(answer.is_ok_and(|decision| !decision.allowed && decision.limit == 100));
+    let limiter = minute(100).clock(noon()).build().unwrap();
+    let limits = limiter.limits();
+    assert_eq!((limits[0].units, limits[0].period), (100, Some(MINUTE)));
+    let answer = limiter.admit(Call::by("ann").cost(101)).now_or_later();
+    assert!(matches!(answer, Ok(Ok(admission)) if !admission.allowed && admission.limit == 100));
 }
 
 /// Every rule.

@@ -251,12 +251,11 @@ async fn an_outage_is_told_to_clients_as_one() {
     use std::convert::Infallible;
 
     use http::{Request, Response, StatusCode};
-    use throttlekit::http::{AdmitLayer, Plan, SharedKey};
+    use throttlekit::http::{AdmissionLayer, fixed};
     use tower::{Layer, ServiceExt, service_fn};
 
     let answer = |limiter: SharedLimiter<Flaky>| async {
-        let plan = Plan::new("api", Arc::new(limiter)).unwrap();
-        let layer = AdmitLayer::new(plan, SharedKey::new("all"));
+        let layer = AdmissionLayer::new(Arc::new(limiter), fixed("all")).unwrap();
         let hello = async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new()));
         layer.layer(service_fn(hello)).oneshot(Request::new(())).await.unwrap().status()
     };
@@ -277,24 +276,23 @@ async fn a_debit_that_may_be_answered_twice_has_no_receipt() {
     }
 }
 
-/// A `SharedLimiter` is a gate of the layer by itself. What its `OnOutage::Open` lets pass tells no numbers: nobody
-/// counted.
+/// A `SharedLimiter` works in the layer. Requests that its `OnOutage::Open` allows get no numbers: nothing was counted.
 #[cfg(feature = "http")]
 #[tokio::test]
 async fn a_layer_tells_no_numbers_that_nobody_counted() {
     use std::convert::Infallible;
 
     use http::{Request, Response, StatusCode};
-    use throttlekit::http::{AdmitError, AdmitLayer, Plan, SharedKey};
+    use throttlekit::http::{AdmissionLayer, fixed};
     use tower::{Layer, ServiceExt, service_fn};
 
     let store = Flaky::new(StoreError::unavailable("down"));
     let ask = async |choice| {
         let limit = Limit::fixed_window(10, Duration::from_secs(60)).unwrap();
         let limiter = SharedLimiter::builder(store.clone(), "api", limit).on_outage(choice).build().unwrap();
-        let layer = AdmitLayer::new(Plan::new("api", limiter).unwrap(), SharedKey::new("all"));
+        let layer = AdmissionLayer::builder(limiter, fixed("all")).name("api").build().unwrap();
         let service = service_fn(async |request: Request<()>| {
-            let status = if request.extensions().get::<AdmitError>().is_some() { 202 } else { 200 };
+            let status = if request.extensions().get::<StoreError>().is_some() { 202 } else { 200 };
             Ok::<_, Infallible>(Response::builder().status(status).body(String::new()).unwrap())
         });
         let Ok(response) = layer.layer(service).oneshot(Request::new(())).await;
@@ -303,7 +301,7 @@ async fn a_layer_tells_no_numbers_that_nobody_counted() {
     let open = ask(OnOutage::Open).await;
     assert_eq!(open.status(), StatusCode::ACCEPTED, "the service sees that nobody counted");
     assert!(!open.headers().contains_key("ratelimit") && !open.headers().contains_key("ratelimit-policy"));
-    assert!(open.extensions().get::<AdmitError>().is_some());
+    assert!(open.extensions().get::<StoreError>().is_some());
     assert_eq!(ask(OnOutage::Closed).await.status(), StatusCode::SERVICE_UNAVAILABLE);
     store.away.store(false, Relaxed);
     assert_eq!(ask(OnOutage::Open).await.headers()["ratelimit-policy"], r#""api";q=10;w=60"#);

@@ -4,14 +4,16 @@ use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
 
 use axum::extract::ConnectInfo;
+use axum::http::Extensions;
 use axum::http::request::Parts;
-use axum::http::{Extensions, HeaderName};
 use axum::routing::get;
 use axum::{Extension, Router};
-use throttlekit::http::{AdmitLayer, ClientIp, HeaderStyle, KeyExtractor, Plan, SecretHeader};
+use throttlekit::http::{
+    AdmissionLayer, HeaderStyle, KeyExtractor, Plan, client_ip, preflight_or_health, secret_header,
+};
 use throttlekit::{Cost, Decision, Limiter, Rate};
 
-const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const API_KEY: &str = "x-api-key";
 
 /// How much each plan gives.
 #[derive(Clone, Copy, Debug)]
@@ -44,24 +46,22 @@ pub fn app(rates: Rates, pepper: &[u8]) -> Result<Router, Box<dyn Error>> {
         .layer(limits)) // a CORS layer goes after this one, so that a 429 has its headers too
 }
 
-fn limits(rates: Rates, pepper: &[u8]) -> Result<AdmitLayer, Box<dyn Error>> {
+fn limits(rates: Rates, pepper: &[u8]) -> Result<AdmissionLayer, Box<dyn Error>> {
     let anonymous = Plan::new("anonymous", Limiter::new(rates.anonymous)?)?;
     let free = Plan::new("free", Limiter::new(rates.free)?)?;
     let pro = Plan::new("pro", Limiter::new(rates.pro)?)?;
 
-    let address = ClientIp::peer().peer_from(peer); // behind a proxy: behind_proxies(1)
-    let api_key = SecretHeader::new(API_KEY, pepper);
+    let address = client_ip().peer_from(peer); // behind a proxy: .behind_proxies(1)
+    let api_key = secret_header(API_KEY).pepper(pepper);
 
     // An unknown API key counts by address: otherwise each invented key would be a fresh budget.
     let choose = move |request: &Parts| match tier(request) {
-        Some(Tier::Pro) => Ok(pro.caller(api_key.identify(request)?)),
-        Some(Tier::Free) => Ok(free.caller(api_key.identify(request)?)),
-        None => Ok(anonymous.caller(address.identify(request)?)),
+        Some(Tier::Pro) => Ok((pro.clone(), api_key.extract(request)?)),
+        Some(Tier::Free) => Ok((free.clone(), api_key.extract(request)?)),
+        None => Ok((anonymous.clone(), address.extract(request)?)),
     };
-    Ok(AdmitLayer::choosing(choose)
-        .cost(cost)
-        .exempt(|request| request.uri.path() == "/healthz")
-        .headers(HeaderStyle::Both))
+    let layer = AdmissionLayer::by_plan(choose);
+    Ok(layer.cost(cost).exempt(preflight_or_health).headers(HeaderStyle::Both).build()?)
 }
 
 enum Tier {

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum_api::{Rates, app};
@@ -13,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use sfv::{BareItem, List, ListEntry, Parser};
-use throttlekit::http::{AdmitLayer, ClientIp, Plan};
+use throttlekit::http::{AdmissionLayer, client_ip};
 use throttlekit::{Limit, Limiter, Rate};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -170,11 +171,12 @@ async fn say_hello(_: Request<Incoming>) -> Result<Response<String>, Infallible>
 async fn hyper_server(limit: Limit) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let plan = Plan::new("plain", Limiter::new(limit).unwrap()).unwrap();
+    let limiter = Arc::new(Limiter::new(limit).unwrap());
     tokio::spawn(async move {
         while let Ok((stream, peer)) = listener.accept().await {
-            let who = ClientIp::peer().peer_from(move |_| Some(peer.ip()));
-            let layer = AdmitLayer::new(plan.clone(), who).delay(tokio::time::sleep);
+            let key = client_ip().peer_from(move |_| Some(peer.ip()));
+            let layer = AdmissionLayer::builder(limiter.clone(), key).name("plain").delay(tokio::time::sleep);
+            let layer = layer.build().unwrap();
             let service = layer.layer(service_fn(say_hello));
             let http = hyper::server::conn::http1::Builder::new();
             tokio::spawn(http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)));

@@ -15,8 +15,8 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
 use throttlekit::guard::Ceiling;
-use throttlekit::http::guard::GuardLayer;
-use throttlekit::{BootClock, Clock, Guard};
+use throttlekit::http::{AdmissionLayer, fixed};
+use throttlekit::{BootClock, BuildError, Clock, Guard};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -52,12 +52,13 @@ pub struct Moment {
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The service: one route, and the guard before it.
-pub fn app(guard: Arc<Guard>, backend: Arc<Backend>) -> Router {
+pub fn app(guard: Arc<Guard>, backend: Arc<Backend>) -> Result<Router, BuildError> {
     let work = async |State(backend): State<Arc<Backend>>| {
         backend.serve().await;
         "done"
     };
-    Router::new().route("/work", get(work)).with_state(backend).layer(GuardLayer::new(guard))
+    let layer = AdmissionLayer::new(guard, fixed("all"))?;
+    Ok(Router::new().route("/work", get(work)).with_state(backend).layer(layer))
 }
 
 /// Plays the acts to so many clients that ask without pause, and looks every fiftieth of a second.
@@ -68,7 +69,7 @@ pub async fn played(acts: &[Act], clients: usize) -> std::io::Result<Vec<Moment>
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let mut tasks = JoinSet::new();
-    let service = app(Arc::clone(&guard), Arc::clone(&backend));
+    let service = app(Arc::clone(&guard), Arc::clone(&backend)).map_err(std::io::Error::other)?;
     tasks.spawn(async move { axum::serve(listener, service).await.unwrap_or_default() });
     let latencies = clients_at(address, clients, &mut tasks);
     let mut watch = Watch { guard, latencies, begun: BootClock.now().as_nanos(), moments: Vec::new() };

@@ -13,7 +13,7 @@ use crate::listen::Peer;
 use crate::policy::{Endpoint, Grant, GrantSpec};
 use crate::share::{OpenStream, TooManyWatchers, Turn};
 
-/// The caller of a request and its rights. Inserted into a request's extensions by [`KeyExtractor`](super::KeyExtractor).
+/// The caller of a request and its rights. Inserted into a request's extensions by [`Identify`](super::Identify).
 #[derive(Clone, Debug)]
 pub struct Caller {
     rights: Rights,
@@ -145,7 +145,7 @@ impl Caller {
     }
 
     /// Returns the caller that sent a request to this engine. Without identification the caller has no rights if the
-    /// file lists principals: an API that was built without [`KeyExtractor`](super::KeyExtractor) is closed, not open.
+    /// file lists principals: an API that was built without [`Identify`](super::Identify) is closed, not open.
     pub fn of(extensions: &http::Extensions, engine: &Engine) -> Self {
         let unseen = || if engine.file().access.is_some() { Self::nobody() } else { Self::anyone() };
         extensions.get().cloned().unwrap_or_else(unseen)

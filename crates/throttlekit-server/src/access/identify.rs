@@ -33,12 +33,12 @@ pub const PROXY_TOKEN: HeaderName = HeaderName::from_static("x-throttlekit-token
 /// A forward-auth proxy sends its token in a header of its own: `authorization` then holds the client's credentials for
 /// the upstream service, and is ignored.
 #[derive(Clone, Debug)]
-pub struct KeyExtractor {
+pub struct Identify {
     access: Arc<ArcSwap<Access>>,
     proxy_token: HeaderName,
 }
 
-impl KeyExtractor {
+impl Identify {
     /// Creates the layer with the current access list at the time of each request.
     pub fn by(access: Arc<ArcSwap<Access>>) -> Self {
         Self { access, proxy_token: PROXY_TOKEN }
@@ -93,7 +93,7 @@ fn refused<B, R: Default>(request: &Request<B>, status: Status) -> Response<R> {
     response
 }
 
-impl<S> Layer<S> for KeyExtractor {
+impl<S> Layer<S> for Identify {
     type Service = Identified<S>;
 
     fn layer(&self, inner: S) -> Identified<S> {
@@ -104,7 +104,7 @@ impl<S> Layer<S> for KeyExtractor {
 /// A service whose callers are identified.
 #[derive(Clone, Debug)]
 pub struct Identified<S> {
-    identify: KeyExtractor,
+    identify: Identify,
     inner: S,
 }
 

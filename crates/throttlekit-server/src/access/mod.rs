@@ -17,7 +17,7 @@ pub(crate) use access_list::{Built, Changes};
 pub(crate) use audit::MonitorLog;
 pub use caller::Caller;
 pub(crate) use identify::is_open;
-pub use identify::{Identified, KeyExtractor, PROXY_TOKEN};
+pub use identify::{Identified, Identify, PROXY_TOKEN};
 pub(crate) use principals::sources;
 pub(crate) use refusals::Refusals;
 pub use secret::Secret;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use throttlekit_proto::v1::fleet_server::FleetServer;
 use throttlekit_proto::v1::rate_limiter_server::RateLimiterServer;
-use throttlekit_server::access::{Access, KeyExtractor, Secrets};
+use throttlekit_server::access::{Access, Identify, Secrets};
 use throttlekit_server::api::grpc::{FleetApi, RateLimiterApi};
 use throttlekit_server::engine::{Backend, Engine, EngineOptions};
 use throttlekit_server::listen::{Counters, ListenOptions, Stats, serve};
@@ -50,7 +50,7 @@ impl Target {
         let routes = tonic::service::Routes::new(rates.max_decoding_message_size(bytes_max))
             .add_service(fleet.max_decoding_message_size(bytes_max));
         let access = Arc::new(ArcSwap::from_pointee(access));
-        let service = KeyExtractor::by(access.clone()).layer(routes);
+        let service = Identify::by(access.clone()).layer(routes);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (counters, (stop, stopped)) = (options.counters.clone(), oneshot::channel());

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use throttlekit_core::fair::Weight;
 use throttlekit_core::{Cost, Decision};
 
+use super::Axis;
+use crate::admit::LimitInfo;
 pub(super) use crate::fair::Portion;
 use crate::{Call, Clock, FairLimiter};
 
@@ -18,6 +20,9 @@ pub(super) trait Fairness: Send + Sync {
 
     /// Charges units that were not reserved, if allowed. The tenant's weight stays the same.
     fn debit(&self, portion: &Portion, cost: Cost) -> Decision;
+
+    /// Returns the whole budget, for response headers.
+    fn limit(&self) -> LimitInfo;
 
     /// Replaces the charge by the actual use.
     fn settle(&self, portion: &Portion, charged: Cost, actual: Cost);
@@ -34,6 +39,10 @@ impl<C: Clock + 'static> Fairness for Arc<FairLimiter<C>> {
 
     fn debit(&self, portion: &Portion, cost: Cost) -> Decision {
         FairLimiter::debit(self, portion, cost)
+    }
+
+    fn limit(&self) -> LimitInfo {
+        LimitInfo::new(Axis::Fairness, self.stats().limit, Some(self.period())).refundable()
     }
 
     fn settle(&self, portion: &Portion, charged: Cost, actual: Cost) {

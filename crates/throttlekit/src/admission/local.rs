@@ -1,7 +1,7 @@
 //! Limits in this process that decide one call atomically.
 
 use throttlekit_core::rate::{Limit, Mark};
-use throttlekit_core::{Cost, Decision};
+use throttlekit_core::{Cost, Decision, Timestamp};
 
 use super::{Axes, Axis, Call, Dimension};
 use crate::memory::{Capacity, HeldKey, Keys};
@@ -195,6 +195,10 @@ impl<C: Clock> Local<C> {
     fn costs(&self) -> impl Iterator<Item = usize> {
         let costs = self.limits.iter().enumerate().filter(|(_, limit)| limit.on.axis == Axis::Cost);
         costs.map(|(place, _)| place)
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Iterates over the limits, for reporting.

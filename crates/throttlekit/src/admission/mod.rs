@@ -5,10 +5,8 @@
 //! this order, name the first that denies, charge all or nothing, and return a permit that counts use and settles every
 //! axis once. The guide is [docs/admission.md](https://github.com/throttlekit/throttlekit/blob/main/docs/admission.md).
 
-mod answer;
-mod axis;
+mod admit;
 mod builder;
-mod event;
 mod fairness;
 mod local;
 mod meter;
@@ -18,17 +16,14 @@ mod policy;
 mod shared;
 mod slots;
 
+pub use crate::admit::{Admission, Axes, Axis, Dimension, Event, Observer, SharedPermit};
 pub use crate::call::Call;
-#[cfg(feature = "store")]
 pub use crate::fence::Fenced;
-pub use answer::Admission;
-pub use axis::{Axes, Axis, Dimension};
 pub use builder::{PolicyBuilder, Suiting};
-pub use event::{Event, Observer};
 pub use permit::Permit;
 pub use policy::Policy;
 #[cfg(feature = "store")]
-pub use shared::{SettleStats, SharedPermit, SharedPolicy, SharedPolicyBuilder, Slots};
+pub use shared::{SettleStats, SharedPolicy, SharedPolicyBuilder, Slots};
 pub use slots::LocalSlots;
 
 /// The guide's code, run as doc tests.

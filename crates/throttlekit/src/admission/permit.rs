@@ -105,10 +105,16 @@ impl<'a, C: Clock> Permit<'a, C> {
         self.books.meter.covered()
     }
 
+    /// Returns how long the slot has been held, if the permit is owned and its slot is timed: for
+    /// [`success_after`](Self::success_after), if the slot is held longer than the work to be sampled.
+    pub fn elapsed(&self) -> Option<Duration> {
+        self.slot.as_ref()?.elapsed()
+    }
+
     endings!();
 
     #[inline]
-    fn end(mut self, ending: Ending, latency: Option<Duration>) {
+    pub(crate) fn end(mut self, ending: Ending, latency: Option<Duration>) {
         self.end_once(ending, latency);
     }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use throttlekit_core::Timestamp;
 use throttlekit_core::rate::Limit;
 
-use super::answer::Told;
 use super::builder::PolicyBuilder;
 use super::fairness::Fairness;
 use super::local::Local;
@@ -12,6 +12,7 @@ use super::meter::Meter;
 use super::permit::{Books, Permit};
 use super::slots::{Entered, LocalSlot, LocalSlots};
 use super::{Admission, Axes, Axis, Call, Observer};
+use crate::admit::{LimitInfo, Told};
 use crate::{Clock, Guarantee, Pricer, SystemClock};
 
 /// Every axis that a request must pass, in this process: one call, one decision, one permit.
@@ -134,6 +135,18 @@ impl<C: Clock> Policy<C> {
     /// Returns the policy's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Describes the limits of all axes, for response headers.
+    pub(crate) fn limit_infos(&self) -> Vec<LimitInfo> {
+        let limits = self.limits().map(|(axis, limit)| axis.of(0).describe(limit));
+        let fairness = self.fairness.as_ref().map(|fairness| fairness.limit());
+        self.slots.limit().into_iter().chain(limits).chain(fairness).collect()
+    }
+
+    /// Returns the current time of the clock of the limits.
+    pub fn now(&self) -> Timestamp {
+        self.local.now()
     }
 
     /// Iterates over the limits and their axes.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit_core::Decision;
 use throttlekit_core::concurrency::Ending;
-use throttlekit_core::{Decision, Retry, Timestamp};
 
-use super::Call;
+use super::{Axis, Call};
+use crate::admit::{LimitInfo, got_a_slot};
 use crate::guard::{KeyedPermit, OwnedPermit, Permit};
 use crate::{Guard, KeyedGuard};
 
@@ -61,11 +62,21 @@ impl LocalSlots {
         match &self.0 {
             Kind::Open => (None, Some(LocalSlot::None)),
             Kind::Guard(guard) => match guard.try_acquire_as(call.of_priority()) {
-                Ok(permit) => (Some(admitted(guard.snapshot())), Some(LocalSlot::Guard(permit))),
+                Ok(permit) => (Some(got_a_slot(guard.snapshot())), Some(LocalSlot::Guard(permit))),
                 Err(full) => (Some(full.into()), None),
             },
             Kind::Keyed(guard) => enter_keyed(guard, call),
         }
+    }
+
+    /// Returns the limit of concurrent calls, in total or of each key; `None` if there is none.
+    pub(super) fn limit(&self) -> Option<LimitInfo> {
+        let limit = match &self.0 {
+            Kind::Open => return None,
+            Kind::Guard(guard) => guard.limit(),
+            Kind::Keyed(guard) => guard.limit_of_key(),
+        };
+        Some(LimitInfo::new(Axis::Concurrency, limit.into(), None))
     }
 
     /// Like `enter`, with an owned slot.
@@ -73,7 +84,7 @@ impl LocalSlots {
         match &self.0 {
             Kind::Open => (None, Some(LocalSlot::None)),
             Kind::Guard(guard) => match guard.try_acquire_owned(call.of_priority()) {
-                Ok(permit) => (Some(admitted(guard.snapshot())), Some(LocalSlot::Owned(permit))),
+                Ok(permit) => (Some(got_a_slot(guard.snapshot())), Some(LocalSlot::Owned(permit))),
                 Err(full) => (Some(full.into()), None),
             },
             Kind::Keyed(guard) => enter_keyed(guard, call),
@@ -83,20 +94,8 @@ impl LocalSlots {
 
 fn enter_keyed<'a>(guard: &KeyedGuard, call: &Call<'_>) -> Entered<LocalSlot<'a>> {
     match guard.try_acquire_as(call.key(), call.of_priority()) {
-        Ok(permit) => (Some(admitted(permit.snapshot())), Some(LocalSlot::Keyed(permit))),
+        Ok(permit) => (Some(got_a_slot(permit.snapshot())), Some(LocalSlot::Keyed(permit))),
         Err(full) => (Some(full.full().into()), None),
-    }
-}
-
-/// Returns the decision for an admitted call, from the limit and the number in flight.
-#[inline]
-pub(super) fn admitted((limit, in_flight): (u32, u32)) -> Decision {
-    Decision {
-        allowed: true,
-        limit: limit.into(),
-        remaining: limit.saturating_sub(in_flight).into(),
-        reset_at: Timestamp::EPOCH,
-        retry_after: Retry::Now,
     }
 }
 
@@ -108,6 +107,15 @@ impl LocalSlot<'_> {
             Self::Guard(permit) => permit.end(ending, latency),
             Self::Owned(permit) => permit.end(ending, latency),
             Self::Keyed(permit) => permit.end(ending, latency),
+        }
+    }
+
+    /// Returns how long the slot has been held, if it is owned and timed.
+    pub(super) fn elapsed(&self) -> Option<Duration> {
+        match self {
+            Self::None | Self::Guard(_) => None,
+            Self::Owned(permit) => permit.elapsed(),
+            Self::Keyed(permit) => permit.elapsed(),
         }
     }
 }

@@ -122,6 +122,11 @@ impl<'a, C: LeaseClock> FleetPermit<'a, C> {
 }
 
 impl<C: LeaseClock> OwnedFleetPermit<C> {
+    /// See [`OwnedPermit::elapsed`].
+    pub(crate) fn elapsed(&self) -> Option<Duration> {
+        self.permit.elapsed()
+    }
+
     pub(super) fn new(permit: OwnedPermit<BootClock>, shared: Arc<Shared<C>>, row: Option<Row>) -> Self {
         Self { permit, hold: Hold::new(shared, row) }
     }

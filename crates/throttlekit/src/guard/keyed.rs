@@ -143,6 +143,11 @@ impl<C: Clock + Clone, H: KeyHash> KeyedGuard<C, H> {
         self.total.as_deref()
     }
 
+    /// Returns the limit of a key whose limit is not set apart.
+    pub(crate) fn limit_of_key(&self) -> u32 {
+        self.overflow.guard.limit()
+    }
+
     /// Returns the number of keys with a guard of their own; at most the cap.
     pub fn keys(&self) -> usize {
         self.guards.count()

@@ -3,8 +3,8 @@
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 
-use super::body::AdmitBody;
-use super::key::Missing;
+use super::body::AdmissionBody;
+use super::key::MissingKey;
 use super::refusal::Refusal;
 use crate::{Decision, Retry};
 
@@ -18,8 +18,11 @@ pub(super) fn content_type(request: &HeaderMap) -> Option<HeaderValue> {
         .map(HeaderValue::from_static)
 }
 
-pub(super) fn trailers_only<B>(refusal: Refusal<'_>, content_type: HeaderValue) -> Response<AdmitBody<B>> {
-    let mut response = Response::new(AdmitBody::default());
+pub(super) fn trailers_only<B>(
+    refusal: Refusal<'_>,
+    content_type: HeaderValue,
+) -> Response<AdmissionBody<B>> {
+    let mut response = Response::new(AdmissionBody::default());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, content_type);
     headers.insert("grpc-status", status(refusal).into());
@@ -33,10 +36,10 @@ pub(super) fn trailers_only<B>(refusal: Refusal<'_>, content_type: HeaderValue) 
 fn status(refusal: Refusal<'_>) -> u16 {
     match refusal {
         // Full does not map to UNAVAILABLE: clients retry that at once.
-        Refusal::Denied(..) | Refusal::Full(_) => 8, // RESOURCE_EXHAUSTED
-        Refusal::Missing(Missing::ByClient) => 3,    // INVALID_ARGUMENT
-        Refusal::Missing(Missing::ByServer) => 13,   // INTERNAL
-        Refusal::Undecided => 14,                    // UNAVAILABLE
+        Refusal::Denied(..) | Refusal::Full(_) | Refusal::Priced => 8, // RESOURCE_EXHAUSTED
+        Refusal::Missing(MissingKey::Client) => 3,                     // INVALID_ARGUMENT
+        Refusal::Missing(MissingKey::Server) => 13,                    // INTERNAL
+        Refusal::Undecided => 14,                                      // UNAVAILABLE
     }
 }
 

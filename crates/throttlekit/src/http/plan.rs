@@ -1,126 +1,113 @@
 //! Limits under the names that clients see.
 
-use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
 
-use super::admit::Admit;
-use super::headers;
-use super::key::Key;
+use super::header_style::{Reported, policy_field};
+use crate::admit::{Admit, Axes, Axis, LimitInfo};
 use crate::sync::Mutex;
-use crate::{Cost, Decision, Limiter, Timestamp};
+use crate::{BuildError, Decision};
 
-/// A named limit, such as `free` or `pro`. The name appears in the headers and in the response to a denied request.
+/// Something that decides, under a name such as `free` or `pro`. The name appears in the headers and in the response to
+/// a denied request.
 ///
-/// Clones share the limit.
+/// Clones share the limits. See [`AdmissionLayer::by_plan`](super::AdmissionLayer::by_plan).
 ///
 /// ```
 /// use throttlekit::{Limiter, Rate, http::Plan};
 ///
 /// let free = Plan::new("free", Limiter::new(Rate::per_minute(60))?)?;
-/// let caller = free.caller("alice");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug)]
-pub struct Plan<A = Limiter> {
-    terms: Arc<Terms>,
-    gate: Arc<A>,
+#[derive(Clone)]
+pub struct Plan(Arc<Inner>);
+
+struct Inner {
+    name: sfv::String,
+    admit: Box<dyn Admit>,
+    /// The limits for which fields were last encoded: a limit may change while it is in use.
+    fields: Mutex<Fields>,
 }
 
-/// A caller, by its key, and its plan.
-#[derive(Debug)]
-pub struct Caller<A = Limiter> {
-    pub(super) plan: Plan<A>,
-    pub(super) key: Key,
+/// Limits, and the name and the `RateLimit-Policy` member of each.
+#[derive(Default)]
+struct Fields {
+    limits: Vec<LimitInfo>,
+    encoded: Vec<(Arc<sfv::String>, HeaderValue)>,
 }
 
-impl<A: Admit> Plan<A> {
-    /// Creates a plan that checks `gate`. The name must be printable ASCII, as the headers require.
-    pub fn new(name: &str, gate: A) -> Result<Self, NameError> {
-        let name = sfv::String::from_string(name.to_owned()).map_err(|(_, name)| NameError(name))?;
-        let gate = Arc::new(gate);
-        let terms = Terms::new(name, Arc::clone(&gate));
-        Ok(Self { terms: Arc::new(terms), gate })
+impl Plan {
+    /// Creates a plan. The name must be printable ASCII, as the headers require.
+    pub fn new(name: &str, admit: impl Admit) -> Result<Self, BuildError> {
+        Self::boxed(name, Box::new(admit))
     }
 
-    /// Returns the caller with this key under this plan.
-    pub fn caller(&self, key: impl Into<Key>) -> Caller<A> {
-        Caller { plan: self.clone(), key: key.into() }
+    pub(super) fn boxed(name: &str, admit: Box<dyn Admit>) -> Result<Self, BuildError> {
+        let name = sfv::String::from_string(name.to_owned())
+            .map_err(|(_, name)| BuildError::InvalidName(name.into()))?;
+        Ok(Self(Arc::new(Inner { name, admit, fields: Mutex::default() })))
     }
 
-    pub(super) fn gate(&self) -> &Arc<A> {
-        &self.gate
-    }
-}
-
-impl<A> Plan<A> {
-    pub(super) fn terms(&self) -> &Arc<Terms> {
-        &self.terms
-    }
-}
-
-// `gate` need not be `Clone`.
-clone_fields!([A] Plan<A>, terms, gate);
-
-/// Terms of a plan, as reported to clients.
-pub(super) struct Terms {
-    pub(super) name: sfv::String,
-    numbers: Box<dyn Fn() -> Numbers + Send + Sync>,
-    now: Box<dyn Fn() -> Timestamp + Send + Sync>,
-    /// The value of `RateLimit-Policy` for the numbers it was last written for.
-    policy: Mutex<(Numbers, HeaderValue)>,
-}
-
-/// Units of a limit, and the time until all of them are back. A limit may change while it is in use.
-type Numbers = (Cost, Option<Duration>);
-
-impl Terms {
-    fn new<A: Admit>(name: sfv::String, gate: Arc<A>) -> Self {
-        let clock = Arc::clone(&gate);
-        let numbers = Box::new(move || (gate.units(), gate.period()));
-        let told = numbers();
-        let policy = Mutex::new((told, headers::policy(&name, told.0, told.1)));
-        Self { name, numbers, now: Box::new(move || clock.now()), policy }
+    pub(super) fn admit(&self) -> &dyn Admit {
+        &*self.0.admit
     }
 
-    /// Returns the value of `RateLimit-Policy` for the limit as it is now.
-    pub(super) fn policy(&self) -> HeaderValue {
-        let numbers = (self.numbers)();
-        let mut policy = self.policy.lock();
-        if policy.0 != numbers {
-            *policy = (numbers, headers::policy(&self.name, numbers.0, numbers.1));
+    /// Returns the name that a denial by this axis is reported under.
+    pub(super) fn name_of(&self, axis: Axis) -> String {
+        self.0.name_of(axis, &self.0.admit.limits()).as_str().to_owned()
+    }
+
+    /// Returns what is reported about each evaluated axis. Concurrency is not: how many slots are free by the time of the
+    /// next request is unknown.
+    pub(super) fn report(&self, axes: &Axes) -> Vec<Reported> {
+        let (limits, now) = (self.0.admit.limits(), self.0.admit.now());
+        let mut fields = self.0.fields.lock();
+        if fields.limits != limits {
+            *fields = self.0.encode(limits);
         }
-        policy.1.clone()
-    }
-
-    /// Returns the time until all units are back: never more than the limit's whole period.
-    pub(super) fn reset_in(&self, reset_at: Timestamp) -> Duration {
-        let (_, period) = (self.numbers)();
-        reset_at.since((self.now)()).min(period.unwrap_or(Duration::MAX))
-    }
-}
-
-debug_fields!([] Terms, |it| name = it.name);
-
-/// Returns the decision that leaves less, of two about one request.
-///
-/// Clients see that one: the numbers of a limit that did not bind would mislead them.
-pub(super) fn tighter(one: Decision, other: Decision) -> Decision {
-    let room = |decision: &Decision| (decision.allowed, decision.remaining);
-    if room(&one) < room(&other) { one } else { other }
-}
-
-/// Error for a plan's name that no header can carry: it is not printable ASCII.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NameError(String);
-
-impl fmt::Display for NameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: the name of a plan is printable ASCII", self.0)
+        let evaluated = axes.iter().filter(|(axis, _)| *axis != Axis::Concurrency);
+        let report = |(axis, decision): (Axis, &Decision)| {
+            let place = fields.place_of(axis, decision)?;
+            let (name, policy) = fields.encoded[place].clone();
+            let period = fields.limits[place].period.unwrap_or(Duration::MAX);
+            let reset_in = decision.reset_at.since(now).min(period);
+            Some(Reported { axis, decision: *decision, name, policy, reset_in })
+        };
+        evaluated.filter_map(report).collect()
     }
 }
 
-impl Error for NameError {}
+impl Inner {
+    /// Returns the plan's name; followed by the axis, if limits of several axes are reported.
+    fn name_of(&self, axis: Axis, limits: &[LimitInfo]) -> sfv::String {
+        let mut reported = limits.iter().map(|limit| limit.axis).filter(|axis| *axis != Axis::Concurrency);
+        let first = reported.next();
+        if first.is_none_or(|first| reported.all(|other| other == first)) {
+            return self.name.clone();
+        }
+        let name = format!("{}-{axis}", self.name);
+        sfv::String::from_string(name).unwrap_or_else(|_| self.name.clone())
+    }
+
+    fn encode(&self, limits: Vec<LimitInfo>) -> Fields {
+        let encode = |limit: &LimitInfo| {
+            let name = self.name_of(limit.axis, &limits);
+            let field = policy_field(&name, limit.units, limit.period);
+            (Arc::new(name), field)
+        };
+        Fields { encoded: limits.iter().map(encode).collect(), limits }
+    }
+}
+
+impl Fields {
+    /// Returns the index of the limit of this axis that decided.
+    fn place_of(&self, axis: Axis, decision: &Decision) -> Option<usize> {
+        let of_axis = || self.limits.iter().enumerate().filter(|(_, limit)| limit.axis == axis);
+        let same = of_axis().find(|(_, limit)| limit.units == decision.limit);
+        same.or_else(|| of_axis().next()).map(|(place, _)| place)
+    }
+}
+
+debug_fields!([] Plan, |it| name = it.0.name);

@@ -8,12 +8,10 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
-use super::body::AdmitBody;
+use super::body::AdmissionBody;
 use super::grpc;
-use super::headers::retry_secs;
-use super::key::Missing;
-use super::plan::Terms;
-use crate::guard::Full;
+use super::header_style::{jittered, retry_secs};
+use super::key::MissingKey;
 use crate::{Decision, Retry};
 
 /// Retry delay when no decision was possible: short, as the duration of a store's outage is unknown.
@@ -27,28 +25,35 @@ const TYPE_UNDECIDED: &str = "https://iana.org/assignments/http-problem-types#te
 /// Reason for a refusal.
 #[derive(Clone, Copy)]
 pub(super) enum Refusal<'a> {
-    Denied(&'a Terms, Decision),
-    Full(Full),
-    Missing(Missing),
+    /// The limit with this name denied.
+    Denied(&'a str, Decision),
+    /// No slot is free.
+    Full(Decision),
+    /// The value of the request is below its price.
+    Priced,
+    Missing(MissingKey),
     Undecided,
 }
 
 impl Refusal<'_> {
     /// Builds the response, in the protocol of the request's headers.
-    pub(super) fn answer<B>(self, request: &HeaderMap) -> Response<AdmitBody<B>> {
+    ///
+    /// `Retry-After` of a denial is at most this fraction later than the request passes.
+    pub(super) fn answer<B>(self, request: &HeaderMap, jitter: f64) -> Response<AdmissionBody<B>> {
         match grpc::content_type(request) {
             Some(content_type) => grpc::trailers_only(self, content_type),
-            None => self.problem(),
+            None => self.problem(jitter),
         }
     }
 
-    fn problem<B>(self) -> Response<AdmitBody<B>> {
-        let mut response = Response::new(AdmitBody::refusal(self.document()));
+    fn problem<B>(self, jitter: f64) -> Response<AdmissionBody<B>> {
+        let mut response = Response::new(AdmissionBody::refusal(self.document()));
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(wait) = self.wait() {
-            headers.insert(RETRY_AFTER, retry_secs(wait).into());
+            let jitter = if let Self::Denied(..) = self { jitter } else { 0.0 };
+            headers.insert(RETRY_AFTER, jittered(retry_secs(wait), jitter).into());
         }
         response
     }
@@ -58,8 +63,8 @@ impl Refusal<'_> {
         let (status, detail) = (self.status(), self.detail());
         let title = status.canonical_reason().unwrap_or_default();
         let (kind, rest) = match self {
-            Self::Denied(terms, decision) => (TYPE_DENIED, denied_members(terms, &decision)),
-            Self::Full(_) | Self::Undecided => (TYPE_UNDECIDED, String::new()),
+            Self::Denied(name, decision) => (TYPE_DENIED, denied_members(name, &decision)),
+            Self::Full(_) | Self::Priced | Self::Undecided => (TYPE_UNDECIDED, String::new()),
             Self::Missing(_) => ("about:blank", String::new()),
         };
         let status = status.as_u16();
@@ -68,9 +73,9 @@ impl Refusal<'_> {
 
     fn status(self) -> StatusCode {
         match self {
-            Self::Denied(..) => StatusCode::TOO_MANY_REQUESTS,
-            Self::Missing(Missing::ByClient) => StatusCode::BAD_REQUEST,
-            Self::Missing(Missing::ByServer) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Denied(..) | Self::Priced => StatusCode::TOO_MANY_REQUESTS,
+            Self::Missing(MissingKey::Client) => StatusCode::BAD_REQUEST,
+            Self::Missing(MissingKey::Server) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Full(_) | Self::Undecided => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -84,7 +89,7 @@ impl Refusal<'_> {
                 Retry::OnRelease => Some(RELEASE_WAIT),
                 Retry::Never => None,
             },
-            Self::Full(_) => Some(RELEASE_WAIT),
+            Self::Full(_) | Self::Priced => Some(RELEASE_WAIT),
             Self::Missing(_) => None,
             Self::Undecided => Some(UNDECIDED_WAIT),
         }
@@ -93,28 +98,29 @@ impl Refusal<'_> {
     /// Formats the reason as text: printable ASCII, as plan names are.
     pub(super) fn detail(self) -> String {
         match self {
-            Self::Denied(terms, decision) => denial(terms, &decision),
-            Self::Full(Full { limit, in_flight }) => format!(
-                "As many requests are being served as may be, {in_flight} of {limit}. One passes when another ends."
+            Self::Denied(name, decision) => denial(name, &decision),
+            Self::Full(Decision { limit, remaining, .. }) => format!(
+                "The concurrency limit is reached: {} of {limit} requests are being served. One passes when another \
+                 ends.",
+                limit.saturating_sub(remaining)
             ),
-            Self::Missing(Missing::ByClient) => "The request lacks what it is counted by.".into(),
-            Self::Missing(Missing::ByServer) => {
-                "The server cannot tell who sent the request: its ClientIp finds no peer address.".into()
+            Self::Priced => "The value of the request is below the current price.".into(),
+            Self::Missing(MissingKey::Client) => "The request lacks what it is counted by.".into(),
+            Self::Missing(MissingKey::Server) => {
+                "The server cannot tell who sent the request: client_ip finds no peer address.".into()
             }
             Self::Undecided => "Whether the request may pass could not be decided.".into(),
         }
     }
 }
 
-fn denied_members(terms: &Terms, decision: &Decision) -> String {
-    let name = terms.name.as_str();
+fn denied_members(name: &str, decision: &Decision) -> String {
     let wait_ms = decision.retry_after.wait_ms().map_or("null".to_owned(), |millis| millis.to_string());
     format!(r#","violated-policies":[{name:?}],"retry_after_ms":{wait_ms}"#)
 }
 
-fn denial(terms: &Terms, decision: &Decision) -> String {
+fn denial(name: &str, decision: &Decision) -> String {
     let Decision { limit, remaining, .. } = decision;
-    let name = &terms.name;
     let now =
         format!("The limit '{name}' has {remaining} of {limit} units left, fewer than this request costs.");
     match decision.retry_after {

@@ -1,38 +1,53 @@
 //! A secret as a key, without storing the secret.
 
 use hmac::{Hmac, KeyInit, Mac};
-use http::HeaderName;
 use http::request::Parts;
 use sha2::Sha256;
 
-use super::key::{Key, KeyExtractor, Missing, only_value};
+use super::key::{Key, KeyExtractor, MissingKey, Named};
+use crate::BuildError;
 
-/// A secret header as the key, such as an API key or `Authorization`: counted by its HMAC-SHA256.
-///
-/// The secret itself never becomes a key, so it cannot leak through a store, a metric or a log; and without the pepper
-/// nobody can test guesses against leaked keys. Every node that shares a store needs the same pepper.
-///
-/// This does not verify the secret. A client that invents API keys gets a new budget with each, so verify first, or
-/// choose this key only for accounts that exist.
+/// A secret header as the key. See [`secret_header`].
 #[derive(Clone)]
 pub struct SecretHeader {
-    name: HeaderName,
+    name: Named,
     keyed: Hmac<Sha256>,
 }
 
+/// Counts by the HMAC-SHA256 of a secret header, such as an API key or `Authorization`. [`build`] checks the name.
+///
+/// The secret itself never becomes a key, so it cannot leak through a store, a metric or a log. Set a
+/// [`pepper`](SecretHeader::pepper) if secrets may be guessed: without one, whoever sees the keys of a store can test
+/// guesses against them.
+///
+/// This does not verify the secret. A client that invents API keys gets a new budget with each, so verify first, or
+/// choose this key only for accounts that exist.
+///
+/// [`build`]: super::AdmissionLayerBuilder::build
+pub fn secret_header(name: &str) -> SecretHeader {
+    SecretHeader { name: Named::new(name), keyed: keyed(&[]) }
+}
+
 impl SecretHeader {
-    /// Counts by the HMAC of the header `name` under `pepper`, ideally 32 random bytes.
-    pub fn new(name: HeaderName, pepper: &[u8]) -> Self {
-        let keyed = Hmac::new_from_slice(pepper).expect("HMAC takes keys of any length");
-        Self { name, keyed }
+    /// Sets the key of the HMAC, ideally 32 random bytes. Every node that shares a store needs the same. Default: empty.
+    pub fn pepper(self, pepper: &[u8]) -> Self {
+        Self { keyed: keyed(pepper), ..self }
     }
 }
 
+fn keyed(pepper: &[u8]) -> Hmac<Sha256> {
+    Hmac::new_from_slice(pepper).expect("HMAC takes keys of any length")
+}
+
 impl KeyExtractor for SecretHeader {
-    fn identify(&self, request: &Parts) -> Result<Key, Missing> {
-        let secret = only_value(request, &self.name)?;
+    fn extract(&self, request: &Parts) -> Result<Key, MissingKey> {
+        let (name, secret) = self.name.only_value(request)?;
         let tag = self.keyed.clone().chain_update(secret).finalize().into_bytes();
-        Ok(Key::tagged("secret", self.name.as_str(), hex(&tag).as_bytes()))
+        Ok(Key::tagged("secret", name.as_str(), hex(&tag).as_bytes()))
+    }
+
+    fn validate(&self) -> Result<(), BuildError> {
+        self.name.validate()
     }
 }
 
@@ -57,16 +72,16 @@ mod tests {
     /// RFC 4231, test case 2.
     #[test]
     fn the_key_is_hmac_sha256() {
-        let key =
-            SecretHeader::new(AUTHORIZATION, b"Jefe").identify(&request("what do ya want for nothing?"));
+        let key = secret_header("authorization").pepper(b"Jefe");
+        let key = key.extract(&request("what do ya want for nothing?"));
         let tag = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
         assert_eq!(key, Ok(Key::from(format!("secret/authorization:{tag}"))));
     }
 
     #[test]
     fn neither_the_secret_nor_the_pepper_is_shown() {
-        let who = SecretHeader::new(AUTHORIZATION, b"pepper");
-        let shown = format!("{who:?} {:?}", who.identify(&request("hunter2")));
+        let key = secret_header("authorization").pepper(b"pepper");
+        let shown = format!("{key:?} {:?}", key.extract(&request("hunter2")));
         assert!(!shown.contains("hunter2") && !shown.contains("pepper"), "{shown}");
     }
 }

@@ -2,44 +2,45 @@
 
 use std::fmt;
 use std::mem;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::request::Parts;
 use http::{Request, Response};
+use http_body::Body;
 use tower_service::Service;
 
-use super::admit::Admit;
-use super::body::AdmitBody;
-use super::choice::OnMissing;
-use super::future::{AdmitFuture, Held, Step};
-use super::key::Missing;
-use super::layer::Settings;
-use super::plan::Terms;
+use super::body::AdmissionBody;
+use super::fallback::Fallback;
+use super::future::{AdmissionFuture, Step, Waiting};
+use super::key::{Key, MissingKey};
+use super::layer::AdmissionLayer;
+use super::plan::Plan;
 use super::refusal::Refusal;
 use super::stamp::Stamp;
-use crate::{Call, Limiter};
+use crate::Call;
+use crate::admit::{Admitting, SharedPermit};
 
-/// A service wrapped by [`AdmitLayer`](super::AdmitLayer).
-pub struct AdmitService<S, A = Limiter> {
+/// A service wrapped by [`AdmissionLayer`].
+#[derive(Clone)]
+pub struct AdmissionService<S> {
     inner: S,
-    settings: Arc<Settings<A>>,
+    layer: AdmissionLayer,
 }
 
-impl<S, A> AdmitService<S, A> {
-    pub(super) fn new(inner: S, settings: Arc<Settings<A>>) -> Self {
-        Self { inner, settings }
+impl<S> AdmissionService<S> {
+    pub(super) fn new(inner: S, layer: AdmissionLayer) -> Self {
+        Self { inner, layer }
     }
 }
 
-impl<S, A, B, R> Service<Request<B>> for AdmitService<S, A>
+impl<S, B, R> Service<Request<B>> for AdmissionService<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
-    A: Admit,
+    R: Body<Data: From<String>>,
 {
-    type Response = Response<AdmitBody<R>>;
+    type Response = Response<AdmissionBody<R>>;
     type Error = S::Error;
-    type Future = AdmitFuture<A, S, B, R>;
+    type Future = AdmissionFuture<S, B, R>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -47,18 +48,23 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let fresh = self.inner.clone();
-        let mut ready = mem::replace(&mut self.inner, fresh); // the clone was never polled ready
+        let service = mem::replace(&mut self.inner, fresh); // the clone was never polled ready
         let (parts, body) = request.into_parts();
-        let door = Routing::of(&self.settings, &parts);
-        let request = Request::from_parts(parts, body);
-        AdmitFuture::new(match door {
-            Routing::Call(answer, terms) => {
-                let settings = Arc::clone(&self.settings);
-                Step::Asking { answer, held: Some(Held { service: ready, request, settings, terms }) }
+        let asked = self.layer.ask(&parts);
+        let (request, settings) = (Request::from_parts(parts, body), self.layer.settings.clone());
+        AdmissionFuture::new(match asked {
+            Ok((admitting, plan)) => {
+                let waiting = Waiting { service, request, settings, plan };
+                match admitting.now_or_later() {
+                    Ok(result) => waiting.answered(result),
+                    Err(admitting) => Step::asking(admitting, waiting),
+                }
             }
-            Routing::Pass => Step::Serving { response: ready.call(request), stamp: Stamp::Uncounted },
-            Routing::Refuse(missing) => {
-                let mut response = Refusal::Missing(missing).answer(request.headers());
+            Err(Unasked::Allow) => {
+                Step::serving(service, request, Stamp::Uncounted, SharedPermit::none(), settings)
+            }
+            Err(Unasked::Reject(missing)) => {
+                let mut response = Refusal::Missing(missing).answer(request.headers(), 0.0);
                 response.extensions_mut().insert(missing);
                 Step::Refused { response: Some(response) }
             }
@@ -66,29 +72,37 @@ where
     }
 }
 
-/// The route of a request before any limit is checked.
-enum Routing<A: Admit> {
-    Call(A::Answer, Arc<Terms>),
-    Pass,
-    Refuse(Missing),
+/// What happens to a request that no limit decides about.
+enum Unasked {
+    Allow,
+    Reject(MissingKey),
 }
 
-impl<A: Admit> Routing<A> {
-    fn of(settings: &Settings<A>, request: &Parts) -> Self {
-        if (settings.exempt)(request) {
-            return Self::Pass;
+impl AdmissionLayer {
+    fn ask(&self, request: &Parts) -> Result<(Admitting, Plan), Unasked> {
+        if (self.settings.exempt)(request) {
+            return Err(Unasked::Allow);
         }
-        match ((settings.choose)(request), settings.missing) {
-            (Ok(caller), _) => {
-                let ask = Call::by(caller.key.as_bytes()).cost((settings.cost)(request));
-                Self::Call(caller.plan.gate().admit(ask), Arc::clone(caller.plan.terms()))
-            }
-            (Err(_), OnMissing::Skip) => Self::Pass,
-            (Err(missing), OnMissing::Refuse) => Self::Refuse(missing),
-        }
+        self.admit(request).map_err(|missing| match self.settings.on_missing_key {
+            Fallback::Allow => Unasked::Allow,
+            Fallback::Reject => Unasked::Reject(missing),
+        })
+    }
+
+    fn admit(&self, request: &Parts) -> Result<(Admitting, Plan), MissingKey> {
+        let settings = &*self.settings;
+        let (plan, key) = (self.choose)(request)?;
+        let others: Vec<Key> =
+            settings.keys.iter().map(|key| key.extract(request)).collect::<Result<_, _>>()?;
+        let others: Vec<&[u8]> = others.iter().map(Key::as_bytes).collect();
+        let call = Call::by(key.as_bytes())
+            .and(&*others)
+            .cost((settings.cost)(request))
+            .priority((settings.priority)(request));
+        let admitting =
+            if settings.wait.is_some() { plan.admit().admit_queued(call) } else { plan.admit().admit(call) };
+        Ok((admitting, plan))
     }
 }
 
-clone_fields!([S: Clone, A] AdmitService<S, A>, inner, settings);
-
-debug_fields!([S: fmt::Debug, A] AdmitService<S, A>, |it| inner = it.inner);
+debug_fields!([S: fmt::Debug] AdmissionService<S>, |it| inner = it.inner);

@@ -1,23 +1,21 @@
 //! Decision that request and response carry.
 
-use std::sync::Arc;
-
 use http::{Extensions, Response};
 
-use super::admit::AdmitError;
-use super::body::AdmitBody;
-use super::headers::{self, HeaderStyle};
-use super::plan::{Terms, tighter};
+use super::body::AdmissionBody;
+use super::header_style::{self, HeaderStyle, tighter};
+use super::plan::Plan;
 use crate::Decision;
+use crate::admit::{Axes, Axis, StoreError};
 
 /// Result of the check, as reported to the service and to the client.
 pub(super) enum Stamp {
     /// No limit was checked.
     Uncounted,
-    /// A limit decided.
-    Decided { decision: Decision, terms: Arc<Terms>, style: HeaderStyle },
-    /// No decision was possible, and the layer failed open.
-    Open(AdmitError),
+    /// Limits decided.
+    Decided { axes: Axes, plan: Plan, style: HeaderStyle },
+    /// No decision was possible, and the layer or the limiter failed open.
+    Open(StoreError),
 }
 
 impl Stamp {
@@ -25,20 +23,30 @@ impl Stamp {
     pub(super) fn mark(&self, extensions: &mut Extensions) {
         match self {
             Self::Uncounted => {}
-            Self::Decided { decision, .. } => {
-                let other = extensions.get().copied().unwrap_or(*decision);
-                extensions.insert(tighter(other, *decision));
+            Self::Decided { axes, .. } => {
+                if let Some(decision) = tightest(axes) {
+                    let other = extensions.get().copied().unwrap_or(decision);
+                    extensions.insert(tighter(other, decision));
+                }
             }
             Self::Open(error) => _ = extensions.insert(error.clone()),
         }
     }
 
     /// Adds the result to the response, for the client and the outer layers.
-    pub(super) fn mark_response<R>(&self, response: &mut Response<AdmitBody<R>>) {
-        if let Self::Decided { decision, terms, style } = self {
+    pub(super) fn mark_response<R>(&self, response: &mut Response<AdmissionBody<R>>) {
+        if let Self::Decided { axes, plan, style } = self
+            && *style != HeaderStyle::None
+        {
             let inner = response.extensions().get().copied();
-            headers::write(response.headers_mut(), *style, terms, decision, inner.as_ref());
+            header_style::write(response.headers_mut(), *style, &plan.report(axes), inner.as_ref());
         }
         self.mark(response.extensions_mut());
     }
+}
+
+/// Returns the tightest decision of the axes that are reported.
+fn tightest(axes: &Axes) -> Option<Decision> {
+    let reported = axes.iter().filter(|(axis, _)| *axis != Axis::Concurrency);
+    reported.map(|(_, decision)| *decision).reduce(tighter)
 }

@@ -3,20 +3,21 @@
 use std::convert::Infallible;
 use std::future::{Ready, poll_fn, ready};
 use std::mem;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use http::{HeaderName, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::*;
-use crate::{Call, Cost, Decision, Limiter, Rate, Retry, Timestamp};
+use crate::admit::{Admission, Admit, Admitting, Axis, LimitInfo, SharedPermit, StoreError};
+use crate::{BuildError, Call, Cost, Decision, Limiter, Rate, Retry, Timestamp};
 
 /// A limiter that returns one decision for all requests, and remembers the last cost.
 #[derive(Clone, Debug)]
@@ -36,19 +37,14 @@ impl FixedGate {
 }
 
 impl Admit for FixedGate {
-    type Answer = Ready<Result<Decision, AdmitError>>;
-
-    fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer {
-        self.cost.store(ask.units(), Ordering::Relaxed);
-        ready(self.answer.map_err(AdmitError::new))
+    fn admit(&self, call: Call<'_>) -> Admitting {
+        self.cost.store(call.units(), Ordering::Relaxed);
+        let admission = |decision| Admission::of(Axis::Rate, decision, SharedPermit::none());
+        Admitting::ready(self.answer.map(admission).map_err(StoreError::unavailable))
     }
 
-    fn units(&self) -> Cost {
-        10
-    }
-
-    fn period(&self) -> Option<Duration> {
-        Some(Duration::from_secs(60))
+    fn limits(&self) -> Vec<LimitInfo> {
+        vec![LimitInfo::new(Axis::Rate, 10, Some(Duration::from_secs(60)))]
     }
 
     fn now(&self) -> Timestamp {
@@ -64,12 +60,16 @@ pub(super) fn denied(retry_after: Retry) -> Decision {
     Decision { allowed: false, retry_after, ..allowed(0) }
 }
 
-fn gated(gate: FixedGate) -> AdmitLayer<FixedGate> {
-    AdmitLayer::new(Plan::new("api", gate).unwrap(), SharedKey::new("all"))
+fn gated(gate: impl Admit) -> AdmissionLayerBuilder {
+    named("api", gate)
 }
 
-fn deciding(decision: Decision) -> AdmitLayer<FixedGate> {
-    gated(FixedGate::answers(decision))
+fn named(name: &str, admit: impl Admit) -> AdmissionLayerBuilder {
+    AdmissionLayer::builder(admit, fixed("all")).name(name)
+}
+
+fn deciding(decision: Decision) -> AdmissionLayer {
+    gated(FixedGate::answers(decision)).build().unwrap()
 }
 
 /// Responds with a header `seen`: the result in the extensions of the request.
@@ -77,7 +77,7 @@ fn service()
 -> impl Service<Request<()>, Response = Response<String>, Error = Infallible, Future: Send> + Clone {
     service_fn(async |request: Request<()>| {
         let left = request.extensions().get::<Decision>().map(|decision| decision.remaining.to_string());
-        let open = request.extensions().get::<AdmitError>().map(|_| "open".to_owned());
+        let open = request.extensions().get::<StoreError>().map(|_| "open".to_owned());
         let seen = left.or(open).unwrap_or_else(|| "nothing".into());
         Ok::<_, Infallible>(Response::builder().header("seen", seen).body("served".to_owned()).unwrap())
     })
@@ -98,17 +98,17 @@ fn grpc(content_type: &str) -> Request<()> {
     Request::builder().header("content-type", content_type).body(()).unwrap()
 }
 
-fn send<A: Admit>(layer: &AdmitLayer<A>, request: Request<()>) -> Response<AdmitBody<String>> {
+fn send(layer: &AdmissionLayer, request: Request<()>) -> Response<AdmissionBody<String>> {
     let Ok(response) = at_once(layer.layer(service()).oneshot(request));
     response
 }
 
-fn text(response: Response<AdmitBody<String>>) -> String {
+fn text(response: Response<AdmissionBody<String>>) -> String {
     let body = at_once(response.into_body().collect()).unwrap();
     String::from_utf8(body.to_bytes().to_vec()).unwrap()
 }
 
-fn problem(response: Response<AdmitBody<String>>) -> Value {
+fn problem(response: Response<AdmissionBody<String>>) -> Value {
     assert_eq!(response.headers()["content-type"], "application/problem+json");
     serde_json::from_str(&text(response)).unwrap()
 }
@@ -146,8 +146,8 @@ fn a_denied_request_never_reaches_the_service() {
 proptest! {
     #[test]
     fn whatever_a_plan_is_called_the_problem_is_json_and_names_it(name in "[ -~]{0,20}") {
-        let plan = Plan::new(&name, FixedGate::answers(denied(Retry::OnRelease))).unwrap();
-        let problem = problem(send(&AdmitLayer::new(plan, SharedKey::new("all")), get()));
+        let layer = named(&name, FixedGate::answers(denied(Retry::OnRelease))).build().unwrap();
+        let problem = problem(send(&layer, get()));
         prop_assert_eq!(&problem["violated-policies"], &json!([name]));
     }
 }
@@ -206,8 +206,8 @@ fn a_grpc_client_is_told_to_stop_retrying_what_can_never_pass() {
 
 #[test]
 fn a_grpc_message_is_escaped_as_the_protocol_wants() {
-    let plan = Plan::new("50%", FixedGate::answers(denied(Retry::Now))).unwrap();
-    let response = send(&AdmitLayer::new(plan, SharedKey::new("all")), grpc("application/grpc"));
+    let layer = named("50%", FixedGate::answers(denied(Retry::Now))).build().unwrap();
+    let response = send(&layer, grpc("application/grpc"));
     assert!(
         response.headers()["grpc-message"].to_str().unwrap().starts_with("The limit '50%25' has 0 of 10")
     );
@@ -215,16 +215,19 @@ fn a_grpc_message_is_escaped_as_the_protocol_wants() {
 
 #[test]
 fn a_missing_key_is_refused_by_whose_fault_it_is_or_skipped() {
-    let plan = Plan::new("api", FixedGate::answers(allowed(1))).unwrap();
-    let by_header = AdmitLayer::new(plan.clone(), Header::new(HeaderName::from_static("x-tenant")));
-    let by_address = AdmitLayer::new(plan, ClientIp::peer());
-    for (layer, status, grpc_status) in [(by_header, 400, "3"), (by_address, 500, "13")] {
+    let gate = FixedGate::answers(allowed(1));
+    let by_header = || AdmissionLayer::builder(gate.clone(), header("x-tenant"));
+    let by_address = || AdmissionLayer::builder(gate.clone(), client_ip());
+    let layers: [(&dyn Fn() -> AdmissionLayerBuilder, _, _); 2] =
+        [(&by_header, 400, "3"), (&by_address, 500, "13")];
+    for (builder, status, grpc_status) in layers {
+        let layer = builder().build().unwrap();
         let response = send(&layer, get());
         assert_eq!(response.status(), status);
         assert_eq!(problem(response)["type"], "about:blank");
         assert_eq!(send(&layer, grpc("application/grpc")).headers()["grpc-status"], grpc_status);
 
-        let skipped = send(&layer.on_missing(OnMissing::Skip), get());
+        let skipped = send(&builder().on_missing_key(Fallback::Allow).build().unwrap(), get());
         assert_eq!(skipped.headers()["seen"], "nothing");
         assert!(!skipped.headers().contains_key("ratelimit"));
     }
@@ -232,27 +235,28 @@ fn a_missing_key_is_refused_by_whose_fault_it_is_or_skipped() {
 
 #[test]
 fn without_a_decision_the_door_is_closed_unless_told_otherwise() {
-    let closed = send(&gated(FixedGate::fails()), get());
+    let failing = || gated(FixedGate::fails());
+    let closed = send(&failing().build().unwrap(), get());
     assert_eq!(closed.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(closed.headers()["retry-after"], "1");
     assert_eq!(problem(closed)["status"], 503);
-    let closed = send(&gated(FixedGate::fails()), grpc("application/grpc"));
+    let closed = send(&failing().build().unwrap(), grpc("application/grpc"));
     assert_eq!(closed.headers()["grpc-status"], "14");
 
-    let open = send(&gated(FixedGate::fails()).on_failure(OnFailure::Open), get());
+    let open = send(&failing().on_error(|_| Fallback::Allow).build().unwrap(), get());
     assert_eq!(open.headers()["seen"], "open");
-    assert!(open.extensions().get::<AdmitError>().is_some());
+    assert!(open.extensions().get::<StoreError>().is_some());
 
-    let by_error = |error: &AdmitError| {
-        let cause = std::error::Error::source(error).map(ToString::to_string);
-        if cause.as_deref() == Some("store is down") { OnFailure::Open } else { OnFailure::Closed }
+    let by_error = |error: &StoreError| {
+        if error.to_string().ends_with("store is down") { Fallback::Allow } else { Fallback::Reject }
     };
-    assert_eq!(send(&gated(FixedGate::fails()).on_failure(by_error), get()).headers()["seen"], "open");
+    assert_eq!(send(&failing().on_error(by_error).build().unwrap(), get()).headers()["seen"], "open");
 }
 
 #[test]
 fn exempt_requests_pass_untouched() {
-    let layer = deciding(denied(Retry::Never)).exempt(|request| request.uri.path() == "/healthz");
+    let layer = gated(FixedGate::answers(denied(Retry::Never)));
+    let layer = layer.exempt(|request| request.uri.path() == "/healthz").build().unwrap();
     let health = Request::get("/healthz").body(()).unwrap();
     let response = send(&layer, health);
     assert_eq!(response.headers()["seen"], "nothing");
@@ -263,9 +267,10 @@ fn exempt_requests_pass_untouched() {
 #[test]
 fn a_request_costs_what_the_closure_says() {
     let gate = FixedGate::answers(allowed(1));
-    send(&gated(gate.clone()), get());
+    send(&gated(gate.clone()).build().unwrap(), get());
     assert_eq!(gate.cost.load(Ordering::Relaxed), 1);
-    send(&gated(gate.clone()).cost(|request| request.uri.path().len() as u64), get());
+    let by_path = gated(gate.clone()).cost(|request| request.uri.path().len() as u64);
+    send(&by_path.build().unwrap(), get());
     assert_eq!(gate.cost.load(Ordering::Relaxed), "/".len() as u64);
 }
 
@@ -275,17 +280,17 @@ fn a_shaped_request_waits_for_its_turn_only_where_someone_can_wait() {
     let shaped = Decision { retry_after: Retry::After(turn), ..allowed(3) };
     assert_eq!(send(&deciding(shaped), get()).headers()["seen"], "3");
 
-    let forever = deciding(shaped).delay(|_| std::future::pending());
+    let forever = gated(FixedGate::answers(shaped)).delay(|_| std::future::pending()).build().unwrap();
     let waiting = pin!(forever.layer(service()).oneshot(get()));
     assert!(waiting.poll(&mut Context::from_waker(Waker::noop())).is_pending());
 
     let waited = Arc::new(AtomicU64::new(0));
     let told = Arc::clone(&waited);
-    let patient = deciding(shaped).delay(move |wait| {
+    let patient = gated(FixedGate::answers(shaped)).delay(move |wait| {
         told.store(wait.as_millis() as u64, Ordering::Relaxed);
         ready(())
     });
-    let response = send(&patient, get());
+    let response = send(&patient.build().unwrap(), get());
     assert_eq!(response.headers()["seen"], "3");
     assert_eq!(waited.load(Ordering::Relaxed), 30);
     assert!(!response.headers().contains_key("retry-after"));
@@ -293,8 +298,7 @@ fn a_shaped_request_waits_for_its_turn_only_where_someone_can_wait() {
 
 #[test]
 fn clones_and_services_of_one_layer_share_the_limit() {
-    let plan = Plan::new("api", Limiter::new(Rate::per_hour(2)).unwrap()).unwrap();
-    let layer = AdmitLayer::new(plan, SharedKey::new("all"));
+    let layer = AdmissionLayer::new(Limiter::new(Rate::per_hour(2)).unwrap(), fixed("all")).unwrap();
     let statuses = [send(&layer, get()), send(&layer.clone(), get()), send(&layer, get())];
     assert_eq!(statuses.map(|response| response.status().as_u16()), [200, 200, 429]);
 }
@@ -302,10 +306,7 @@ fn clones_and_services_of_one_layer_share_the_limit() {
 #[test]
 fn a_limiter_can_be_shared_between_plans() {
     let limiter = Arc::new(Limiter::new(Rate::per_hour(1)).unwrap());
-    let layer = |name| {
-        let plan = Plan::new(name, Arc::clone(&limiter)).unwrap();
-        AdmitLayer::new(plan, SharedKey::new("all"))
-    };
+    let layer = |name| named(name, Arc::clone(&limiter)).build().unwrap();
     assert_eq!(send(&layer("reads"), get()).status(), 200);
     assert_eq!(send(&layer("writes"), get()).status(), 429);
 }
@@ -314,11 +315,12 @@ fn a_limiter_can_be_shared_between_plans() {
 fn plans_are_chosen_by_request_and_do_not_share() {
     let plan = |name, rate| Plan::new(name, Limiter::new(rate).unwrap()).unwrap();
     let (free, pro) = (plan("free", Rate::per_hour(1)), plan("pro", Rate::per_hour(100)));
-    let layer = AdmitLayer::choosing(move |request: &http::request::Parts| match request.uri.path() {
-        "/pro" => Ok(pro.caller("alice")),
-        "/free" => Ok(free.caller("alice")),
-        _ => Err(Missing::ByClient),
+    let layer = AdmissionLayer::by_plan(move |request| match request.uri.path() {
+        "/pro" => Ok((pro.clone(), "alice".into())),
+        "/free" => Ok((free.clone(), "alice".into())),
+        _ => Err(MissingKey::Client),
     });
+    let layer = layer.build().unwrap();
     let told = |path: &str| {
         let response = send(&layer, Request::get(path).body(()).unwrap());
         let policy =
@@ -333,8 +335,7 @@ fn plans_are_chosen_by_request_and_do_not_share() {
 
 #[test]
 fn stacked_layers_list_every_limit_and_the_tightest_decision_stands() {
-    let inner =
-        AdmitLayer::new(Plan::new("inner", FixedGate::answers(allowed(3))).unwrap(), SharedKey::new("a"));
+    let inner = named("inner", FixedGate::answers(allowed(3))).build().unwrap();
     for (outer, tightest) in [(allowed(2), 2), (allowed(9), 3)] {
         let outer = deciding(outer);
         let Ok(response) = at_once(outer.layer(inner.layer(service())).oneshot(get()));
@@ -349,23 +350,17 @@ fn stacked_layers_list_every_limit_and_the_tightest_decision_stands() {
 struct SlowGate;
 
 impl Admit for SlowGate {
-    type Answer = Pin<Box<dyn Future<Output = Result<Decision, AdmitError>> + Send>>;
-
-    fn admit(self: &Arc<Self>, ask: Call<'_>) -> Self::Answer {
-        let remaining = ask.key().len() as u64;
+    fn admit(&self, call: Call<'_>) -> Admitting {
+        let remaining = call.key().len() as u64;
         let mut asked = false;
-        Box::pin(poll_fn(move |_| match mem::replace(&mut asked, true) {
+        Admitting::pending(poll_fn(move |_| match mem::replace(&mut asked, true) {
             false => Poll::Pending,
-            true => Poll::Ready(Ok(allowed(remaining))),
+            true => Poll::Ready(Ok(Admission::of(Axis::Rate, allowed(remaining), SharedPermit::none()))),
         }))
     }
 
-    fn units(&self) -> Cost {
-        10
-    }
-
-    fn period(&self) -> Option<Duration> {
-        None
+    fn limits(&self) -> Vec<LimitInfo> {
+        vec![LimitInfo::new(Axis::Rate, 10, None)]
     }
 
     fn now(&self) -> Timestamp {
@@ -375,8 +370,8 @@ impl Admit for SlowGate {
 
 #[test]
 fn a_request_waits_for_a_gate_that_takes_its_time() {
-    let plan = Plan::new("slow", SlowGate).unwrap();
-    let layer = AdmitLayer::new(plan, |_: &http::request::Parts| Some(Key::from("four")));
+    let key = |_: &http::request::Parts| Some(Key::from("four"));
+    let layer = AdmissionLayer::builder(SlowGate, key).name("slow").build().unwrap();
     let mut response = pin!(layer.layer(service()).oneshot(get()));
     let mut cx = Context::from_waker(Waker::noop());
     assert!(response.as_mut().poll(&mut cx).is_pending());
@@ -424,7 +419,7 @@ fn the_service_that_was_ready_is_the_one_called() {
 #[test]
 fn the_policy_follows_the_limit() {
     let fair = Arc::new(crate::FairLimiter::new(crate::Budget::per_minute(100)).unwrap());
-    let layer = AdmitLayer::new(Plan::new("fair", fair.clone()).unwrap(), SharedKey::new("all"));
+    let layer = named("fair", fair.clone()).build().unwrap();
     assert_eq!(send(&layer, get()).headers()["ratelimit-policy"], r#""fair";q=100;w=60"#);
     fair.set_limit(1_000_000);
     let response = send(&layer, get());
@@ -434,20 +429,67 @@ fn the_policy_follows_the_limit() {
 
 #[test]
 fn a_client_that_paces_itself_by_the_policy_is_as_fast_as_it_may_be() {
-    let plan = Plan::new("api", Limiter::new(Rate::per_second(5)).unwrap()).unwrap();
-    let response = send(&AdmitLayer::new(plan, SharedKey::new("all")), get());
+    let layer = gated(Limiter::new(Rate::per_second(5)).unwrap()).build().unwrap();
+    let response = send(&layer, get());
     assert_eq!(response.headers()["ratelimit-policy"], r#""api";q=5;w=1"#);
-    let plan = Plan::new("api", Limiter::new(Rate::per_second(5).burst(1)).unwrap()).unwrap();
-    let response = send(&AdmitLayer::new(plan, SharedKey::new("all")), get());
+    let layer = gated(Limiter::new(Rate::per_second(5).burst(1)).unwrap()).build().unwrap();
+    let response = send(&layer, get());
     assert_eq!(response.headers()["ratelimit-policy"], r#""api";q=5;w=1"#);
 }
 
 #[test]
 fn a_request_without_a_peer_is_refused_with_an_error_that_names_the_fix() {
-    let plan = Plan::new("api", FixedGate::answers(allowed(1))).unwrap();
-    let response = send(&AdmitLayer::new(plan, ClientIp::behind_proxies(1)), get());
+    let gate = FixedGate::answers(allowed(1));
+    let layer = AdmissionLayer::new(gate, client_ip().behind_proxies(1)).unwrap();
+    let response = send(&layer, get());
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    let missing = *response.extensions().get::<Missing>().expect("it is there for layers around");
+    let missing = *response.extensions().get::<MissingKey>().expect("it is there for layers around");
     assert!(missing.to_string().contains("feature `axum`") && missing.to_string().contains("peer_from"));
     assert!(problem(response)["detail"].as_str().unwrap().contains("no peer address"));
+}
+
+#[test]
+fn a_layer_that_cannot_work_is_reported_when_it_is_built() {
+    let gate = || FixedGate::answers(allowed(1));
+    let wrong = |built: Result<AdmissionLayer, BuildError>| built.unwrap_err();
+    let invalid = |name: &str| BuildError::InvalidName(name.into());
+    assert_eq!(wrong(AdmissionLayer::new(gate(), header("x tenant"))), invalid("x tenant"));
+    assert_eq!(wrong(gated(gate()).key(header("ö")).build()), invalid("ö"));
+    assert_eq!(wrong(named("ö", gate()).build()), invalid("ö"));
+    let networks = client_ip().behind_networks(["10.0.0.0/99"]);
+    assert_eq!(wrong(AdmissionLayer::new(gate(), fixed("a").or(networks))), invalid("10.0.0.0/99"));
+    assert!(matches!(wrong(gated(gate()).retry_jitter(-0.1).build()), BuildError::OutOfRange { .. }));
+    assert!(matches!(wrong(AdmissionLayer::per_minute(0, fixed("all"))), BuildError::Limit(_)));
+}
+
+#[test]
+fn retry_after_is_jittered_unless_that_is_turned_off() {
+    let hour = denied(Retry::After(Duration::from_secs(3_600)));
+    let told = |layer: &AdmissionLayer| -> u64 {
+        send(layer, get()).headers()["retry-after"].to_str().unwrap().parse().unwrap()
+    };
+    let jittered = deciding(hour);
+    let waits: Vec<u64> = (0..100).map(|_| told(&jittered)).collect();
+    assert!(
+        waits.iter().all(|wait| (3_600..=3_960).contains(wait)) && waits.iter().any(|wait| *wait != 3_600)
+    );
+    let exact = gated(FixedGate::answers(hour)).retry_jitter(0.0).build().unwrap();
+    assert!((0..100).all(|_| told(&exact) == 3_600));
+}
+
+#[test]
+fn preflights_and_health_checks_are_exempt_if_selected() {
+    let layer = gated(FixedGate::answers(denied(Retry::Never))).exempt(preflight_or_health).build().unwrap();
+    let preflight =
+        Request::options("/v1").header("origin", "https://a").header("access-control-request-method", "PUT");
+    for (request, status) in [
+        (preflight, 200),
+        (Request::options("/v1"), 429),
+        (Request::get("/healthz"), 200),
+        (Request::head("/readyz"), 200),
+        (Request::post("/healthz"), 429),
+        (Request::get("/v1/health"), 429),
+    ] {
+        assert_eq!(send(&layer, request.body(()).unwrap()).status(), status);
+    }
 }

@@ -93,6 +93,11 @@ impl<C: Clock> KeylessLimiter<C> {
     pub fn limit(&self) -> &Limit {
         &self.limit
     }
+
+    /// Returns the current time of this limiter's clock.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
 }
 
 #[inline(always)]

@@ -26,7 +26,7 @@ const STREAMED: &str = "/grpc.reflection.";
 /// Path of Envoy's requests.
 const ENVOY_ASKS: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Reads each request whole and gives it its turn, or sheds it. Follows [`KeyExtractor`](crate::access::KeyExtractor), whose
+/// Reads each request whole and gives it its turn, or sheds it. Follows [`Identify`](crate::access::Identify), whose
 /// callers it distinguishes. Health is served immediately.
 #[derive(Clone)]
 pub(crate) struct FairUse {

@@ -2,9 +2,8 @@
 //! `ForwardAuth`, Caddy's `forward_auth`.
 
 use std::convert::Infallible;
-use std::future::{Ready, ready};
+use std::future::ready;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -14,10 +13,9 @@ use futures_util::FutureExt;
 use http::request::Parts;
 use http::{HeaderName, StatusCode};
 use serde::Deserialize;
-use throttlekit::http::{
-    Admit, AdmitError, AdmitLayer, ClientIp, HeaderStyle, KeyExtractor, Plan, SharedKey,
-};
-use throttlekit::{Clock, Decision, Guarantee, Timestamp, WallClock};
+use throttlekit::admit::{Admission, Admit, Admitting, LimitInfo, SharedPermit, StoreError};
+use throttlekit::http::{AdmissionLayer, ClientIp, HeaderStyle, KeyExtractor, client_ip, fixed};
+use throttlekit::{Axis, Call, Clock, Guarantee, Timestamp, WallClock};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::HttpApi;
@@ -43,7 +41,7 @@ struct Options {
 
 /// Returns the peer's address, as our own listener or axum's reports it, or the client's address before `hops` proxies.
 pub(super) fn address(hops: u8) -> ClientIp {
-    ClientIp::behind_proxies(hops).peer_from(|extensions| {
+    client_ip().behind_proxies(hops).peer_from(|extensions| {
         let served = extensions.get::<Peer>().map(|peer| peer.address);
         let served = served.or_else(|| extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0));
         served.map(|address| address.ip())
@@ -94,7 +92,7 @@ impl HttpApi {
             (None, None) => {
                 let lost =
                     |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the peer's address is not known");
-                Ok(self.address.identify(parts).map_err(lost)?.as_bytes().to_vec())
+                Ok(self.address.extract(parts).map_err(lost)?.as_bytes().to_vec())
             }
         }
     }
@@ -129,27 +127,21 @@ struct Answers {
 }
 
 impl Admit for Answers {
-    type Answer = Ready<Result<Decision, AdmitError>>;
-
-    fn admit(self: &Arc<Self>, _: throttlekit::Call<'_>) -> Self::Answer {
-        let Answered { decision, guarantee, .. } = self.answer;
+    /// Reports every denial as one of a rate: 429, also if no slot is free.
+    fn admit(&self, _: Call<'_>) -> Admitting {
+        let unavailable = || StoreError::unavailable("no response");
         if self.answer.is_outage() {
-            // The client gets an outage, not a limit.
-            return ready(Err(AdmitError::new("the store does not answer")));
+            return Admitting::ready(Err(unavailable()));
         }
-        if decision.allowed && guarantee == Guarantee::Open {
-            // Nothing was counted, so there are no numbers to report.
-            return ready(Err(AdmitError::passing("the store does not answer")));
-        }
-        ready(Ok(decision))
+        let Answered { decision, guarantee, .. } = self.answer;
+        let mut admission = Admission::of(Axis::Rate, decision, SharedPermit::none());
+        admission.guarantee = guarantee;
+        admission.outage = (guarantee == Guarantee::Open).then(unavailable);
+        Admitting::ready(Ok(admission))
     }
 
-    fn units(&self) -> u64 {
-        self.answer.decision.limit
-    }
-
-    fn period(&self) -> Option<Duration> {
-        self.period
+    fn limits(&self) -> Vec<LimitInfo> {
+        vec![LimitInfo::new(Axis::Rate, self.answer.decision.limit, self.period)]
     }
 
     fn now(&self) -> Timestamp {
@@ -163,12 +155,18 @@ fn told(policy: &str, answer: &Answered, period: Option<Duration>) -> Response {
     if answer.decision.limit == u64::MAX {
         return StatusCode::OK.into_response();
     }
-    let gate = || Answers { answer: *answer, period };
+    let layer = |name| {
+        let answers = Answers { answer: *answer, period };
+        AdmissionLayer::builder(answers, fixed(""))
+            .name(name)
+            .headers(HeaderStyle::Both)
+            .retry_jitter(0.0)
+            .build()
+    };
     // A name that is not valid in a header is replaced.
-    let Ok(plan) = Plan::new(policy, gate()).or_else(|_| Plan::new("policy", gate())) else {
+    let Ok(layer) = layer(policy).or_else(|_| layer("policy")) else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     };
-    let layer = AdmitLayer::new(plan, SharedKey::new("")).headers(HeaderStyle::Both);
     let pass = service_fn(|_: Request| ready(Ok::<_, Infallible>(Response::new(Body::empty()))));
     // Both are ready immediately.
     let response = layer.layer(pass).oneshot(Request::new(Body::empty())).now_or_never();

@@ -14,7 +14,7 @@ use tower::{Layer, ServiceExt};
 
 use super::*;
 use crate::StoreUrl;
-use crate::access::{Access, KeyExtractor};
+use crate::access::{Access, Identify};
 use crate::engine::{Backend, EngineOptions};
 use crate::listen::Peer;
 
@@ -408,8 +408,8 @@ async fn a_proxy_shows_its_own_token_and_the_clients_authorization_is_not_looked
     let allow = json!([{ "doors": ["check"], "policies": ["api"] }]);
     let spec = json!({ "principals": { "edge": { "token_file": path, "allow": allow } } });
     let access = Access::of(&serde_json::from_value(spec).unwrap()).unwrap();
-    let identify = KeyExtractor::by(Arc::new(ArcSwap::from_pointee(access)));
-    let ask = async |identify: KeyExtractor, headers: &[(&str, &str)], policy: &str| {
+    let identify = Identify::by(Arc::new(ArcSwap::from_pointee(access)));
+    let ask = async |identify: Identify, headers: &[(&str, &str)], policy: &str| {
         let request = Request::get(format!("/v1/forward-auth/{policy}?key=alice"));
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         let answer = identify.layer(router(engine())).oneshot(request.body(Body::empty()).unwrap()).await;

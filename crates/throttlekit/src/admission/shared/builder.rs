@@ -61,7 +61,7 @@ impl SharedPolicyBuilder {
     /// `[Axis::Rate.of(0), Axis::Cost.of(1)]`.
     ///
     /// The expected cost of a call is reserved in full or not at all, also from a token budget: only a
-    /// [debit](super::SharedPermit::debit) may exceed it.
+    /// [debit](crate::SharedPermit::debit) may exceed it.
     pub fn together<S: Store, C: LeaseClock + 'static, D: Into<Dimension>>(
         mut self,
         limiter: SharedLimiter<S, C>,

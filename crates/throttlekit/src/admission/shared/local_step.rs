@@ -9,6 +9,7 @@ use super::step::{Bill, Charged, Job, Later, OwnedCall, Step};
 use crate::admission::fairness::{Fairness, Portion};
 use crate::admission::local::{Local, Marks};
 use crate::admission::{Axes, Axis};
+use crate::admit::LimitInfo;
 use crate::store::StoreError;
 use crate::{Guarantee, SystemClock};
 
@@ -34,6 +35,10 @@ impl Step for LocalStep {
 
     fn hands_back(&self) -> bool {
         self.local.limits().all(|(_, limit)| limit.hands_back())
+    }
+
+    fn limits(&self) -> Vec<LimitInfo> {
+        self.local.limits().map(|(axis, limit)| axis.of(0).describe(limit)).collect()
     }
 
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {
@@ -104,6 +109,10 @@ impl Step for FairnessStep {
 
     fn hands_back(&self) -> bool {
         true
+    }
+
+    fn limits(&self) -> Vec<LimitInfo> {
+        vec![self.0.limit()]
     }
 
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {

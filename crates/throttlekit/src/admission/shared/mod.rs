@@ -1,5 +1,6 @@
 //! One call over axes of which some are shared with other processes.
 
+mod admit;
 mod builder;
 mod local_step;
 mod permit;
@@ -11,7 +12,6 @@ mod step;
 mod store_step;
 
 pub use builder::SharedPolicyBuilder;
-pub use permit::SharedPermit;
 pub use policy::SharedPolicy;
 pub use settler::SettleStats;
 pub use slots::Slots;

@@ -11,17 +11,12 @@ use super::slots::Slot;
 use super::step::Bill;
 use crate::Guarantee;
 use crate::admission::meter::Meter;
-use crate::fence::{Fenced, run_unless_fenced};
+use crate::admit::{BoxFuture, Debiting, Held};
 use crate::guard::ending_without_a_word;
 use crate::store::StoreError;
 
-/// Proof that a call was admitted, held while its work runs. Settles every axis exactly once, however the work ends.
-///
-/// Has all methods of [`Permit`](crate::admission::Permit). When it ends, stores are updated in the background;
-/// [`close`](Self::close) waits for that. If no runtime is left to do it, or the process ends, the reservation stays
-/// charged until its window ends, and a slot held on a store is released when its lease expires.
-#[must_use = "dropping it gives back what the call was admitted with"]
-pub struct SharedPermit {
+/// The permit of a shared policy. Settles every axis exactly once, however the work ends.
+pub(super) struct StorePermit {
     settler: Arc<Settler>,
     /// `None` once the permit has ended.
     slot: Option<Slot>,
@@ -42,7 +37,7 @@ enum Stage {
     Ended(Cost),
 }
 
-impl SharedPermit {
+impl StorePermit {
     pub(super) fn new(settler: Arc<Settler>, slot: Slot, estimate: Cost) -> Self {
         Self {
             settler,
@@ -76,15 +71,9 @@ impl SharedPermit {
         }
     }
 
-    /// Decides a chunk, and charges it if allowed. Call it before the chunk is sent; stop after a denial.
-    ///
-    /// The reservation covers the chunk as far as it goes, without a call to any store. Beyond it, every limit of the
-    /// cost axis and the fair share must allow the rest, or none is charged; a token budget allows the one chunk that
-    /// exceeds it. A debit without a response is retried with its idempotency key if the limit is a window, and counts
-    /// once. Returns the decision of the limits that were checked, or [`ALLOW_FULL`] if none had to be.
-    pub async fn debit(&mut self, tokens: Cost) -> Result<Decision, StoreError> {
-        let beyond = self.meter.beyond(tokens);
-        let decision = if beyond == 0 { ALLOW_FULL } else { self.debit_beyond(beyond).await? };
+    /// Charges a chunk of which so many units are not reserved.
+    async fn debit_some(&mut self, tokens: Cost, beyond: Cost) -> Result<Decision, StoreError> {
+        let decision = self.debit_beyond(beyond).await?;
         if decision.allowed {
             self.meter.count(tokens, beyond);
         }
@@ -121,50 +110,8 @@ impl SharedPermit {
         }
     }
 
-    /// Sets the total use, regardless of what was counted before. Settled when the permit ends: returns the excess, or
-    /// charges the shortfall, which may exceed the limits. Never less than the debits beyond the estimate: those stay
-    /// charged.
-    pub fn settle(&mut self, actual: Cost) {
-        self.meter.count_all(actual);
-    }
-
-    /// Returns the units counted so far.
-    pub fn used(&self) -> Cost {
-        self.meter.used()
-    }
-
-    /// Returns the units reserved and not used yet.
-    pub fn reserved(&self) -> Cost {
-        self.meter.covered()
-    }
-
-    /// Returns the weakest guarantee of the admission and of every chunk since. [`Guarantee::Closed`] if a chunk was
-    /// denied because a store did not respond, and not because a budget is exhausted.
-    pub fn guarantee(&self) -> Guarantee {
-        self.guarantee
-    }
-
-    /// Checks whether the work has to stop because its slot may be held by others.
-    pub fn is_fenced(&self) -> bool {
-        self.slot.as_ref().is_some_and(Slot::is_fenced)
-    }
-
-    /// Runs the work, but no longer than its slot is held: then the future is dropped. Needs a tokio runtime with time
-    /// enabled if slots are shared.
-    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output, Fenced> {
-        let Some(slot) = &self.slot else { return Err(Fenced) };
-        run_unless_fenced(work, || slot.is_fenced(), slot.fenced()).await
-    }
-
-    endings!();
-
-    fn end(mut self, ending: Ending, latency: Option<Duration>) {
-        self.end_once(ending, latency);
-    }
-
-    /// Ends the permit and waits until the stores are updated, retries included. An error means that the outcome at one
-    /// store is unknown. If dropped while waiting, the permit ends all the same.
-    pub async fn close(mut self, ending: Ending) -> Result<(), StoreError> {
+    /// Ends the permit and waits until the stores are updated. If dropped while waiting, the permit ends all the same.
+    async fn close_all(mut self, ending: Ending) -> Result<(), StoreError> {
         let used = self.meter.last(ending);
         self.stage = Stage::Ended(used);
         // First, so that the concurrency limit does not learn from store latency.
@@ -197,10 +144,60 @@ impl SharedPermit {
     }
 }
 
-impl Drop for SharedPermit {
+impl Held for StorePermit {
+    fn end(mut self: Box<Self>, ending: Ending, latency: Option<Duration>) {
+        self.end_once(ending, latency);
+    }
+
+    fn close(self: Box<Self>, ending: Ending) -> BoxFuture<'static, Result<(), StoreError>> {
+        Box::pin((*self).close_all(ending))
+    }
+
+    fn debit(&mut self, tokens: Cost) -> Debiting<'_> {
+        let beyond = self.meter.beyond(tokens);
+        if beyond == 0 {
+            self.meter.count(tokens, 0);
+            return Debiting::ready(Ok(ALLOW_FULL));
+        }
+        Debiting::pending(self.debit_some(tokens, beyond))
+    }
+
+    fn settle(&mut self, actual: Cost) {
+        self.meter.count_all(actual);
+    }
+
+    fn used(&self) -> Cost {
+        self.meter.used()
+    }
+
+    fn reserved(&self) -> Cost {
+        self.meter.covered()
+    }
+
+    fn elapsed(&self) -> Option<Duration> {
+        self.slot.as_ref()?.elapsed()
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        self.guarantee
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.slot.as_ref().is_some_and(Slot::is_fenced)
+    }
+
+    fn fenced(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            match &self.slot {
+                Some(slot) => slot.fenced().await,
+                None => std::future::pending().await,
+            }
+        })
+    }
+}
+
+impl Drop for StorePermit {
     fn drop(&mut self) {
         self.end_once(ending_without_a_word(), None);
     }
 }
-
-debug_fields!([] SharedPermit, |it| meter = it.meter);

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::builder::SharedPolicyBuilder;
-use super::permit::SharedPermit;
+use super::permit::StorePermit;
 use super::settler::{SettleStats, Settler};
 use super::slots::Slots;
 use super::step::{OwnedCall, Step, land};
-use crate::admission::answer::Told;
 use crate::admission::{Admission, Axis, Call, Observer};
+use crate::admit::{LimitInfo, SharedPermit, Told};
 use crate::store::StoreError;
 use crate::{Guarantee, Pricer};
 
@@ -67,20 +67,20 @@ impl SharedPolicy {
     ///
     /// Cancel safe: if the future is dropped, calls in progress complete and their charges are returned. An error means
     /// that nothing was decided, and names the cause; charges of earlier axes have been returned.
-    pub async fn admit<'a>(&self, call: impl Into<Call<'a>>) -> Result<Admission<SharedPermit>, StoreError> {
+    pub async fn admit<'a>(&self, call: impl Into<Call<'a>>) -> Result<Admission, StoreError> {
         let call = call.into();
         let mut admission = Admission::open();
         admission.permit = self.ask(&call, &mut admission).await?;
         let told = Told { observer: self.observer.as_deref(), policy: &self.name, call: &call };
         admission.close(told);
-        Ok(admission)
+        Ok(admission.map(SharedPermit::new))
     }
 
     async fn ask(
         &self,
         call: &Call<'_>,
-        draft: &mut Admission<SharedPermit>,
-    ) -> Result<Option<SharedPermit>, StoreError> {
+        draft: &mut Admission<StorePermit>,
+    ) -> Result<Option<StorePermit>, StoreError> {
         let entry = self.slots.enter(call).await?;
         if let Some(decision) = entry.decision {
             draft.axes.note(Axis::Concurrency, decision);
@@ -88,7 +88,7 @@ impl SharedPolicy {
         draft.weigh(entry.guarantee, entry.outage);
         let Some(slot) = entry.slot else { return Ok(None) };
         // From here on the permit owns all charges, and returns them when it is dropped.
-        let mut permit = SharedPermit::new(self.settler.clone(), slot, call.units());
+        let mut permit = StorePermit::new(self.settler.clone(), slot, call.units());
         if self.pricer.as_ref().is_some_and(|pricer| !pricer.clears(&call.bid())) {
             draft.policy_denied = true;
             permit.cancel().await;
@@ -115,6 +115,11 @@ impl SharedPolicy {
         Ok(Some(permit.hand_over(draft.guarantee)))
     }
 
+    /// Describes the limits of all axes, for response headers.
+    pub(crate) fn limit_infos(&self) -> Vec<LimitInfo> {
+        self.slots.limit().into_iter().chain(self.steps.iter().flat_map(|step| step.limits())).collect()
+    }
+
     /// Returns the counters of settlements.
     pub fn settlements(&self) -> SettleStats {
         self.settler.stats()
@@ -126,7 +131,7 @@ impl SharedPolicy {
     }
 }
 
-impl Admission<SharedPermit> {
+impl Admission<StorePermit> {
     /// Lowers the guarantee to the weakest of the parts.
     fn weigh(&mut self, guarantee: Guarantee, outage: Option<StoreError>) {
         self.guarantee = self.guarantee.weaker(guarantee);

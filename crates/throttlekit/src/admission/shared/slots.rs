@@ -7,8 +7,9 @@ use throttlekit_core::Decision;
 use throttlekit_core::concurrency::Ending;
 
 use super::step::Later;
-use crate::admission::slots::{LocalSlot, LocalSlots, admitted};
-use crate::admission::{Call, slots};
+use crate::admission::slots::{LocalSlot, LocalSlots};
+use crate::admission::{Axis, Call, slots};
+use crate::admit::{Held, LimitInfo, got_a_slot};
 use crate::fleet::OwnedFleetPermit;
 use crate::store::{SlotStore, StoreError};
 use crate::{FleetGuard, Guarantee, Guard, HeldSlot, KeyedGuard, LeaseClock, SharedSlots};
@@ -78,13 +79,8 @@ pub(super) enum Slot {
 /// Slots on any store.
 trait Holds: Send + Sync {
     fn enter<'a>(&'a self, key: &'a [u8]) -> Later<'a, Result<Entry, StoreError>>;
-}
 
-/// A slot on any store.
-pub(super) trait Held: Send + Sync {
-    fn is_fenced(&self) -> bool;
-    fn fenced(&self) -> Later<'_, ()>;
-    fn release(self: Box<Self>) -> Later<'static, ()>;
+    fn most(&self) -> u32;
 }
 
 impl<S: SlotStore, C: LeaseClock + 'static> Holds for SharedSlots<S, C> {
@@ -100,24 +96,23 @@ impl<S: SlotStore, C: LeaseClock + 'static> Holds for SharedSlots<S, C> {
             })
         })
     }
-}
 
-impl<C: LeaseClock + 'static> Held for HeldSlot<C> {
-    fn is_fenced(&self) -> bool {
-        Self::is_fenced(self)
-    }
-
-    fn fenced(&self) -> Later<'_, ()> {
-        Box::pin(Self::fenced(self))
-    }
-
-    fn release(self: Box<Self>) -> Later<'static, ()> {
-        // A slot whose release is uncertain is released when its lease expires.
-        Box::pin(async move { drop(Self::release(*self).await) })
+    fn most(&self) -> u32 {
+        Self::most(self)
     }
 }
 
 impl Slots {
+    /// Returns the limit of concurrent calls; `None` if there is none.
+    pub(super) fn limit(&self) -> Option<LimitInfo> {
+        let limit = match &self.0 {
+            Kind::Local(local) => return local.limit(),
+            Kind::Fleet(guard) => guard.snapshot().0,
+            Kind::Held(slots) => slots.most(),
+        };
+        Some(LimitInfo::new(Axis::Concurrency, limit.into(), None))
+    }
+
     /// Acquires a slot for a call, if one is free.
     pub(super) async fn enter(&self, call: &Call<'_>) -> Result<Entry, StoreError> {
         match &self.0 {
@@ -137,7 +132,7 @@ impl Entry {
 fn enter_fleet(guard: &FleetGuard, call: &Call<'_>) -> Entry {
     match guard.try_acquire_owned(call.of_priority()) {
         Ok(permit) => Entry {
-            decision: Some(admitted(guard.snapshot())),
+            decision: Some(got_a_slot(guard.snapshot())),
             guarantee: permit.guarantee(),
             slot: Some(Slot::Fleet(permit)),
             outage: None,
@@ -165,8 +160,18 @@ impl Slot {
     /// Ends the slot and waits until the store is updated.
     pub(super) async fn close(self, ending: Ending) {
         match self {
-            Self::Held(slot) => slot.release().await,
+            // A slot whose release is uncertain is released when its lease expires.
+            Self::Held(slot) => drop(slot.close(ending).await),
             other => other.end(ending, None),
+        }
+    }
+
+    /// Returns how long the slot has been held, if it is timed.
+    pub(super) fn elapsed(&self) -> Option<Duration> {
+        match self {
+            Self::Local(slot) => slot.elapsed(),
+            Self::Fleet(permit) => permit.elapsed(),
+            Self::Held(slot) => slot.elapsed(),
         }
     }
 

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use throttlekit_core::rate::Mark;
+use throttlekit_core::rate::{Limit, Mark};
 use throttlekit_core::{ALLOW_FULL, Cost, Decision, Timestamp};
 
 use super::settler::Settler;
 use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land};
 use crate::admission::{Axes, Axis, Dimension};
+use crate::admit::LimitInfo;
 use crate::store::{Settlement, Store, StoreError};
 use crate::{Answer, Call, Guarantee, LeaseClock, Receipt, SharedFairLimiter, SharedLimiter};
 
@@ -18,6 +19,11 @@ pub(super) trait Spends: Send + Sync + 'static {
 
     /// Checks whether spent units can be returned.
     fn hands_back(&self) -> bool;
+
+    /// Returns the limit, if it is a rate limit.
+    fn limit(&self) -> Option<Limit> {
+        None
+    }
 
     /// Takes back units of the window that ends at `reset_at`.
     fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp);
@@ -36,6 +42,10 @@ impl<S: Store, C: LeaseClock + 'static> Spends for SharedLimiter<S, C> {
 
     fn hands_back(&self) -> bool {
         Self::hands_back(self)
+    }
+
+    fn limit(&self) -> Option<Limit> {
+        Some(self.limits()[0])
     }
 
     fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp) {
@@ -103,6 +113,10 @@ impl<M: Spends> Step for SpendStep<M> {
         self.meter.hands_back()
     }
 
+    fn limits(&self) -> Vec<LimitInfo> {
+        self.meter.limit().iter().map(|limit| self.on.describe(limit)).collect()
+    }
+
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {
         Box::pin(async move {
             let (on, cost) = (self.on, self.on.cost(call.estimate));
@@ -142,7 +156,7 @@ impl<M: Spends> Spent<M> {
         call: Arc<OwnedCall>,
         units: Cost,
     ) -> Result<(Answer, Option<Self>), StoreError> {
-        let request = Call::by(call.key_at(step.on.key)).cost(units).weighing(call.weight);
+        let request = Call::by(call.key_at(step.on.key)).cost(units).weighing(call.weight());
         let mut answer = step.meter.check(request).await?;
         if !answer.decision.allowed {
             return Ok((answer, None));

@@ -5,12 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use throttlekit_core::fair::Weight;
 use throttlekit_core::{Cost, Decision};
 use tokio::sync::Notify;
 
 use crate::Guarantee;
-use crate::admission::{Axes, Axis, Call};
+use crate::admission::{Axes, Axis};
+use crate::admit::LimitInfo;
+pub(super) use crate::call::OwnedCall;
 use crate::store::{Background, StoreError};
 
 pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -26,6 +27,9 @@ pub(super) trait Step: Send + Sync {
 
     /// Checks whether its charge can be returned when a later step denies.
     fn hands_back(&self) -> bool;
+
+    /// Returns its limits, for response headers.
+    fn limits(&self) -> Vec<LimitInfo>;
 
     /// Decides a call, and charges it if allowed.
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>>;
@@ -55,35 +59,6 @@ pub(super) trait Bill: Send + Sync {
     /// Closes the bill: `used` units of the reservation were used; `None` means that the call is not charged at all.
     /// Returns the work to do for that, once: a second call returns nothing.
     fn close(&mut self, used: Option<Cost>) -> Option<Job>;
-}
-
-/// An owned copy of a call.
-#[derive(Debug)]
-pub(super) struct OwnedCall {
-    keys: Box<[Box<[u8]>]>,
-    pub(super) estimate: Cost,
-    pub(super) weight: Option<Weight>,
-}
-
-impl OwnedCall {
-    pub(super) fn of(call: &Call<'_>) -> Arc<Self> {
-        let keys = (0..call.key_count()).map(|place| call.key_at(place).into()).collect();
-        Arc::new(Self { keys, estimate: call.units(), weight: call.of_weight() })
-    }
-
-    pub(super) fn key_at(&self, place: usize) -> &[u8] {
-        self.keys.get(place).map_or(&[], |key| key)
-    }
-
-    /// Returns the keys after the first.
-    pub(super) fn others(&self) -> Vec<&[u8]> {
-        self.keys[1..].iter().map(|key| &**key).collect()
-    }
-
-    /// Borrows the call for limits in process.
-    pub(super) fn borrowed<'a>(&'a self, others: &'a [&'a [u8]]) -> Call<'a> {
-        Call::by(self.key_at(0)).and(others).cost(self.estimate).weighing(self.weight)
-    }
 }
 
 /// Store deadlines to wait for a step: the longest wait of a leased limiter.

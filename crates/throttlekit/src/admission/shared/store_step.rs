@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use super::settler::Settler;
 use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land};
 use crate::admission::{Axes, Axis, Dimension};
+use crate::admit::LimitInfo;
 use crate::call::Part;
 use crate::hash::random_u128;
 use crate::shared::{Paid, Strict};
@@ -40,6 +41,10 @@ impl<S: Store> Step for StoreStep<S> {
 
     fn hands_back(&self) -> bool {
         self.limiter.limits().iter().all(Limit::hands_back)
+    }
+
+    fn limits(&self) -> Vec<LimitInfo> {
+        self.on.iter().zip(self.limiter.limits()).map(|(on, limit)| on.describe(limit)).collect()
     }
 
     fn charge(self: Arc<Self>, call: Arc<OwnedCall>) -> Later<'static, Result<Charged, StoreError>> {

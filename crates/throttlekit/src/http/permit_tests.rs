@@ -1,3 +1,5 @@
+//! Permits, from admission to the end of the response body.
+
 use std::future::{pending, poll_fn, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -11,8 +13,8 @@ use http_body_util::BodyExt;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::*;
-use crate::Guard;
 use crate::guard::{Ceiling, GuardStats};
+use crate::{Guard, Limit, Policy, Rate};
 
 fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
@@ -23,6 +25,11 @@ fn at_once<F: Future>(future: F) -> F::Output {
         Poll::Ready(output) => output,
         Poll::Pending => panic!("it has to wait"),
     }
+}
+
+/// A layer in front of what this guard protects.
+fn guarded(guard: &Arc<Guard>) -> AdmissionLayer {
+    AdmissionLayer::new(Arc::clone(guard), fixed("all")).unwrap()
 }
 
 fn request() -> Request<()> {
@@ -52,7 +59,7 @@ fn learnt(guard: &Guard) -> (u64, u64, u32) {
 #[test]
 fn a_slot_is_held_until_the_body_has_been_read() {
     let guard = Arc::new(Guard::fixed(1));
-    let service = GuardLayer::new(Arc::clone(&guard)).layer(serving(|| ready(status(StatusCode::OK))));
+    let service = guarded(&guard).layer(serving(|| ready(status(StatusCode::OK))));
     let response = at_once(service.clone().oneshot(request())).unwrap();
     assert_eq!(guard.in_flight(), 1);
     let refused = at_once(service.clone().oneshot(request())).unwrap();
@@ -68,7 +75,7 @@ fn a_slot_is_held_until_the_body_has_been_read() {
 fn a_grpc_client_reads_that_it_is_full_and_is_not_told_to_come_at_once() {
     let guard = Arc::new(Guard::fixed(1));
     let _taken = guard.try_acquire();
-    let service = GuardLayer::new(Arc::clone(&guard)).layer(serving(|| ready(status(StatusCode::OK))));
+    let service = guarded(&guard).layer(serving(|| ready(status(StatusCode::OK))));
     let mut call = request();
     call.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
     let refused = at_once(service.oneshot(call)).unwrap();
@@ -89,7 +96,7 @@ fn what_is_learnt_depends_on_the_status() {
     ] {
         let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
         let code = StatusCode::from_u16(code).unwrap();
-        let service = GuardLayer::new(Arc::clone(&guard)).layer(serving(move || ready(status(code))));
+        let service = guarded(&guard).layer(serving(move || ready(status(code))));
         let response = at_once(service.oneshot(request())).unwrap();
         at_once(response.into_body().collect()).unwrap();
         assert_eq!(learnt(&guard), learns, "{code}");
@@ -109,7 +116,7 @@ fn a_grpc_call_says_how_it_ended_in_its_headers_or_trailers() {
                 }
                 ready(Ok(response))
             };
-            let service = GuardLayer::new(Arc::clone(&guard)).layer(serving(serve));
+            let service = guarded(&guard).layer(serving(serve));
             let response = at_once(service.oneshot(request())).unwrap();
             at_once(response.into_body().collect()).unwrap();
             assert_eq!(learnt(&guard), learns, "{status}, in headers: {in_headers}");
@@ -120,7 +127,7 @@ fn a_grpc_call_says_how_it_ended_in_its_headers_or_trailers() {
 #[test]
 fn a_service_that_fails_is_a_drop_and_so_is_a_body_that_breaks_off() {
     let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
-    let layer = GuardLayer::new(Arc::clone(&guard));
+    let layer = guarded(&guard);
     assert!(
         at_once(layer.layer(serving(|| ready(Answer::<String>::Err("broken")))).oneshot(request())).is_err()
     );
@@ -133,7 +140,7 @@ fn a_service_that_fails_is_a_drop_and_so_is_a_body_that_breaks_off() {
 #[test]
 fn a_client_that_goes_away_teaches_nothing() {
     let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
-    let layer = GuardLayer::new(Arc::clone(&guard));
+    let layer = guarded(&guard);
     {
         let mut served = pin!(layer.layer(serving(pending::<Answer>)).oneshot(request()));
         assert!(poll(served.as_mut()).is_pending());
@@ -147,8 +154,7 @@ fn a_client_that_goes_away_teaches_nothing() {
 #[test]
 fn a_panic_is_a_drop_even_where_someone_catches_it() {
     let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
-    let service =
-        GuardLayer::new(Arc::clone(&guard)).layer(serving(|| poll_fn(|_| -> Poll<Answer> { panic!() })));
+    let service = guarded(&guard).layer(serving(|| poll_fn(|_| -> Poll<Answer> { panic!() })));
     let mut served = Box::pin(service.oneshot(request()));
     assert!(catch_unwind(AssertUnwindSafe(|| poll(served.as_mut()).is_ready())).is_err());
     drop(served);
@@ -158,8 +164,7 @@ fn a_panic_is_a_drop_even_where_someone_catches_it() {
 #[test]
 fn an_empty_body_holds_nothing_since_servers_do_not_read_it() {
     let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
-    let service =
-        GuardLayer::new(Arc::clone(&guard)).layer(serving(|| ready(Ok(Response::new(String::new())))));
+    let service = guarded(&guard).layer(serving(|| ready(Ok(Response::new(String::new())))));
     let _unread = at_once(service.oneshot(request())).unwrap();
     assert_eq!(learnt(&guard), (1, 0, 0));
 }
@@ -167,7 +172,7 @@ fn an_empty_body_holds_nothing_since_servers_do_not_read_it() {
 #[test]
 fn the_last_frame_gives_the_slot_back_since_servers_do_not_poll_after_it() {
     let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
-    let service = GuardLayer::new(Arc::clone(&guard)).layer(serving(|| ready(status(StatusCode::OK))));
+    let service = guarded(&guard).layer(serving(|| ready(status(StatusCode::OK))));
     let mut body = at_once(service.oneshot(request())).unwrap().into_body();
     assert!(at_once(body.frame()).is_some());
     assert_eq!(learnt(&guard), (1, 0, 0));
@@ -176,7 +181,7 @@ fn the_last_frame_gives_the_slot_back_since_servers_do_not_poll_after_it() {
 #[test]
 fn an_exempt_request_needs_no_slot() {
     let guard = Arc::new(Guard::fixed(0));
-    let layer = GuardLayer::new(guard).exempt(|request| request.uri.path() == "/healthz");
+    let layer = AdmissionLayer::builder(guard, fixed("all")).exempt(preflight_or_health).build().unwrap();
     let service = layer.layer(serving(|| ready(status(StatusCode::OK))));
     let ask = |path: &str| at_once(service.clone().oneshot(Request::get(path).body(()).unwrap()));
     assert_eq!(ask("/healthz").unwrap().status(), StatusCode::OK);
@@ -186,7 +191,10 @@ fn an_exempt_request_needs_no_slot() {
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_its_turn_but_not_longer_than_it_may() {
     let guard = Arc::new(Guard::builder(1).depth_max(4).build());
-    let layer = GuardLayer::new(Arc::clone(&guard)).wait(Duration::from_millis(100), tokio::time::sleep);
+    let layer = AdmissionLayer::builder(Arc::clone(&guard), fixed("all"))
+        .wait(Duration::from_millis(100), tokio::time::sleep)
+        .build()
+        .unwrap();
     let service = layer.layer(serving(|| ready(status(StatusCode::OK))));
     let first = service.clone().oneshot(request()).await.unwrap();
     let second = tokio::spawn(service.clone().oneshot(request()));
@@ -199,6 +207,88 @@ async fn a_request_waits_its_turn_but_not_longer_than_it_may() {
     let third = service.oneshot(request()).await.unwrap();
     assert_eq!(third.status(), StatusCode::SERVICE_UNAVAILABLE, "the second is still being read");
     assert_eq!((guard.stats().waiting, guard.in_flight()), (0, 1));
+}
+
+/// A policy of one slot and 1,000 tokens a minute.
+fn chat() -> Arc<Policy> {
+    let tokens = Limit::token_budget(1_000, Duration::from_secs(60)).unwrap();
+    Arc::new(Policy::builder("chat").concurrency(Guard::fixed(1)).cost(tokens).build().unwrap())
+}
+
+/// Returns the tokens left to the key of the layer.
+fn left(policy: &Arc<Policy>) -> u64 {
+    let admission = policy.admit("shared/:all");
+    admission.axes.get(crate::Axis::Cost).unwrap().remaining + u64::from(admission.allowed)
+}
+
+#[test]
+fn the_cost_is_settled_from_a_header_when_the_body_ends() {
+    let policy = chat();
+    let layer = AdmissionLayer::builder(Arc::clone(&policy), fixed("all"))
+        .cost(|_| 400)
+        .settle(|_, headers| headers.get("x-tokens")?.to_str().ok()?.parse().ok())
+        .build()
+        .unwrap();
+    let serve = || {
+        let mut response = Response::new(String::from("done"));
+        response.headers_mut().insert("x-tokens", 150.into());
+        ready(Ok(response))
+    };
+    let response = at_once(layer.layer(serving(serve)).oneshot(request())).unwrap();
+    assert_eq!(response.headers()["ratelimit"], r#""default";r=600;t=60"#);
+    let full = at_once(layer.layer(serving(serve)).oneshot(request())).unwrap();
+    assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
+    at_once(response.into_body().collect()).unwrap();
+    assert_eq!(left(&policy), 850);
+}
+
+#[test]
+fn only_failures_are_charged() {
+    let policy = chat();
+    let layer = AdmissionLayer::builder(Arc::clone(&policy), fixed("all"))
+        .cost(|_| 100)
+        .count_failures(|status, _| status == StatusCode::UNAUTHORIZED)
+        .build()
+        .unwrap();
+    for (code, remaining) in [(200, 1_000), (401, 900), (404, 900), (401, 800)] {
+        let code = StatusCode::from_u16(code).unwrap();
+        let response = at_once(layer.layer(serving(move || ready(status(code)))).oneshot(request())).unwrap();
+        at_once(response.into_body().collect()).unwrap();
+        assert_eq!(left(&policy), remaining, "{code}");
+    }
+}
+
+#[test]
+fn a_limiter_that_gives_nothing_back_cannot_settle() {
+    let limiter = crate::Limiter::new(Rate::per_minute(60)).unwrap();
+    let built = AdmissionLayer::builder(limiter, fixed("all")).settle(|_, _| Some(1)).build();
+    assert_eq!(built.unwrap_err(), crate::BuildError::NotSettleable);
+}
+
+#[test]
+fn each_axis_of_a_policy_is_reported_under_its_own_name() {
+    let tokens = Limit::token_budget(1_000, Duration::from_secs(60)).unwrap();
+    let policy = Policy::builder("chat").rate(Rate::per_minute(60)).cost(tokens).build().unwrap();
+    let policy = Arc::new(policy);
+    let ask = |style, cost| {
+        let builder = AdmissionLayer::builder(Arc::clone(&policy), fixed("all")).name("chat").headers(style);
+        let layer = builder.cost(move |_| cost).build().unwrap();
+        at_once(layer.layer(serving(|| ready(status(StatusCode::OK)))).oneshot(request())).unwrap()
+    };
+    let listed = ask(HeaderStyle::Standard, 100);
+    let policies: Vec<_> = listed.headers().get_all("ratelimit-policy").iter().collect();
+    assert_eq!(policies, [r#""chat-rate";q=60;w=60"#, r#""chat-cost";q=1000;w=60"#]);
+    drop(listed);
+    let openai = ask(HeaderStyle::OpenAi, 100);
+    let told = |name: &str| openai.headers()[name].to_str().unwrap().to_owned();
+    assert_eq!([told("x-ratelimit-limit-requests"), told("x-ratelimit-limit-tokens")], ["60", "1000"]);
+    assert!(told("x-ratelimit-reset-requests").ends_with('s'));
+    drop(openai);
+    let denied = ask(HeaderStyle::Anthropic, 1_001);
+    assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(denied.headers()["anthropic-ratelimit-tokens-reset"].to_str().unwrap().ends_with('Z'));
+    let words = at_once(denied.into_body().collect()).unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&words).contains(r#""violated-policies":["chat-cost"]"#), "{words:?}");
 }
 
 /// A body that fails.

@@ -1,14 +1,19 @@
 //! Response headers that report the limit.
 //!
 //! `RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers: lists of structured fields (RFC
-//! 9651). `X-RateLimit-*` is the older convention. All numbers describe one limit, the one that decided.
+//! 9651). `X-RateLimit-*` is the older convention. Two providers of language models have headers of their own, which
+//! their client libraries read.
 
+mod provider;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
 
-use super::plan::{Terms, tighter};
+use crate::admit::Axis;
+use crate::hash::random_u64;
 use crate::{Cost, Decision, Retry};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -27,6 +32,7 @@ const NUMBER_MAX: u64 = 999_999_999_999_999;
 /// Headers that report the remaining units. `Retry-After` is sent with every denial that waiting can resolve, whatever
 /// the style.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HeaderStyle {
     /// `RateLimit` and `RateLimit-Policy`, as the IETF drafts them.
     #[default]
@@ -35,39 +41,83 @@ pub enum HeaderStyle {
     Legacy,
     /// Both of them.
     Both,
-    /// Neither.
+    /// Those of OpenAI: `x-ratelimit-limit-requests`, `x-ratelimit-remaining-requests` and
+    /// `x-ratelimit-reset-requests`, the last as a duration such as `6m0s`; the same with `-tokens` for the cost axis and
+    /// the fair share.
+    OpenAi,
+    /// Those of Anthropic: `anthropic-ratelimit-requests-limit`, `anthropic-ratelimit-requests-remaining` and
+    /// `anthropic-ratelimit-requests-reset`, the last as a time in RFC 3339; the same with `tokens` for the cost axis
+    /// and the fair share.
+    Anthropic,
+    /// None.
     None,
 }
 
-/// Writes `decision` into `headers`, in the given style.
+/// One axis as reported to clients.
+#[derive(Debug)]
+pub(super) struct Reported {
+    pub(super) axis: Axis,
+    pub(super) decision: Decision,
+    pub(super) name: Arc<sfv::String>,
+    /// The member of `RateLimit-Policy`.
+    pub(super) policy: HeaderValue,
+    /// Time until all units are back: never more than the limit's whole period.
+    pub(super) reset_in: Duration,
+}
+
+/// Returns the decision that leaves less, of two about one request.
+///
+/// Clients see that one: the numbers of a limit that did not bind would mislead them.
+pub(super) fn tighter(one: Decision, other: Decision) -> Decision {
+    let room = |decision: &Decision| (decision.allowed, decision.remaining);
+    if room(&one) < room(&other) { one } else { other }
+}
+
+/// Writes `reported` into `headers`, in the given style.
 ///
 /// `inner` is the decision of an inner layer about the same request. The standard fields are lists and take one member
-/// per limit; of the older ones there can be one set, and the tighter limit's stays.
+/// per axis; of the older ones there can be one set, and the tighter limit's stays.
 pub(super) fn write(
     headers: &mut HeaderMap,
     style: HeaderStyle,
-    terms: &Terms,
-    decision: &Decision,
+    reported: &[Reported],
     inner: Option<&Decision>,
 ) {
-    let reset_secs = reset_secs(terms, decision);
     if matches!(style, HeaderStyle::Standard | HeaderStyle::Both) {
-        headers.append(RATE_LIMIT_POLICY, terms.policy());
-        headers.append(RATE_LIMIT, left(&terms.name, decision.remaining, reset_secs));
+        for axis in reported {
+            headers.append(RATE_LIMIT_POLICY, axis.policy.clone());
+            headers.append(RATE_LIMIT, left(&axis.name, axis.decision.remaining, axis.reset_secs()));
+        }
     }
-    let binds = inner.is_none_or(|inner| tighter(*inner, *decision) == *decision);
-    if matches!(style, HeaderStyle::Legacy | HeaderStyle::Both) && binds {
-        headers.insert(LEGACY_LIMIT, clamp(decision.limit).into());
-        headers.insert(LEGACY_REMAINING, clamp(decision.remaining).into());
-        match reset_secs {
-            Some(secs) => headers.insert(LEGACY_RESET, clamp(secs).into()),
-            None => headers.remove(LEGACY_RESET),
-        };
+    match style {
+        HeaderStyle::Legacy | HeaderStyle::Both => write_legacy(headers, reported, inner),
+        HeaderStyle::OpenAi => provider::write_openai(headers, reported),
+        HeaderStyle::Anthropic => provider::write_anthropic(headers, reported),
+        HeaderStyle::Standard | HeaderStyle::None => {}
     }
 }
 
+fn write_legacy(headers: &mut HeaderMap, reported: &[Reported], inner: Option<&Decision>) {
+    let Some(tightest) = tightest(reported) else { return };
+    let decision = tightest.decision;
+    if inner.is_some_and(|inner| tighter(*inner, decision) != decision) {
+        return;
+    }
+    headers.insert(LEGACY_LIMIT, clamp(decision.limit).into());
+    headers.insert(LEGACY_REMAINING, clamp(decision.remaining).into());
+    match tightest.reset_secs() {
+        Some(secs) => headers.insert(LEGACY_RESET, clamp(secs).into()),
+        None => headers.remove(LEGACY_RESET),
+    };
+}
+
+/// Returns the axis that denied, or the one that leaves least.
+pub(super) fn tightest<'a>(reported: impl IntoIterator<Item = &'a Reported>) -> Option<&'a Reported> {
+    reported.into_iter().min_by_key(|axis| (axis.decision.allowed, axis.decision.remaining))
+}
+
 /// `"name";q=units;w=seconds`
-pub(super) fn policy(name: &StringRef, units: Cost, period: Option<Duration>) -> HeaderValue {
+pub(super) fn policy_field(name: &StringRef, units: Cost, period: Option<Duration>) -> HeaderValue {
     let quota = period.map(|period| quota(units, period));
     let (units, secs) = quota.map_or((units, None), |(units, secs)| (units, Some(secs)));
     field(name, [(key_ref("q"), Some(units)), (key_ref("w"), secs)])
@@ -109,19 +159,33 @@ fn field(name: &StringRef, numbers: [(&KeyRef, Option<u64>); 2]) -> HeaderValue 
     HeaderValue::from_str(&text).expect("a structured field is printable ASCII")
 }
 
-/// Returns the seconds until there is more: for a denied request until it passes, so that `t` and `Retry-After` agree;
-/// otherwise until all is back. `None` if no clock determines it.
-fn reset_secs(terms: &Terms, decision: &Decision) -> Option<u64> {
-    match decision.retry_after {
-        Retry::After(wait) if !decision.allowed => Some(retry_secs(wait)),
-        Retry::OnRelease => None,
-        Retry::Now | Retry::After(_) | Retry::Never => Some(secs_ceil(terms.reset_in(decision.reset_at))),
+impl Reported {
+    /// Returns the time until there is more: for a denied request until it passes, so that `t` and `Retry-After` agree;
+    /// otherwise until all is back. `None` if no clock determines it.
+    fn reset(&self) -> Option<Duration> {
+        match self.decision.retry_after {
+            Retry::After(wait) if !self.decision.allowed => Some(wait),
+            Retry::OnRelease => None,
+            Retry::Now | Retry::After(_) | Retry::Never => Some(self.reset_in),
+        }
+    }
+
+    /// The same in whole seconds, rounded up: at least one for a denied request that has to wait.
+    fn reset_secs(&self) -> Option<u64> {
+        let waits = !self.decision.allowed && matches!(self.decision.retry_after, Retry::After(_));
+        self.reset().map(|reset| if waits { retry_secs(reset) } else { secs_ceil(reset) })
     }
 }
 
 /// Returns the whole seconds to wait, for `Retry-After`: never early, and at least one.
 pub(super) fn retry_secs(wait: Duration) -> u64 {
     clamp(secs_ceil(wait).max(1))
+}
+
+/// Adds a random part of at most this fraction, so that clients that were denied together do not return together.
+pub(super) fn jittered(secs: u64, fraction: f64) -> u64 {
+    let spread = (secs as f64 * fraction) as u64;
+    if spread == 0 { secs } else { clamp(secs.saturating_add(random_u64() % (spread.saturating_add(1)))) }
 }
 
 fn secs_ceil(duration: Duration) -> u64 {
@@ -139,14 +203,20 @@ mod tests {
 
     use super::*;
     use crate::Timestamp;
+    use crate::admit::Axes;
     use crate::http::Plan;
     use crate::http::tests::{FixedGate, allowed, denied};
 
+    fn reported(name: &str, decision: &Decision) -> Vec<Reported> {
+        let plan = Plan::new(name, FixedGate::answers(*decision)).unwrap();
+        let mut axes = Axes::default();
+        axes.note(Axis::Rate, *decision);
+        plan.report(&axes)
+    }
+
     fn written(style: HeaderStyle, name: &str, decision: &Decision) -> HeaderMap {
-        let gate = FixedGate::answers(*decision);
-        let plan = Plan::new(name, gate).unwrap();
         let mut headers = HeaderMap::new();
-        write(&mut headers, style, plan.terms(), decision, None);
+        write(&mut headers, style, &reported(name, decision), None);
         headers
     }
 
@@ -216,13 +286,23 @@ mod tests {
 
     #[test]
     fn of_two_layers_the_older_fields_show_the_tighter_limit() {
-        let plan = Plan::new("outer", FixedGate::answers(allowed(5))).unwrap();
+        let outer = reported("outer", &allowed(5));
         for (inner, shown) in [(allowed(4), "4"), (allowed(6), "5"), (denied(Retry::OnRelease), "0")] {
             let mut headers = HeaderMap::new();
             headers.insert(LEGACY_REMAINING, inner.remaining.into());
-            write(&mut headers, HeaderStyle::Legacy, plan.terms(), &allowed(5), Some(&inner));
+            write(&mut headers, HeaderStyle::Legacy, &outer, Some(&inner));
             assert_eq!(reads(&headers, &LEGACY_REMAINING), shown);
         }
+    }
+
+    #[test]
+    fn jitter_is_never_early_and_at_most_the_fraction() {
+        assert!((0..1_000).all(|_| (60..=66).contains(&jittered(60, 0.1))));
+        assert!((0..1_000).any(|_| jittered(60, 0.1) != 60));
+        for (secs, fraction) in [(9, 0.1), (60, 0.0), (1, 0.5)] {
+            assert_eq!(jittered(secs, fraction), secs);
+        }
+        assert!((NUMBER_MAX / 2..=NUMBER_MAX).contains(&jittered(NUMBER_MAX / 2, 1.0)));
     }
 
     fn retry() -> impl Strategy<Value = Retry> {

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
+use throttlekit_core::rate::Limit;
 use throttlekit_core::{ALLOW_FULL, Cost, Decision, combine};
+
+use super::LimitInfo;
 
 /// An axis that a request must pass, in evaluation order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,7 +35,7 @@ impl Axis {
     }
 }
 
-/// An axis, and the [`Call`](super::Call) key that a limit on it applies to.
+/// An axis, and the [`Call`](crate::Call) key that a limit on it applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dimension {
     pub(crate) axis: Axis,
@@ -60,6 +63,12 @@ impl Dimension {
     /// settled.
     pub const fn weighed(self) -> Self {
         Self { weighed: true, ..self }
+    }
+
+    /// Describes a limit of this dimension, for response headers. Permits settle the cost axis.
+    pub(crate) fn describe(self, limit: &Limit) -> LimitInfo {
+        let info = LimitInfo::of(self.axis, limit);
+        if self.axis == Axis::Cost { info.refundable() } else { info }
     }
 
     /// Returns the cost of a call on this limit. A rate counts calls unless it is [weighed](Self::weighed); all other
@@ -112,7 +121,7 @@ impl Axes {
 
     /// Records the decision of an axis; several limits of one axis are combined.
     #[inline]
-    pub(crate) fn note(&mut self, axis: Axis, decision: Decision) {
+    pub fn note(&mut self, axis: Axis, decision: Decision) {
         let said = &mut self.0[axis as usize];
         *said = Some(match *said {
             None => decision,

@@ -2,13 +2,14 @@
 
 use throttlekit_core::{ALLOW_FULL, Decision, Retry, Timestamp};
 
-use super::{Axes, Axis, Call, Event, Observer};
-use crate::Guarantee;
+use super::{Axes, Axis, Event, Observer, SharedPermit, StoreError};
+use crate::{Call, Guarantee};
 
-/// The result of one call, over all axes.
+/// The result of one call, over all axes. Derefs to its [`Decision`].
 #[derive(Debug)]
 #[must_use = "dropping it gives back what the call was admitted with"]
-pub struct Admission<P> {
+#[non_exhaustive]
+pub struct Admission<P = SharedPermit> {
     /// The combined decision. For a denial it is that of the axis that denied; otherwise the combination of all axes.
     pub decision: Decision,
     /// The decision of each axis in this call.
@@ -20,11 +21,30 @@ pub struct Admission<P> {
     /// Proof of admission, if the call is admitted. Hold it while the work runs.
     pub permit: Option<P>,
     /// Store error, if a fallback decided.
-    #[cfg(feature = "store")]
-    pub outage: Option<crate::store::StoreError>,
+    pub outage: Option<StoreError>,
 }
 
 impl<P> Admission<P> {
+    /// Creates the result of one axis: exact, and with the permit if the decision allows. For implementors of
+    /// [`Admit`](crate::Admit).
+    pub fn of(axis: Axis, decision: Decision, permit: P) -> Self {
+        let mut axes = Axes::default();
+        axes.note(axis, decision);
+        Self { decision, axes, permit: decision.allowed.then_some(permit), ..Self::open() }
+    }
+
+    /// Creates the result of several axes: exact, and with the permit if all of them allow.
+    pub fn of_axes(axes: Axes, permit: P) -> Self {
+        let decision = axes.decision();
+        Self { decision, axes, permit: decision.allowed.then_some(permit), ..Self::open() }
+    }
+
+    /// Converts the permit.
+    pub(crate) fn map<Q>(self, convert: impl FnOnce(P) -> Q) -> Admission<Q> {
+        let Self { decision, axes, policy_denied, guarantee, permit, outage } = self;
+        Admission { decision, axes, policy_denied, guarantee, permit: permit.map(convert), outage }
+    }
+
     /// Returns the axis that denied. `None` if no axis did, including when the price denied.
     pub fn binding_axis(&self) -> Option<Axis> {
         self.axes.binding_axis()
@@ -33,21 +53,20 @@ impl<P> Admission<P> {
     /// Creates an admission with no axis evaluated. It is filled in place: moving it costs as much as evaluating an
     /// axis.
     #[inline]
-    pub(super) fn open() -> Self {
+    pub(crate) fn open() -> Self {
         Self {
             decision: ALLOW_FULL,
             axes: Axes::default(),
             policy_denied: false,
             guarantee: Guarantee::Exact,
             permit: None,
-            #[cfg(feature = "store")]
             outage: None,
         }
     }
 
     /// Completes the admission and notifies the observer, once.
     #[inline]
-    pub(super) fn close(&mut self, told: Told<'_>) {
+    pub(crate) fn close(&mut self, told: Told<'_>) {
         self.decision = if self.policy_denied { priced_out(&self.axes) } else { self.axes.decision() };
         debug_assert_eq!(self.decision.allowed, self.permit.is_some(), "a permit is proof of admission");
         if let Some(observer) = told.observer {
@@ -56,12 +75,20 @@ impl<P> Admission<P> {
     }
 }
 
+impl<P> std::ops::Deref for Admission<P> {
+    type Target = Decision;
+
+    fn deref(&self) -> &Decision {
+        &self.decision
+    }
+}
+
 /// The observer of a decision, and the call.
 #[derive(Clone, Copy)]
-pub(super) struct Told<'a> {
-    pub(super) observer: Option<&'a dyn Observer>,
-    pub(super) policy: &'a str,
-    pub(super) call: &'a Call<'a>,
+pub(crate) struct Told<'a> {
+    pub(crate) observer: Option<&'a dyn Observer>,
+    pub(crate) policy: &'a str,
+    pub(crate) call: &'a Call<'a>,
 }
 
 impl Told<'_> {

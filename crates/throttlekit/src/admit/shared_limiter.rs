@@ -1,0 +1,37 @@
+//! A shared limiter decides at once with what it has leased, otherwise after a round trip. It holds nothing.
+
+use throttlekit_core::Timestamp;
+
+use super::{Admission, Admit, Admitting, Axis, LimitInfo, SharedPermit};
+use crate::call::OwnedCall;
+use crate::store::Store;
+use crate::{Answer, Call, LeaseClock, SharedLimiter};
+
+impl<S: Store, C: LeaseClock + 'static> Admit for SharedLimiter<S, C> {
+    fn admit(&self, call: Call<'_>) -> Admitting {
+        if let Some(decision) = self.try_check(call) {
+            return Admitting::ready(Ok(Admission::of(Axis::Rate, decision, SharedPermit::none())));
+        }
+        let (limiter, call) = (self.clone(), OwnedCall::of(&call));
+        Admitting::pending(async move {
+            let others = call.others();
+            limiter.check(call.borrowed(&others)).await.map(Admission::from)
+        })
+    }
+
+    fn limits(&self) -> Vec<LimitInfo> {
+        self.limits().iter().map(|limit| LimitInfo::of(Axis::Rate, limit)).collect()
+    }
+
+    fn now(&self) -> Timestamp {
+        self.now()
+    }
+}
+
+/// The charge stays: a limiter holds nothing.
+impl From<Answer> for Admission {
+    fn from(answer: Answer) -> Self {
+        let Answer { decision, guarantee, outage, .. } = answer;
+        Self { guarantee, outage, ..Self::of(Axis::Rate, decision, SharedPermit::none()) }
+    }
+}
