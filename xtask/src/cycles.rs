@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
+use crate::repository::root;
+
 /// Folders of crates; the root is the one of `xtask`.
 const PARENTS: [&str; 4] = ["crates", "examples", "benches", "."];
 /// Re-exports that are followed one after the other.
@@ -22,7 +24,7 @@ type Uses = BTreeMap<(String, String), String>;
 
 /// Fails if a crate has an import cycle, and names each with files and lines.
 pub(crate) fn check() -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = root();
     let mut found = Vec::new();
     for parent in PARENTS {
         for entry in fs::read_dir(root.join(parent))? {

@@ -3,40 +3,14 @@
 mod bench;
 mod ci;
 mod cycles;
-mod model;
-mod picture;
-mod plots;
 mod proto;
-mod prove;
-mod prove_abuse;
-mod prove_admission;
-mod prove_budget;
-mod prove_budget_use;
-mod prove_exhaustion;
-mod prove_failover;
-mod prove_fair_regions;
-mod prove_fleet;
-mod prove_fuzz;
-mod prove_inference;
-mod prove_isolation;
-mod prove_key_capacity;
-mod prove_label_truth;
-mod prove_learn;
-mod prove_lease_scale;
-mod prove_lease_sim;
-mod prove_metering;
-mod prove_price;
-mod prove_reload_room;
-mod prove_sketch;
-mod prove_slots;
-mod prove_stores;
 mod repository;
-mod runner;
 mod services;
 mod vectors;
-mod verify;
 
 use std::process::ExitCode;
+
+use throttlekit_verify::drivers;
 
 const USAGE: &str = "\
 usage: cargo xtask <command>
@@ -70,14 +44,14 @@ fn main() -> ExitCode {
     let result = match words[..] {
         ["ci", ref names @ ..] => ci::run(names),
         ["verify", "--list"] => {
-            verify::list::print();
+            drivers::print_list();
             Ok(())
         }
-        ["verify"] => Err(anyhow::anyhow!("{}", verify::usage())),
-        ["verify", "all"] => verify::all(),
-        ["model", name, ref rest @ ..] => model::run(name, rest),
-        ["verify" | "prove", name, ref rest @ ..] => verify::one(name, rest),
-        ["plots", ref rest @ ..] => plots::run(rest),
+        ["verify"] => Err(anyhow::anyhow!("{}", drivers::usage())),
+        ["verify", "all"] => drivers::verify_all(services::up_only),
+        ["verify" | "prove", name, ref rest @ ..] => drivers::verify(name, rest, services::up_only),
+        ["model", name, ref rest @ ..] => drivers::model(name, rest, services::up_only),
+        ["plots", ref rest @ ..] => drivers::plots(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
         ["api"] => repository::api::check(),

@@ -7,6 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::repository::root;
+
 /// Writes the wire types.
 pub(crate) fn write() -> Result<()> {
     generate(&kept())?;
@@ -58,8 +60,4 @@ fn kept() -> PathBuf {
 
 fn wire() -> PathBuf {
     root().join("crates/throttlekit-proto")
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }

@@ -1,9 +1,10 @@
 //! Guarantee `isolated-callers` for the remote client: a limiter that several runtimes share, of which one misbehaves,
-//! over a real server behind a connection that breaks. `cargo xtask prove isolated-callers` runs it at its full size.
+//! over a real server behind a connection that breaks. `cargo xtask verify isolated-callers` runs it at its full size.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use throttlekit::internals::Mutex;
 use throttlekit::store::StoreClientStats;
 use throttlekit_client::{
     Batch, Call, Client, ClientError, FleetLimiter, Leasing, RemoteAnswer, RemotePolicy,
@@ -68,7 +69,7 @@ struct RemoteBench {
 
 impl RemoteBench {
     fn remote(&self) -> Option<Arc<Remote>> {
-        self.remote.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+        self.remote.lock().upgrade()
     }
 }
 
@@ -92,7 +93,7 @@ impl Bench for RemoteBench {
                 timing,
                 key: format!("{}-", schedule.seed),
             });
-            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&remote);
+            *kept.lock() = Arc::downgrade(&remote);
             // As whoever waits for the first connection before serving.
             let _ = remote.strict.check(Call::by("first")).await;
             Ok(remote as Arc<dyn Shared>)

@@ -1,4 +1,4 @@
-//! Law `fair-regions`, at a size for every day; `cargo xtask prove fair-regions` takes more of everything.
+//! Law `fair-regions`, at a size for every day; `cargo xtask verify fair-regions` takes more of everything.
 
 use throttlekit::store::MemoryStore;
 use throttlekit_conformance::regions::{

@@ -1,4 +1,4 @@
-//! Unified admission on PostgreSQL; `cargo xtask prove admission` plays many more timelines.
+//! Unified admission on PostgreSQL; `cargo xtask verify admission` plays many more timelines.
 
 use crate::common::{self, builder};
 use throttlekit_verify::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};

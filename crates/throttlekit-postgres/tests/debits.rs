@@ -10,7 +10,7 @@ use throttlekit::{Limit, ManualClock, Timestamp};
 use throttlekit_postgres::PostgresStore;
 use throttlekit_verify::budget::{self, Chunks, Setup, Way};
 
-/// The network loses some; `cargo xtask prove budget` takes larger fleets.
+/// The network loses some; `cargo xtask verify budget` takes larger fleets.
 const FLEET: Setup = Setup { gateways: 4, streams: 8, chunks: Chunks::Of(16), way: Way::Strict, loses: true };
 const HOUR: Duration = Duration::from_secs(3_600);
 

@@ -1,4 +1,4 @@
-//! A real fleet in a short storm: node processes that share one ceiling of a backend process. `cargo xtask prove slots
+//! A real fleet in a short storm: node processes that share one ceiling of a backend process. `cargo xtask verify slots
 //! fleet` takes longer.
 
 use crate::common::builder;

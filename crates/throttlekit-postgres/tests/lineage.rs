@@ -1,4 +1,4 @@
-//! Servers that have lost charges: no decision beyond the limit is called exact. `cargo xtask prove label-truth` plays many
+//! Servers that have lost charges: no decision beyond the limit is called exact. `cargo xtask verify label-truth` plays many
 //! more rounds, and sees that seeded bugs are found.
 
 use std::time::Duration;

@@ -8,7 +8,7 @@ use throttlekit::store::{RegionRequest, RegionStore, Store, StoreError, Weight};
 use throttlekit::{Budget, Limit, SharedFairLimiter};
 use throttlekit_conformance::regions::{examine_pool, pool_storm, tenants_storm};
 
-/// `cargo xtask prove fair-regions` plays many more.
+/// `cargo xtask verify fair-regions` plays many more.
 const WORLDS: u64 = 400;
 const HOUR: Budget = Budget::per_hour(2_000);
 

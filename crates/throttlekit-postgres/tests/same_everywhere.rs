@@ -8,7 +8,7 @@ use throttlekit_conformance::stores::{
     examine_store, examine_vectors, storm, storm_in_processes, storm_policy,
 };
 
-/// `cargo xtask prove stores` plays many more.
+/// `cargo xtask verify stores` plays many more.
 const WORLDS: u64 = 600;
 
 #[tokio::test(flavor = "multi_thread")]

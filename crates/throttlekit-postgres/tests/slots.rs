@@ -11,7 +11,7 @@ use throttlekit_conformance::slots::{examine_slots, slot_storm, slots_after_a_cl
 use throttlekit_postgres::Warning;
 use tokio_postgres::Client;
 
-/// `cargo xtask prove slots held` plays many more.
+/// `cargo xtask verify slots held` plays many more.
 const WORLDS: u64 = 200;
 const LIVES: Duration = Duration::from_millis(300);
 

@@ -1,4 +1,4 @@
-//! Unified admission on Redis and a Redis Cluster; `cargo xtask prove admission` plays many more timelines.
+//! Unified admission on Redis and a Redis Cluster; `cargo xtask verify admission` plays many more timelines.
 
 use crate::common::{cluster, on_each, single};
 use throttlekit_redis::RedisStoreBuilder;

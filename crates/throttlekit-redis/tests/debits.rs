@@ -11,7 +11,7 @@ use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 use throttlekit_verify::budget::{self, Chunks, Setup, Way};
 
-/// The network loses some; `cargo xtask prove budget` takes larger fleets.
+/// The network loses some; `cargo xtask verify budget` takes larger fleets.
 const FLEET: Setup = Setup { gateways: 4, streams: 8, chunks: Chunks::Of(16), way: Way::Strict, loses: true };
 
 async fn charges_each_debit_once(builder: RedisStoreBuilder) {

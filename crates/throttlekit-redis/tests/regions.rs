@@ -10,7 +10,7 @@ use throttlekit_core::fair::{Weight, pool::REGIONS_MAX};
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_redis::{Failover, RedisStoreBuilder};
 
-/// Worlds per engine; `cargo xtask prove fair-regions` plays many more.
+/// Worlds per engine; `cargo xtask verify fair-regions` plays many more.
 const WORLDS: u64 = 400;
 const HOUR: Budget = Budget::per_hour(2_000);
 

@@ -5,7 +5,7 @@ use crate::common::{cluster, on_each, single, valkey};
 use throttlekit_conformance::stores::{examine_store, examine_vectors};
 use throttlekit_redis::RedisStoreBuilder;
 
-/// Worlds per engine; `cargo xtask prove stores` plays many more.
+/// Worlds per engine; `cargo xtask verify stores` plays many more.
 const WORLDS: u64 = 600;
 
 async fn answers_as_the_rules_do(builder: RedisStoreBuilder) {

@@ -11,7 +11,7 @@ use throttlekit::store::{
 use throttlekit_conformance::slots::{examine_slots, slot_storm, slots_after_a_clock_was_ahead};
 use throttlekit_redis::{Failover, RedisStoreBuilder};
 
-/// Worlds per engine; `cargo xtask prove slots held` plays many more.
+/// Worlds per engine; `cargo xtask verify slots held` plays many more.
 const WORLDS: u64 = 400;
 const LIVES: Duration = Duration::from_millis(300);
 

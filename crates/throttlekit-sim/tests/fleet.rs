@@ -1,4 +1,4 @@
-//! A few seeds of the fleet; `cargo xtask prove lease-sim` runs ten thousand.
+//! A few seeds of the fleet; `cargo xtask verify lease-sim` runs ten thousand.
 
 use throttlekit_sim::bugs::LeaseBug;
 use throttlekit_sim::fleet;
@@ -9,7 +9,7 @@ const SEEDS: u64 = 40;
 fn no_law_is_broken() {
     for seed in 0..SEEDS {
         let broken = fleet::run(seed, None).broken;
-        assert_eq!(broken, None, "seed {seed}: cargo xtask prove lease-sim --replay {seed}");
+        assert_eq!(broken, None, "seed {seed}: cargo xtask verify lease-sim --replay {seed}");
     }
 }
 

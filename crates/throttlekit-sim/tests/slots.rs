@@ -1,4 +1,4 @@
-//! A few seeds of fleets that share slots; `cargo xtask prove slots models` runs thousands.
+//! A few seeds of fleets that share slots; `cargo xtask verify slots models` runs thousands.
 
 use throttlekit_sim::slots::{self, SlotBug};
 

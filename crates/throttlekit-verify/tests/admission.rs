@@ -1,4 +1,4 @@
-//! Unified admission in process and on a store in memory; `cargo xtask prove admission` plays many more.
+//! Unified admission in process and on a store in memory; `cargo xtask verify admission` plays many more.
 
 use throttlekit::store::MemoryStore;
 use throttlekit_verify::admission::{

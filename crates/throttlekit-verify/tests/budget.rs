@@ -1,4 +1,4 @@
-//! Law `budget`, in memory and at a size for every day; `cargo xtask prove budget` takes every engine and larger fleets.
+//! Law `budget`, in memory and at a size for every day; `cargo xtask verify budget` takes every engine and larger fleets.
 
 use std::sync::Arc;
 

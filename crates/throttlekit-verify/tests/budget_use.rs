@@ -1,4 +1,4 @@
-//! Guarantee `budget-use`, for three minutes; `cargo xtask prove budget-use` takes forty, and a real engine.
+//! Guarantee `budget-use`, for three minutes; `cargo xtask verify budget-use` takes forty, and a real engine.
 
 use throttlekit_verify::budget_use::{Scenario, find_seeded};
 

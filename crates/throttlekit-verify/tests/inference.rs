@@ -1,4 +1,4 @@
-//! Laws `inference_*`, at a size for every day; `cargo xtask prove slots inference` takes more of everything.
+//! Laws `inference_*`, at a size for every day; `cargo xtask verify slots inference` takes more of everything.
 
 use throttlekit_verify::inference::{
     self, MOST, Size, check_denials, check_dips, check_hang, check_light, check_share, check_timeouts,

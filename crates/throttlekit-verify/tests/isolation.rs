@@ -1,4 +1,4 @@
-//! Guarantee `isolated-callers` over memory at a small size. `cargo xtask prove isolated-callers` runs it at its full size,
+//! Guarantee `isolated-callers` over memory at a small size. `cargo xtask verify isolated-callers` runs it at its full size,
 //! over real engines, and looks for every seeded bug.
 
 #![cfg(not(loom))]

@@ -1,4 +1,4 @@
-//! Law `budget-streams`, at a size for every day; `cargo xtask prove learn` plays more worlds.
+//! Law `budget-streams`, at a size for every day; `cargo xtask verify learn` plays more worlds.
 
 use throttlekit_verify::streams;
 

@@ -1,4 +1,4 @@
-//! Law `throttle`, at a size for every day; `cargo xtask prove sketch` takes more of everything.
+//! Law `throttle`, at a size for every day; `cargo xtask verify sketch` takes more of everything.
 
 use throttlekit_verify::throttle;
 

@@ -66,7 +66,7 @@ impl<'a> Call<'a> {
 
     /// Sets another cost for each limit of a limiter with several, in their order: `costs(&[1, 1_500])` counts one
     /// request on the first and 1,500 tokens on the second. On limits beyond these the cost is that of
-    /// [`cost`](Self::cost). Used only by `SharedLimiter`.
+    /// [`cost`](Self::cost). Used only by limiters with several limits.
     #[inline]
     pub fn costs(self, costs: &'a [Cost]) -> Self {
         Self { costs, ..self }

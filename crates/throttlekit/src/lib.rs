@@ -84,7 +84,6 @@ mod background;
 pub mod budget;
 mod call;
 pub mod clock;
-mod concurrency;
 mod error;
 pub mod fair;
 mod fence;
@@ -121,7 +120,6 @@ pub use clock::TickClock;
 pub use clock::{
     BootClock, Clock, CoarseClock, LeaseClock, ManualClock, PreciseClock, SystemClock, WallClock,
 };
-pub use concurrency::Concurrency;
 pub use error::BuildError;
 pub use fair::FairLimiter;
 #[cfg(feature = "store")]

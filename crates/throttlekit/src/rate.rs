@@ -1,4 +1,4 @@
-//! The rate rules, for limits beyond [`Rate`](crate::Rate), [`Budget`](crate::Budget) and [`Limit`](crate::Limit).
+//! The rate rules, for limits beyond [`Rate`], [`Budget`] and [`Limit`].
 //!
 //! Times and windows of limits ([`Timestamp`], [`Cadence`]), forecasts, the error of an invalid limit, and the algebra
 //! of decisions ([`combine`]). Everything of `throttlekit_core::rate` is here too, for authors of stores.

@@ -1,5 +1,5 @@
 //! `key-capacity`: floods of keys that used to deny every newcomer, and labels that say what an answer beyond the budget is
-//! worth. `cargo xtask prove key-capacity` has the measured floods.
+//! worth. `cargo xtask verify key-capacity` has the measured floods.
 #![cfg(feature = "store")]
 
 use std::time::Duration;

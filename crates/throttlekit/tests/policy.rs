@@ -1,10 +1,11 @@
 //! One call over all axes, in one process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::admission::{Axis, Call, Event, Observer, Policy};
+use throttlekit::internals::Mutex;
 use throttlekit::price::Prices;
 use throttlekit::{
     Budget, FairLimiter, Guard, KeyedGuard, Limit, ManualClock, Pricer, Rate, Retry, Timestamp,
@@ -182,7 +183,7 @@ fn whoever_watches_is_told_once_and_its_panic_breaks_nothing() {
     struct Watch(Mutex<Vec<(Vec<u8>, Option<Axis>)>>);
     impl Observer for Watch {
         fn observe(&self, event: &Event<'_>) {
-            self.0.lock().unwrap().push((event.key.into(), event.binding_axis));
+            self.0.lock().push((event.key.into(), event.binding_axis));
             assert!(event.key != b"panics", "as it is told to");
         }
     }
@@ -200,7 +201,7 @@ fn whoever_watches_is_told_once_and_its_panic_breaks_nothing() {
     let decided = catch_unwind(AssertUnwindSafe(|| policy.admit("panics").decision.allowed));
     std::panic::set_hook(hook);
     assert!(decided.unwrap());
-    let told = watch.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+    let told = watch.0.lock().clone();
     let told: Vec<_> = told.iter().map(|(key, axis)| (&key[..], *axis)).collect();
     assert_eq!(told, [(&b"a"[..], None), (b"a", Some(Axis::Rate)), (b"panics", None)]);
 }

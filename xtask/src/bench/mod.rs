@@ -2,11 +2,11 @@
 
 mod both;
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::repository::root;
 use crate::services;
 
 const USAGE: &str = "\
@@ -28,12 +28,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         // Shared stores beside what their engines do bare.
         [suite, ..] if suite == "redis" || suite == "postgres" => {
             let engines = services::up_only(&[suite])?;
-            judge(package("stores", &engines.env(), args))
+            judge(package("stores", &engines, args))
         }
         // The service beside a bare echo and beside its own store.
         [suite, ..] if suite == "server" => {
             let engines = services::up_only(&["redis"])?;
-            judge(package("server", &engines.env(), args))
+            judge(package("server", &engines, args))
         }
         // Both, about leases, and about admission.
         [suite, options @ ..] if suite == "lease" || suite == "admission" => both::run(suite, options),
@@ -59,9 +59,4 @@ fn package(name: &str, env: &[(&str, String)], options: &[String]) -> Command {
     }
     command.arg("--").args(options);
     command
-}
-
-fn root() -> PathBuf {
-    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
-    xtask.parent().map_or_else(|| xtask.to_path_buf(), Path::to_path_buf)
 }

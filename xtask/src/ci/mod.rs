@@ -76,7 +76,7 @@ fn run_one(stage: &Stage, engines: &mut Option<Addresses>) -> Result<()> {
 impl Stage {
     fn run(&self, engines: Option<&Addresses>) -> Result<()> {
         let mut command = self.program()?;
-        command.envs(self.env.iter().copied()).envs(engines.map(Addresses::env).unwrap_or_default());
+        command.envs(self.env.iter().copied()).envs(engines.into_iter().flatten().cloned());
         let status = command.current_dir(root()).status();
         let status = status.with_context(|| format!("cannot start: {}", self.command))?;
         if !status.success() {

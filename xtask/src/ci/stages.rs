@@ -34,6 +34,11 @@ impl Stage {
 pub(super) const STAGES: &[Stage] = &[
     Stage::new("fmt", "cargo fmt --all --check"),
     Stage::new("clippy", "cargo clippy --workspace --all-targets --features full -- -D warnings"),
+    // No default feature, and the parts that need no store.
+    Stage::new("bare", "cargo clippy -p throttlekit --no-default-features -- -D warnings"),
+    Stage::new("bare-http", "cargo clippy -p throttlekit --no-default-features --features axum -- -D warnings"),
+    // Optimization finds cycles between constants and async closures that a debug build does not (E0391).
+    Stage::new("optimized", "cargo check --profile proof -p throttlekit-cli --features full"),
     Stage::new("test", "cargo nextest run --workspace --features full --no-fail-fast").engines(),
     Stage::new("doctest", "cargo test --doc --workspace --features full").engines(),
     // A target folder of its own: other flags would rebuild everything else.

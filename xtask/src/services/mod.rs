@@ -54,15 +54,8 @@ const ENGINES: [&Engine; 7] = [
     &envoy::ENGINE,
 ];
 
-/// Where the engines listen.
-pub(crate) struct Addresses(Vec<(&'static str, String)>);
-
-impl Addresses {
-    /// The variables that tell the tests.
-    pub(crate) fn env(&self) -> Vec<(&'static str, String)> {
-        self.0.clone()
-    }
-}
+/// Where the engines listen: the environment variables that tests read, and their values.
+pub(crate) type Addresses = Vec<(&'static str, String)>;
 
 /// The command line. Only addresses go to standard output, so that a shell can evaluate it.
 pub(crate) fn run(args: &[&str]) -> Result<()> {
@@ -88,11 +81,6 @@ pub(crate) fn up_only(names: &[&str]) -> Result<Addresses> {
         bail!("no engine is called {stranger:?}; there are {}", ENGINES.map(|engine| engine.name).join(", "));
     }
     bring_up(&engines)
-}
-
-/// The answer of the PostgreSQL server at a port, as plain text.
-pub(crate) fn ask_postgres(port: u16, question: &str) -> Result<String> {
-    command::output(&postgres::psql(port, "postgres", question)?)
 }
 
 /// Whether an `up` has not been followed by a `down`.
@@ -136,7 +124,7 @@ fn bring_up(engines: &[&'static Engine]) -> Result<Addresses> {
     lay_out(engines, &mut state)?;
     start(engines, &state)?;
     let env = |engine: &&Engine| (engine.env)(&state.engines[engine.name]);
-    Ok(Addresses(engines.iter().flat_map(env).collect()))
+    Ok(engines.iter().flat_map(env).collect())
 }
 
 fn lay_out(engines: &[&'static Engine], state: &mut State) -> Result<()> {
@@ -176,9 +164,9 @@ fn start_one(engine: &Engine, servers: &[Server]) -> Result<()> {
     Ok(())
 }
 
-fn print(addresses: &Addresses) {
-    for (name, value) in addresses.env() {
-        println!("export {name}={}", quoted(&value));
+fn print(addresses: &[(&str, String)]) {
+    for (name, value) in addresses {
+        println!("export {name}={}", quoted(value));
     }
 }
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::server::Server;
+use crate::repository::root;
 
 /// The servers of each engine, by its name.
 #[derive(Default, Serialize, Deserialize)]
@@ -58,7 +59,7 @@ fn file() -> Result<PathBuf> {
 
 /// The repository's own target folder, wherever cargo was told to build: each clone has its own servers.
 fn target() -> Result<PathBuf> {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    let target = root().join("target");
     fs::create_dir_all(&target)?;
     Ok(fs::canonicalize(target)?)
 }

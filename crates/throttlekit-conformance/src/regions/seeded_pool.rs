@@ -1,8 +1,8 @@
 //! Pools with a seeded bug, which show that the check can fail.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
+use throttlekit::internals::Mutex;
 use throttlekit::store::{RegionGrant, RegionRequest, RegionStore, StoreError};
 use throttlekit::{Clock, Cost, ManualClock, Timestamp};
 use throttlekit_core::fair::Weight;
@@ -46,7 +46,7 @@ impl SeededPool {
 impl RegionStore for SeededPool {
     async fn grant(&self, ask: &RegionRequest<'_>) -> Result<RegionGrant, StoreError> {
         let (pool, now) = (ask.pool()?, self.clock.now());
-        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut states = self.states.lock();
         let state = states.entry(ask.key.into()).or_default();
         Ok(RegionGrant { now, grant: self.bug.grant(&pool, state, ask.ask(), now) })
     }

@@ -1,9 +1,9 @@
 //! Stores of membership records with a seeded bug, which show that the check can fail.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use throttlekit::internals::Mutex;
 use throttlekit::store::{
     Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, MembershipRecord, MembershipStore,
     MemoryStore, Outcome, Settlement, Snapshot, Store, StoreError, Swapped,
@@ -73,7 +73,7 @@ impl<C: Clock> SeededRolls<C> {
 
 impl<C: Clock + 'static> MembershipStore for SeededRolls<C> {
     async fn load(&self, key: &str) -> Result<MembershipRecord, StoreError> {
-        let kept = self.look(&mut self.rolls.lock().unwrap_or_else(PoisonError::into_inner), key);
+        let kept = self.look(&mut self.rolls.lock(), key);
         // As if an engine had responded: others come in between.
         tokio::task::yield_now().await;
         Ok(kept)
@@ -86,7 +86,7 @@ impl<C: Clock + 'static> MembershipStore for SeededRolls<C> {
         bytes: &[u8],
         keeps: Duration,
     ) -> Result<Swapped, StoreError> {
-        let mut filed = self.rolls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut filed = self.rolls.lock();
         let lies = self.look(&mut filed, key);
         let overwrites =
             self.bug == RollBug::NoVersionCheck || self.bug == RollBug::NoneSwapsAnything && version == 0;
@@ -135,7 +135,7 @@ impl<C: Clock + 'static> Store for SeededRolls<C> {
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
         if self.bug != RollBug::ResetKeepsRolls {
-            let mut filed = self.rolls.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut filed = self.rolls.lock();
             keys.iter().for_each(|key| drop(filed.rolls.remove(self.key(key))));
         }
         Ok(())

@@ -1,9 +1,9 @@
 //! The reference model of leases in a plain list; and the same with a seeded bug.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use throttlekit::internals::Mutex;
 use throttlekit::store::{Beat, Full, Occupancy, SLOTS_MAX, Slot, SlotAnswer, SlotLease, SlotRequest};
 use throttlekit::store::{SlotStep, SlotStore, StoreError};
 use throttlekit::{Clock, ManualClock, Retry, Timestamp};
@@ -198,7 +198,7 @@ impl SeededSlots {
     }
 
     fn with<T>(&self, key: &str, change: impl FnOnce(&mut Book, Timestamp) -> T) -> T {
-        let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut books = self.books.lock();
         let fresh = || Book { bug: Some(self.bug), ..Book::default() };
         change(books.entry(key.into()).or_insert_with(fresh), self.clock.now())
     }

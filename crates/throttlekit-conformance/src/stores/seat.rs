@@ -138,11 +138,11 @@ pub(super) struct Through<S> {
 
 impl<S: Store> Through<S> {
     pub(super) fn new(store: Arc<S>, policy: &Policy) -> Result<Self, BuildError> {
-        let limit = |i: usize| *policy.forms[i].limit();
-        let mut builder =
-            SharedLimiter::builder(store, &policy.name, limit(0)).first_limit(0, LIMIT_NAMES[0]);
-        for i in 1..policy.forms.len() {
-            builder = builder.limit_by(i, LIMIT_NAMES[i], limit(i));
+        let mut limits = policy.forms.iter().zip(LIMIT_NAMES).enumerate();
+        let (_, (first, name)) = limits.next().expect("a policy has a limit");
+        let mut builder = SharedLimiter::builder(store, &policy.name, *first.limit()).first_limit(0, name);
+        for (index, (form, name)) in limits {
+            builder = builder.limit_by(index, name, *form.limit());
         }
         if policy.need == Need::Any {
             builder = builder.any();

@@ -1,8 +1,8 @@
 //! Stores with a seeded bug, which show that the check can fail.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use throttlekit::internals::{Mutex, MutexGuard};
 use throttlekit::store::{Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, Outcome};
 use throttlekit::store::{Settlement, Snapshot, Store, StoreError};
 use throttlekit::{Cadence, Clock, Cost, Limit, ManualClock, Retry, Timestamp};
@@ -86,7 +86,7 @@ impl SeededStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, CoreStates> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     fn is(&self, bug: StoreBug) -> bool {

@@ -118,8 +118,9 @@ impl Shape {
     #[inline(always)]
     fn places<const ROWS: usize>(self, hash: u64) -> Places<ROWS> {
         debug_assert_eq!(self.depth as usize, ROWS);
-        let mut columns = Columns::new(self, hash);
-        Places(core::array::from_fn(|_| columns.next_place()))
+        let (mut columns, mut places) = (Columns::new(self, hash), [0; ROWS]);
+        places.iter_mut().for_each(|place| *place = columns.next_place());
+        Places(places)
     }
 }
 

@@ -27,7 +27,7 @@ pub struct Solution {
 ///
 /// The cost is that of a simplex method with three rows: fewer passes over the kinds than there are kinds, as a rule.
 /// Only where budgets come out to the last unit with whole kinds are there corners to compare, C(67, 3) of them at
-/// worst. `cargo xtask prove bid-price` prints both in microseconds.
+/// worst. `cargo xtask verify bid-price` prints both in microseconds.
 ///
 /// ```
 /// use throttlekit_core::price::{Budgets, Kind, solve_fluid_lp};

@@ -81,7 +81,7 @@ pub(crate) fn storm_length(unless_told: u64) -> Duration {
     Duration::from_secs(told.unwrap_or(unless_told))
 }
 
-/// Says what was seen, in words that `cargo xtask prove fleet` reads.
+/// Says what was seen, in words that `cargo xtask verify fleet` reads.
 pub(crate) fn tell(name: &str, facts: &[(&str, u64)]) {
     let words: Vec<_> = facts.iter().map(|(what, value)| format!("{what}={value}")).collect();
     println!("fleet: {name} {}", words.join(" "));

@@ -125,7 +125,7 @@ pub struct RateSpec {
     /// Algorithm.
     #[serde(default, skip_serializing_if = "is_default")]
     pub algorithm: Algorithm,
-    /// How many units.
+    /// Number of units.
     pub limit: u64,
     /// Period: `1s`, `1m`, `1h`, `1d`; for a quota `day`, `week` or `month`.
     pub per: Period,

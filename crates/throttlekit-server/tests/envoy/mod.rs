@@ -112,7 +112,7 @@ const HOSTILE: u64 = 2_000;
 /// How many of them at a time.
 const HOSTILE_AT_ONCE: u64 = 4;
 
-/// Whatever else a client writes, a limit that it has used up is used up. `cargo xtask prove envoy-hostile` sends more.
+/// Whatever else a client writes, a limit that it has used up is used up. `cargo xtask verify envoy-hostile` sends more.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_set_of_headers_passes_a_limit_that_is_used_up() {
     let requests = std::env::var("HOSTILE_REQUESTS").ok().and_then(|text| text.parse().ok());
@@ -144,7 +144,7 @@ async fn no_set_of_headers_passes_a_limit_that_is_used_up() {
     let (denied, refused) = (answered.get(&429).copied().unwrap_or(0), requests - answered[&429]);
     assert!(denied * 4 > requests, "most are well formed: {answered:?}");
     let passed = stand.served() - 3;
-    let figure = json!({"name": "prove-envoy-hostile", "requests": requests, "passed": passed, "denied": denied,
+    let figure = json!({"name": "verify-envoy-hostile", "requests": requests, "passed": passed, "denied": denied,
         "refused_by_envoy": refused});
     println!("figure: {figure}");
     assert_eq!(passed, 0);

@@ -1,6 +1,6 @@
 //! What an attack costs everyone else: a server in a process of its own, one honest client, one attacker, by turns.
 //!
-//! `cargo xtask prove abuse` runs it with optimisation. It is left out of ordinary test runs, which share their
+//! `cargo xtask verify abuse` runs it with optimisation. It is left out of ordinary test runs, which share their
 //! processors with others and so can say nothing about the time that requests take.
 
 use std::time::Duration;
@@ -57,7 +57,7 @@ struct Turns {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "measures, so it wants the machine: cargo xtask prove abuse"]
+#[ignore = "measures, so it wants the machine: cargo xtask verify abuse"]
 async fn figures() {
     move_aside(std::process::id());
     let size = if std::env::var_os("ABUSE_SMALL").is_some() { SMALL } else { FULL };
@@ -93,7 +93,7 @@ async fn figures() {
     if grown > GROWTH_MIB_MAX {
         broken.push(format!("the server grew by {grown:.1} MiB, and may by {GROWTH_MIB_MAX}"));
     }
-    figure.insert("name".into(), "prove-abuse".into());
+    figure.insert("name".into(), "verify-abuse".into());
     figure.insert("optimised".into(), (!cfg!(debug_assertions)).into());
     figure.insert("grown_mib".into(), round(grown).into());
     figure.insert("keys".into(), keys.into());

@@ -1,6 +1,6 @@
 //! Fair service: what honest principals get while others attack the server by any mix of attacks.
 //!
-//! `cargo xtask prove fair-service` runs it against the program that is shipped, over memory and over Redis. The server
+//! `cargo xtask verify fair-service` runs it against the program that is shipped, over memory and over Redis. The server
 //! has processor cores of its own, and attackers have the lowest priority on the others: what slows honest clients down is
 //! then the server's work for attackers.
 
@@ -195,11 +195,11 @@ impl Round {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "measures, so it wants the machine: cargo xtask prove fair-service"]
+#[ignore = "measures, so it wants the machine: cargo xtask verify fair-service"]
 async fn fair_service() {
     let (mixes, seed) = (number("FAIR_MIXES", 200), number("FAIR_SEED", 0));
     end_within(Duration::from_secs(60 + 12 * mixes));
-    let redis = env::var("THROTTLEKIT_REDIS").expect("a Redis: cargo xtask prove fair-service starts one");
+    let redis = env::var("THROTTLEKIT_REDIS").expect("a Redis: cargo xtask verify fair-service starts one");
     move_aside(std::process::id());
     move_aside(process_of(&redis).await);
     if !go_first(true) {
@@ -287,7 +287,7 @@ async fn process_of(redis: &str) -> u32 {
 
 fn figure(mixes: u64, (success, times): (f64, f64), grown: f64, off: f64, broken: usize) -> Value {
     json!({
-        "name": "prove-fair-service",
+        "name": "verify-fair-service",
         "optimised": !cfg!(debug_assertions),
         "mixes": mixes,
         "attacks": ATTACKS.len(),

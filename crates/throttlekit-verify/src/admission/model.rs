@@ -1,10 +1,11 @@
 //! All axes as plain numbers: what every policy must answer, said as simply as can be; and the same with a deliberate bug.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::admission::{Axis, Event, Observer};
+use throttlekit::internals::{Mutex, MutexGuard};
 use throttlekit::price::{Bid, Prices};
 use throttlekit::store::StoreError;
 use throttlekit::{
@@ -96,7 +97,7 @@ impl Model {
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        self.books.lock()
     }
 
     fn has(&self, bug: AdmissionBug) -> bool {

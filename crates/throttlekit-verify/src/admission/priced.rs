@@ -193,8 +193,8 @@ impl<P: Pairs> Played<P> for PricedWorld {
     }
 
     async fn play(&self, pairs: &P, clock: &ManualClock) -> Result<PricedReport, String> {
-        fn told(error: impl ToString) -> String {
-            error.to_string()
+        fn told<E: Into<throttlekit::BuildError>>(error: E) -> String {
+            error.into().to_string()
         }
         let (name, limits) = (policy_name(self.seed), [self.rate, self.cost].map(|spec| spec.limit()));
         let [rate, cost] = limits;

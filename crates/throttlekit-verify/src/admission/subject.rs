@@ -1,11 +1,12 @@
 //! Whatever answers calls over several axes: the real policies, and the model with or without a bug.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use throttlekit::admission::{
     Admission, Axes, Axis, Call, Event, Observer, Permit, Policy, SharedPermit, SharedPolicy,
 };
 use throttlekit::guard::Ending;
+use throttlekit::internals::Mutex;
 use throttlekit::store::StoreError;
 use throttlekit::{Cost, Decision, ManualClock};
 
@@ -178,7 +179,7 @@ pub struct Watch(Mutex<Vec<Told>>);
 impl Watch {
     /// All that it was told since it was last asked.
     pub fn take(&self) -> Vec<Told> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.0.lock())
     }
 }
 
@@ -186,6 +187,6 @@ impl Observer for Watch {
     fn observe(&self, event: &Event<'_>) {
         let &Event { key, cost, decision, binding_axis, policy_denied, .. } = event;
         let told = Told { key: key.into(), cost, decision, binding: binding_axis, policy_denied };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+        self.0.lock().push(told);
     }
 }

@@ -1,8 +1,9 @@
 //! The same of a store with a clock of its own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::internals::Mutex;
 use throttlekit::store::Store;
 use throttlekit::{BootClock, Limit, Retry, Timestamp, TokenBudget};
 
@@ -37,7 +38,7 @@ pub async fn use_windows<S: Store>(store: Arc<S>, policy: &str, paced: Paced) ->
     for worker in workers {
         worker.await.expect("a worker does not panic");
     }
-    let used = used.lock().unwrap_or_else(PoisonError::into_inner);
+    let used = used.lock();
     // The first window was under way, and the last is not over.
     used.iter().skip(1).take(paced.windows as usize).map(|(_, tokens)| *tokens).collect()
 }
@@ -80,7 +81,7 @@ fn window(now: Timestamp, length: Duration) -> u64 {
 
 /// Enters a chunk into its window, and says how many windows there are.
 fn note(used: &Used, window: u64) -> u64 {
-    let mut used = used.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut used = used.lock();
     match used.iter_mut().find(|(of, _)| *of == window) {
         Some((_, tokens)) => *tokens += CHUNK,
         None => used.push((window, CHUNK)),

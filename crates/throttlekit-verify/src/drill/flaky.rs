@@ -1,10 +1,11 @@
 //! A store whose every call may fail, before it was done or after, or take long; and a ledger of what was lost.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::Guarantee;
+use throttlekit::internals::{Mutex, MutexGuard};
 use throttlekit::store::{
     Beat, Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, LocalShares, Occupancy, Outcome,
 };
@@ -62,7 +63,7 @@ impl<S> Flaky<S> {
     }
 
     fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inside.lock()
     }
 
     /// Makes a call among faults. What was lost is noted at once, since who waits for the answer may go away.

@@ -1,8 +1,9 @@
 //! The backend: works for as long as it is told, and counts on how much at a time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::internals::Mutex;
 use throttlekit::{BootClock, Clock, Timestamp};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -56,7 +57,7 @@ impl Floor {
 type Shared = Arc<Mutex<Floor>>;
 
 fn on<T>(floor: &Shared, act: impl FnOnce(&mut Floor, Timestamp) -> T) -> T {
-    let mut floor = floor.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut floor = floor.lock();
     // Read while nobody else counts, so that times only move forward.
     act(&mut floor, BootClock.now())
 }

@@ -3,9 +3,10 @@
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::internals::Mutex;
 use throttlekit::{BootClock, Clock};
 
 use super::judge::Told;
@@ -51,7 +52,7 @@ impl Crew {
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 if let Some(told) = Told::from(&line) {
-                    hears.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+                    hears.lock().push(told);
                 }
             }
         });

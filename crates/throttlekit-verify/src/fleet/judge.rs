@@ -1,7 +1,5 @@
 //! What the backend and the nodes told of some time, added up.
 
-use std::sync::PoisonError;
-
 use throttlekit::Timestamp;
 
 use super::Crew;
@@ -58,7 +56,7 @@ pub struct Tally {
 /// Adds up what happened between these.
 pub fn tally(crew: &Crew, from: Timestamp, to: Timestamp) -> Tally {
     let (from, to) = (from.as_nanos(), to.as_nanos());
-    let told = crew.told.lock().unwrap_or_else(PoisonError::into_inner);
+    let told = crew.told.lock();
     let within: Vec<&Told> = told.iter().filter(|told| (from..to).contains(&told.at)).collect();
     let (Some(first), Some(last)) = (within.first(), within.last()) else { return Tally::default() };
     let nanos = (last.at - first.at).max(1);

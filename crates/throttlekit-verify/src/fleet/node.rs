@@ -1,12 +1,13 @@
 //! A node: lets work in as it comes, by its share alone.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use throttlekit::fleet::{FleetGuard, OwnedFleetPermit, Split};
 use throttlekit::guard::{Ceiling, GuardLimit, Priority};
+use throttlekit::internals::Mutex;
 use throttlekit::store::MembershipStore;
 use throttlekit::{BootClock, Clock, LeaseClock, Timestamp};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -84,7 +85,7 @@ impl Backend {
             let mut lines = BufReader::new(reader).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 let Some((id, done)) = line.split_once(' ') else { continue };
-                let waits = hears.lock().unwrap_or_else(PoisonError::into_inner);
+                let waits = hears.lock();
                 let waits = { waits }.remove(&id.parse().unwrap_or(0));
                 let _ = waits.map(|waits| waits.send(done == "1"));
             }
@@ -96,7 +97,7 @@ impl Backend {
     async fn work(&self, takes: Duration, dies: Timestamp) -> bool {
         let id = self.next.fetch_add(1, SeqCst);
         let (told, heard) = oneshot::channel();
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, told);
+        self.waiting.lock().insert(id, told);
         let _ = self.requests.send(format!("{id} {} {}\n", takes.as_micros(), dies.as_nanos()));
         heard.await.unwrap_or(false)
     }
@@ -131,7 +132,7 @@ pub(super) async fn serve<R: MembershipStore>(order: &Order, store: R) {
 
 async fn look(guard: Arc<FleetGuard<NodeClock>>, log: Arc<Mutex<Log>>) {
     loop {
-        log.lock().unwrap_or_else(PoisonError::into_inner).stats(BootClock.now(), &guard.stats());
+        log.lock().stats(BootClock.now(), &guard.stats());
         sleep(LOOK_EVERY).await;
     }
 }
@@ -196,7 +197,7 @@ async fn work(
     };
     // A slot whose grant died was held until then at the most.
     let to = if done.is_ok() { BootClock.now() } else { BootClock.now().min(dies) };
-    log.lock().unwrap_or_else(PoisonError::into_inner).held(from, to.max(from));
+    log.lock().held(from, to.max(from));
     match done {
         Ok(true) => permit.success(),
         Ok(false) => permit.dropped(),

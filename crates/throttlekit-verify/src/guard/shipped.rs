@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use throttlekit::Guard;
 use throttlekit::guard::{Full, OwnedPermit, Priority};
+use throttlekit::internals::Mutex;
 
 use super::{Caller, Goes, Holds, Seen, Setup, Told};
 
@@ -60,7 +61,7 @@ struct Bell {
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        self.woken.lock().expect("no panic").insert(self.who);
+        self.woken.lock().insert(self.who);
     }
 }
 
@@ -105,7 +106,7 @@ impl Holds for Shipped {
 
     fn see(&mut self) -> Seen {
         let stats = self.guard.stats();
-        let woken = std::mem::take(&mut *self.woken.lock().expect("no panic")).into_iter().collect();
+        let woken = std::mem::take(&mut *self.woken.lock()).into_iter().collect();
         let (limit, in_flight, waiting) = (stats.limit, stats.in_flight, stats.waiting);
         Seen { limit, in_flight, waiting, dropped: stats.dropped, woken }
     }

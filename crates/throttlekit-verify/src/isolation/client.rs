@@ -1,7 +1,8 @@
 //! The way of a store in memory to its server: ours, or one with a seeded bug.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use throttlekit::internals::{Mutex, MutexGuard};
 use throttlekit::store::{Background, StoreClient, StoreClientOptions, StoreError};
 
 use super::memory::{Connection, Server};
@@ -73,7 +74,7 @@ pub(super) struct Core {
 
 impl Core {
     fn lock(&self) -> MutexGuard<'_, Option<Arc<Connection>>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock()
     }
 
     pub(super) fn current(&self) -> Option<Arc<Connection>> {

@@ -1,6 +1,5 @@
 //! Many schedules at once, since they mostly wait; and what is found, found again.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
@@ -9,6 +8,7 @@ use super::run::{Tally, run};
 use super::schedule::{Engine, Kind, Schedule};
 use super::seeded::Bug;
 use super::shared::Bench;
+use throttlekit::internals::Mutex;
 use throttlekit_conformance::laws::Violation;
 
 /// How often a schedule is run again before what was found there is put down to the machine.
@@ -92,7 +92,7 @@ fn run_all(
     let work = || {
         while let Some(schedule) = all.get(next.fetch_add(1, Relaxed) as usize) {
             let came = one(schedule, benches);
-            let mut done = done.lock().expect("nobody panics with it");
+            let mut done = done.lock();
             match came {
                 Ok(tally) => done.0 = done.0.plus(tally),
                 Err(violation) => done.1.push((schedule.clone(), violation)),
@@ -106,7 +106,7 @@ fn run_all(
             scope.spawn(work);
         }
     });
-    done.into_inner().expect("nobody panicked")
+    std::mem::take(&mut *done.lock())
 }
 
 /// Runs one schedule.

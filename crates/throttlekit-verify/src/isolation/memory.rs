@@ -2,10 +2,11 @@
 //! deadline and a circuit breaker.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use throttlekit::Guarantee;
+use throttlekit::internals::{Mutex, MutexGuard};
 use throttlekit::store::{
     Background, Beat, Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, LocalShares,
     MembershipRecord, MembershipStore, MemoryStore, Occupancy, Outcome, RegionGrant, RegionRequest,
@@ -50,7 +51,7 @@ pub(super) struct Connection {
 
 impl Server {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn change(&self, with: impl FnOnce(&mut State)) {
@@ -258,7 +259,7 @@ impl MemoryBench {
     }
 
     fn store(&self) -> MutexGuard<'_, Weak<Remote>> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+        self.store.lock()
     }
 }
 
@@ -267,7 +268,7 @@ impl Bench for MemoryBench {
         let (server, bug, kept) = (self.server.clone(), self.bug, self.store.clone());
         Box::pin(async move {
             let store = Arc::new(Remote::new(server, &schedule, bug));
-            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&store);
+            *kept.lock() = Arc::downgrade(&store);
             if bug == Some(Bug::HandleKeptByATask) {
                 super::background().spawn(keep(store.clone()));
             }

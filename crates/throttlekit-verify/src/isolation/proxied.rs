@@ -1,8 +1,9 @@
 //! A store on a real engine, which one schedule reaches by a way of its own.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use throttlekit::internals::{Mutex, MutexGuard};
 use throttlekit::store::{StoreClientStats, StoreError};
 
 use super::kinds::{AnyStore, over};
@@ -42,7 +43,7 @@ impl<S: AnyStore> ProxiedBench<S> {
     }
 
     fn store(&self) -> MutexGuard<'_, Weak<S>> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+        self.store.lock()
     }
 }
 
@@ -52,7 +53,7 @@ impl<S: AnyStore> Bench for ProxiedBench<S> {
         let kept = self.store.clone();
         Box::pin(async move {
             let store = Arc::new(connecting.await.map_err(|error| error.to_string())?);
-            *kept.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&store);
+            *kept.lock() = Arc::downgrade(&store);
             over(store, &schedule).await
         })
     }

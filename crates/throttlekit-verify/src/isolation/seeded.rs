@@ -3,9 +3,10 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use throttlekit::internals::{Mutex, MutexGuard};
 use throttlekit::store::StoreError;
 use throttlekit::{BootClock, Clock, Timestamp};
 use tokio::sync::{Mutex as Turn, Semaphore, mpsc, oneshot};
@@ -153,7 +154,7 @@ impl Seeded {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -168,7 +169,7 @@ impl Seeded {
         self.core.dial().await?;
         if self.bug == Bug::ConnectionOnCallersRuntime {
             let (sender, queue) = mpsc::channel(IN_FLIGHT_MAX);
-            *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+            *self.reader.lock() = Some(sender);
             tokio::spawn(read(Arc::downgrade(&self.core), queue));
         }
         Ok(())
@@ -199,7 +200,7 @@ impl Seeded {
     }
 
     async fn round_trip(&self) -> Result<(), StoreError> {
-        let reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let reader = self.reader.lock().clone();
         if let Some(reader) = reader {
             let (told, hears) = oneshot::channel();
             let gone = || StoreError::unavailable("the connection is gone");
@@ -303,7 +304,7 @@ async fn probe(client: Weak<Seeded>, bug: Bug, timing: Timing) {
         let Some(core) = client.upgrade().map(|client| client.core.clone()) else { return };
         if timeout(timing.probe_every, core.revive()).await.is_ok_and(|answer| answer.is_ok()) {
             if let Some(client) = client.upgrade() {
-                client.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+                client.reader.lock().take();
                 let mut state = client.state();
                 (state.open, state.in_a_row) = (None, 0);
             }

@@ -1,10 +1,11 @@
 //! What callers share, whatever its type is.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use throttlekit::internals::Mutex;
 use throttlekit::{BootClock, Clock, Timestamp};
 use tokio::time::timeout;
 
@@ -78,12 +79,12 @@ impl Found {
 
     /// Notes what was promised and what happened instead.
     pub fn note(&self, wrong: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(wrong);
+        self.0.lock().push(wrong);
     }
 
     /// All of it so far.
     pub fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 }
 

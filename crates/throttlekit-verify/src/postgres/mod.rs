@@ -12,5 +12,5 @@ mod window;
 
 pub use exhaustion::{Exhaustion, Load, Second, hang_commits};
 pub use rounds::{crash_round, failover_round, restore_round};
-pub use server::Server;
+pub use server::{Server, query};
 pub use window::{LIMIT, Window};

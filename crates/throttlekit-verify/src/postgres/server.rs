@@ -42,7 +42,7 @@ impl Server {
 
     /// Runs statements, one at a time, and returns what they print.
     pub fn sql(&self, statements: &[&str]) -> String {
-        let mut args = self.psql_args("postgres");
+        let mut args = psql_args(self.port, "postgres");
         for statement in statements {
             args.extend(["-c".to_owned(), (*statement).to_owned()]);
         }
@@ -52,22 +52,12 @@ impl Server {
 
     /// Connects as this role and runs a statement, as any application does; or returns nothing where that fails.
     pub fn try_sql(&self, role: &str, statement: &str) -> Option<String> {
-        let mut args = self.psql_args(role);
-        args.extend(["-c".to_owned(), statement.to_owned()]);
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let output = command(&program("psql"), &args).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    }
-
-    fn psql_args(&self, role: &str) -> Vec<String> {
-        let port = self.port.to_string();
-        let to = ["-h", "127.0.0.1", "-p", &port, "-U", role, "-d", "postgres"];
-        [&to[..], &["-XAtqw", "-v", "ON_ERROR_STOP=1"]].concat().into_iter().map(str::to_owned).collect()
+        query(self.port, role, statement)
     }
 
     /// Runs a statement again and again, and hands over each row that it prints, until that says to stop.
     pub fn watch(&self, statement: &str, every: Duration, mut row: impl FnMut(&str) -> bool) {
-        let args = self.psql_args("postgres");
+        let args = psql_args(self.port, "postgres");
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let mut psql = command(&program("psql"), &args)
             .stdin(Stdio::piped())
@@ -215,6 +205,21 @@ impl Drop for Server {
         }
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// Connects to the server at a local port as this role and runs a statement. Returns nothing where that fails.
+pub fn query(port: u16, role: &str, statement: &str) -> Option<String> {
+    let mut args = psql_args(port, role);
+    args.extend(["-c".to_owned(), statement.to_owned()]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let output = command(&program("psql"), &args).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn psql_args(port: u16, role: &str) -> Vec<String> {
+    let port = port.to_string();
+    let to = ["-h", "127.0.0.1", "-p", &port, "-U", role, "-d", "postgres"];
+    [&to[..], &["-XAtqw", "-v", "ON_ERROR_STOP=1"]].concat().into_iter().map(str::to_owned).collect()
 }
 
 /// PostgreSQL does not run as root; then its own user runs it.

@@ -1,8 +1,8 @@
 //! Stores that take a change of numbers wrongly, to show that the invariant can fail.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use throttlekit::internals::{Mutex, MutexGuard};
 use throttlekit::store::{
     Charge, Charges, Debit, Debited, LastDebit, LeaseRequest, LeaseReturn, Leased, Outcome,
 };
@@ -71,7 +71,7 @@ impl Seeded {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     fn has(&self, bug: ReloadBug) -> bool {

@@ -1,9 +1,10 @@
 //! The way to a store: replies get lost, returns arrive twice, and bugs are seeded.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::ManualClock;
+use throttlekit::internals::Mutex;
 use throttlekit::store::{
     Background, Charge, Charges, Debit, DebitId, Debited, LeaseRequest, LeaseReturn, Leased, MemoryStore,
 };
@@ -65,7 +66,7 @@ impl Wire {
     }
 
     fn chance<T>(&self, of: impl FnOnce(&mut Chance) -> T) -> T {
-        of(&mut self.chance.lock().unwrap_or_else(PoisonError::into_inner))
+        of(&mut self.chance.lock())
     }
 
     fn loses(&self) -> bool {

@@ -96,7 +96,7 @@ impl<C> PolicyBuilder<C> {
     }
 
     /// Sets the most bytes that the keys of all limits may take, in equal parts. Default: 128 MiB for each limit. See
-    /// [`Builder::memory_budget`](crate::Builder::memory_budget).
+    /// [`LimiterBuilder::memory_budget`](crate::limiter::LimiterBuilder::memory_budget).
     pub fn memory_budget(self, bytes: usize) -> Self {
         Self { memory_budget: Some(bytes), ..self }
     }

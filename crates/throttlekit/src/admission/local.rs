@@ -29,7 +29,9 @@ pub(super) struct Marks([(u64, Mark); LIMITS_MAX]);
 /// The decision of a debit, its guarantee and its charge positions.
 pub(super) struct LocalDebit {
     pub(super) decision: Decision,
+    #[cfg_attr(not(feature = "store"), expect(dead_code, reason = "read for debits beside a store"))]
     pub(super) guarantee: Guarantee,
+    #[cfg_attr(not(feature = "store"), expect(dead_code, reason = "read for debits beside a store"))]
     pub(super) went: Marks,
 }
 

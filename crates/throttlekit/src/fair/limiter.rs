@@ -42,6 +42,10 @@ pub struct FairLimiter<C = SystemClock> {
 }
 
 /// The members that share the budget.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one for each limiter, and a box would be one more load a check"
+)]
 pub(super) enum Shares {
     Flat { tenants: Mutex<Tenants>, weight_of: WeightOf },
     Tree { places: Mutex<Places>, weight_of: PathWeightOf },

@@ -183,11 +183,10 @@ impl<B: Body<Data: From<String>>> Body for AdmissionBody<B> {
     }
 }
 
+type NextFrame<B> = Option<Result<Frame<<B as Body>::Data>, <B as Body>::Error>>;
+
 impl<B: Body<Data: From<String>>> Of<B> {
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<NextFrame<B>> {
         match self.project() {
             OfProjected::Service { body } => body.poll_frame(cx),
             OfProjected::Refusal { text } if text.is_empty() => Poll::Ready(None),

@@ -68,7 +68,7 @@ impl AdmissionLayerBuilder {
         actual: impl Fn(StatusCode, &HeaderMap) -> Option<Cost> + Send + Sync + 'static,
     ) -> Self {
         self.with(|settings| {
-            settings.settle = Some(Box::new(move |status, headers, _| actual(status, headers)))
+            settings.settle = Some(Box::new(move |status, headers, _| actual(status, headers)));
         })
     }
 

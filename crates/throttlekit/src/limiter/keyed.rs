@@ -106,37 +106,41 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
             let call = call.into();
             return table.check(self.hash.fingerprint(call.key()), call.units(), &self.clock);
         }
-        let Counts::One(keys) = &self.counts else { return self.check_mode(call) };
-        let call = call.into();
-        keys.check_other(self.hash.fingerprint(call.key()), call.units(), self.clock.now())
+        self.check_other(call)
     }
 
-    /// Separate, and generic, so that the call is created here and not on the common path.
+    /// Separate, so that the common path stays short and compares one tag; generic, so that the call is created here.
     #[inline(never)]
-    fn check_mode<'a>(&self, call: impl Into<Call<'a>>) -> Decision {
-        let (call, now) = (call.into(), self.clock.now());
+    fn check_other<'a>(&self, call: impl Into<Call<'a>>) -> Decision {
         match &self.counts {
-            Counts::One(keys) => keys.check_other(self.hash.fingerprint(call.key()), call.units(), now),
-            Counts::Several(several) => self.check_several(several, &call, now, None).decision,
-            Counts::Sketch(keys) => keys.check(self.hash.fingerprint(call.key()), call.units(), now),
+            Counts::One(keys) => {
+                let call = call.into();
+                keys.check_at(self.hash.fingerprint(call.key()), call.units(), self.clock.now())
+            }
+            Counts::Several(several) => self.check_at(several, &call.into(), self.clock.now(), None).decision,
+            Counts::Sketch(keys) => {
+                let call = call.into();
+                keys.check(self.hash.fingerprint(call.key()), call.units(), self.clock.now())
+            }
         }
     }
 
-    fn check_several(
+    #[inline]
+    fn check_at(
         &self,
         several: &Several,
         call: &Call<'_>,
         now: Timestamp,
         positions: Option<&mut Vec<Position>>,
     ) -> Verdict {
-        several.check(&several.fingerprints(call, &self.hash), call.units(), now, positions)
+        several.check(&several.parts(call, &self.hash), now, positions)
     }
 
     /// Like [`check`](Self::check), and returns the index of the limit that determined the decision: for a denial the
     /// one to wait for, otherwise the one with the least left (of [`any`](LimiterBuilder::any), the one with the most).
     pub fn check_binding<'a>(&self, call: impl Into<Call<'a>>) -> (Decision, usize) {
         let Counts::Several(several) = &self.counts else { return (self.check(call), 0) };
-        let Verdict { decision, binding } = self.check_several(several, &call.into(), self.clock.now(), None);
+        let Verdict { decision, binding } = self.check_at(several, &call.into(), self.clock.now(), None);
         (decision, binding)
     }
 
@@ -164,33 +168,31 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
             Counts::One(keys) => {
                 let key = self.hash.fingerprint(call.key());
                 let (decision, mark) = keys.check_marked(key, cost, now);
-                (decision, ChargedAt::One { key, mark })
+                (decision, ChargedAt::One { key, mark, cost })
             }
             Counts::Several(several) => {
                 let mut positions = Vec::new();
-                let verdict = self.check_several(several, &call, now, Some(&mut positions));
+                let verdict = self.check_at(several, &call, now, Some(&mut positions));
                 (verdict.decision, ChargedAt::Several(positions))
             }
             Counts::Sketch(keys) => {
                 return (keys.check(self.hash.fingerprint(call.key()), cost, now), None);
             }
         };
-        (decision, decision.allowed.then_some(Charged { cost, at }))
+        (decision, decision.allowed.then_some(Charged(at)))
     }
 
     /// Replaces the charged cost by the actual cost: returns the rest to the window it came from, or charges the
     /// difference, which may go beyond the limit. Call it on the limiter that charged, and before a reset of the key.
     #[inline]
-    #[expect(clippy::needless_pass_by_value, reason = "a charge is settled once")]
     pub fn settle(&self, charged: Charged, actual: Cost) {
-        let Charged { cost, at } = charged;
-        if cost == actual {
-            return;
-        }
-        let now = self.clock.now();
-        match (&self.counts, at) {
-            (Counts::One(keys), ChargedAt::One { key, mark }) => keys.settle(key, mark, cost, actual, now),
-            (Counts::Several(several), ChargedAt::Several(at)) => several.settle(&at, cost, actual, now),
+        match (&self.counts, charged.0) {
+            (Counts::One(keys), ChargedAt::One { key, mark, cost }) if cost != actual => {
+                keys.settle(key, mark, cost, actual, self.clock.now());
+            }
+            (Counts::Several(several), ChargedAt::Several(at)) => {
+                several.settle(&at, actual, self.clock.now());
+            }
             _ => {}
         }
     }
@@ -233,7 +235,7 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
                 {}
             }
             Counts::Several(several) => {
-                let check = |call: T| self.check_several(several, &call.into(), now, None).decision;
+                let check = |call: T| self.check_at(several, &call.into(), now, None).decision;
                 decisions.extend(calls.map(check));
             }
             Counts::Sketch(keys) => {
@@ -248,7 +250,7 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         let (call, now) = (call.into(), self.clock.now());
         match &self.counts {
             Counts::One(keys) => keys.peek(self.hash.fingerprint(call.key()), now),
-            Counts::Several(several) => several.peek(&several.fingerprints(&call, &self.hash), now),
+            Counts::Several(several) => several.peek(&several.parts(&call, &self.hash), now),
             Counts::Sketch(keys) => keys.peek(self.hash.fingerprint(call.key()), now),
         }
     }
@@ -258,7 +260,7 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         let call = call.into();
         match &self.counts {
             Counts::Several(several) => {
-                several.peek_each(&several.fingerprints(&call, &self.hash), self.clock.now())
+                several.peek_each(&several.parts(&call, &self.hash), self.clock.now())
             }
             _ => vec![self.peek(call)],
         }
@@ -271,7 +273,7 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         let cost = call.units();
         match &self.counts {
             Counts::One(keys) => keys.forecast(self.hash.fingerprint(call.key()), cost, now),
-            Counts::Several(several) => several.forecast(&several.fingerprints(&call, &self.hash), cost, now),
+            Counts::Several(several) => several.forecast(&several.parts(&call, &self.hash), now),
             Counts::Sketch(keys) => keys.forecast(self.hash.fingerprint(call.key()), cost, now),
         }
     }
@@ -284,7 +286,7 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         let call = call.into();
         match &self.counts {
             Counts::One(keys) => keys.reset(self.hash.fingerprint(call.key())),
-            Counts::Several(several) => several.reset(&call, &several.fingerprints(&call, &self.hash)),
+            Counts::Several(several) => several.reset(&call, &several.parts(&call, &self.hash)),
             Counts::Sketch(_) => {}
         }
     }
@@ -363,14 +365,11 @@ impl<C, H> Limiter<C, H> {
 
 /// Proof of a charge in this process. Settled once: it cannot be copied. If dropped, the charge stays.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Charged {
-    cost: Cost,
-    at: ChargedAt,
-}
+pub struct Charged(ChargedAt);
 
 #[derive(Debug, PartialEq, Eq)]
 enum ChargedAt {
-    One { key: u64, mark: Mark },
+    One { key: u64, mark: Mark, cost: Cost },
     Several(Vec<Position>),
 }
 

@@ -31,14 +31,22 @@ struct OneOfSeveral {
     keys: Keys,
 }
 
-/// Fingerprints of one call's keys, by limit.
-pub(super) type Fingerprints = [u64; LIMITS_MAX];
+/// The part of a call that one limit decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Fingerprint of the key.
+    key: u64,
+    cost: Cost,
+}
+
+/// The parts of a call, by limit.
+pub(super) type Parts = [Part; LIMITS_MAX];
 
 /// Position of the charge of one limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Position {
     limit: usize,
-    key: u64,
+    part: Part,
     mark: Mark,
 }
 
@@ -53,17 +61,18 @@ impl Several {
         Self { need, limits: limits.into_iter().map(one).collect() }
     }
 
-    /// Returns the fingerprint of each limit's key; a key that several limits share is hashed once.
-    pub(super) fn fingerprints(&self, call: &Call<'_>, hash: &impl KeyHash) -> Fingerprints {
-        let mut prints = [0; LIMITS_MAX];
+    /// Returns the part of a call for each limit; a key that several limits share is hashed once.
+    pub(super) fn parts(&self, call: &Call<'_>, hash: &impl KeyHash) -> Parts {
+        let mut parts = [Part::default(); LIMITS_MAX];
         for (i, limit) in self.limits.iter().enumerate() {
             let before = self.limits[..i].iter().position(|before| before.key == limit.key);
-            prints[i] = match before {
-                Some(before) => prints[before],
+            let key = match before {
+                Some(before) => parts[before].key,
                 None => hash.fingerprint(call.key_at(limit.key)),
             };
+            parts[i] = Part { key, cost: call.units_at(i) };
         }
-        prints
+        parts
     }
 
     /// Checks a call over all limits, and charges all that allow it, or none. Adds the positions of the charges to
@@ -73,16 +82,15 @@ impl Several {
     /// instructions. No two calls hold them in different orders, so they never wait for each other.
     pub(super) fn check(
         &self,
-        prints: &Fingerprints,
-        cost: Cost,
+        parts: &Parts,
         now: Timestamp,
         positions: Option<&mut Vec<Position>>,
     ) -> Verdict {
         macro_rules! by_number {
             ($($number:literal)*) => {
                 match self.limits.len() {
-                    $($number => self.check_each::<$number>(prints, cost, now, positions),)*
-                    _ => self.check_each::<LIMITS_MAX>(prints, cost, now, positions),
+                    $($number => self.check_each::<$number>(parts, now, positions),)*
+                    _ => self.check_each::<LIMITS_MAX>(parts, now, positions),
                 }
             };
         }
@@ -94,13 +102,12 @@ impl Several {
     #[inline(never)]
     fn check_each<const N: usize>(
         &self,
-        prints: &Fingerprints,
-        cost: Cost,
+        parts: &Parts,
         now: Timestamp,
         positions: Option<&mut Vec<Position>>,
     ) -> Verdict {
-        let mut held: [HeldKey<'_>; N] = std::array::from_fn(|i| self.limits[i].keys.hold(prints[i], now));
-        let decisions: [Decision; N] = std::array::from_fn(|i| held[i].decide(cost, now));
+        let mut held: [HeldKey<'_>; N] = std::array::from_fn(|i| self.limits[i].keys.hold(parts[i].key, now));
+        let decisions: [Decision; N] = std::array::from_fn(|i| held[i].decide(parts[i].cost, now));
         let verdict = self.need.judge(&decisions);
         if !verdict.decision.allowed {
             return verdict;
@@ -109,37 +116,39 @@ impl Several {
             let charged = (0..N).filter(|&i| decisions[i].allowed);
             positions.extend(charged.map(|limit| Position {
                 limit,
-                key: prints[limit],
+                part: parts[limit],
                 mark: held[limit].mark(now),
             }));
         }
-        let charged = held.iter_mut().zip(&decisions).filter(|(_, decision)| decision.allowed);
-        charged.for_each(|(held, _)| held.charge(cost, now));
+        let charged = held.iter_mut().zip(parts).zip(&decisions).filter(|(_, decision)| decision.allowed);
+        charged.for_each(|((held, part), _)| held.charge(part.cost, now));
         verdict
     }
 
     /// Replaces the charged cost by the actual cost, at each limit that was charged.
-    pub(super) fn settle(&self, positions: &[Position], charged: Cost, actual: Cost, now: Timestamp) {
-        for Position { limit, key, mark } in positions {
+    pub(super) fn settle(&self, positions: &[Position], actual: Cost, now: Timestamp) {
+        for Position { limit, part, mark } in positions {
             if let Some(limit) = self.limits.get(*limit) {
-                limit.keys.settle(*key, *mark, charged, actual, now);
+                limit.keys.settle(part.key, *mark, part.cost, actual, now);
             }
         }
     }
 
     /// Returns what each key has left on its limit.
-    pub(super) fn peek_each(&self, prints: &Fingerprints, now: Timestamp) -> Vec<Decision> {
-        self.limits.iter().zip(prints).map(|(limit, key)| limit.keys.peek(*key, now)).collect()
+    pub(super) fn peek_each(&self, parts: &Parts, now: Timestamp) -> Vec<Decision> {
+        self.limits.iter().zip(parts).map(|(limit, part)| limit.keys.peek(part.key, now)).collect()
     }
 
     /// Combines what each key has left.
-    pub(super) fn peek(&self, prints: &Fingerprints, now: Timestamp) -> Decision {
-        self.need.judge(&self.peek_each(prints, now)).decision
+    pub(super) fn peek(&self, parts: &Parts, now: Timestamp) -> Decision {
+        self.need.judge(&self.peek_each(parts, now)).decision
     }
 
     /// Forecasts by the limit with the least to spend if all must allow, by the one with the most if any may.
-    pub(super) fn forecast(&self, prints: &Fingerprints, cost: Cost, now: Timestamp) -> Forecast {
-        let each = || self.limits.iter().zip(prints).map(|(limit, key)| limit.keys.forecast(*key, cost, now));
+    pub(super) fn forecast(&self, parts: &Parts, now: Timestamp) -> Forecast {
+        let each = || {
+            self.limits.iter().zip(parts).map(|(limit, part)| limit.keys.forecast(part.key, part.cost, now))
+        };
         let by_units = |forecast: &Forecast| forecast.spendable_now;
         let binding = match self.need {
             Need::All => each().min_by_key(by_units).map(|least| {
@@ -152,9 +161,9 @@ impl Several {
     }
 
     /// Forgets the keys of a call, where it has one for the limit.
-    pub(super) fn reset(&self, call: &Call<'_>, prints: &Fingerprints) {
-        let named = self.limits.iter().zip(prints).filter(|(limit, _)| limit.key < call.key_count());
-        named.for_each(|(limit, key)| limit.keys.reset(*key));
+    pub(super) fn reset(&self, call: &Call<'_>, parts: &Parts) {
+        let named = self.limits.iter().zip(parts).filter(|(limit, _)| limit.key < call.key_count());
+        named.for_each(|(limit, part)| limit.keys.reset(part.key));
     }
 
     /// Returns how full the memory of all limits is.

@@ -51,13 +51,13 @@ impl Keys {
     pub(crate) fn check(&self, key: u64, cost: Cost, clock: &impl Clock) -> Decision {
         match self {
             Self::Gcra(table, _) => table.check(key, cost, clock),
-            _ => self.check_other(key, cost, clock.now()),
+            _ => self.check_at(key, cost, clock.now()),
         }
     }
 
-    /// Separate, so that the common path stays short.
+    /// The same at `now`. Separate, so that the common path stays short.
     #[inline(never)]
-    pub(crate) fn check_other(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
+    pub(crate) fn check_at(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
         match self {
             Self::Gcra(table, _) => table.check(key, cost, &At(now)),
             Self::Window(table, _) => table.check(key, cost, &At(now)),
@@ -307,7 +307,7 @@ mod tests {
                 let now = start() + Duration::from_secs(second);
                 let mark = limit.mark(&state, now);
                 let (decision, left) = marked.check_marked(KEY, cost, now);
-                assert_eq!(decision, plain.check_other(KEY, cost, now), "{limit:?} at {second}");
+                assert_eq!(decision, plain.check_at(KEY, cost, now), "{limit:?} at {second}");
                 assert_eq!(decision, limit.check(&mut state, cost, now), "{limit:?} at {second}");
                 assert!(!decision.allowed || left == mark, "{limit:?} at {second}: {left:?}, not {mark:?}");
             }
@@ -381,7 +381,7 @@ mod tests {
                         for _ in 0..ROUNDS {
                             let mark = charge(&keys, 3, start());
                             keys.settle(KEY, mark, 3, 1, start());
-                            assert!(keys.check_other(KEY, 1, start()).allowed);
+                            assert!(keys.check_at(KEY, 1, start()).allowed);
                         }
                     });
                 }

@@ -87,6 +87,7 @@ impl Sketch {
     }
 
     /// Returns whether any key that was counted may owe something at `now`.
+    #[cfg(feature = "store")]
     pub(super) fn is_alive(&self, estimates: &Estimates, now: Timestamp) -> bool {
         let blocks = self.blocks.iter().chain([&self.shared]).flatten();
         blocks.flat_map(|block| block.iter()).any(|cell| self.cell_is_alive(*cell, estimates, now))

@@ -121,17 +121,22 @@ impl<R: WordRule> WordTable<R> {
     ) -> usize {
         let lines = self.lines.as_slice();
         let mut homes = [(&lines[0], 0, 0); BATCH];
-        let mut count = 0;
+        let (mut count, mut of_one) = (0, true);
         for (home, (key, cost)) in homes.iter_mut().zip(requests) {
             let line = self.lines.home(key);
             prefetch_index(lines, line);
             *home = (&lines[line], key, cost);
             count += 1;
+            of_one &= cost == 1;
         }
         let floor = self.rule.floor(now);
-        let check =
-            |&(line, key, cost): &(&Line, u64, Cost)| self.check_in(line.likely(key), key, cost, floor, now);
-        decisions.extend(homes[..count].iter().map(check));
+        let check = |line: &Line, key, cost| self.check_in(line.likely(key), key, cost, floor, now);
+        // Keys alone cost one unit each: the compiler then knows the cost.
+        if of_one {
+            decisions.extend(homes[..count].iter().map(|&(line, key, _)| check(line, key, 1)));
+        } else {
+            decisions.extend(homes[..count].iter().map(|&(line, key, cost)| check(line, key, cost)));
+        }
         count
     }
 

@@ -155,6 +155,7 @@ impl<T> Node<T> {
     }
 
     /// Returns whether all states match. Stops at the first that does not.
+    #[cfg(feature = "store")]
     pub(super) fn all(&self, is: &impl Fn(&T) -> bool) -> bool {
         self.keys.iter().all(|(_, state)| is(state))
             && self.below.iter().flat_map(|below| below.iter()).all(|node| node.all(is))

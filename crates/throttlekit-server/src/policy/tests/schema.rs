@@ -27,7 +27,7 @@ fn the_schema_says_what_keys_mean_and_allows_no_others() {
     let schema = schema();
     let rate = &schema["$defs"]["RateSpec"];
     assert_eq!(rate["additionalProperties"], false);
-    assert_eq!(rate["properties"]["limit"]["description"], "How many units.");
+    assert_eq!(rate["properties"]["limit"]["description"], "Number of units.");
     assert_eq!(schema["$defs"]["Span"]["pattern"], "^[0-9]+(ms|s|m|h|d)$");
     let named = schema["$defs"]["PolicySpec"]["properties"]["rate"].to_string();
     assert!(named.contains("OneOrMany"), "{named}");

@@ -2,7 +2,7 @@
 //!
 //! An input is one request, or one sequence of frames. A connection carries up to six of them, and all but the last leave
 //! it usable, so that no input hides the next. Clients that close or reset wait 1 ms first; a server that is slower may
-//! not read their last bytes. `cargo xtask prove wire-fuzz` sends a million inputs. It fails on
+//! not read their last bytes. `cargo xtask verify wire-fuzz` sends a million inputs. It fails on
 //!
 //! * a crash: the server process ends, or a panic appears on its standard error;
 //! * a hang: a connection whose client waits is neither answered nor closed in time, or an honest check fails;
@@ -51,7 +51,7 @@ async fn hostile_bytes_neither_crash_nor_hang_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes minutes: cargo xtask prove wire-fuzz"]
+#[ignore = "takes minutes: cargo xtask verify wire-fuzz"]
 async fn full() {
     let plan = Plan {
         inputs: number("WIRE_FUZZ_INPUTS", 1_000_000),

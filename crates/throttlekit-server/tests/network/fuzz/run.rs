@@ -1,11 +1,12 @@
 //! Runs sessions against a server and reports the outcomes and the faults.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use throttlekit::internals::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -178,7 +179,7 @@ impl Run {
     }
 
     fn report(&self) -> MutexGuard<'_, Report> {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+        self.report.lock()
     }
 }
 
@@ -226,7 +227,7 @@ impl Report {
         let tenths = |number: f64| (number * 10.0).round() / 10.0;
         let millis = |time: Duration| tenths(time.as_secs_f64() * 1e3);
         json!({
-            "name": "prove-wire-fuzz", "optimised": !cfg!(debug_assertions), "seed": seed,
+            "name": "verify-wire-fuzz", "optimised": !cfg!(debug_assertions), "seed": seed,
             "inputs": total.iter().sum::<u64>(), "connections": self.sessions,
             "answered": answered, "refused": refused, "ignored": ignored, "closed": closed, "left": left,
             "crashes": self.crashes.len(), "hangs": self.hangs.len(), "leaks": self.leaks.len(),

@@ -123,8 +123,6 @@ enum SketchCounts {
 }
 
 impl SketchKeys {
-    /// Not inlined: it is large.
-    #[inline(never)]
     pub(super) fn check(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
         match &self.counts {
             SketchCounts::Plain(keys) => keys.check(key, cost, now),

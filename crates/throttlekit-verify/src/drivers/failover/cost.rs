@@ -1,0 +1,45 @@
+//! What each mode costs while nothing fails: the server's time for a script, and a caller's wait.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use throttlekit::{Call, Clock, Limit, PreciseClock, SharedLimiter};
+use throttlekit_redis::Failover;
+
+use super::load;
+use super::round::World;
+
+const ASKS: usize = 5_000;
+
+pub(super) struct Cost {
+    /// Of the server, for one script.
+    pub(super) script_micros: f64,
+    /// Of a caller who asks alone, half of the asks.
+    pub(super) median: Duration,
+}
+
+/// One caller charges a window again and again, on a pair that is in step.
+pub(super) async fn measure(world: &mut World, failover: Failover) -> Result<Cost> {
+    world.prepare(failover).await?;
+    let store = load::connect(world.post(), failover, world.clock()).await?;
+    let limiter = SharedLimiter::new(store, "cost", Limit::fixed_window(1 << 40, load::WINDOW)?)?;
+    limiter.check(Call::by("warm")).await?;
+    world.primary().ask::<()>("CONFIG RESETSTAT").await?;
+    let clock = PreciseClock::new();
+    let mut took = Vec::with_capacity(ASKS);
+    for _ in 0..ASKS {
+        let begun = clock.now();
+        limiter.check(Call::by("key")).await?;
+        took.push(clock.now().since(begun));
+    }
+    took.sort_unstable();
+    let stats: String = world.primary().ask("INFO commandstats").await?;
+    Ok(Cost { script_micros: micros_per_script(&stats)?, median: took[ASKS / 2] })
+}
+
+/// `cmdstat_evalsha:calls=…,usec=…,usec_per_call=…,…`.
+fn micros_per_script(stats: &str) -> Result<f64> {
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:"));
+    let part = line.and_then(|line| line.split(',').find_map(|part| part.strip_prefix("usec_per_call=")));
+    part.context("it keeps no statistics of scripts")?.parse().context("usec_per_call")
+}

@@ -1,0 +1,82 @@
+//! Slots held under leases: nothing leaks, nobody works in a slot that another holds, and what died comes back in time.
+
+pub(super) mod cycles;
+mod engine;
+mod fleet;
+mod judge;
+mod member;
+mod reclaim;
+mod same;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::{Part, Setup};
+use engine::Engine;
+
+/// How much of everything there is to be.
+struct Size {
+    /// Admissions in process, cut off at every await point.
+    cycles: u64,
+    /// Timelines on each store.
+    timelines: u64,
+    /// Worlds of holders over a bad network.
+    worlds: u64,
+    /// How long client processes are killed and stopped, on each engine.
+    storm_seconds: u64,
+    /// Holders that are killed, each with fifty slots, on each engine.
+    killed: u64,
+    /// Holders that are stopped until another has their slot, on each engine.
+    zombies: u64,
+}
+
+const FULL: Size = Size {
+    cycles: 2_000_000,
+    timelines: 20_000,
+    worlds: 200_000,
+    storm_seconds: 60,
+    killed: 20,
+    zombies: 20,
+};
+const SMALL: Size =
+    Size { cycles: 40_000, timelines: 100, worlds: 2_000, storm_seconds: 2, killed: 1, zombies: 1 };
+
+pub(super) fn run(setup: Setup) -> Result<Part> {
+    // A client process of this proof is this program again.
+    if let Some(post) = member::post() {
+        member::run(&post)?;
+        std::process::exit(0);
+    }
+    let size = if setup.small { SMALL } else { FULL };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let mut part = Part::default();
+    let cycles = cycles::run(size.cycles, &mut part)?;
+    let engines = Engine::all(setup.services)?;
+    let same = runtime.block_on(same::run(&engines, size.timelines, size.worlds, &mut part))?;
+    // Both at once: most of the time is waiting.
+    let mut running = tokio::task::JoinSet::new();
+    for engine in engines.into_iter().filter(Engine::has_processes) {
+        running.spawn_on(processes(engine, size.storm_seconds, size.killed, size.zombies), runtime.handle());
+    }
+    let mut fleets = serde_json::Map::new();
+    while let Some(ended) = runtime.block_on(running.join_next()) {
+        let (name, figure, found) = ended??;
+        fleets.insert(name, figure);
+        part.broken.extend(found);
+    }
+    part.figure = json!({ "cycles": cycles, "same": same, "processes": fleets });
+    Ok(part)
+}
+
+/// What client processes show on one engine.
+async fn processes(
+    engine: Engine,
+    seconds: u64,
+    killed: u64,
+    zombies: u64,
+) -> Result<(String, Value, Vec<String>)> {
+    let mut broken = Vec::new();
+    let storm = fleet::run(&engine, seconds, &mut broken).await?;
+    let reclaim = reclaim::run(&engine, killed, zombies, &mut broken).await?;
+    Ok((engine.name, json!({ "storm": storm, "reclaim": reclaim }), broken))
+}
