@@ -34,7 +34,7 @@ pub struct RemotePolicy {
     limit: Option<Limit>,
     /// The maximum number of units that the server last reported.
     units: Arc<AtomicU64>,
-    /// Whether work holds something while it runs, as far as known.
+    /// `true` if work holds something while it runs, as far as known.
     holds: Arc<AtomicBool>,
 }
 

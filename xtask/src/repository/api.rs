@@ -11,7 +11,7 @@ use serde_json::json;
 use super::{root, succeed};
 
 /// Crates with an API that people write code against.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 8] = [
     "throttlekit",
     "throttlekit-core",
     "throttlekit-redis",
@@ -20,7 +20,6 @@ const CRATES: [&str; 9] = [
     "throttlekit-client",
     "throttlekit-conformance",
     "throttlekit-server",
-    "throttlekit-cli",
 ];
 const ROOT_NAMES_MAX: usize = 25;
 const SHAPES_MAX: usize = 3;
@@ -106,10 +105,10 @@ fn types(pages: &Path, name: &str) -> Result<BTreeSet<String>> {
     Ok(links.iter().filter_map(name).collect())
 }
 
-/// Returns the types that two crates have under one name. Programs have no API.
+/// Returns the types that two crates have under one name.
 fn doubled(types: &BTreeMap<&str, BTreeSet<String>>) -> Vec<String> {
     let mut crates: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (name, types) in types.iter().filter(|(name, _)| **name != "throttlekit-cli") {
+    for (name, types) in types {
         types.iter().for_each(|of| crates.entry(of).or_default().push(name));
     }
     let doubled = crates.into_iter().filter(|(_, of)| of.len() > 1);

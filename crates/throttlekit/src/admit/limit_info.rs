@@ -20,7 +20,7 @@ pub struct LimitInfo {
     pub units: Cost,
     /// Time until all of them are back; `None` if they do not come back with time.
     pub period: Option<Duration>,
-    /// Whether the permit returns units that were charged and not used.
+    /// `true` if the permit returns units that were charged and not used.
     pub refundable: bool,
 }
 

@@ -12,7 +12,7 @@ use crate::{Call, KeyHash, SecretHash};
 /// sum of its active members.
 pub(super) type PathWeightOf = Box<dyn Fn(&[&[u8]]) -> Option<Weight> + Send + Sync>;
 
-/// What it takes to let a name join: its fingerprint and its weight.
+/// A name that joins: its fingerprint and its weight.
 type Joins<'a> = (&'a SecretHash, &'a PathWeightOf);
 
 /// The names from the root to a leaf. Of a longer path only as many as show that it is too long.

@@ -24,7 +24,7 @@ pub struct AdmissionLayerBuilder {
     settings: Settings,
 }
 
-/// What decides about requests.
+/// The part that decides about requests.
 enum Source {
     One { name: String, admit: Box<dyn Admit>, key: Box<dyn KeyExtractor> },
     Plans(Choose),

@@ -72,7 +72,7 @@ where
     }
 }
 
-/// What happens to a request that no limit decides about.
+/// The outcome of a request that no limit decides about.
 enum Unasked {
     Allow,
     Reject(MissingKey),

@@ -33,7 +33,7 @@ pub(crate) struct Strict<S> {
     pub(super) ahead: AtomicI64,
 }
 
-/// Where and how the store counts one limit.
+/// One limit, as the store counts it.
 pub(super) struct Place {
     pub(super) name: Box<str>,
     /// Index of the call's key that it counts by.
