@@ -117,7 +117,9 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
                 let call = call.into();
                 keys.check_at(self.hash.fingerprint(call.key()), call.units(), self.clock.now())
             }
-            Counts::Several(several) => self.check_at(several, &call.into(), self.clock.now(), None).decision,
+            Counts::Several(several) => {
+                several.check(&call.into(), &self.hash, self.clock.now(), None).decision
+            }
             Counts::Sketch(keys) => {
                 let call = call.into();
                 keys.check(self.hash.fingerprint(call.key()), call.units(), self.clock.now())
@@ -125,22 +127,11 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
         }
     }
 
-    #[inline]
-    fn check_at(
-        &self,
-        several: &Several,
-        call: &Call<'_>,
-        now: Timestamp,
-        positions: Option<&mut Vec<Position>>,
-    ) -> Verdict {
-        several.check(&several.parts(call, &self.hash), now, positions)
-    }
-
     /// Like [`check`](Self::check), and returns the index of the limit that determined the decision: for a denial the
     /// one to wait for, otherwise the one with the least left (of [`any`](LimiterBuilder::any), the one with the most).
     pub fn check_binding<'a>(&self, call: impl Into<Call<'a>>) -> (Decision, usize) {
         let Counts::Several(several) = &self.counts else { return (self.check(call), 0) };
-        let Verdict { decision, binding } = self.check_at(several, &call.into(), self.clock.now(), None);
+        let Verdict { decision, binding } = several.check(&call.into(), &self.hash, self.clock.now(), None);
         (decision, binding)
     }
 
@@ -172,7 +163,7 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
             }
             Counts::Several(several) => {
                 let mut positions = Vec::new();
-                let verdict = self.check_at(several, &call, now, Some(&mut positions));
+                let verdict = several.check(&call, &self.hash, now, Some(&mut positions));
                 (verdict.decision, ChargedAt::Several(positions))
             }
             Counts::Sketch(keys) => {
@@ -235,7 +226,7 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
                 {}
             }
             Counts::Several(several) => {
-                let check = |call: T| self.check_at(several, &call.into(), now, None).decision;
+                let check = |call: T| several.check(&call.into(), &self.hash, now, None).decision;
                 decisions.extend(calls.map(check));
             }
             Counts::Sketch(keys) => {

@@ -63,8 +63,14 @@ impl Several {
 
     /// Returns the part of a call for each limit; a key that several limits share is hashed once.
     pub(super) fn parts(&self, call: &Call<'_>, hash: &impl KeyHash) -> Parts {
-        let mut parts = [Part::default(); LIMITS_MAX];
-        for (i, limit) in self.limits.iter().enumerate() {
+        self.first_parts(call, hash)
+    }
+
+    /// Returns the parts of the first `N` limits.
+    #[inline]
+    fn first_parts<const N: usize>(&self, call: &Call<'_>, hash: &impl KeyHash) -> [Part; N] {
+        let mut parts = [Part::default(); N];
+        for (i, limit) in self.limits.iter().take(N).enumerate() {
             let before = self.limits[..i].iter().position(|before| before.key == limit.key);
             let key = match before {
                 Some(before) => parts[before].key,
@@ -82,15 +88,16 @@ impl Several {
     /// instructions. No two calls hold them in different orders, so they never wait for each other.
     pub(super) fn check(
         &self,
-        parts: &Parts,
+        call: &Call<'_>,
+        hash: &impl KeyHash,
         now: Timestamp,
         positions: Option<&mut Vec<Position>>,
     ) -> Verdict {
         macro_rules! by_number {
             ($($number:literal)*) => {
                 match self.limits.len() {
-                    $($number => self.check_each::<$number>(parts, now, positions),)*
-                    _ => self.check_each::<LIMITS_MAX>(parts, now, positions),
+                    $($number => self.check_each::<$number, _>(call, hash, now, positions),)*
+                    _ => self.check_each::<LIMITS_MAX, _>(call, hash, now, positions),
                 }
             };
         }
@@ -100,12 +107,14 @@ impl Several {
     /// Checks a call over `N` limits: a constant number keeps the held keys off the heap. Not inlined, so that each `N`
     /// has a stack frame of its own size.
     #[inline(never)]
-    fn check_each<const N: usize>(
+    fn check_each<const N: usize, H: KeyHash>(
         &self,
-        parts: &Parts,
+        call: &Call<'_>,
+        hash: &H,
         now: Timestamp,
         positions: Option<&mut Vec<Position>>,
     ) -> Verdict {
+        let parts: [Part; N] = self.first_parts(call, hash);
         let mut held: [HeldKey<'_>; N] = std::array::from_fn(|i| self.limits[i].keys.hold(parts[i].key, now));
         let decisions: [Decision; N] = std::array::from_fn(|i| held[i].decide(parts[i].cost, now));
         let verdict = self.need.judge(&decisions);
@@ -120,7 +129,7 @@ impl Several {
                 mark: held[limit].mark(now),
             }));
         }
-        let charged = held.iter_mut().zip(parts).zip(&decisions).filter(|(_, decision)| decision.allowed);
+        let charged = held.iter_mut().zip(&parts).zip(&decisions).filter(|(_, decision)| decision.allowed);
         charged.for_each(|((held, part), _)| held.charge(part.cost, now));
         verdict
     }
