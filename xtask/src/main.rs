@@ -28,6 +28,7 @@ usage: cargo xtask <command>
   links                    fail if a link into the repository is broken, or a README of a crate has a relative one
   manifests                fail if a published crate lacks metadata, or a library crate needs a newer Rust than it states
   clone                    clone what is committed into an empty folder and test the library there
+  publish                  package every published crate and build it from its package
   semver                   compare public APIs with the last release (cargo-semver-checks)
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         ["links"] => repository::links::check(),
         ["manifests"] => repository::manifests::check(),
         ["clone"] => repository::clone::check(),
+        ["publish"] => repository::publish::check(),
         ["semver"] => repository::semver::check(),
         ["proto"] => proto::write(),
         ["proto", "--check"] => proto::check(),

@@ -53,8 +53,7 @@ pub(super) const STAGES: &[Stage] = &[
     Stage::new("links", "cargo xtask links"),
     Stage::new("manifests", "cargo xtask manifests"),
     Stage::new("clone", "cargo xtask clone"),
-    Stage::new("publish", "cargo publish --dry-run --workspace --allow-dirty")
-        .env(&[("CARGO_TARGET_DIR", "target/publish")]),
+    Stage::new("publish", "cargo xtask publish"),
     Stage::new("verify-rate", "cargo xtask verify rate --cases 2000"),
     Stage::new("model-lease", "cargo xtask model lease --small"),
     Stage::new("verify-stores", "cargo xtask verify stores --timelines 500").engines(),
