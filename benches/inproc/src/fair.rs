@@ -3,7 +3,9 @@
 use std::hint::black_box;
 use std::time::Duration;
 
-use throttlekit::{Budget, Call, Clock, FairLimiter, ManualClock, Timestamp, WallClock};
+use throttlekit::clock::{Clock, ManualClock, WallClock};
+use throttlekit::rate::Timestamp;
+use throttlekit::{Budget, Call, FairLimiter};
 
 use crate::alloc;
 use crate::bars::{FAIR_ALLOCATIONS_MAX, FAIR_GROWTH_MAX, runs};

@@ -4,7 +4,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throttlekit::{PreciseClock, Rate, SecretHash};
+use throttlekit::clock::PreciseClock;
+use throttlekit::hash::SecretHash;
+use throttlekit::Rate;
 
 use crate::bars::{FLOOD_MEMORY_MAX, FLOOD_P99_MAX, runs};
 use crate::child::{ask, number};

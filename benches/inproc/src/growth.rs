@@ -4,7 +4,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use throttlekit::{Clock, ManualClock, PreciseClock, Rate, TrustedHash};
+use throttlekit::clock::{Clock, ManualClock, PreciseClock};
+use throttlekit::hash::TrustedHash;
+use throttlekit::Rate;
 
 use crate::bars::{STALL_US_MAX, runs};
 use crate::child::{ask, number};

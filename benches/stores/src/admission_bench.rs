@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use throttlekit::admission::{Axis, Call, SharedPolicy};
-use throttlekit::{Limit, Rate, SharedLimiter};
+use throttlekit::{Axis, Call, Limit, Rate, SharedLimiter, SharedPolicy};
 use throttlekit_redis::RedisStore;
 use tokio::runtime::{Builder, Runtime};
 
@@ -101,8 +100,9 @@ impl Bench {
     }
 
     fn fused(&self) -> Result<Arc<SharedPolicy>> {
-        let policy = SharedPolicy::builder("bench").together(self.both()?, [Axis::Rate, Axis::Cost]);
-        Ok(Arc::new(policy.build()?))
+        let both = self.both()?;
+        let policy = SharedPolicy::builder(both.store().clone(), "bench");
+        Ok(Arc::new(policy.with([Axis::Rate, Axis::Cost], both).build()?))
     }
 
     /// Every call is settled at its estimate, which tells the store nothing: one call to it for each decision.

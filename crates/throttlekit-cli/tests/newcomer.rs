@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use throttlekit::{BootClock, Clock};
+use throttlekit::clock::{BootClock, Clock};
 use throttlekit_verify::python::{interpreter, limited, run};
 
 const README: &str = include_str!("../../../README.md");

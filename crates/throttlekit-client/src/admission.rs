@@ -1,6 +1,6 @@
 //! Requests for admission on every axis, and their responses.
 
-use crate::{Cost, RemoteAnswer, RemotePermit};
+use crate::{RemoteAnswer, RemotePermit};
 
 /// A request to admit work: its keys, cost and value.
 ///
@@ -17,7 +17,7 @@ pub struct Work<'a> {
     /// Further keys, for policies that limit by several.
     pub others: &'a [&'a str],
     /// Estimated cost.
-    pub cost: Cost,
+    pub cost: u64,
     /// Value of the work, for policies with prices.
     pub value: u64,
     /// Expected time that the work holds its slot, in milliseconds; 0 if unknown.
@@ -36,7 +36,7 @@ impl<'a> Work<'a> {
     }
 
     /// Sets the estimated cost.
-    pub fn cost(self, cost: Cost) -> Self {
+    pub fn cost(self, cost: u64) -> Self {
         Self { cost, ..self }
     }
 

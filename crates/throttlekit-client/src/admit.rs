@@ -5,7 +5,9 @@ use std::time::Duration;
 use throttlekit::admit::{
     Admission, Admit, Admitting, BoxFuture, Debiting, Ending, Held, LimitInfo, SharedPermit, StoreError,
 };
-use throttlekit::{Axis, Call, Clock, Cost, LeaseClock, Timestamp, WallClock};
+use throttlekit::clock::{Clock, LeaseClock, WallClock};
+use throttlekit::rate::Timestamp;
+use throttlekit::{Axis, Call};
 
 use crate::{ClientError, FleetLimiter, RemoteAnswer, RemotePermit, RemotePolicy, Work, wire};
 
@@ -25,14 +27,13 @@ impl Admit for RemotePolicy {
                     admitted => {
                         let admitted = admitted?;
                         let permit = admitted.permit.map_or(SharedPermit::none(), SharedPermit::new);
-                        let mut admission = admission(admitted.answer, permit);
-                        admission.policy_denied = admitted.policy_denied;
-                        return Ok(admission);
+                        let price = admitted.policy_denied.then_some(Axis::Price);
+                        return Ok(admission(admitted.answer, price, permit));
                     }
                 }
             }
             let answer = policy.check_by(Call::by(work.key).cost(cost), work.others).await?;
-            Ok(admission(answer, SharedPermit::none()))
+            Ok(admission(answer, None, SharedPermit::none()))
         })
     }
 
@@ -56,7 +57,7 @@ impl<C: LeaseClock + Clone + 'static> Admit for FleetLimiter<C> {
         let (limiter, key, cost) = (self.clone(), call.key().to_vec(), call.units());
         Admitting::pending(async move {
             let answer = limiter.check(Call::by(&key).cost(cost)).await?;
-            Ok(admission(answer, SharedPermit::none()))
+            Ok(admission(answer, None, SharedPermit::none()))
         })
     }
 
@@ -69,9 +70,9 @@ impl<C: LeaseClock + Clone + 'static> Admit for FleetLimiter<C> {
     }
 }
 
-/// Returns the admission. The server reports one decision, and the axis only of a denial.
-fn admission(answer: RemoteAnswer, permit: SharedPermit) -> Admission {
-    let axis = answer.binding_axis.unwrap_or(Axis::Rate);
+/// Returns the admission. The server reports one decision, and the axis only of a denial; `price` if that denied.
+fn admission(answer: RemoteAnswer, price: Option<Axis>, permit: SharedPermit) -> Admission {
+    let axis = price.or(answer.binding_axis).unwrap_or(Axis::Rate);
     let mut admission = Admission::of(axis, answer.decision, permit);
     admission.guarantee = answer.guarantee;
     admission.outage = answer.outage.map(StoreError::from);
@@ -88,19 +89,19 @@ impl Held for RemotePermit {
         }
     }
 
-    fn debit(&mut self, units: Cost) -> Debiting<'_> {
+    fn debit(&mut self, units: u64) -> Debiting<'_> {
         Debiting::pending(async move { Ok(self.debit(units).await?.decision) })
     }
 
-    fn settle(&mut self, actual: Cost) {
+    fn settle(&mut self, actual: u64) {
         self.settle(actual);
     }
 
-    fn used(&self) -> Cost {
+    fn used(&self) -> u64 {
         self.used()
     }
 
-    fn reserved(&self) -> Cost {
+    fn reserved(&self) -> u64 {
         self.reserved()
     }
 

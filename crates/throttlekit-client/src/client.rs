@@ -4,10 +4,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::Limit;
+use throttlekit::rate::LimitError;
 use throttlekit::store::{
     Background, StoreClient, StoreClientOptions, StoreClientStats, StoreError, random_name,
 };
-use throttlekit::{Limit, LimitError};
 use throttlekit_proto::v1::HeartbeatRequest;
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use tonic::transport::{Channel, Endpoint};

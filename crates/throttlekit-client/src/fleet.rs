@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use throttlekit::clock::{BootClock, LeaseClock};
 use throttlekit::leasing::{LeaseStats, LeasedKey, Leasing};
+use throttlekit::limiter::SharedLimiterBuilder;
+use throttlekit::rate::LimitError;
 use throttlekit::store::KEY_PART_MAX;
-use throttlekit::{
-    BootClock, BuildError, Call, Decision, LeaseClock, Limit, LimitError, OnOutage, SharedLimiter,
-    SharedLimiterBuilder,
-};
+use throttlekit::{BuildError, Call, Decision, Limit, OnOutage, SharedLimiter};
 
 use crate::{Client, ClientError, LimiterBuilder, RemoteAnswer, RemotePolicy, RemoteStore};
 

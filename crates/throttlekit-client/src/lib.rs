@@ -64,7 +64,7 @@ pub use store::RemoteStore;
 pub use stream::RemoteStream;
 pub use throttlekit::leasing::{Batch, Leasing, Margin};
 pub use throttlekit::store::DebitId;
-pub use throttlekit::{Axis, Call, Cost, Decision, Guarantee, Limit, OnOutage, Rate, Retry};
+pub use throttlekit::{Axis, Call, Decision, Guarantee, Limit, OnOutage, Rate, Retry};
 
 /// The README's code, run as doc tests.
 #[cfg(doctest)]

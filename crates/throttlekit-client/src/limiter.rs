@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::{
-    Call, Clock, Cost, Decision, Forecast, Guarantee, Limit, LimitError, Limiter, OnOutage, Retry, WallClock,
-};
+use throttlekit::clock::{Clock, WallClock};
+use throttlekit::rate::{Forecast, LimitError};
+use throttlekit::{Call, Decision, Guarantee, Limit, Limiter, OnOutage, Retry};
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::{
     AdmitRequest, CheckManyRequest, CheckRequest, DebitRequest, ForecastRequest, Keys, PeekRequest,
@@ -121,7 +121,7 @@ impl RemotePolicy {
 
     /// Decides a request of this cost for each of many keys, in their order. Requests without a response get the
     /// fallback of [`OnOutage`].
-    pub async fn check_many(&self, keys: &[&str], cost: Cost) -> Result<Vec<RemoteAnswer>, ClientError> {
+    pub async fn check_many(&self, keys: &[&str], cost: u64) -> Result<Vec<RemoteAnswer>, ClientError> {
         let mut answers = Vec::with_capacity(keys.len());
         for keys in keys.chunks(KEYS_AT_ONCE_MAX) {
             let (policy, cost_told) = (self.policy.to_string(), wire::cost(cost)?);
@@ -173,7 +173,7 @@ impl RemotePolicy {
     pub async fn debit(
         &self,
         key: &str,
-        tokens: Cost,
+        tokens: u64,
         name: Option<DebitId>,
     ) -> Result<RemoteAnswer, ClientError> {
         let (stream, number) =

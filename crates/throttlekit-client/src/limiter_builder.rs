@@ -1,6 +1,7 @@
 //! The builder of a remote policy.
 
-use throttlekit::{Limit, LimitError, OnOutage};
+use throttlekit::rate::LimitError;
+use throttlekit::{Limit, OnOutage};
 
 use crate::limiter::Fallback;
 use crate::{Client, RemotePolicy};

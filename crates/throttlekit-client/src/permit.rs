@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::{BootClock, Clock, Timestamp};
+use throttlekit::clock::{BootClock, Clock};
+use throttlekit::rate::Timestamp;
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::{AdmitResponse, DebitRequest, ReleaseRequest};
 
 use crate::client::Server;
 use crate::renewer::Hold;
-use crate::{Client, ClientError, Cost, RemoteAnswer, RemotePolicy, Work, wire};
+use crate::{Client, ClientError, RemoteAnswer, RemotePolicy, Work, wire};
 
 /// Maximum number of attempts of a release before the lease is left to expire.
 const RELEASE_TRIES: usize = 3;
@@ -26,9 +27,9 @@ pub struct RemotePermit {
     hold: Option<Arc<Hold>>,
     /// Time at which the work was requested.
     sent: Timestamp,
-    estimate: Cost,
-    used: Cost,
-    actual_cost: Option<Cost>,
+    estimate: u64,
+    used: u64,
+    actual_cost: Option<u64>,
 }
 
 /// The outcome of work.
@@ -71,12 +72,12 @@ impl RemotePermit {
     }
 
     /// Returns the units counted so far.
-    pub fn used(&self) -> Cost {
+    pub fn used(&self) -> u64 {
         self.actual_cost.unwrap_or(self.used)
     }
 
     /// Returns the units reserved and not used yet; none if nothing is held.
-    pub fn reserved(&self) -> Cost {
+    pub fn reserved(&self) -> u64 {
         if self.hold.is_some() { self.estimate.saturating_sub(self.used()) } else { 0 }
     }
 
@@ -99,7 +100,7 @@ impl RemotePermit {
     }
 
     /// Charges tokens to the reservation of the work, and beyond. One at a time, and sent once.
-    pub async fn debit(&mut self, tokens: Cost) -> Result<RemoteAnswer, ClientError> {
+    pub async fn debit(&mut self, tokens: u64) -> Result<RemoteAnswer, ClientError> {
         let Some(hold) = &self.hold else { return self.limiter.debit(&self.key, tokens, None).await };
         let request = DebitRequest {
             policy: self.limiter.policy().into(),
@@ -117,7 +118,7 @@ impl RemotePermit {
     }
 
     /// Sets the actual cost, which replaces the estimate when the work ends.
-    pub fn settle(&mut self, actual: Cost) {
+    pub fn settle(&mut self, actual: u64) {
         self.actual_cost = Some(actual);
     }
 

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use throttlekit::clock::{BootClock, Clock};
 use throttlekit::internals::Mutex;
 use throttlekit::leasing::Margin;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::Background;
-use throttlekit::{BootClock, Clock, Timestamp};
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::{HeartbeatRequest, HeartbeatResponse};
 use tokio::sync::Notify;

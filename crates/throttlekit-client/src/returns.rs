@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use throttlekit::clock::{BootClock, Clock};
 use throttlekit::internals::Mutex;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::Epoch;
-use throttlekit::{BootClock, Clock, Timestamp};
 
 /// Maximum number of keys with stored ids. Units of further keys expire with their window.
 const KEPT_MAX: usize = 65_536;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use throttlekit::clock::{BootClock, Clock, WallClock};
 use throttlekit::rate::{Mark, Verdict};
 use throttlekit::store::{
     Background, Charge, Charges, Debit, Debited, Epoch, LeaseRequest, LeaseReturn, Leased, Outcome,
     Settlement, Snapshot, Store, StoreError, Want,
 };
-use throttlekit::{BootClock, Call, Clock, Guarantee, WallClock};
+use throttlekit::{Call, Guarantee};
 use throttlekit_proto::v1::fleet_client::FleetClient;
 use throttlekit_proto::v1::{self, ReserveRequest, Returned};
 

@@ -2,7 +2,7 @@
 
 use throttlekit::store::random_name;
 
-use crate::{ClientError, Cost, DebitId, RemoteAnswer, RemotePolicy};
+use crate::{ClientError, DebitId, RemoteAnswer, RemotePolicy};
 
 /// A stream of debits of one key. Each counts once, however often the network delivers it.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl RemoteStream {
     ///
     /// If the future is dropped, or ends in an outage, it is unknown whether the tokens were counted; the next debit
     /// has a number of its own.
-    pub async fn debit(&mut self, tokens: Cost) -> Result<RemoteAnswer, ClientError> {
+    pub async fn debit(&mut self, tokens: u64) -> Result<RemoteAnswer, ClientError> {
         self.last.number += 1;
         self.limiter.debit(&self.key, tokens, Some(self.last)).await
     }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use throttlekit::rate::{Forecast, Timestamp};
 use throttlekit::store::{Epoch, Leased, Loan, StoreError, Term, Want};
-use throttlekit::{Axis, Cost, Decision, Forecast, Guarantee, Retry, Timestamp};
+use throttlekit::{Axis, Decision, Guarantee, Retry};
 use throttlekit_proto::v1;
 
 use crate::{ClientError, RemoteAnswer};
@@ -20,7 +21,7 @@ fn instant(wire: i64) -> Timestamp {
 }
 
 /// Converts a cost. Costs are at least 1 on the wire, where 0 means 1.
-pub(crate) fn cost(cost: Cost) -> Result<i64, ClientError> {
+pub(crate) fn cost(cost: u64) -> Result<i64, ClientError> {
     match i64::try_from(cost) {
         Ok(0) => Err(ClientError::invalid("a cost is at least 1 on the wire: peek instead")),
         Ok(cost) => Ok(cost),

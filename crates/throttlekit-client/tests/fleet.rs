@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throttlekit::{Clock, Limit, Timestamp, WallClock};
+use throttlekit::Limit;
+use throttlekit::clock::{Clock, WallClock};
+use throttlekit::rate::Timestamp;
 use throttlekit_client::{Batch, Call, FleetLimiter, Guarantee, Leasing};
 use throttlekit_proto::v1::fleet_client::FleetClient;
 use throttlekit_proto::v1::{ReserveRequest, Returned};

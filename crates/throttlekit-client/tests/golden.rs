@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Deserialize;
-use throttlekit::{Decision, Limit, ManualClock, Retry, Timestamp};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
+use throttlekit::{Decision, Limit, Retry};
 use throttlekit_client::{Call, Client, FleetLimiter, Leasing, Margin};
 use throttlekit_conformance::{CoreSubject, Spec, Subject, golden};
 use throttlekit_core::rate::Cadence;

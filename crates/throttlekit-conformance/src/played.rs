@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use throttlekit::ManualClock;
+use throttlekit::clock::ManualClock;
 use throttlekit::store::StoreError;
 use tokio::task::JoinSet;
 

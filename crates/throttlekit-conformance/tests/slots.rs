@@ -1,6 +1,6 @@
 //! Law `slots`, at a size for every day; `cargo xtask verify slots held` takes more of everything.
 
-use throttlekit::ManualClock;
+use throttlekit::clock::ManualClock;
 use throttlekit::store::MemoryStore;
 use throttlekit_conformance::slots::{
     HolderBug, SeededSlots, Seen, SlotBug, check_holders, examine_slots, find_holder_bug, find_slot_bug,

@@ -1,8 +1,7 @@
 //! Batches of requests as arrays for the server, and decoding of its replies.
 
-use throttlekit::Timestamp;
 use throttlekit::rate::shared::{Correction, Kind, ScriptEncoding};
-use throttlekit::rate::{Need, State};
+use throttlekit::rate::{Need, State, Timestamp};
 use throttlekit::store::{Charge, Charges, Outcome, Settlement, Snapshot, StoreError};
 
 pub(crate) const CHARGE_NUMBERS: usize = 6;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::Guarantee;
+use throttlekit::clock::Clock;
 use throttlekit::store::{Background, StoreClientOptions, StoreError};
-use throttlekit::{Clock, Guarantee};
 use tokio::runtime::Handle;
 use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::forward_store;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{MembershipRecord, MembershipStore, ROLL_BYTES_MAX, StoreError, Swapped};
-use throttlekit::{Timestamp, forward_store};
 use tokio_postgres::types::Type;
 
 use crate::PostgresStore;

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use throttlekit::Guarantee;
+use throttlekit::clock::Clock;
 use throttlekit::internals::Mutex;
 use throttlekit::store::{Background, Outcome, Settlement, Snapshot, Store, StoreError};
 use throttlekit::store::{
     Charge, Charges, Countable, Debit, Debited, LeaseRequest, LeaseReturn, Leased, Lendable, LocalShares,
     StoreClient, StoreClientStats,
 };
-use throttlekit::{Clock, Guarantee};
 use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};

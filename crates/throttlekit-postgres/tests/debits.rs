@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{ask, builder, clear, client, form, fresh};
+use throttlekit::Limit;
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
 use throttlekit::rate::shared::ScriptEncoding;
 use throttlekit::store::{Charge, Debit, DebitId, Debited, REMEMBER_DEFAULT, Store, StoreError};
-use throttlekit::{Limit, ManualClock, Timestamp};
 use throttlekit_postgres::PostgresStore;
 use throttlekit_verify::budget::{self, Chunks, Setup, Way};
 

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::common;
-use throttlekit::{Clock, Guarantee, Limit, PreciseClock, SharedLimiter};
+use throttlekit::clock::{Clock, PreciseClock};
+use throttlekit::{Guarantee, Limit, SharedLimiter};
 use throttlekit_postgres::PostgresStore;
 use throttlekit_verify::postgres::{Load, Server, hang_commits};
 use tokio::time::{sleep, timeout};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit::store::StoreClientOptions;
-use throttlekit::{Clock, Guarantee, Limit, PreciseClock, SharedLimiter};
+use throttlekit::{Guarantee, Limit, SharedLimiter};
 use throttlekit_postgres::PostgresStore;
 use throttlekit_verify::postgres::Server;
 use tokio::time::{sleep, timeout};

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{ask, builder, clear, client, dump, form, fresh};
-use throttlekit::rate::{Need, SlidingWindow};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::{Cadence, Need, SlidingWindow, Timestamp};
 use throttlekit::store::{Charge, Charges, Settlement, Store, StoreError};
-use throttlekit::{Cadence, Limit, ManualClock, Rate, Timestamp};
+use throttlekit::{Limit, Rate};
 use throttlekit_conformance::Dice;
 
 fn kinds() -> [Limit; 5] {

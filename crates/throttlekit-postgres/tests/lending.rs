@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{self, ask, builder, clear, client, dump, form, fresh};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
 use throttlekit::rate::shared::ScriptEncoding;
 use throttlekit::store::{
     LeaseRequest, LeaseReturn, Leased, Loan, Return, ReturnId, Store, StoreError, Term, Want,
 };
-use throttlekit::{Limit, ManualClock, Rate, Timestamp};
+use throttlekit::{Limit, Rate};
 use throttlekit_conformance::Dice;
 use throttlekit_conformance::stores::lend_storm;
 use throttlekit_postgres::PostgresStore;

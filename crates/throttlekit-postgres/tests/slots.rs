@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use crate::common::{builder, clear, client, fresh};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{
     Beat, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore, Store, StoreError,
 };
-use throttlekit::{ManualClock, Timestamp};
 use throttlekit_conformance::slots::{examine_slots, slot_storm, slots_after_a_clock_was_ahead};
 use throttlekit_postgres::Warning;
 use tokio_postgres::Client;

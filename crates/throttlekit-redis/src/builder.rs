@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use throttlekit::ManualClock;
+use throttlekit::clock::ManualClock;
 use throttlekit::store::{Background, StoreClientOptions, StoreError};
 use tokio::runtime::Handle;
 

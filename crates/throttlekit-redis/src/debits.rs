@@ -1,7 +1,7 @@
 //! Encoding of debits for their script, and decoding of its reply.
 
 use redis::{Cmd, Value};
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Debit, Debited, LastDebit, StoreError};
 
 use crate::fence;

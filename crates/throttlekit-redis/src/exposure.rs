@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
+use throttlekit::Guarantee;
 use throttlekit::internals::Mutex;
-use throttlekit::{Guarantee, Timestamp};
+use throttlekit::rate::Timestamp;
 
 use crate::unreplicated::UnreplicatedCharges;
 

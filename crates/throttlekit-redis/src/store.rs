@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use throttlekit::Guarantee;
+use throttlekit::clock::{Clock, ManualClock};
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Background, Settlement, Snapshot, Store, StoreError};
 use throttlekit::store::{
     Charge, Charges, Countable, Debit, Debited, LeaseRequest, LeaseReturn, Leased, Lendable, LocalShares,
     Outcome, StoreClientStats,
 };
-use throttlekit::{Clock, Guarantee, ManualClock, Timestamp};
 use throttlekit_core::rate::shared::{Correction, ScriptEncoding};
 
 use crate::builder::RedisStoreBuilder;

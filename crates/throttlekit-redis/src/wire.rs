@@ -1,11 +1,11 @@
 //! Encoding of requests for scripts, and decoding of replies into states.
 
 use redis::{Cmd, Value};
+use throttlekit::rate::{Need, Timestamp};
 use throttlekit::store::{
     Charge, Charges, LeaseRequest, LeaseReturn, Leased, Outcome, RegionGrant, RegionRequest,
 };
 use throttlekit::store::{Settlement, Snapshot, StoreError, TooManyRegions};
-use throttlekit::{Timestamp, rate::Need};
 use throttlekit_core::rate::Mark;
 use throttlekit_core::rate::shared::{Correction, Kind};
 

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::common::{self, policy};
 use crate::rig::{self, DAY, Server};
+use throttlekit::clock::{Clock, ManualClock};
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Store, StoreError};
-use throttlekit::{Call, Clock, Guarantee, Limit, ManualClock, SharedLimiter, Timestamp};
+use throttlekit::{Call, Guarantee, Limit, SharedLimiter};
 use throttlekit_redis::{RedisStore, RedisStoreBuilder};
 
 const HOUR: Duration = Duration::from_secs(3_600);

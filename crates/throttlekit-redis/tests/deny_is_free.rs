@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::common::{plain, policy, single};
 use redis::aio::MultiplexedConnection;
+use throttlekit::rate::Cadence;
 use throttlekit::store::{Charge, Charges, KeySpace, Store};
-use throttlekit::{Cadence, Limit, Rate};
+use throttlekit::{Limit, Rate};
 use throttlekit_core::rate::Need;
 use throttlekit_core::rate::shared::ScriptEncoding;
 

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::common::{env, policy};
 use crate::rig::{Cluster, DAY, Limiter, Pair, Server, figure, until};
+use throttlekit::clock::{Clock, ManualClock, WallClock};
+use throttlekit::rate::{Cadence, Timestamp};
 use throttlekit::store::StoreError;
-use throttlekit::{Answer, Cadence, Clock, Guarantee, Limit, ManualClock, Rate, Timestamp, WallClock};
+use throttlekit::{Answer, Guarantee, Limit, Rate};
 use throttlekit_conformance::stores::examine_store;
 use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 use tokio::time::sleep;

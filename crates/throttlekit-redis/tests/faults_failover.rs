@@ -8,7 +8,8 @@ use crate::rig::{
     Cluster, DAY, Heard, Limiter, Load, RECOVERY_MAX, Sentinels, Server, admitted, ask, exact_after, figure,
     is_own, labelled, now, recovers, until, window_key,
 };
-use throttlekit::{Call, Guarantee, Limit, Timestamp};
+use throttlekit::rate::Timestamp;
+use throttlekit::{Call, Guarantee, Limit};
 use throttlekit_redis::RedisStore;
 use tokio::time::sleep;
 

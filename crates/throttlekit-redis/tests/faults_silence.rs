@@ -10,8 +10,9 @@ use crate::rig::{
     DAY, Heard, Limiter, Load, Proxy, RECOVERY_MAX, Server, ask, ask_once, exact_after, figure, is_own,
     labelled, now, open_files, p99, recovers, resident,
 };
+use throttlekit::rate::Timestamp;
 use throttlekit::store::StoreError;
-use throttlekit::{Guarantee, Limit, OnOutage, Timestamp};
+use throttlekit::{Guarantee, Limit, OnOutage};
 use throttlekit_redis::RedisStore;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;

@@ -12,8 +12,9 @@ use crate::rig::{
     recovers, until,
 };
 use redis::Value;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::StoreError;
-use throttlekit::{Guarantee, Limit, OnOutage, Rate, Timestamp};
+use throttlekit::{Guarantee, Limit, OnOutage, Rate};
 use throttlekit_redis::RedisStore;
 use tokio::time::sleep;
 

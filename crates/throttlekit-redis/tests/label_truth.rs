@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use crate::common::policy;
 use crate::rig::{self, Cluster, DAY, Limiter, Pair, Server, until};
+use throttlekit::clock::ManualClock;
 use throttlekit::leasing::{Batch, Leasing};
+use throttlekit::rate::Timestamp;
 use throttlekit::store::StoreError;
-use throttlekit::{Answer, Call, Guarantee, Limit, ManualClock, Timestamp};
+use throttlekit::{Answer, Call, Guarantee, Limit};
 use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 
 const LIMIT: u64 = 10;

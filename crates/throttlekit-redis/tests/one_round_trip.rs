@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 
 use crate::rig::{self, DAY, Server};
-use throttlekit::admission::{Axis, Call, SharedPolicy};
 use throttlekit::guard::Ending;
 use throttlekit::store::{KeySpace, Store};
-use throttlekit::{Limit, Rate, SharedLimiter};
+use throttlekit::{Call, Limit, Rate, SharedLimiter, SharedPolicy};
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_redis::{RedisStore, slot_of};
 
@@ -82,14 +81,12 @@ async fn one_script_call_for_each_flight_and_slot() {
 async fn one_script_call_for_each_admission_none_for_a_covered_debit_and_one_to_settle() {
     let server = Server::start(&[]).await;
     let store = RedisStore::builder(server.url()).connect().await.unwrap();
-    let limiter = SharedLimiter::builder(store, POLICY, Rate::per_second(100))
-        .limit("b", Limit::token_budget(100_000, DAY).unwrap())
-        .limit("c", Limit::sliding_window(1_000, DAY).unwrap())
-        .one_slot()
+    let policy = SharedPolicy::builder(store, POLICY)
+        .rate(Rate::per_second(100))
+        .tokens(Limit::token_budget(100_000, DAY).unwrap())
+        .rate(Limit::sliding_window(1_000, DAY).unwrap())
         .build()
         .unwrap();
-    let builder = SharedPolicy::builder(POLICY);
-    let policy = builder.together(limiter, [Axis::Rate, Axis::Cost, Axis::Rate]).build().unwrap();
     // Scripts that the server does not know yet are sent twice.
     let mut first = policy.admit(Call::by("first").cost(100)).await.unwrap().permit.unwrap();
     first.debit(40).await.unwrap();

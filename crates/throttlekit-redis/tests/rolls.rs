@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use crate::rig::Server;
-use throttlekit::ManualClock;
+use throttlekit::clock::ManualClock;
 use throttlekit::store::{
     KeySpace, MembershipRecord, MembershipStore, ROLL_BYTES_MAX, StoreError, Swapped, beat,
 };
 use throttlekit_conformance::rolls::{examine_rolls, race};
-use throttlekit_core::concurrency::fleet::{Beat, Fold, Folded, NodeId, Report, Split};
+use throttlekit_core::concurrency::fleet::{Beat, Combine, Fold, NodeId, Report, Split};
 use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 
 const WORLDS: u64 = 150;
@@ -71,8 +71,8 @@ async fn a_roll_is_kept_for_as_long_as_was_said_and_only_of_a_length_that_a_roll
 }
 
 fn fold() -> Fold {
-    let (folded, split, lives) = (Folded::Min, Split::Equal, Duration::from_millis(500));
-    Fold { folded, split, initial: 6, most: 6, lives, linger: Duration::ZERO }
+    let (combine, split, lives) = (Combine::Min, Split::Equal, Duration::from_millis(500));
+    Fold { combine, split, initial: 6, most: 6, lives, linger: Duration::ZERO }
 }
 
 fn report(node: u128, beat: u64) -> Report {

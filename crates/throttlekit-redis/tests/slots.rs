@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::common::{cluster, on_each, plain, policy, single, valkey};
-use throttlekit::ManualClock;
+use throttlekit::clock::ManualClock;
 use throttlekit::store::{
     Beat, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore, StoreError,
 };

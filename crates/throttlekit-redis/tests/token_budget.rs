@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::common::{cluster, policy, single, valkey};
-use throttlekit::budget::{Reservation, Reserve};
-use throttlekit::{Limit, TokenBudget};
+use throttlekit::Limit;
+use throttlekit::budget::{Reservation, Reserve, TokenBudget};
 use throttlekit_conformance::Dice;
 use throttlekit_redis::{RedisStore, RedisStoreBuilder};
 use throttlekit_verify::learn::reserve::heavy_tailed;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use throttlekit::{Clock, PreciseClock};
+use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit_server::access::Access;
 use throttlekit_server::policy::{AccessSpec, PrincipalSpec};
 

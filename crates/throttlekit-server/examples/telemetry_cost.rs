@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use throttlekit::admission::{Axis, Event};
-use throttlekit::{ALLOW_FULL, Clock, Decision, Guarantee, PreciseClock};
+use throttlekit::clock::{Clock, PreciseClock};
+use throttlekit::observe::Event;
+use throttlekit::rate::ALLOW_FULL;
+use throttlekit::{Axis, Decision, Guarantee};
 use throttlekit_server::engine::DecisionObserver;
 use throttlekit_server::telemetry::{ServerTelemetry, TelemetryOptions};
 
@@ -47,8 +49,7 @@ fn round(telemetry: &Arc<ServerTelemetry>, threads: u32, allowed: bool) -> u64 {
                         key: keys[at as usize % keys.len()].as_bytes(),
                         cost: 1,
                         decision: Decision { allowed, ..ALLOW_FULL },
-                        binding_axis: (!allowed).then_some(Axis::Rate),
-                        policy_denied: false,
+                        denied_by: (!allowed).then_some(Axis::Rate),
                         guarantee: Guarantee::Exact,
                     };
                     telemetry.decided(&event, false, Duration::from_nanos(u64::from(at % 4_096) * 100));

@@ -1,6 +1,6 @@
 //! Civil dates as instants, for the expiry of tokens and certificates.
 
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 
 /// Parses an RFC 3339 date-time to the second: `2026-12-01T00:00:00Z` or `2026-12-01T01:00:00+01:00`.
 pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {

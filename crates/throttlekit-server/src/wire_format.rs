@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use throttlekit::{Axis, Guarantee, Retry, Timestamp};
+use throttlekit::rate::Timestamp;
+use throttlekit::{Axis, Guarantee, Retry};
 
 use crate::engine::Refusal;
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::NamedTempFile;
-use throttlekit::{ManualClock, Timestamp};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
 use throttlekit_conformance::{golden, vectors};
 use throttlekit_server::engine::Backend;
 use throttlekit_server::{Server, ServerOptions};

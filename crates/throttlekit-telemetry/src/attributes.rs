@@ -1,7 +1,7 @@
 //! Trace attributes of a decision, with the same names everywhere.
 
-use throttlekit::admission::{Axis, Event};
-use throttlekit::{Decision, Guarantee};
+use throttlekit::observe::Event;
+use throttlekit::{Axis, Decision, Guarantee};
 
 /// Trace attributes of one decision.
 ///
@@ -17,7 +17,7 @@ pub struct Attributes {
     /// [`RETRY_AFTER_MS`](Self::RETRY_AFTER_MS): the wait, rounded up. `None` if the wait is not a known duration:
     /// until a slot is released, or never.
     pub retry_after_ms: Option<u64>,
-    /// [`BINDING_AXIS`](Self::BINDING_AXIS): the axis that denied. `None` if none did.
+    /// [`BINDING_AXIS`](Self::BINDING_AXIS): the axis that denied. `None` if none did, or the price.
     pub binding_axis: Option<Axis>,
     /// [`GUARANTEE`](Self::GUARANTEE).
     pub guarantee: Guarantee,
@@ -32,19 +32,19 @@ impl Attributes {
     pub const REMAINING: &str = "throttlekit.remaining";
     /// Milliseconds to wait, rounded up; absent if the wait is not a known duration.
     pub const RETRY_AFTER_MS: &str = "throttlekit.retry_after_ms";
-    /// The axis that denied; absent if none did.
+    /// The axis that denied; absent if none did, or the price.
     pub const BINDING_AXIS: &str = "throttlekit.binding_axis";
     /// The guarantee of the decision.
     pub const GUARANTEE: &str = "throttlekit.guarantee";
 
     /// Creates the attributes from a decision, the axis that denied, and the guarantee. The axis is ignored if allowed.
-    pub fn of(decision: &Decision, binding_axis: Option<Axis>, guarantee: Guarantee) -> Self {
+    pub fn of(decision: &Decision, denied_by: Option<Axis>, guarantee: Guarantee) -> Self {
         Self {
             allowed: decision.allowed,
             limit: decision.limit,
             remaining: decision.remaining,
             retry_after_ms: decision.retry_after.wait_ms(),
-            binding_axis: binding_axis.filter(|_| !decision.allowed),
+            binding_axis: denied_by.filter(|axis| !decision.allowed && *axis != Axis::Price),
             guarantee,
         }
     }
@@ -52,6 +52,6 @@ impl Attributes {
 
 impl From<&Event<'_>> for Attributes {
     fn from(event: &Event<'_>) -> Self {
-        Self::of(&event.decision, event.binding_axis, event.guarantee)
+        Self::of(&event.decision, event.denied_by, event.guarantee)
     }
 }

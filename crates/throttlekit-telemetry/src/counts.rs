@@ -6,9 +6,10 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, OnceLock};
 
-use throttlekit::admission::{Axis, Event};
+use throttlekit::hash::{KeyHash, TrustedHash};
 use throttlekit::internals::Mutex;
-use throttlekit::{Guarantee, KeyHash, TrustedHash};
+use throttlekit::observe::Event;
+use throttlekit::{Axis, Guarantee};
 
 /// The name under which all policies beyond the maximum are counted.
 pub const OTHER: &str = "other";
@@ -49,12 +50,11 @@ struct Counted {
     tally: [[AtomicU64; GUARANTEES.len()]; ENDS],
 }
 
-/// Number of outcomes: allowed, denied by one of the axes, by no axis, by the price.
-const ENDS: usize = 3 + Axis::ALL.len();
+/// Number of outcomes: allowed, denied by one of the axes, by no axis.
+const ENDS: usize = 2 + Axis::ALL.len();
 const ALLOWED: usize = 0;
 const BY_AXIS: usize = 1;
 const BY_NO_AXIS: usize = BY_AXIS + Axis::ALL.len();
-const BY_PRICE: usize = BY_NO_AXIS + 1;
 
 impl Counts {
     /// Maximum number of separately counted policies.
@@ -197,10 +197,9 @@ impl Counted {
 }
 
 fn end_of(event: &Event<'_>) -> usize {
-    match (event.decision.allowed, event.binding_axis) {
+    match (event.decision.allowed, event.denied_by) {
         (true, _) => ALLOWED,
-        (false, Some(axis)) => BY_AXIS + axis as usize,
-        (false, None) if event.policy_denied => BY_PRICE,
+        (false, Some(axis)) => BY_AXIS + axis.index(),
         (false, None) => BY_NO_AXIS,
     }
 }
@@ -215,8 +214,8 @@ const fn guarantee_at(guarantee: Guarantee) -> usize {
     }
 }
 
-/// The decisions of one policy, read once: `allowed + denied = decisions`, and the denials by the axes, by no axis and
-/// by the price add up to `denied`.
+/// The decisions of one policy, read once: `allowed + denied = decisions`, and the denials by the axes and by no axis
+/// add up to `denied`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyCounts {
     policy: Box<str>,
@@ -253,17 +252,12 @@ impl PolicyCounts {
 
     /// Returns the number of denials by this axis.
     pub fn denied_by(&self, axis: Axis) -> u64 {
-        self.ended(BY_AXIS + axis as usize)
+        self.ended(BY_AXIS + axis.index())
     }
 
-    /// Returns the number of denials whose event names neither an axis nor the price.
+    /// Returns the number of denials whose event names no axis.
     pub fn denied_by_no_axis(&self) -> u64 {
         self.ended(BY_NO_AXIS)
-    }
-
-    /// Returns the number of denials by the price.
-    pub fn policy_denied(&self) -> u64 {
-        self.ended(BY_PRICE)
     }
 
     /// Returns the number of decisions with this guarantee. The number in [`Guarantee::Bounded`] is ignored.
@@ -272,9 +266,11 @@ impl PolicyCounts {
         self.tally.iter().map(|ends| ends[at]).sum()
     }
 
-    /// Returns denials by axis, under the names that metrics use: the axes, and `none`.
+    /// Returns denials by axis, under the names that metrics use: the axes, and `none`. The price has a metric of its
+    /// own.
     pub fn by_axis(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let axes = Axis::ALL.into_iter().map(|axis| (axis.label(), self.denied_by(axis)));
+        let axes = Axis::ALL.into_iter().filter(|axis| *axis != Axis::Price);
+        let axes = axes.map(|axis| (axis.label(), self.denied_by(axis)));
         axes.chain([("none", self.denied_by_no_axis())])
     }
 
@@ -350,14 +346,13 @@ mod tests {
         let denied = crate::test_events::denied();
         counts.count(&event());
         for axis in Axis::ALL {
-            counts.count(&Event { binding_axis: Some(axis), ..denied });
+            counts.count(&Event { denied_by: Some(axis), ..denied });
         }
-        counts.count(&Event { binding_axis: None, policy_denied: true, ..denied });
-        counts.count(&Event { binding_axis: None, guarantee: Guarantee::Closed, ..denied });
+        counts.count(&Event { denied_by: None, guarantee: Guarantee::Closed, ..denied });
         let [read] = counts.policies().try_into().unwrap();
         assert_eq!((read.decisions(), read.allowed(), read.denied()), (7, 1, 6));
-        assert_eq!(Axis::ALL.map(|axis| read.denied_by(axis)), [1; 4]);
-        assert_eq!((read.policy_denied(), read.denied_by_no_axis()), (1, 1));
+        assert_eq!(Axis::ALL.map(|axis| read.denied_by(axis)), [1; 5]);
+        assert_eq!((read.denied_by_no_axis(), read.by_axis().count()), (1, 5));
         assert_eq!((read.guaranteed(Guarantee::Exact), read.guaranteed(Guarantee::Closed)), (6, 1));
     }
 }

@@ -1,6 +1,6 @@
 //! Telemetry of decisions: counters, traces, top keys. It never changes, delays or breaks a decision.
 //!
-//! A [`Telemetry`] is an [`Observer`](throttlekit::admission::Observer): a policy passes it each decision, once.
+//! A [`Telemetry`] is an [`Observer`](throttlekit::observe::Observer): a policy passes it each decision, once.
 //!
 //! * [`Counts`] are incremented immediately, on the calling thread: always exact, and they only grow.
 //! * Everything else runs on a separate thread, behind a bounded queue. [`Subscriber`]s receive each event there; one
@@ -11,8 +11,9 @@
 //! use std::sync::{Arc, mpsc};
 //! use std::time::Duration;
 //!
-//! use throttlekit::admission::{Axis, Event, Observer};
-//! use throttlekit::{ALLOW_FULL, Decision, Guarantee};
+//! use throttlekit::observe::{Event, Observer};
+//! use throttlekit::rate::ALLOW_FULL;
+//! use throttlekit::{Axis, Decision, Guarantee};
 //! use throttlekit_telemetry::Telemetry;
 //!
 //! let (told, heard) = mpsc::channel();
@@ -26,8 +27,7 @@
 //!     key: b"alice",
 //!     cost: 1,
 //!     decision: Decision { allowed: false, remaining: 0, ..ALLOW_FULL },
-//!     binding_axis: Some(Axis::Rate),
-//!     policy_denied: false,
+//!     denied_by: Some(Axis::Rate),
 //!     guarantee: Guarantee::Exact,
 //! };
 //! telemetry.observe(&denied);

@@ -17,6 +17,7 @@
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
+use throttlekit::Axis;
 
 use crate::{Attributes, Counts, PolicyCounts};
 
@@ -51,7 +52,7 @@ pub fn register(meter: &Meter, counts: &Counts) {
     };
     by_policy(meter, counts, "throttlekit.denied_by_axis", "Denials, by the axis that denied", denied);
     let priced = |each: &Observed<'_>, policy: &PolicyCounts| {
-        each.0.observe(policy.policy_denied(), &[policy_of(policy)]);
+        each.0.observe(policy.denied_by(Axis::Price), &[policy_of(policy)]);
     };
     by_policy(meter, counts, "throttlekit.policy_denied", "Denials by the price", priced);
     let worth = |each: &Observed<'_>, policy: &PolicyCounts| {

@@ -29,6 +29,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text::encode}
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Registry;
+use throttlekit::Axis;
 
 use crate::{Counts, PolicyCounts};
 
@@ -64,7 +65,8 @@ impl Collector for Collected {
         family(page, "throttlekit_decisions", "Decisions, by outcome", decisions)?;
         let denied = with_label("axis", &policies, PolicyCounts::by_axis);
         family(page, "throttlekit_denied_by_axis", "Denials, by the axis that denied", denied)?;
-        let priced = policies.iter().map(|policy| ([("policy", policy.policy())], policy.policy_denied()));
+        let priced =
+            policies.iter().map(|policy| ([("policy", policy.policy())], policy.denied_by(Axis::Price)));
         family(page, "throttlekit_policy_denied", "Denials by the price", priced)?;
         let worth = with_label("guarantee", &policies, PolicyCounts::by_guarantee);
         family(page, "throttlekit_guarantee", "Decisions, by what they are worth", worth)?;

@@ -7,9 +7,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use throttlekit::admission::Event;
+use throttlekit::clock::{Clock, PreciseClock};
+use throttlekit::hash::{KeyHash, SecretHash};
 use throttlekit::internals::Mutex;
-use throttlekit::{Clock, KeyHash, PreciseClock, SecretHash};
+use throttlekit::observe::Event;
 
 use crate::counts::{Counts, PolicyAt};
 use crate::queued_event::QueuedEvent;

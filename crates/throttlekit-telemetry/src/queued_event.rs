@@ -1,7 +1,8 @@
 //! An event in the queue: no borrow, no allocation.
 
-use throttlekit::admission::{Axis, Event};
-use throttlekit::{Cost, Decision, Guarantee, KeyHash, SecretHash};
+use throttlekit::hash::{KeyHash, SecretHash};
+use throttlekit::observe::Event;
+use throttlekit::{Axis, Decision, Guarantee};
 use throttlekit_core::overload::SpaceSaving;
 
 use crate::counts::{Counts, PolicyAt};
@@ -22,10 +23,9 @@ pub(crate) struct QueuedEvent {
     name_len: u8,
     /// Hash of the part of a longer key that is not stored.
     rest: u64,
-    cost: Cost,
+    cost: u64,
     decision: Decision,
-    binding_axis: Option<Axis>,
-    policy_denied: bool,
+    denied_by: Option<Axis>,
     guarantee: Guarantee,
 }
 
@@ -45,8 +45,7 @@ impl QueuedEvent {
             rest: rest_of(event.key, hash),
             cost: event.cost,
             decision: event.decision,
-            binding_axis: event.binding_axis,
-            policy_denied: event.policy_denied,
+            denied_by: event.denied_by,
             guarantee: event.guarantee,
         }
     }
@@ -58,8 +57,7 @@ impl QueuedEvent {
             key: &self.name()[POLICY_BYTES..],
             cost: self.cost,
             decision: self.decision,
-            binding_axis: self.binding_axis,
-            policy_denied: self.policy_denied,
+            denied_by: self.denied_by,
             guarantee: self.guarantee,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use throttlekit::admission::Event;
+use throttlekit::observe::Event;
 
 use crate::counts::Counts;
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use throttlekit::admission::{Event, Observer};
+use throttlekit::observe::{Event, Observer};
 
 use crate::counts::Counts;
 use crate::queue::Queue;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use throttlekit::admission::{Axis, Event};
-use throttlekit::{Decision, Guarantee, Retry, Timestamp};
+use throttlekit::observe::Event;
+use throttlekit::rate::Timestamp;
+use throttlekit::{Axis, Decision, Guarantee, Retry};
 
 pub(crate) fn event() -> Event<'static> {
     Event {
@@ -17,8 +18,7 @@ pub(crate) fn event() -> Event<'static> {
             reset_at: Timestamp::from_millis(1_000),
             retry_after: Retry::Now,
         },
-        binding_axis: None,
-        policy_denied: false,
+        denied_by: None,
         guarantee: Guarantee::Exact,
     }
 }
@@ -28,7 +28,7 @@ pub(crate) fn denied() -> Event<'static> {
     let retry_after = Retry::after(Duration::from_micros(1_500_001));
     Event {
         decision: Decision { allowed: false, retry_after, ..event.decision },
-        binding_axis: Some(Axis::Rate),
+        denied_by: Some(Axis::Rate),
         ..event
     }
 }

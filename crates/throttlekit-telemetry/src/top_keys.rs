@@ -1,6 +1,6 @@
 //! The keys with most requests, and those with most denials.
 
-use throttlekit::{KeyHash, SecretHash};
+use throttlekit::hash::{KeyHash, SecretHash};
 use throttlekit_core::overload::SpaceSaving;
 
 use crate::counts::Counts;

@@ -5,8 +5,8 @@
 
 use ::tracing::dispatcher::{Dispatch, with_default};
 use ::tracing::{Level, Span, event};
-use throttlekit::Guarantee;
-use throttlekit::admission::Event;
+use throttlekit::observe::Event;
+use throttlekit::{Axis, Guarantee};
 
 use crate::{Attributes, Subscriber};
 
@@ -54,7 +54,7 @@ impl Decisions {
                     policy = event.policy,
                     key = key.as_deref(),
                     cost = event.cost,
-                    policy_denied = event.policy_denied,
+                    policy_denied = event.denied_by == Some(Axis::Price),
                     throttlekit.allowed = said.allowed,
                     throttlekit.binding_axis = said.binding_axis.map(|axis| axis.label()),
                     throttlekit.limit = said.limit,
@@ -94,7 +94,7 @@ fn level_of(said: &Attributes) -> Level {
 /// Records a decision on a span, in the fields that the span declared; others are left out.
 ///
 /// ```
-/// use throttlekit::admission::Event;
+/// use throttlekit::observe::Event;
 /// use throttlekit_telemetry::tracing::record;
 /// use tracing::{field::Empty, info_span};
 ///

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{ask, event, sums};
-use throttlekit::admission::{Event, Observer};
-use throttlekit::{Clock, PreciseClock};
+use throttlekit::clock::{Clock, PreciseClock};
+use throttlekit::observe::{Event, Observer};
 use throttlekit_telemetry::{Telemetry, TelemetryBuilder};
 
 const ASKS: u64 = 20_000;

@@ -8,8 +8,9 @@ use opentelemetry::metrics::MeterProvider;
 use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ScopeMetrics};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
-use throttlekit::admission::{Axis, Event, Observer};
-use throttlekit::{ALLOW_FULL, Decision, Guarantee, Retry};
+use throttlekit::observe::{Event, Observer};
+use throttlekit::rate::ALLOW_FULL;
+use throttlekit::{Axis, Decision, Guarantee, Retry};
 use throttlekit_telemetry::{Attributes, Telemetry, opentelemetry as otel};
 
 fn told(event: &Event<'_>) -> BTreeMap<String, Value> {
@@ -40,7 +41,7 @@ fn the_axis_is_told_only_if_one_denied_and_the_wait_only_if_a_clock_tells_it() {
     let until = |retry_after| Event { decision: Decision { retry_after, ..denied.decision }, ..denied };
     assert_eq!(has(&event("chat", true, None)), [false, true]);
     assert_eq!(has(&event("chat", true, Some(Axis::Rate))), [false, true]);
-    assert_eq!(has(&Event { policy_denied: true, ..event("chat", false, None) }), [false, true]);
+    assert_eq!(has(&event("chat", false, Some(Axis::Price))), [false, true]);
     assert_eq!(has(&until(Retry::OnRelease)), [true, false]);
     assert_eq!(has(&until(Retry::Never)), [true, false]);
 }
@@ -82,11 +83,8 @@ fn metrics_are_exact_monotonic_and_capped() {
             telemetry.observe(&event(policy, true, None));
             telemetry.observe(&event(policy, false, Some(Axis::Rate)));
             telemetry.observe(&event(policy, false, Some(Axis::Fairness)));
-            telemetry.observe(&Event {
-                policy_denied: true,
-                guarantee: Guarantee::Local,
-                ..event(policy, false, None)
-            });
+            let priced_out = event(policy, false, Some(Axis::Price));
+            telemetry.observe(&Event { guarantee: Guarantee::Local, ..priced_out });
         }
     };
     for n in 1..=3_u64 {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::thread;
 
 use crate::common::event;
-use throttlekit::Guarantee;
-use throttlekit::admission::{Axis, Event, Observer};
+use throttlekit::observe::{Event, Observer};
+use throttlekit::{Axis, Guarantee};
 use throttlekit_telemetry::{Counts, Telemetry, prometheus};
 
 /// The samples of a page, each once.
@@ -53,7 +53,6 @@ fn counters_only_grow_and_add_up_in_every_scrape_while_threads_ask() {
         for policy in POLICIES {
             telemetry.observe(&event(policy, true, None));
             Axis::ALL.iter().for_each(|axis| telemetry.observe(&event(policy, false, Some(*axis))));
-            telemetry.observe(&Event { policy_denied: true, ..event(policy, false, None) });
             telemetry.observe(&Event { guarantee: Guarantee::Closed, ..event(policy, false, None) });
             telemetry.observe(&Event { guarantee: Guarantee::Bounded(3), ..event(policy, true, None) });
         }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::event;
-use throttlekit::Guarantee;
-use throttlekit::admission::{Axis, Event, Observer};
+use throttlekit::observe::{Event, Observer};
+use throttlekit::{Axis, Guarantee};
 use throttlekit_telemetry::Telemetry;
 use throttlekit_telemetry::tracing::{Decisions, TARGET, record};
 use tracing::dispatcher::{Dispatch, with_default};

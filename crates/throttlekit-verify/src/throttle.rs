@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use throttlekit::Timestamp;
 use throttlekit::overload::Criticality;
+use throttlekit::rate::Timestamp;
 use throttlekit_core::overload::Throttle;
 
 use throttlekit_conformance::Dice;

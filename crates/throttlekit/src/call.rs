@@ -1,10 +1,9 @@
 //! One request.
 
-use throttlekit_core::Cost;
 use throttlekit_core::fair::Weight;
 use throttlekit_core::price::Bid;
 
-use crate::guard::Priority;
+use crate::priority::Priority;
 
 /// One request: who calls, and the cost.
 ///
@@ -23,9 +22,9 @@ use crate::guard::Priority;
 pub struct Call<'a> {
     key: &'a [u8],
     others: OtherKeys<'a>,
-    cost: Cost,
+    cost: u64,
     /// The cost on each limit; on those beyond it is `cost`.
-    costs: &'a [Cost],
+    costs: &'a [u64],
     value: f64,
     hold: Option<f64>,
     weight: Option<Weight>,
@@ -50,7 +49,7 @@ impl<'a> Call<'a> {
     }
 
     /// Adds further keys, such as the organization or the model: `Call::by("alice").and(&["acme"])`. Each limit selects
-    /// one of them ([`Axis::of`](crate::Axis::of)); the key of [`by`](Self::by) has index 0, these follow. A missing key
+    /// one of them ([`Axis::by`](crate::Axis::by)); the key of [`by`](Self::by) has index 0, these follow. A missing key
     /// counts as empty, and all such calls share it.
     #[inline]
     pub fn and(self, others: impl Into<OtherKeys<'a>>) -> Self {
@@ -60,7 +59,7 @@ impl<'a> Call<'a> {
     /// Sets the cost. A policy reserves all of it on the cost axis and for the fair share, or denies the call; the permit
     /// settles the actual cost. Default: 1.
     #[inline]
-    pub fn cost(self, cost: Cost) -> Self {
+    pub fn cost(self, cost: u64) -> Self {
         Self { cost, ..self }
     }
 
@@ -68,7 +67,7 @@ impl<'a> Call<'a> {
     /// request on the first and 1,500 tokens on the second. On limits beyond these the cost is that of
     /// [`cost`](Self::cost). Used only by limiters with several limits.
     #[inline]
-    pub fn costs(self, costs: &'a [Cost]) -> Self {
+    pub fn costs(self, costs: &'a [u64]) -> Self {
         Self { costs, ..self }
     }
 
@@ -129,13 +128,13 @@ impl<'a> Call<'a> {
 
     /// Returns the cost.
     #[inline]
-    pub fn units(&self) -> Cost {
+    pub fn units(&self) -> u64 {
         self.cost
     }
 
     /// Returns the cost on the limit at this index.
     #[inline]
-    pub fn units_at(&self, limit: usize) -> Cost {
+    pub fn units_at(&self, limit: usize) -> u64 {
         self.costs.get(limit).copied().unwrap_or(self.cost)
     }
 
@@ -159,7 +158,7 @@ impl<'a> Call<'a> {
 #[cfg(feature = "store")]
 pub(crate) struct Part<'a> {
     pub(crate) key: &'a [u8],
-    pub(crate) cost: Cost,
+    pub(crate) cost: u64,
 }
 
 impl<'a, K: AsRef<[u8]> + ?Sized> From<&'a K> for Call<'a> {
@@ -169,9 +168,9 @@ impl<'a, K: AsRef<[u8]> + ?Sized> From<&'a K> for Call<'a> {
     }
 }
 
-impl<'a, K: AsRef<[u8]> + ?Sized> From<(&'a K, Cost)> for Call<'a> {
+impl<'a, K: AsRef<[u8]> + ?Sized> From<(&'a K, u64)> for Call<'a> {
     #[inline]
-    fn from((key, cost): (&'a K, Cost)) -> Self {
+    fn from((key, cost): (&'a K, u64)) -> Self {
         Self::by(key).cost(cost)
     }
 }
@@ -183,9 +182,9 @@ impl From<()> for Call<'_> {
     }
 }
 
-impl From<((), Cost)> for Call<'_> {
+impl From<((), u64)> for Call<'_> {
     #[inline]
-    fn from(((), cost): ((), Cost)) -> Self {
+    fn from(((), cost): ((), u64)) -> Self {
         Self::by(b"").cost(cost)
     }
 }
@@ -223,7 +222,7 @@ impl<'a, const N: usize> From<&'a [&'a str; N]> for OtherKeys<'a> {
 #[derive(Debug)]
 pub(crate) struct OwnedCall {
     keys: Box<[Box<[u8]>]>,
-    pub(crate) estimate: Cost,
+    pub(crate) estimate: u64,
     /// The call without its keys.
     rest: Call<'static>,
 }
@@ -253,6 +252,12 @@ impl OwnedCall {
 
     /// Borrows the call; `others` are its [others](Self::others).
     pub(crate) fn borrowed<'a>(&'a self, others: &'a [&'a [u8]]) -> Call<'a> {
-        Call { key: self.key_at(0), others: OtherKeys::Bytes(others), ..self.rest }
+        self.borrowed_from(0, others)
+    }
+
+    /// Borrows the call without its keys before `place`; `others` are its [others](Self::others).
+    pub(crate) fn borrowed_from<'a>(&'a self, place: usize, others: &'a [&'a [u8]]) -> Call<'a> {
+        let others = others.get(place..).unwrap_or_default();
+        Call { key: self.key_at(place), others: OtherKeys::Bytes(others), ..self.rest }
     }
 }

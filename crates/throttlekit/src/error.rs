@@ -30,10 +30,16 @@ pub enum BuildError {
     DuplicateName(Box<str>),
     /// A name that metrics, store keys or HTTP headers cannot carry. Use letters, digits, `-`, `_`, `.` and `:`.
     InvalidName(Box<str>),
+    /// Bounds of a concurrency limit that exclude each other or are zero.
+    InvalidConcurrency,
     /// The error bounds of a sketch, or a rule that sketches cannot count; states the reason.
     InvalidSketch(&'static str),
     /// A layer that settles costs has a limiter that gives nothing back. Use a policy.
     NotSettleable,
+    /// A limit that gives nothing back is not the last one of a policy. Move it to the end.
+    OrderOfLimits,
+    /// An axis that this kind of limit does not belong to; states where to put it.
+    WrongAxis(&'static str),
     /// A setting outside its range.
     OutOfRange {
         /// Name of the setting.
@@ -65,10 +71,17 @@ impl fmt::Display for BuildError {
             Self::InvalidName(name) => {
                 write!(f, "invalid name {name:?}: use letters, digits, `-`, `_`, `.` and `:`")
             }
+            Self::InvalidConcurrency => {
+                f.write_str("invalid concurrency limit: bounds must be at least 1 and in ascending order")
+            }
             Self::InvalidSketch(why) => write!(f, "invalid sketch: {why}"),
             Self::NotSettleable => {
                 f.write_str("this limiter gives nothing back, so costs cannot be settled: use a policy")
             }
+            Self::OrderOfLimits => f.write_str(
+                "a limit that gives nothing back must be the last one of a policy: move it to the end",
+            ),
+            Self::WrongAxis(why) => write!(f, "wrong axis: {why}"),
             Self::OutOfRange { setting, expected } => {
                 write!(f, "{setting} is out of range: expected {expected}")
             }

@@ -1,82 +1,136 @@
-//! Admission control for APIs and language-model gateways: may this request pass now, and if not, when?
-//!
-//! * Rates: in one process with exact integer arithmetic, memory fixed by a cap, and a check that neither blocks on I/O
-//!   nor allocates if a key's state is one word; across processes with the same decisions from a shared store, one
-//!   round trip per request or per batch.
-//! * Concurrency: a [`Guard`], whose limit is fixed or follows how long work takes.
-//! * Tokens: budgets that streams debit as they go.
-//!
-//! A [`Policy`] checks all axes in one call and returns one permit to settle.
+//! Admission control for APIs and language-model gateways: rate, concurrency and cost in one decision.
 //!
 //! ```
-//! use throttlekit::{Limiter, Rate, Retry};
+//! use throttlekit::{Limiter, Rate};
 //!
-//! let limiter = Limiter::new(Rate::per_minute(10))?;
-//!
-//! let first = limiter.check("alice");
-//! assert!(first.allowed && first.remaining == 9);
-//!
-//! let upload = limiter.check(("alice", 11));
-//! assert_eq!(upload.retry_after, Retry::Never, "eleven units never fit a limit of ten");
+//! let limiter = Limiter::new(Rate::per_minute(100).burst(10))?;
+//! if !limiter.check("alice").allowed {
+//!     // respond with 429
+//! }
 //! # Ok::<(), throttlekit::BuildError>(())
 //! ```
 //!
-//! # Choosing a type
+//! # The ladder
 //!
-//! | need | type |
+//! Each step changes one or two lines of the step before.
+//!
+//! **1. One process.** The program above: a [`Rate`] for each key. `check` takes tens of nanoseconds, does not block and
+//! does not allocate.
+//!
+//! **2. Several limits at once.** All must allow, or none is charged.
+//!
+//! ```
+//! use throttlekit::{Budget, Limiter, Rate};
+//!
+//! let limiter = Limiter::builder(Rate::per_minute(100).burst(10))
+//!     .limit("daily", Budget::per_day(10_000))
+//!     .build()?;
+//! assert!(limiter.check("alice").allowed);
+//! # Ok::<(), throttlekit::BuildError>(())
+//! ```
+//!
+//! **3. Several processes.** A store counts, and `SharedLimiter` (feature `store`) replaces [`Limiter`]. Stores are
+//! `throttlekit-redis`, `throttlekit-postgres`, and `store::MemoryStore` for tests.
+//!
+#![cfg_attr(feature = "store", doc = "```")]
+#![cfg_attr(not(feature = "store"), doc = "```ignore")]
+//! use throttlekit::{Budget, Rate, SharedLimiter, store::MemoryStore};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! let store = MemoryStore::new(); // or RedisStore::connect("redis://…").await?
+//! let limiter = SharedLimiter::builder(store, "api", Rate::per_minute(100).burst(10))
+//!     .limit("daily", Budget::per_day(10_000))
+//!     .build()?;
+//! assert!(limiter.check("alice").await?.allowed);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **4. Leased.** Units are fetched in batches and spent in process: few round trips, the same bound.
+//!
+#![cfg_attr(feature = "store", doc = "```")]
+#![cfg_attr(not(feature = "store"), doc = "```ignore")]
+//! use throttlekit::{OnOutage, Rate, SharedLimiter, store::MemoryStore};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! # let store = MemoryStore::new();
+//! let limiter = SharedLimiter::builder(store, "api", Rate::per_minute(100))
+//!     .leased()
+//!     .on_outage(OnOutage::Open)
+//!     .build()?;
+//! assert!(limiter.check("alice").await?.allowed);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **5. Three axes.** A policy decides over concurrency, rate and tokens in one call. The permit holds the slot, counts
+//! tokens as they stream and settles the reservation when it is dropped.
+//!
+#![cfg_attr(feature = "store", doc = "```")]
+#![cfg_attr(not(feature = "store"), doc = "```ignore")]
+//! use throttlekit::{Budget, Call, Concurrency, Rate, SharedPolicy, store::MemoryStore};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! # let (store, chunk_tokens) = (MemoryStore::new(), 20);
+//! let chat = SharedPolicy::builder(store, "chat")
+//!     .concurrency(Concurrency::per_key(8))
+//!     .rate(Rate::per_minute(60))
+//!     .tokens(Budget::per_minute(100_000))
+//!     .build()?;
+//! let mut permit = chat.admit(Call::by("acme").cost(1_500)).await?.into_permit()?; // the error names the axis
+//! permit.debit(chunk_tokens).await?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **6. Fairness.** Add `.fair(Budget::per_minute(1_000_000))` to the policy: tenants share it by weight, and what one
+//! does not use the others get.
+//!
+//! In a web service, one line of tower does all this (feature `http`):
+//!
+#![cfg_attr(feature = "http", doc = "```")]
+#![cfg_attr(not(feature = "http"), doc = "```ignore")]
+//! use throttlekit::http::{AdmissionLayer, header};
+//!
+//! let layer = AdmissionLayer::per_minute(60, header("x-api-key"))?;
+//! # let _ = layer;
+//! # Ok::<(), throttlekit::BuildError>(())
+//! ```
+//!
+//! # Values, limiters, results
+//!
+//! | kind | types |
 //! |---|---|
-//! | several axes for one request: concurrency, rate, tokens | [`Policy`]; `SharedPolicy` if an axis is in a store |
-//! | one limit, or several as an atomic group, over many keys: users, tenants, addresses | [`Limiter`] |
-//! | one limit without keys: a route, a backend, the process | [`Limiter::keyless`] |
-//! | one budget that many tenants share by weight | [`FairLimiter`] |
-//! | the same budget in several regions or processes | `SharedFairLimiter`, with the feature `store` and a store |
-//! | budgets that run short, and requests that differ in value | [`Pricer`], before the limits |
-//! | one limit, or several, that many processes share | `SharedLimiter`, with the feature `store` and a store |
-//! | the same with much traffic on one limit | `SharedLimiter::builder(…).leased()`, which leases units in batches and spends them in process |
-//! | more keys than there is memory for: every address of a flood | [`Limiter`] with a [sketch](limiter::Sketch) |
-//! | a backend that refuses calls when it is full | [`AdaptiveThrottle`](overload::AdaptiveThrottle) |
-//! | a backend that slows down under too much concurrency | [`Guard`]; [`KeyedGuard`] for each of many |
-//! | tokens of a language model, spent by streams whose length is not known | `TokenBudget`, with the feature `store` |
-//! | a concurrency limit for each of many keys, shared by processes | `SharedSlots`, with the feature `store` |
-//! | one concurrency limit shared by many processes | `FleetGuard`, with the feature `store` and a store |
-//! | a service in axum, tonic, hyper or tower | `http::AdmissionLayer`, with the feature `http` |
+//! | values: what is allowed | [`Rate`], [`Budget`], [`Concurrency`], [`Limit`] |
+//! | limiters: what decides | [`Limiter`], [`Guard`], [`FairLimiter`], [`Policy`]; over a store `SharedLimiter`, `SharedGuard`, `SharedFairLimiter`, `SharedPolicy` |
+//! | results | [`Decision`]; `Answer` adds the guarantee, the receipt and the outage; [`Admission`] adds the axes and a permit |
 //!
-//! Each returns a [`Decision`], and a denial is a decision, not an error. The only error is a [`LimitError`], for a
-//! description that cannot be a limit; it occurs once, when the limiter is built. Share any of them by reference or in
-//! an `Arc`.
+//! `X::new(required)?` builds with the defaults, `X::builder(required)…build()?` with choices. A denial is a result, not
+//! an error. [`BuildError`] is reported once, where a limiter is built.
 //!
 //! # Choosing a rule
 //!
-//! A [`Rate`] becomes GCRA, the right choice unless you need another. [`Limit`] has the others: token and leaky bucket,
-//! fixed and calendar windows, token budgets, sliding window and sliding log. The guarantees of each are in the
-//! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md).
-//!
-//! # Options
-//!
-//! [`Limiter::builder`] sets
-//!
-//! * the memory for keys ([`memory_budget`](limiter::LimiterBuilder::memory_budget)), by default 128 MiB; beyond it
-//!   keys are estimated, and none gets a new budget;
-//! * the clock: [`SystemClock`] picks one that suits the limit, [`CoarseClock`] is cheaper to read and up to a
-//!   tick late, [`ManualClock`] is for tests;
-//! * the hash of keys: [`SecretHash`] for keys chosen by untrusted clients, [`TrustedHash`] for keys that you choose.
+//! A [`Rate`] is a smooth rate with a burst (GCRA), the right choice unless another is required. A [`Budget`] counts in
+//! fixed windows: a minute, a calendar day or month. [`Limit`] has the others: token and leaky bucket, sliding window and
+//! sliding log. The [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md) state the bound
+//! of each.
 //!
 //! # Features
 //!
-//! * `prefetch`: the processor prefetches the memory of keys, on x86 and aarch64. On by default.
-//! * `store`: limits shared by several processes, over any implementation of the trait `store::Store`: the crates
-//!   `throttlekit-redis` and `throttlekit-postgres`, or `store::MemoryStore`. Off by default.
-//! * `wait`: waiting for a slot with a timeout, by tokio's timer. Comes with `store`. Off by default.
-//! * `http`: the tower layer and its keys, headers and responses. Off by default; none of its dependencies is built
-//!   without it.
-//! * `axum`: the peer's address from axum's `ConnectInfo`; enables `http`. Off by default.
+//! * `prefetch`: prefetches the memory of keys, on x86 and aarch64. On by default.
+//! * `store`: the shared limiters, over any implementation of `store::Store`.
+//! * `wait`: waiting for a slot with a timeout, by tokio's timer. Comes with `store`.
+//! * `http`: the tower layer, key extractors and headers.
+//! * `axum`: the peer's address from axum's `ConnectInfo`; enables `http`.
 //! * `full`: all of these.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[macro_use]
 mod macros;
 
-pub mod admission;
 pub mod admit;
 #[cfg(feature = "store")]
 mod background;
@@ -84,11 +138,10 @@ mod background;
 pub mod budget;
 mod call;
 pub mod clock;
+mod concurrency;
 mod error;
 pub mod fair;
 mod fence;
-#[cfg(feature = "store")]
-pub mod fleet;
 mod guarantee;
 pub mod guard;
 pub mod hash;
@@ -96,54 +149,51 @@ pub mod hash;
 pub mod http;
 pub mod limiter;
 mod memory;
+
+/// Observers of decisions.
+pub mod observe {
+    pub use crate::admit::{Event, Observer};
+}
+
 pub mod overload;
+pub mod policy;
 pub mod price;
+mod priority;
 pub mod rate;
 #[cfg(feature = "store")]
 mod shared;
-#[cfg(feature = "store")]
-pub mod slots;
 #[cfg(feature = "store")]
 pub mod store;
 mod store_error;
 mod sync;
 
-pub use admission::Policy;
-#[cfg(feature = "store")]
-pub use admission::SharedPolicy;
-pub use admit::{Admission, Admit, Axes, Axis, SharedPermit};
-#[cfg(feature = "store")]
-pub use budget::{TokenBudget, TokenStream};
+pub use admit::{Admission, Admit, Axis, SharedPermit};
 pub use call::Call;
-#[cfg(target_os = "linux")]
-pub use clock::TickClock;
-pub use clock::{
-    BootClock, Clock, CoarseClock, LeaseClock, ManualClock, PreciseClock, SystemClock, WallClock,
-};
+pub use concurrency::Concurrency;
 pub use error::BuildError;
 pub use fair::FairLimiter;
 #[cfg(feature = "store")]
 pub use fair::SharedFairLimiter;
-#[cfg(feature = "store")]
-pub use fleet::FleetGuard;
 pub use guarantee::Guarantee;
-pub use guard::{Guard, KeyedGuard};
-pub use hash::{KeyHash, SecretHash, TrustedHash};
+pub use guard::Guard;
+#[cfg(feature = "store")]
+pub use guard::SharedGuard;
 pub use limiter::Limiter;
-pub use overload::MergeableSketch;
-pub use price::Pricer;
 #[cfg(feature = "store")]
-pub use shared::{
-    Answer, OnOutage, Receipt, SharedLimiter, SharedLimiterBuilder, SharedLimiterStats, Tally, leasing,
-};
+pub use policy::SharedPolicy;
+pub use policy::{Permit, Policy};
+pub(crate) use priority::Priority;
 #[cfg(feature = "store")]
-pub use slots::{HeldSlot, LeaseRegistry, SharedSlots};
-pub use throttlekit_core::rate::{Budget, Cadence, Limit, LimitError, Rate, Weekday};
-pub use throttlekit_core::{ALLOW_FULL, Cost, Decision, Forecast, Retry, Timestamp, combine};
+pub use shared::{Answer, OnOutage, SharedLimiter, leasing};
+pub use store_error::StoreError;
+pub use throttlekit_core::rate::{Budget, Limit, Rate};
+pub use throttlekit_core::{Decision, Retry};
 
 /// Parts shared with the other crates of the workspace. Not public API.
 #[doc(hidden)]
 pub mod internals {
+    #[cfg(feature = "store")]
+    pub use crate::guard::lease_registry::{Ends, LeaseRegistry};
     pub use crate::sync::{Mutex, MutexGuard, RwLock};
 }
 

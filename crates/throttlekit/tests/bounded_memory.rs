@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use throttlekit::clock::ManualClock;
+use throttlekit::hash::SecretHash;
 use throttlekit::limiter::LimiterBuilder;
-use throttlekit::{Cadence, Call, Limit, Limiter, ManualClock, Rate, SecretHash, Timestamp};
+use throttlekit::rate::{Cadence, Timestamp};
+use throttlekit::{Call, Limit, Limiter, Rate};
 
 const BURST: u64 = 5;
 /// Bytes for some hundred keys of one word, and for a few dozen others.

@@ -1,6 +1,9 @@
 //! `same-everywhere`: the limiter in memory answers as the pure rules do, field by field.
 
-use throttlekit::{Call, Cost, Decision, Forecast, Limiter, ManualClock, SecretHash, Timestamp};
+use throttlekit::clock::ManualClock;
+use throttlekit::hash::SecretHash;
+use throttlekit::rate::{Forecast, Timestamp};
+use throttlekit::{Call, Decision, Limiter};
 use throttlekit_conformance::Subject;
 
 struct InMemory {
@@ -16,7 +19,7 @@ impl InMemory {
 }
 
 impl Subject for InMemory {
-    fn check(&mut self, key: &str, cost: Cost, now: Timestamp) -> Decision {
+    fn check(&mut self, key: &str, cost: u64, now: Timestamp) -> Decision {
         self.at(now).check(Call::by(key).cost(cost))
     }
 
@@ -24,7 +27,7 @@ impl Subject for InMemory {
         self.at(now).peek(key)
     }
 
-    fn forecast(&mut self, key: &str, cost: Cost, now: Timestamp) -> Forecast {
+    fn forecast(&mut self, key: &str, cost: u64, now: Timestamp) -> Forecast {
         self.at(now).forecast(Call::by(key).cost(cost))
     }
 

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::fair::{FairLimiterBuilder, FairRule, GiveBack};
-use throttlekit::{Budget, Call, Clock, FairLimiter, ManualClock, Retry, Timestamp};
+use throttlekit::rate::Timestamp;
+use throttlekit::{Budget, Call, FairLimiter, Retry};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use throttlekit::{Budget, Call, FairLimiter, ManualClock, Retry, Timestamp};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
+use throttlekit::{Budget, Call, FairLimiter, Retry};
 
 const START: u64 = 1_800_000_000_000;
 const MINUTE_MS: u64 = 60_000;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use throttlekit::guard::Priority;
-use throttlekit::{Guard, KeyedGuard};
+use throttlekit::{Call, Guard};
 
 const LIMIT: u32 = 3;
 const TASKS: u32 = 32;
@@ -39,13 +38,14 @@ impl Inside {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn slots_in_process_waiters_all_come_in_and_never_more_than_the_limit() {
-    let guard = Arc::new(Guard::builder(LIMIT).priority_below(300).depth_max(TASKS).build());
+    let guard = Guard::builder(LIMIT).priority_below(300).queue_max(TASKS).build().unwrap();
     let (inside, admitted) = (Arc::new(Inside::default()), Arc::new(AtomicU64::new(0)));
     let task = |number: u32| {
         let (guard, inside, admitted) = (guard.clone(), inside.clone(), admitted.clone());
         async move {
             for round in 0..ROUNDS {
-                let permit = guard.acquire(Priority::new((number % 2) as u8)).await.expect("room in line");
+                let call = Call::from(()).priority((number % 2) as u8);
+                let permit = guard.acquire(call).await.expect("room in line");
                 inside.enter();
                 admitted.fetch_add(1, SeqCst);
                 if (number + round).is_multiple_of(3) {
@@ -62,12 +62,13 @@ async fn slots_in_process_waiters_all_come_in_and_never_more_than_the_limit() {
     }
     assert_eq!(admitted.load(SeqCst), u64::from(TASKS * ROUNDS));
     assert!((1..=LIMIT).contains(&inside.most.load(SeqCst)));
-    assert_eq!((guard.snapshot(), guard.stats().waiting), ((LIMIT, 0), 0));
+    let stats = guard.stats();
+    assert_eq!((stats.limit, stats.in_flight, stats.waiting), (LIMIT, 0, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn slots_in_process_waits_that_end_early_leak_nothing() {
-    let guard = Arc::new(Guard::builder(LIMIT).depth_max(TASKS).build());
+    let guard = Guard::builder(LIMIT).queue_max(TASKS).build().unwrap();
     let (inside, late) = (Arc::new(Inside::default()), Arc::new(AtomicU64::new(0)));
     let task = |number: u32| {
         let (guard, inside, late) = (guard.clone(), inside.clone(), late.clone());
@@ -75,7 +76,7 @@ async fn slots_in_process_waits_that_end_early_leak_nothing() {
             let mut dice = u64::from(number) + 1;
             for _ in 0..ROUNDS / 4 {
                 let wait = Duration::from_micros(roll(&mut dice, 2_000));
-                let Ok(permit) = guard.acquire_within(Priority::HIGHEST, wait).await else {
+                let Ok(permit) = guard.acquire_timeout((), wait).await else {
                     late.fetch_add(1, SeqCst);
                     continue;
                 };
@@ -91,14 +92,15 @@ async fn slots_in_process_waits_that_end_early_leak_nothing() {
         tokio::time::timeout(Duration::from_secs(30), task).await.expect("a wake was lost").unwrap();
     }
     assert!(late.load(SeqCst) > 0 && inside.most.load(SeqCst) <= LIMIT);
-    assert_eq!((guard.snapshot(), guard.stats().waiting), ((LIMIT, 0), 0));
+    let stats = guard.stats();
+    assert_eq!((stats.limit, stats.in_flight, stats.waiting), (LIMIT, 0, 0));
 }
 
 /// More keys than there is room for, so that keys are dropped while others ask for them.
 #[test]
 fn slots_keyed_no_key_has_more_than_its_ceiling_while_keys_are_dropped() {
     const KEYS: u64 = 12;
-    let guard = KeyedGuard::builder(2).keys_max(4).build();
+    let guard = Guard::builder(2).keys_max(4).build_per_key().unwrap();
     let inside: Vec<Inside> = (0..KEYS).map(|_| Inside::default()).collect();
     std::thread::scope(|scope| {
         for thread in 1..=4 {
@@ -108,7 +110,7 @@ fn slots_keyed_no_key_has_more_than_its_ceiling_while_keys_are_dropped() {
                 let mut held = Vec::new();
                 for _ in 0..30_000 {
                     let key = roll(&mut dice, KEYS);
-                    if let Ok(permit) = guard.try_acquire(key.to_le_bytes()) {
+                    if let Ok(permit) = guard.try_acquire(&key.to_le_bytes()) {
                         inside[key as usize].enter();
                         held.push((key, permit));
                     }
@@ -126,5 +128,5 @@ fn slots_keyed_no_key_has_more_than_its_ceiling_while_keys_are_dropped() {
         }
     });
     assert!(inside.iter().all(|inside| (1..=2).contains(&inside.most.load(SeqCst))), "more than the ceiling");
-    assert_eq!((guard.keys(), guard.overflowing()), (4, 0));
+    assert_eq!((guard.stats().keys, guard.stats().overflowing), (4, 0));
 }

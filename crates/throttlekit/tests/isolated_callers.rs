@@ -12,10 +12,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use throttlekit::admission::{Axis, SharedPolicy};
+use throttlekit::budget::TokenBudget;
+use throttlekit::guard::Ending;
 use throttlekit::leasing::Leasing;
 use throttlekit::store::{MemoryStore, StoreClient, StoreClientOptions, StoreError};
-use throttlekit::{Budget, FleetGuard, Limit, SharedFairLimiter, SharedLimiter, SharedSlots, TokenBudget};
+use throttlekit::{Axis, Budget, Limit, SharedFairLimiter, SharedGuard, SharedLimiter, SharedPolicy};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -247,24 +248,24 @@ fn a_fair_limiter_answers_while_the_worker_that_asked_first_is_blocked() {
 #[test]
 fn slots_are_kept_while_the_runtime_of_the_first_call_is_idle() {
     let lives = Duration::from_secs(2);
-    let slots = SharedSlots::builder(MemoryStore::new(), "gpu", 2).lives(lives).build().unwrap();
+    let slots = SharedGuard::builder(MemoryStore::new(), "gpu", 2).lease(lives).build().unwrap();
     let idle = runtime();
-    let first = idle.block_on(slots.admit("k")).unwrap();
-    idle.block_on(first.slot.unwrap().release()).unwrap();
+    let first = idle.block_on(slots.acquire("k")).unwrap();
+    idle.block_on(first.permit.unwrap().close(Ending::Success)).unwrap();
     let worked = runtime().block_on(async {
-        let slot = slots.admit("k").await.unwrap().slot.unwrap();
+        let slot = slots.acquire("k").await.unwrap().permit.unwrap();
         slot.run(sleep(lives + lives / 2)).await
     });
-    let stats = slots.stats();
+    let stats = slots.stats().slots.unwrap();
     assert!(worked.is_ok() && stats.beats > 0 && stats.keeper_alive, "{worked:?}, {stats:?}");
 }
 
 #[test]
 fn slots_that_are_dropped_on_no_runtime_go_back() {
-    let slots = SharedSlots::builder(MemoryStore::new(), "gpu", 1).build().unwrap();
-    let held = runtime().block_on(slots.admit("k")).unwrap();
+    let slots = SharedGuard::builder(MemoryStore::new(), "gpu", 1).build().unwrap();
+    let held = runtime().block_on(slots.acquire("k")).unwrap();
     drop(held);
-    eventually("the slot is free", || block_on(slots.occupancy("k")) == Ok(0));
+    eventually("the slot is free", || block_on(slots.peek("k")).unwrap().remaining == 1);
 }
 
 /// The keeper has stopped: `keeper_alive` says so, though its task exists.
@@ -273,11 +274,11 @@ fn a_keeper_that_is_not_driven_is_not_alive() {
     let given = runtime();
     let store = MemoryStore::new().runtime(given.handle().clone());
     let lives = Duration::from_millis(200);
-    let slots = SharedSlots::builder(store, "gpu", 1).lives(lives).build().unwrap();
-    let held = given.block_on(slots.admit("k")).unwrap();
-    assert!(slots.stats().keeper_alive);
+    let slots = SharedGuard::builder(store, "gpu", 1).lease(lives).build().unwrap();
+    let held = given.block_on(slots.acquire("k")).unwrap();
+    assert!(slots.stats().slots.unwrap().keeper_alive);
     thread::sleep(lives);
-    assert!(!slots.stats().keeper_alive);
+    assert!(!slots.stats().slots.unwrap().keeper_alive);
     drop(held);
 }
 
@@ -298,11 +299,11 @@ fn what_a_stream_leaves_goes_back_while_the_runtime_of_the_first_one_is_idle() {
 fn a_fleet_guard_keeps_its_grant_while_the_runtime_that_built_it_is_idle() {
     let idle = runtime();
     let lives = Duration::from_millis(500);
-    let build = async { FleetGuard::builder(MemoryStore::new(), "api", 4).lives(lives).build() };
-    let guard = idle.block_on(build);
-    eventually("it is granted a share", || guard.try_acquire().is_ok());
-    let grants = guard.stats().grants;
-    eventually("the grant is renewed", || guard.stats().grants > grants + 2);
+    let build = async { SharedGuard::builder(MemoryStore::new(), "api", 4).divided().lease(lives).build() };
+    let guard = idle.block_on(build).unwrap();
+    eventually("it is granted a share", || guard.try_acquire(()).unwrap().is_ok());
+    let grants = guard.stats().division.unwrap().grants;
+    eventually("the grant is renewed", || guard.stats().division.unwrap().grants > grants + 2);
 }
 
 /// Everything that waits for a store does so on any executor.
@@ -314,10 +315,10 @@ fn a_caller_without_a_runtime_is_answered() {
     assert!(block_on(leased().check("k")).unwrap().decision.allowed);
     assert!(block_on(fair().check("k")).unwrap().decision.allowed);
 
-    let slots = SharedSlots::builder(store.clone(), "gpu", 1).build().unwrap();
-    let slot = block_on(slots.admit("k")).unwrap().slot.unwrap();
+    let slots = SharedGuard::builder(store.clone(), "gpu", 1).build().unwrap();
+    let slot = block_on(slots.acquire("k")).unwrap().permit.unwrap();
     assert_eq!(block_on(slot.run(async { 7 })), Ok(7));
-    assert_eq!(block_on(slot.release()), Ok(true));
+    assert_eq!(block_on(slot.close(Ending::Success)), Ok(true));
 
     let budget = Limit::token_budget(1_000, HOUR).unwrap();
     let budget = TokenBudget::builder(store.clone(), "tokens", budget).build().unwrap();
@@ -325,9 +326,9 @@ fn a_caller_without_a_runtime_is_answered() {
     assert!(block_on(stream.debit(5)).unwrap().decision.allowed);
     assert_eq!(block_on(stream.settle()), Ok(()));
 
-    let policy = SharedPolicy::builder("policy").together(strict, [Axis::Rate]).build().unwrap();
+    let policy = SharedPolicy::builder(store.clone(), "policy").with(Axis::Rate, strict).build().unwrap();
     let permit = block_on(policy.admit("k")).unwrap().permit.unwrap();
-    assert_eq!(block_on(permit.close(throttlekit::guard::Ending::Success)), Ok(()));
+    assert_eq!(block_on(permit.close(Ending::Success)), Ok(()));
 
     let line = line(&Arc::default());
     assert_eq!(block_on(line.call(async { Ok(7) })), Ok(7));
@@ -344,16 +345,16 @@ fn nothing_is_left_when_the_last_handle_is_dropped() {
         let leased = SharedLimiter::builder(store.clone(), "leased", window()).leased_with(leasing);
         let leased = leased.build().unwrap();
         let fair = SharedFairLimiter::new(store.clone(), "fair", BUDGET).unwrap();
-        let slots = SharedSlots::builder(store.clone(), "gpu", 1).build().unwrap();
+        let slots = SharedGuard::builder(store.clone(), "gpu", 1).build().unwrap();
         let limit = Limit::token_budget(1_000, HOUR).unwrap();
         let budget = TokenBudget::builder(store.clone(), "tokens", limit);
-        let budget = budget.silence_max(20 * MS).build().unwrap();
-        let guard = FleetGuard::builder(store.clone(), "api", 4).build();
+        let budget = budget.idle_timeout(20 * MS).build().unwrap();
+        let guard = SharedGuard::builder(store.clone(), "api", 4).divided().build().unwrap();
         let line = line(&Arc::default());
         block_on(async {
             assert!(leased.check("k").await.unwrap().decision.allowed);
             assert!(fair.check("k").await.unwrap().decision.allowed);
-            let slot = slots.admit("k").await.unwrap().slot;
+            let slot = slots.acquire("k").await.unwrap().permit;
             let stream = budget.open("k", None).await.unwrap().stream;
             line.open();
             assert!(slot.is_some() && stream.is_some() && line.stats().open);

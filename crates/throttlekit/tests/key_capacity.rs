@@ -4,9 +4,10 @@
 
 use std::time::Duration;
 
-use throttlekit::admission::{Admission, Policy};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::MemoryStore;
-use throttlekit::{Answer, Call, Guarantee, Limit, Limiter, ManualClock, SharedLimiter, Timestamp};
+use throttlekit::{Answer, Call, Guarantee, Limit, Limiter, Policy, SharedLimiter};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -85,8 +86,9 @@ fn key_capacity_a_policy_labels_its_answers_beyond_the_budget() {
             .unwrap();
         let mut bounded = 0;
         for key in 0..10_000_u32 {
-            let Admission { decision, guarantee, permit, .. } = policy.admit(&key.to_be_bytes()[..]);
-            drop(permit);
+            let admission = policy.admit(&key.to_be_bytes()[..]);
+            let (decision, guarantee) = (admission.decision(), admission.guarantee);
+            drop(admission);
             let short = if decision.allowed { 4 - decision.remaining } else { 5 - decision.remaining };
             match guarantee {
                 Guarantee::Exact => assert_eq!(short, 0, "key {key} of {limit:?}"),

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use throttlekit::clock::ManualClock;
 use throttlekit::leasing::{Batch, Leasing, Margin};
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{
     Charges, Debit, Debited, LeaseRequest, Leased, MemoryStore, Outcome, Store, StoreError,
 };
-use throttlekit::{
-    Answer, BuildError, Call, Guarantee, Limit, ManualClock, Rate, Retry, SharedLimiter, Timestamp,
-    forward_store,
-};
+use throttlekit::{Answer, BuildError, Call, Guarantee, Limit, Rate, Retry, SharedLimiter, forward_store};
 use tokio::sync::Semaphore;
 
 const MINUTE: Duration = Duration::from_secs(60);

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use throttlekit::{Call, Decision, Limit, Limiter, ManualClock, Rate, SecretHash, Timestamp};
+use throttlekit::clock::ManualClock;
+use throttlekit::hash::SecretHash;
+use throttlekit::rate::Timestamp;
+use throttlekit::{Call, Decision, Limit, Limiter, Rate};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use std::time::Duration;
 
+use throttlekit::limiter::Tally;
 use throttlekit::store::{
     Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, MemoryStore, Outcome,
 };
 use throttlekit::store::{DebitId, Settlement, Snapshot, Store, StoreError};
-use throttlekit::{Guarantee, Limit, OnOutage, Rate, SharedLimiter, Tally, forward_store};
+use throttlekit::{Guarantee, Limit, OnOutage, Rate, SharedLimiter, forward_store};
 
 /// A store that can be taken away.
 #[derive(Clone)]

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use throttlekit::clock::ManualClock;
 use throttlekit::limiter::{LimiterBuilder, Sketch};
-use throttlekit::overload::{AdaptiveThrottle, AdaptiveThrottleBuilder, Criticality, MergeError, Shape};
-use throttlekit::{Budget, BuildError, Limit, Limiter, ManualClock, MergeableSketch, Retry, Timestamp};
+use throttlekit::overload::{
+    AdaptiveThrottle, AdaptiveThrottleBuilder, Criticality, MergeError, MergeableSketch, Shape,
+};
+use throttlekit::rate::Timestamp;
+use throttlekit::{Budget, BuildError, Limit, Limiter, Retry};
 
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const MINUTE: Duration = Duration::from_secs(60);

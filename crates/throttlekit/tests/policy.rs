@@ -4,12 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::admission::{Axis, Call, Event, Observer, Policy};
+use throttlekit::clock::ManualClock;
+use throttlekit::guard::KeyedGuard;
 use throttlekit::internals::Mutex;
-use throttlekit::price::Prices;
-use throttlekit::{
-    Budget, FairLimiter, Guard, KeyedGuard, Limit, ManualClock, Pricer, Rate, Retry, Timestamp,
-};
+use throttlekit::observe::{Event, Observer};
+use throttlekit::policy::PolicyBuilder;
+use throttlekit::price::{Pricer, Prices};
+use throttlekit::rate::Timestamp;
+use throttlekit::{Axis, Budget, Call, Concurrency, FairLimiter, Limit, Policy, Rate, Retry};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const START: Timestamp = Timestamp::from_millis(1_700_000_010_000);
@@ -21,9 +23,9 @@ fn budget(tokens: u64) -> Limit {
 /// Two at a time, three calls a minute, a hundred tokens a minute.
 fn three_axes(clock: &ManualClock) -> Policy<ManualClock> {
     Policy::builder("chat")
-        .concurrency(Guard::fixed(2))
+        .concurrency(2)
         .rate(Limit::fixed_window(3, MINUTE).unwrap())
-        .cost(budget(100))
+        .tokens(budget(100))
         .clock(clock.clone())
         .build()
         .unwrap()
@@ -35,20 +37,20 @@ fn the_first_axis_that_denies_is_named_and_those_after_it_are_not_asked() {
     let policy = three_axes(&clock);
     let held = [policy.admit("a"), policy.admit("a")].map(|admission| admission.permit.unwrap());
     let full = policy.admit("a");
-    assert_eq!((full.binding_axis(), full.decision.retry_after), (Some(Axis::Concurrency), Retry::OnRelease));
-    assert_eq!(full.axes.iter().count(), 1);
+    assert_eq!((full.denied_by(), full.retry_after), (Some(Axis::Concurrency), Retry::OnRelease));
+    assert_eq!(full.axes().iter().count(), 1);
     drop(full);
-    held.into_iter().for_each(throttlekit::admission::Permit::success);
+    held.into_iter().for_each(throttlekit::Permit::success);
 
     let costly = policy.admit(Call::by("a").cost(99));
-    assert_eq!(costly.binding_axis(), Some(Axis::Cost), "two tokens are used");
-    assert_eq!(costly.axes.iter().count(), 3);
+    assert_eq!(costly.denied_by(), Some(Axis::Cost), "two tokens are used");
+    assert_eq!(costly.axes().iter().count(), 3);
     drop(costly);
     policy.admit("a").permit.unwrap().success();
     let often = policy.admit(Call::by("a").cost(99));
-    assert_eq!(often.binding_axis(), Some(Axis::Rate), "the denial before took no call");
-    assert!(often.axes.get(Axis::Cost).is_none());
-    assert_eq!(often.decision, *often.axes.get(Axis::Rate).unwrap());
+    assert_eq!(often.denied_by(), Some(Axis::Rate), "the denial before took no call");
+    assert!(often.axes().get(Axis::Cost).is_none());
+    assert_eq!(often.decision(), *often.axes().get(Axis::Rate).unwrap());
 }
 
 #[test]
@@ -69,7 +71,7 @@ fn what_is_not_used_goes_back_and_what_is_used_beyond_is_charged_up_to_the_edge(
     assert_eq!(permit.used(), 83);
     permit.success();
     clock.advance(MINUTE);
-    assert!(policy.admit(Call::by("a").cost(100)).decision.allowed, "a new window owes nothing");
+    assert!(policy.admit(Call::by("a").cost(100)).allowed, "a new window owes nothing");
 }
 
 #[test]
@@ -77,7 +79,7 @@ fn an_estimate_stands_if_it_went_well_and_goes_back_if_nothing_was_counted() {
     let clock = ManualClock::at(START);
     let left = |policy: &Policy<ManualClock>| {
         let admission = policy.admit(Call::by("a").cost(1_000));
-        admission.axes.get(Axis::Cost).unwrap().remaining
+        admission.axes().get(Axis::Cost).unwrap().remaining
     };
     for (end, want) in [("success", 60), ("dropped", 100), ("ignored", 100), ("drop", 100), ("panic", 100)] {
         let policy = three_axes(&clock);
@@ -113,24 +115,25 @@ fn a_settlement_after_the_window_does_not_reach_into_the_next() {
     policy.admit(Call::by("a").cost(90)).permit.unwrap().success();
     permit.ignored();
     let admission = policy.admit(Call::by("a").cost(11));
-    assert_eq!(admission.axes.get(Axis::Cost).unwrap().remaining, 10);
+    assert_eq!(admission.axes().get(Axis::Cost).unwrap().remaining, 10);
 }
 
 #[test]
-fn a_call_below_its_price_is_denied_by_no_axis_and_charged_nothing() {
+fn a_call_below_its_price_is_denied_by_the_price_and_charged_nothing() {
     let clock = ManualClock::at(START);
     let policy = Policy::builder("priced")
-        .concurrency(Guard::fixed(1))
+        .concurrency(1)
         .price(Pricer::fixed(Prices::new(0.0, 0.1, 0.0).unwrap()))
-        .cost(budget(100))
+        .tokens(budget(100))
         .clock(clock)
         .build()
         .unwrap();
     let cheap = policy.admit(Call::by("a").cost(50).value(4.9));
-    assert!(cheap.policy_denied && !cheap.decision.allowed && cheap.permit.is_none());
-    assert_eq!(cheap.binding_axis(), None);
+    assert!(!cheap.allowed && cheap.permit.is_none());
+    assert_eq!(cheap.denied_by(), Some(Axis::Price));
+    assert_eq!(cheap.axes().denied_by(), None);
     let worth = policy.admit(Call::by("a").cost(100).value(10.0));
-    assert!(worth.decision.allowed, "neither the slot nor a token was kept");
+    assert!(worth.allowed, "neither the slot nor a token was kept");
 }
 
 #[test]
@@ -141,40 +144,44 @@ fn tenants_share_by_weight_and_a_denied_tenant_is_charged_nowhere() {
         .clock(clock.clone())
         .build()
         .unwrap();
-    let policy =
-        Policy::builder("shared").rate(Rate::per_minute(5)).fair(shares).clock(clock).build().unwrap();
+    let policy = Policy::builder("shared")
+        .rate(Rate::per_minute(5))
+        .fair_limiter(shares)
+        .clock(clock)
+        .build()
+        .unwrap();
     let mut pro = policy.admit(Call::by("pro").cost(50)).permit.unwrap();
     policy.admit(Call::by("free").cost(25)).permit.unwrap().success();
     let more = policy.admit(Call::by("free").cost(1));
-    assert_eq!(more.binding_axis(), Some(Axis::Fairness), "the rest is reserved");
-    assert_eq!(more.axes.get(Axis::Rate).unwrap().remaining, 3);
+    assert_eq!(more.denied_by(), Some(Axis::Fairness), "the rest is reserved");
+    assert_eq!(more.axes().get(Axis::Rate).unwrap().remaining, 3);
     assert!(pro.debit(50).allowed);
     assert!(pro.debit(25).allowed, "up to its guarantee");
     assert!(!pro.debit(1).allowed);
     pro.success();
     let again = policy.admit(Call::by("free").cost(1));
-    assert_eq!(again.axes.get(Axis::Rate).unwrap().remaining, 3, "a denial takes no call");
+    assert_eq!(again.axes().get(Axis::Rate).unwrap().remaining, 3, "a denial takes no call");
 }
 
 #[test]
 fn keys_of_one_call_are_limited_apart() {
     let clock = ManualClock::at(START);
     let policy = Policy::builder("orgs")
-        .concurrency(KeyedGuard::builder(1).build())
+        .guard(KeyedGuard::new(1).unwrap())
         .limit(Axis::Rate, Limit::fixed_window(10, MINUTE).unwrap())
-        .limit(Axis::Rate.of(1), Limit::fixed_window(2, MINUTE).unwrap())
+        .limit(Axis::Rate.by(1), Limit::fixed_window(2, MINUTE).unwrap())
         .clock(clock)
         .build()
         .unwrap();
     let org: &[&[u8]] = &[b"acme"];
     let call = |user: &'static str| Call::by(user).and(org);
     let held = policy.admit(call("ann")).permit.unwrap();
-    assert_eq!(policy.admit(call("ann")).binding_axis(), Some(Axis::Concurrency));
+    assert_eq!(policy.admit(call("ann")).denied_by(), Some(Axis::Concurrency));
     policy.admit(call("bob")).permit.unwrap().success();
     let third = policy.admit(call("cid"));
-    assert_eq!((third.binding_axis(), third.decision.limit), (Some(Axis::Rate), 2), "the organisation's");
+    assert_eq!((third.denied_by(), third.limit), (Some(Axis::Rate), 2), "the organisation's");
     drop((held, third));
-    assert!(policy.admit(Call::by("cid").and(&["other"])).decision.allowed);
+    assert!(policy.admit(Call::by("cid").and(&["other"])).allowed);
 }
 
 #[test]
@@ -183,7 +190,7 @@ fn whoever_watches_is_told_once_and_its_panic_breaks_nothing() {
     struct Watch(Mutex<Vec<(Vec<u8>, Option<Axis>)>>);
     impl Observer for Watch {
         fn observe(&self, event: &Event<'_>) {
-            self.0.lock().push((event.key.into(), event.binding_axis));
+            self.0.lock().push((event.key.into(), event.denied_by));
             assert!(event.key != b"panics", "as it is told to");
         }
     }
@@ -194,11 +201,11 @@ fn whoever_watches_is_told_once_and_its_panic_breaks_nothing() {
         .clock(ManualClock::at(START))
         .build()
         .unwrap();
-    assert!(policy.admit("a").decision.allowed);
-    assert!(!policy.admit("a").decision.allowed);
+    assert!(policy.admit("a").allowed);
+    assert!(!policy.admit("a").allowed);
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let decided = catch_unwind(AssertUnwindSafe(|| policy.admit("panics").decision.allowed));
+    let decided = catch_unwind(AssertUnwindSafe(|| policy.admit("panics").allowed));
     std::panic::set_hook(hook);
     assert!(decided.unwrap());
     let told = watch.0.lock().clone();
@@ -208,19 +215,18 @@ fn whoever_watches_is_told_once_and_its_panic_breaks_nothing() {
 
 #[test]
 fn an_owned_permit_outlives_the_call_and_settles_from_another_thread() {
-    let policy =
-        Arc::new(Policy::builder("owned").concurrency(Guard::fixed(1)).cost(budget(100)).build().unwrap());
+    let policy = Arc::new(Policy::builder("owned").concurrency(1).tokens(budget(100)).build().unwrap());
     let permit = policy.admit_owned(Call::by("a").cost(100)).permit.unwrap();
-    assert_eq!(policy.admit(Call::by("b")).binding_axis(), Some(Axis::Concurrency));
+    assert_eq!(policy.admit(Call::by("b")).denied_by(), Some(Axis::Concurrency));
     std::thread::spawn(move || permit.ignored()).join().unwrap();
-    assert!(policy.admit(Call::by("a").cost(100)).decision.allowed);
+    assert!(policy.admit(Call::by("a").cost(100)).allowed);
 }
 
 #[test]
 fn what_makes_no_policy_is_told_when_it_is_built() {
     let second = Duration::from_secs(1);
     let many = (0..7).fold(Policy::builder("many"), |builder, _| builder.rate(Rate::every(second)));
-    assert!(many.build().unwrap_err().to_string().contains("six"));
+    assert!(many.build().unwrap_err().to_string().contains("at most 6"));
     let wrong = Policy::builder("wrong").limit(Axis::Fairness, Rate::every(second));
     assert!(wrong.build().unwrap_err().to_string().contains("fair"));
     assert!(Policy::builder("zero").rate(Rate::per_second(0)).build().is_err());
@@ -232,12 +238,55 @@ fn a_weight_may_ask_the_policy_that_asks_for_it() {
     static POLICY: std::sync::OnceLock<Policy> = std::sync::OnceLock::new();
     let shares = FairLimiter::builder(Budget::per_minute(100)).weights(|tenant| {
         if tenant == b"outer" {
-            assert!(POLICY.get().unwrap().admit("inner").decision.allowed);
+            assert!(POLICY.get().unwrap().admit("inner").allowed);
         }
         1
     });
-    let policy =
-        Policy::builder("nested").limit(Axis::Rate.of(1), Rate::per_minute(9)).fair(shares.build().unwrap());
+    let policy = Policy::builder("nested")
+        .limit(Axis::Rate.by(1), Rate::per_minute(9))
+        .fair_limiter(shares.build().unwrap());
     assert!(POLICY.set(policy.build().unwrap()).is_ok());
-    assert!(POLICY.get().unwrap().admit("outer").decision.allowed, "both go by the same empty key");
+    assert!(POLICY.get().unwrap().admit("outer").allowed, "both go by the same empty key");
+}
+
+#[test]
+fn values_are_counted_on_the_clock_of_the_policy() {
+    let clock = ManualClock::at(START);
+    let policy = Policy::builder("values")
+        .concurrency(Concurrency::per_key(1))
+        .rate(Budget::per_minute(3))
+        .tokens(Budget::per_minute(100))
+        .fair(Budget::per_minute(50))
+        .clock(clock.clone())
+        .build()
+        .unwrap();
+    let mut permit = policy.admit(Call::by("a").cost(50)).into_permit().unwrap();
+    let full = policy.admit("a").into_permit().unwrap_err();
+    assert_eq!(full.axis, Some(Axis::Concurrency));
+    let shared = policy.admit(Call::by("b").cost(26)).into_permit().unwrap_err();
+    assert_eq!(shared.axis, Some(Axis::Fairness));
+    assert!(!permit.debit(51).allowed, "the share of the tenant is used up");
+    permit.success();
+    clock.advance(MINUTE);
+    assert!(policy.admit(Call::by("b").cost(50)).allowed, "every window has ended");
+}
+
+#[test]
+fn a_budget_may_be_crossed_on_the_tokens_axis_only() {
+    let policy = |builder: PolicyBuilder| builder.clock(ManualClock::at(START)).build().unwrap();
+    let tokens = policy(Policy::builder("tokens").tokens(Budget::per_minute(10)));
+    let mut permit = tokens.admit(Call::by("a").cost(8)).into_permit().unwrap();
+    assert!(permit.debit(8).allowed && permit.debit(5).allowed, "the last debit crosses the edge");
+    let quota = policy(Policy::builder("quota").limit(Axis::Cost, Budget::per_minute(10)));
+    let mut permit = quota.admit(Call::by("a").cost(8)).into_permit().unwrap();
+    assert!(permit.debit(8).allowed && !permit.debit(5).allowed && permit.debit(2).allowed);
+}
+
+#[test]
+fn a_denial_as_an_error_names_the_axis() {
+    let policy = Policy::builder("named").rate(Rate::per_minute(1)).clock(ManualClock::at(START)).build();
+    let policy = policy.unwrap();
+    policy.admit("a").into_permit().unwrap().success();
+    let denied = policy.admit("a").into_permit().unwrap_err();
+    assert_eq!(denied.to_string(), "denied by the rate limit: 0 of 1 left, retry after 60s");
 }

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::MemoryStore;
-use throttlekit::{Budget, BuildError, Call, ManualClock, SharedFairLimiter, Timestamp};
+use throttlekit::{Budget, BuildError, Call, SharedFairLimiter};
 use throttlekit_conformance::regions::tenants_storm;
 
 const HOUR: Duration = Duration::from_secs(3_600);

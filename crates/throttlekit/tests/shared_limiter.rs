@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use throttlekit::clock::ManualClock;
 use throttlekit::leasing::Leasing;
+use throttlekit::limiter::SharedLimiterBuilder;
+use throttlekit::rate::{LimitError, Timestamp};
 use throttlekit::store::{DebitId, MemoryStore, StoreError};
-use throttlekit::{
-    BuildError, Call, Limit, LimitError, ManualClock, Rate, SharedLimiter, SharedLimiterBuilder, Timestamp,
-};
+use throttlekit::{BuildError, Call, Limit, Rate, SharedLimiter};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -1,13 +1,18 @@
 //! One call over axes that are shared, on a store in memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::admission::{Axis, Call, SharedPolicy};
+use throttlekit::clock::ManualClock;
 use throttlekit::guard::Ending;
-use throttlekit::store::{Background, LeaseReturn, MemoryStore, Store, StoreError};
-use throttlekit::{Guard, Limit, ManualClock, Rate, SharedLimiter, SharedSlots, Timestamp, forward_store};
+use throttlekit::policy::Dimension;
+use throttlekit::rate::Timestamp;
+use throttlekit::store::{Background, Charges, LeaseReturn, MemoryStore, Outcome, Store, StoreError};
+use throttlekit::{
+    Axis, Budget, BuildError, Call, Concurrency, Guard, Limit, Rate, SharedGuard, SharedLimiter,
+    SharedPolicy, forward_store,
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const START: Timestamp = Timestamp::from_millis(1_700_000_010_000);
@@ -26,8 +31,9 @@ fn limits(store: &Memory) -> SharedLimiter<Memory> {
 }
 
 fn policy(store: &Memory) -> SharedPolicy {
-    let builder = SharedPolicy::builder("chat").concurrency(Guard::fixed(2));
-    builder.together(limits(store), [Axis::Rate, Axis::Cost]).build().unwrap()
+    let guard = Guard::new(2).unwrap();
+    let builder = SharedPolicy::builder(store.clone(), "chat").with(Axis::Concurrency, guard);
+    builder.with([Axis::Rate, Axis::Cost], limits(store)).build().unwrap()
 }
 
 async fn left(store: &Memory) -> [u64; 2] {
@@ -40,15 +46,11 @@ async fn a_denial_is_free_on_every_axis() {
     let store = store();
     let policy = policy(&store);
     let costly = policy.admit(Call::by("a").cost(101)).await.unwrap();
-    assert_eq!(costly.binding_axis(), Some(Axis::Cost));
-    assert!(costly.axes.get(Axis::Rate).unwrap().allowed);
+    assert_eq!(costly.denied_by(), Some(Axis::Cost));
+    assert!(costly.axes().get(Axis::Rate).unwrap().allowed);
     assert_eq!(left(&store).await, [3, 100]);
     let held = [policy.admit("a").await.unwrap(), policy.admit("a").await.unwrap()];
-    assert_eq!(
-        policy.admit("a").await.unwrap().binding_axis(),
-        Some(Axis::Concurrency),
-        "both slots came back"
-    );
+    assert_eq!(policy.admit("a").await.unwrap().denied_by(), Some(Axis::Concurrency), "both slots came back");
     assert_eq!(left(&store).await, [1, 98]);
     drop(held);
 }
@@ -70,7 +72,7 @@ async fn what_is_not_used_goes_back_and_what_is_used_beyond_is_charged_up_to_the
     assert_eq!(permit.used(), 83);
     permit.close(Ending::Ignored).await.unwrap();
     assert_eq!(left(&store).await, [1, 0]);
-    assert_eq!(policy.admit("a").await.unwrap().binding_axis(), Some(Axis::Cost));
+    assert_eq!(policy.admit("a").await.unwrap().denied_by(), Some(Axis::Cost));
 }
 
 #[tokio::test]
@@ -82,25 +84,25 @@ async fn a_permit_that_is_dropped_settles_in_the_background() {
     drop(permit);
     for _ in 0..1_000 {
         if left(&store).await == [2, 75] {
-            assert_eq!(policy.settlements().begun, 1);
+            assert_eq!(policy.stats().settlements, 1);
             return;
         }
         tokio::task::yield_now().await;
     }
-    panic!("{:?}", policy.settlements());
+    panic!("{:?}", policy.stats());
 }
 
 #[tokio::test]
 async fn slots_on_a_store_go_back_when_a_later_axis_denies() {
     let store = store();
-    let slots = SharedSlots::builder(store.clone(), "slots", 1).build().unwrap();
-    let builder = SharedPolicy::builder("chat").concurrency(slots.clone());
-    let policy = builder.together(limits(&store), [Axis::Rate, Axis::Cost]).build().unwrap();
-    assert_eq!(policy.admit(Call::by("a").cost(101)).await.unwrap().binding_axis(), Some(Axis::Cost));
-    assert_eq!(slots.occupancy("a").await.unwrap(), 0, "before the answer");
+    let slots = SharedGuard::new(store.clone(), "slots", Concurrency::per_key(1)).unwrap();
+    let builder = SharedPolicy::builder(store.clone(), "chat").with(Axis::Concurrency, slots.clone());
+    let policy = builder.with([Axis::Rate, Axis::Cost], limits(&store)).build().unwrap();
+    assert_eq!(policy.admit(Call::by("a").cost(101)).await.unwrap().denied_by(), Some(Axis::Cost));
+    assert_eq!(slots.peek("a").await.unwrap().remaining, 1, "before the answer");
     let permit = policy.admit("a").await.unwrap().permit.unwrap();
     assert_eq!(permit.run(async { 7 }).await, Ok(7));
-    assert_eq!(policy.admit("a").await.unwrap().binding_axis(), Some(Axis::Concurrency));
+    assert_eq!(policy.admit("a").await.unwrap().denied_by(), Some(Axis::Concurrency));
 }
 
 #[tokio::test]
@@ -109,26 +111,25 @@ async fn a_shaper_is_asked_last_or_together_since_it_hands_no_turn_back() {
     let shaper = Limit::leaky_bucket(Rate::per_second(3), Duration::from_secs(1)).unwrap();
     let tokens = Limit::token_budget(100, MINUTE).unwrap();
     let one = |name, limit| SharedLimiter::new(store.clone(), name, limit).unwrap();
-    let first = SharedPolicy::builder("first")
-        .together(one("calls", shaper), [Axis::Rate])
-        .together(one("tokens", tokens), [Axis::Cost]);
-    assert!(first.build().unwrap_err().to_string().contains("shaper"));
-    let local = SharedPolicy::builder("local").local(Axis::Rate, shaper);
-    assert!(local.together(one("tokens", tokens), [Axis::Cost]).build().is_err());
+    let policy = |name: &str| SharedPolicy::builder(store.clone(), name);
+    let first =
+        policy("first").with(Axis::Rate, one("calls", shaper)).with(Axis::Cost, one("tokens", tokens));
+    assert_eq!(first.build().unwrap_err(), BuildError::OrderOfLimits);
+    let local = policy("local").local(Axis::Rate, shaper);
+    assert!(local.with(Axis::Cost, one("tokens", tokens)).build().is_err());
     let leased = SharedLimiter::builder(store.clone(), "leased", Rate::per_second(3)).auto().build().unwrap();
-    let leased = SharedPolicy::builder("leased").leased(Axis::Rate, leased);
-    assert!(
-        leased.together(one("tokens", tokens), [Axis::Cost]).build().is_err(),
-        "of a smooth rate units lapse"
-    );
-    let last = SharedPolicy::builder("last").together(one("calls", shaper), [Axis::Cost]);
+    let leased = policy("leased").with(Axis::Rate, leased);
+    assert!(leased.tokens(tokens).build().is_err(), "of a smooth rate units lapse");
+    let last = policy("last").with(Axis::Cost, one("calls", shaper));
     assert!(last.local(Axis::Rate, tokens).build().is_ok());
+    let leased = SharedLimiter::builder(store.clone(), "leased", Rate::per_second(3)).auto().build().unwrap();
+    let leased = policy("last-of-axis").with(Axis::Rate, leased).rate(tokens);
+    assert!(leased.build().is_ok(), "of one axis, what hands nothing back is asked last");
 
-    let both = SharedLimiter::builder(store.clone(), "both", shaper).limit("tokens", tokens).build().unwrap();
-    let policy = SharedPolicy::builder("both").together(both, [Axis::Rate, Axis::Cost]).build().unwrap();
-    let left = policy.admit("a").await.unwrap().axes.get(Axis::Rate).unwrap().remaining;
-    assert_eq!(policy.admit(Call::by("a").cost(101)).await.unwrap().binding_axis(), Some(Axis::Cost));
-    assert_eq!(policy.admit("a").await.unwrap().axes.get(Axis::Rate).unwrap().remaining, left - 1);
+    let policy = policy("both").rate(shaper).tokens(tokens).build().unwrap();
+    let left = policy.admit("a").await.unwrap().axes().get(Axis::Rate).unwrap().remaining;
+    assert_eq!(policy.admit(Call::by("a").cost(101)).await.unwrap().denied_by(), Some(Axis::Cost));
+    assert_eq!(policy.admit("a").await.unwrap().axes().get(Axis::Rate).unwrap().remaining, left - 1);
 }
 
 /// The second store denies while the first has gone: the denial does not wait until the first can be told.
@@ -137,19 +138,19 @@ async fn a_denial_does_not_wait_for_a_store_that_went_away() {
     let (first, second) = (Arc::new(Deaf::new(store())), store());
     let calls = SharedLimiter::new(first.clone(), "calls", Limit::fixed_window(3, MINUTE).unwrap()).unwrap();
     let tokens = SharedLimiter::new(second, "tokens", Limit::token_budget(10, MINUTE).unwrap()).unwrap();
-    let guard = Arc::new(Guard::fixed(1));
-    let builder = SharedPolicy::builder("two").concurrency(guard.clone());
-    let policy = builder.together(calls, [Axis::Rate]).together(tokens, [Axis::Cost]).build().unwrap();
+    let guard = Guard::new(1).unwrap();
+    let builder = SharedPolicy::builder(first.clone(), "two").with(Axis::Concurrency, guard.clone());
+    let policy = builder.with(Axis::Rate, calls).with(Axis::Cost, tokens).build().unwrap();
     let begun = tokio::time::Instant::now();
     let denied = policy.admit(Call::by("a").cost(11)).await.unwrap();
-    assert_eq!((denied.binding_axis(), guard.in_flight()), (Some(Axis::Cost), 0));
+    assert_eq!((denied.denied_by(), guard.stats().in_flight), (Some(Axis::Cost), 0));
     assert!(begun.elapsed() < Duration::from_millis(10), "{:?}", begun.elapsed());
-    assert_eq!(policy.settlements().waiting, 1, "it is told as soon as it hears");
+    assert_eq!(policy.stats().settlements_waiting, 1, "it is told as soon as it hears");
     first.hears.store(true, Relaxed);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!((policy.settlements().waiting, policy.settlements().unknown), (0, 0));
+    assert_eq!((policy.stats().settlements_waiting, policy.stats().settlements_unknown), (0, 0));
     let again = policy.admit("a").await.unwrap();
-    assert_eq!(again.axes.get(Axis::Rate).unwrap().remaining, 2, "the denial took no call");
+    assert_eq!(again.axes().get(Axis::Rate).unwrap().remaining, 2, "the denial took no call");
 }
 
 /// Nobody is left to settle what a permit leaves behind: that is counted, and nobody waits for it.
@@ -161,8 +162,8 @@ fn what_nobody_is_left_to_settle_is_counted_as_lost() {
     let permit = runtime.block_on(policy.admit(Call::by("a").cost(60))).unwrap().permit.unwrap();
     drop(runtime);
     drop(permit);
-    let stats = policy.settlements();
-    assert_eq!((stats.begun, stats.waiting, stats.lost), (1, 0, 1));
+    let stats = policy.stats();
+    assert_eq!((stats.settlements, stats.settlements_waiting, stats.settlements_lost), (1, 0, 1));
 }
 
 #[test]
@@ -174,19 +175,133 @@ fn a_permit_dropped_on_no_runtime_is_settled_in_the_background() {
     drop(runtime);
     drop(permit);
     let until = tokio::time::Instant::now() + Duration::from_secs(30);
-    while policy.settlements().waiting > 0 {
-        assert!(tokio::time::Instant::now() < until, "{:?}", policy.settlements());
+    while policy.stats().settlements_waiting > 0 {
+        assert!(tokio::time::Instant::now() < until, "{:?}", policy.stats());
         std::thread::sleep(Duration::from_millis(5));
     }
-    let stats = policy.settlements();
-    assert_eq!((stats.begun, stats.lost, stats.unknown), (1, 0, 0));
+    let stats = policy.stats();
+    assert_eq!((stats.settlements, stats.settlements_lost, stats.settlements_unknown), (1, 0, 0));
 }
 
 #[tokio::test]
 async fn a_budget_that_is_leased_makes_no_policy() {
     let budget = Limit::token_budget(100, MINUTE).unwrap();
     let leased = SharedLimiter::builder(store(), "leased", budget).auto().build().unwrap();
-    assert!(SharedPolicy::builder("leased").leased(Axis::Cost, leased).build().is_err());
+    assert!(SharedPolicy::builder(store(), "leased").with(Axis::Cost, leased).build().is_err());
+}
+
+/// A name, the index of a key, an axis of it, and a limit.
+type Named = (&'static str, usize, Dimension, Limit);
+
+/// Limits that are given as values decide as a group that is put together by hand does, and take one round trip.
+#[tokio::test]
+async fn values_of_every_subset_of_axes_are_one_atomic_group() {
+    let window = |units| Limit::fixed_window(units, MINUTE).unwrap();
+    let each: [Named; 5] = [
+        ("calls", 0, Axis::Rate.by(0), window(4)),
+        ("calls-of-org", 1, Axis::Rate.by(1), window(6)),
+        ("units-of-org", 1, Axis::Rate.by(1).weighted(), window(90)),
+        ("tokens", 0, Axis::Cost.by(0), Limit::token_budget(30, MINUTE).unwrap()),
+        ("tokens-of-org", 1, Axis::Cost.by(1), window(40)),
+    ];
+    for subset in 1..32_u32 {
+        let chosen = each.iter().enumerate().filter(|(i, _)| subset >> i & 1 == 1);
+        let chosen: Vec<Named> = chosen.map(|(_, named)| *named).collect();
+        let counting = Arc::new(Counting { store: store(), charges: AtomicU64::new(0) });
+        let values = SharedPolicy::builder(counting.clone(), "chat");
+        let values = chosen.iter().fold(values, |builder, (_, _, on, limit)| builder.limit(*on, *limit));
+        same_decisions(&values.build().unwrap(), &by_hand(&chosen), &counting).await;
+    }
+}
+
+fn by_hand(chosen: &[Named]) -> SharedPolicy {
+    let (name, by, _, limit) = chosen[0];
+    let limiter = SharedLimiter::builder(store(), "chat", limit).first_limit(by, name);
+    let others = chosen[1..].iter();
+    let limiter = others.fold(limiter, |builder, (name, by, _, limit)| builder.limit_by(*by, name, *limit));
+    let on: Vec<Dimension> = chosen.iter().map(|(_, _, on, _)| *on).collect();
+    SharedPolicy::builder(store(), "chat").with(on, limiter.one_slot().build().unwrap()).build().unwrap()
+}
+
+async fn same_decisions(values: &SharedPolicy, by_hand: &SharedPolicy, counting: &Counting) {
+    for (user, cost) in [("a", 10), ("a", 31), ("b", 10), ("a", 91), ("a", 10), ("b", 15), ("c", 1), ("c", 9)]
+    {
+        let call = Call::by(user).and(&["acme"]).cost(cost);
+        let charges = counting.charges.load(Relaxed);
+        let (ours, theirs) = (values.admit(call).await.unwrap(), by_hand.admit(call).await.unwrap());
+        assert_eq!(counting.charges.load(Relaxed), charges + 1, "one round trip");
+        assert_eq!((ours.denied_by(), ours.axes()), (theirs.denied_by(), theirs.axes()), "{user} {cost}");
+        assert_eq!(ours.decision(), theirs.decision(), "{user} {cost}");
+        if let (Some(mut ours), Some(mut theirs)) = (ours.permit, theirs.permit) {
+            let chunk = cost + 2;
+            assert_eq!(ours.debit(chunk).await.unwrap(), theirs.debit(chunk).await.unwrap());
+            ours.close(Ending::Success).await.unwrap();
+            theirs.close(Ending::Success).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn concurrency_on_the_store_is_counted_per_key_or_in_total() {
+    let store = store();
+    let policy = |name: &str, limit: Concurrency| {
+        SharedPolicy::builder(store.clone(), name).concurrency(limit).build()
+    };
+    let per_key = policy("per-key", Concurrency::per_key(1)).unwrap();
+    let held = per_key.admit("a").await.unwrap().into_permit().unwrap();
+    assert_eq!(per_key.admit("a").await.unwrap().into_permit().unwrap_err().axis, Some(Axis::Concurrency));
+    assert!(per_key.admit("b").await.unwrap().allowed);
+    drop(held);
+    let total = policy("total", 1.into()).unwrap();
+    let held = total.admit("a").await.unwrap().into_permit().unwrap();
+    assert_eq!(total.admit("b").await.unwrap().denied_by(), Some(Axis::Concurrency));
+    drop(held);
+    assert_eq!(policy("none", Concurrency::adaptive(0..=4)).unwrap_err(), BuildError::InvalidConcurrency);
+    let adaptive = policy("adaptive", Concurrency::adaptive(1..=4));
+    assert!(matches!(adaptive, Err(BuildError::NotShareable(_))));
+}
+
+#[tokio::test]
+async fn a_fair_budget_on_the_store_denies_by_fairness() {
+    let policy = SharedPolicy::builder(store(), "fair").rate(Rate::per_minute(9)).fair(Budget::per_hour(10));
+    let policy = policy.build().unwrap();
+    policy.admit(Call::by("a").cost(10)).await.unwrap().into_permit().unwrap().success();
+    let denied = policy.admit(Call::by("a").cost(1)).await.unwrap();
+    assert_eq!(denied.denied_by(), Some(Axis::Fairness));
+    assert_eq!(denied.axes().get(Axis::Rate).unwrap().remaining, 7);
+}
+
+#[test]
+fn parts_on_the_wrong_axis_are_refused() {
+    let limiter = || SharedLimiter::new(store(), "calls", Rate::per_minute(1)).unwrap();
+    let policy = || SharedPolicy::builder(store(), "wrong");
+    for wrong in [
+        policy().with(Axis::Rate, Guard::new(1).unwrap()),
+        policy().with(Axis::Fairness, limiter()),
+        policy().with([Axis::Rate, Axis::Cost], limiter()),
+        policy().limit(Axis::Price, Rate::per_minute(1)),
+        policy().local(Axis::Concurrency, Rate::per_minute(1)),
+    ] {
+        assert!(matches!(wrong.build(), Err(BuildError::WrongAxis(_))));
+    }
+    let many = (0..17).fold(policy(), |builder, _| builder.rate(Rate::per_minute(1)));
+    assert_eq!(many.build().unwrap_err(), BuildError::TooManyLimits { max: 16 });
+    assert!(policy().rate(Rate::per_minute(1)).route_by(1).build().is_err());
+}
+
+/// A store that counts calls that charge.
+struct Counting {
+    store: Memory,
+    charges: AtomicU64,
+}
+
+impl Store for Counting {
+    forward_store!(Store for self => self.store; debit, peek, settle, lease, give_back, reset, background);
+
+    async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
+        self.charges.fetch_add(1, Relaxed);
+        self.store.admit(asks).await
+    }
 }
 
 /// A store that charges and takes nothing back, until it hears.

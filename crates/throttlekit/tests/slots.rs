@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use throttlekit::slots::Fenced;
+use throttlekit::guard::{Ending, Fenced, SlotStats};
 use throttlekit::store::{
     Background, Beat, MemoryStore, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore, Store,
     StoreError,
 };
-use throttlekit::{Guarantee, Retry, SharedSlots, forward_store};
+use throttlekit::{BuildError, Concurrency, Guarantee, Retry, SharedGuard, forward_store};
 
 const LIVES: Duration = Duration::from_millis(300);
 
@@ -86,14 +86,23 @@ impl SlotStore for Far {
     forward_store!(SlotStore for self => self.store; occupancy);
 }
 
-fn slots(far: &Far, most: u32) -> SharedSlots<Far> {
-    SharedSlots::builder(far.clone(), "gpu", most).lives(LIVES).build().unwrap()
+fn slots(far: &Far, most: u32) -> SharedGuard {
+    SharedGuard::builder(far.clone(), "gpu", Concurrency::per_key(most)).lease(LIVES).build().unwrap()
+}
+
+fn stats(slots: &SharedGuard) -> SlotStats {
+    slots.stats().slots.expect("slots on a store")
+}
+
+/// Returns the number of slots of the key that are held.
+async fn held_by_all(slots: &SharedGuard) -> Result<u64, StoreError> {
+    slots.peek("acme").await.map(|seen| seen.limit - seen.remaining)
 }
 
 /// Waits until as many slots of the key are held.
-async fn settles(slots: &SharedSlots<Far>, held: u32) -> bool {
+async fn settles(slots: &SharedGuard, expected: u64) -> bool {
     for _ in 0..2_000 {
-        if slots.occupancy("acme").await == Ok(held) {
+        if held_by_all(slots).await == Ok(expected) {
             return true;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -104,34 +113,33 @@ async fn settles(slots: &SharedSlots<Far>, held: u32) -> bool {
 #[tokio::test]
 async fn no_more_are_held_than_the_ceiling_and_a_release_makes_room() {
     let slots = slots(&Far::default(), 2);
-    let first = slots.admit("acme").await.unwrap();
-    let second = slots.admit("acme").await.unwrap();
-    assert_eq!((first.decision.remaining, second.decision.remaining), (1, 0));
+    let first = slots.acquire("acme").await.unwrap();
+    let second = slots.acquire("acme").await.unwrap();
+    assert_eq!((first.remaining, second.remaining), (1, 0));
     assert_eq!(second.guarantee, Guarantee::Exact);
-    let third = slots.admit("acme").await.unwrap();
-    assert!(third.slot.is_none() && third.decision.retry_after == Retry::OnRelease);
-    assert!(third.room_in.is_some_and(|wait| wait <= LIVES));
-    assert!(slots.admit("another").await.unwrap().slot.is_some(), "each key has its own");
-    assert_eq!(first.slot.unwrap().release().await, Ok(true));
-    assert!(slots.admit("acme").await.unwrap().slot.is_some());
-    slots.set_most(3);
-    assert!(slots.admit("acme").await.unwrap().slot.is_some(), "a higher ceiling has room");
+    let third = slots.acquire("acme").await.unwrap();
+    assert!(third.permit.is_none() && third.retry_after == Retry::OnRelease);
+    assert!(slots.acquire("another").await.unwrap().permit.is_some(), "each key has its own");
+    assert_eq!(first.permit.unwrap().close(Ending::Success).await, Ok(true));
+    assert!(slots.acquire("acme").await.unwrap().permit.is_some());
+    slots.set_limit(3);
+    assert!(slots.acquire("acme").await.unwrap().permit.is_some(), "a higher ceiling has room");
 }
 
 #[tokio::test]
 async fn what_is_dropped_goes_back_also_by_a_panic() {
     // A panic that prints its backtrace blocks the runtime for longer than a lease lives.
     let slots = slots(&Far { on_driver: true, ..Far::default() }, 1);
-    drop(slots.admit("acme").await.unwrap());
+    drop(slots.acquire("acme").await.unwrap());
     assert!(settles(&slots, 0).await);
-    let held = slots.admit("acme").await.unwrap();
+    let held = slots.acquire("acme").await.unwrap();
     let panics = tokio::spawn(async move {
         let _held = held;
         panic!("of the caller's own");
     });
     assert!(panics.await.is_err());
     assert!(settles(&slots, 0).await);
-    let stats = slots.stats();
+    let stats = stats(&slots);
     assert_eq!((stats.held, stats.released), (0, 2), "given back, and not only over: {stats:?}");
 }
 
@@ -144,10 +152,10 @@ async fn slots_dropped_at_every_await_point_leak_nothing() {
         let mut landed = 0;
         for polls in 0..24 {
             let mut context = Context::from_waker(Waker::noop());
-            let mut admit = Box::pin(slots.admit("acme"));
+            let mut admit = Box::pin(slots.acquire("acme"));
             for _ in 0..polls {
                 if let Poll::Ready(answer) = admit.as_mut().poll(&mut context) {
-                    assert!(answer.unwrap().slot.is_some());
+                    assert!(answer.unwrap().permit.is_some());
                     landed += 1;
                     break;
                 }
@@ -156,8 +164,8 @@ async fn slots_dropped_at_every_await_point_leak_nothing() {
             drop(admit);
         }
         assert!(landed > 0 && landed < 24, "{landed} of 24");
-        assert!(settles(&slots, 0).await, "{:?}", slots.stats());
-        let stats = slots.stats();
+        assert!(settles(&slots, 0).await, "{:?}", stats(&slots));
+        let stats = stats(&slots);
         assert_eq!(
             (stats.held, stats.released),
             (0, stats.admitted),
@@ -172,12 +180,12 @@ async fn beats_keep_a_slot_for_many_lives_and_go_together() {
     let slots = slots(&far, 1_000);
     let mut held = Vec::new();
     for _ in 0..300 {
-        held.push(slots.admit("acme").await.unwrap().slot.unwrap());
+        held.push(slots.acquire("acme").await.unwrap().permit.unwrap());
     }
     tokio::time::sleep(LIVES * 4).await;
     assert!(held.iter().all(|slot| !slot.is_fenced()));
-    assert_eq!(slots.occupancy("acme").await, Ok(300));
-    let stats = slots.stats();
+    assert_eq!(held_by_all(&slots).await, Ok(300));
+    let stats = stats(&slots);
     assert!(stats.beats >= 300 * 9 && stats.flights <= stats.beats / 4, "{stats:?}");
     assert!(far.largest.load(SeqCst) <= 128);
     drop(held);
@@ -191,10 +199,10 @@ async fn beats_keep_a_slot_for_many_lives_and_go_together() {
 async fn who_hears_nothing_from_the_store_stops_in_time() {
     let far = Far::default();
     let slots = slots(&far, 1);
-    let slot = slots.admit("acme").await.unwrap().slot.unwrap();
+    let slot = slots.acquire("acme").await.unwrap().permit.unwrap();
     far.cut.store(true, SeqCst);
-    let refused = slots.admit("acme").await.unwrap();
-    assert!(refused.slot.is_none() && refused.guarantee == Guarantee::Closed && refused.outage.is_some());
+    let refused = slots.acquire("acme").await.unwrap();
+    assert!(refused.permit.is_none() && refused.guarantee == Guarantee::Closed && refused.outage.is_some());
     let steps = AtomicU64::new(0);
     let work = async {
         loop {
@@ -211,62 +219,70 @@ async fn who_hears_nothing_from_the_store_stops_in_time() {
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert!(slot.is_fenced(), "for ever");
     drop(slot);
-    assert!(slots.stats().fenced == 1);
+    assert!(stats(&slots).fenced == 1);
 }
 
 #[tokio::test]
 async fn who_is_told_that_it_is_lost_stops_at_once() {
     let far = Far::default();
     let slots = slots(&far, 1);
-    let slot = slots.admit("acme").await.unwrap().slot.unwrap();
+    let slot = slots.acquire("acme").await.unwrap().permit.unwrap();
     far.store.reset(&["tk:{gpu/acme}h:"]).await.unwrap();
-    let other = slots.admit("acme").await.unwrap();
-    assert!(other.slot.is_some(), "the store gave it to another");
+    let other = slots.acquire("acme").await.unwrap();
+    assert!(other.permit.is_some(), "the store gave it to another");
     tokio::time::timeout(LIVES * 2 / 3, slot.fenced()).await.expect("with the next beat");
-    assert_eq!(slots.stats().lost, 1);
-    assert_eq!(slot.release().await, Ok(false));
-    assert_eq!(slots.occupancy("acme").await, Ok(1), "the other's stays");
+    assert_eq!(stats(&slots).lost, 1);
+    assert_eq!(slot.close(Ending::Success).await, Ok(false));
+    assert_eq!(held_by_all(&slots).await, Ok(1), "the other's stays");
 }
 
 #[tokio::test]
 async fn a_process_holds_no_more_than_it_may() {
     let far = Far::default();
-    let slots = SharedSlots::builder(far, "gpu", 10).lives(LIVES).slots_max(2).build().unwrap();
-    let held = [slots.admit("a").await.unwrap(), slots.admit("b").await.unwrap()];
-    let third = slots.admit("c").await.unwrap();
-    assert!(third.slot.is_none() && third.decision.retry_after == Retry::OnRelease);
+    let slots = SharedGuard::builder(far, "gpu", Concurrency::per_key(10))
+        .lease(LIVES)
+        .permits_max(2)
+        .build()
+        .unwrap();
+    let held = [slots.acquire("a").await.unwrap(), slots.acquire("b").await.unwrap()];
+    let third = slots.acquire("c").await.unwrap();
+    assert!(third.permit.is_none() && third.retry_after == Retry::OnRelease);
     drop(held);
-    assert!(slots.admit("c").await.unwrap().slot.is_some());
+    assert!(slots.acquire("c").await.unwrap().permit.is_some());
 }
 
 #[test]
 fn leases_that_the_clocks_would_eat_are_refused() {
-    let build = |lives| SharedSlots::builder(MemoryStore::new(), "gpu", 1).lives(lives).build();
+    let build =
+        |lives| SharedGuard::builder(MemoryStore::new(), "gpu", Concurrency::per_key(1)).lease(lives).build();
     assert!(build(Duration::from_millis(10)).is_ok());
-    assert!(matches!(build(Duration::from_millis(9)), Err(StoreError::Misconfigured(_))));
-    assert!(matches!(build(Duration::from_secs(25 * 3_600)), Err(StoreError::Misconfigured(_))));
+    assert!(matches!(build(Duration::from_millis(9)), Err(BuildError::OutOfRange { setting: "lease", .. })));
+    assert!(matches!(
+        build(Duration::from_secs(25 * 3_600)),
+        Err(BuildError::OutOfRange { setting: "lease", .. })
+    ));
 }
 
 #[tokio::test]
 async fn a_release_that_the_store_does_not_answer_says_so() {
     let far = Far::default();
     let slots = slots(&far, 1);
-    let slot = slots.admit("acme").await.unwrap().slot.unwrap();
+    let slot = slots.acquire("acme").await.unwrap().permit.unwrap();
     far.cut.store(true, SeqCst);
-    let told = slot.release().await;
+    let told = slot.close(Ending::Success).await;
     assert!(matches!(&told, Err(error) if error.is_outage()), "{told:?}");
-    assert_eq!(slots.stats().lapsed, 1);
+    assert_eq!(stats(&slots).lapsed, 1);
 }
 
 /// Nobody beats for a slot on its way back, which would put its end off.
 #[tokio::test]
 async fn what_is_being_released_is_not_held_here_any_more() {
     let slots = slots(&Far { turns: 50, ..Far::default() }, 1);
-    let slot = slots.admit("acme").await.unwrap().slot.unwrap();
-    assert_eq!(slots.stats().held, 1);
-    let mut release = Box::pin(slot.release());
+    let slot = slots.acquire("acme").await.unwrap().permit.unwrap();
+    assert_eq!(stats(&slots).held, 1);
+    let mut release = Box::pin(slot.close(Ending::Success));
     assert!(release.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    assert_eq!(slots.stats().held, 0, "as soon as it leaves");
+    assert_eq!(stats(&slots).held, 0, "as soon as it leaves");
     assert_eq!(release.await, Ok(true));
 }
 
@@ -274,12 +290,12 @@ async fn what_is_being_released_is_not_held_here_any_more() {
 fn the_keeper_outlives_the_runtime_of_whoever_called_first() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let slots = slots(&Far::default(), 4);
-    assert!(!slots.stats().keeper_alive && slots.stats().keepers == 0);
+    assert!(!stats(&slots).keeper_alive && stats(&slots).keepers == 0);
     let first = runtime();
-    let held = first.block_on(slots.admit("acme")).unwrap();
+    let held = first.block_on(slots.acquire("acme")).unwrap();
     drop(first);
-    let more = runtime().block_on(slots.admit("acme")).unwrap();
-    assert!(slots.stats().keeper_alive && slots.stats().keepers == 1, "{:?}", slots.stats());
+    let more = runtime().block_on(slots.acquire("acme")).unwrap();
+    assert!(stats(&slots).keeper_alive && stats(&slots).keepers == 1, "{:?}", stats(&slots));
     drop((held, more));
 }
 
@@ -306,7 +322,25 @@ impl SlotStore for Panics {
 
 #[tokio::test]
 async fn a_panic_in_the_store_is_the_askers() {
-    let slots = SharedSlots::builder(Panics, "gpu", 1).build().unwrap();
-    let ended = tokio::spawn(async move { slots.admit("acme").await.map(drop) }).await;
+    let slots = SharedGuard::builder(Panics, "gpu", Concurrency::per_key(1)).build().unwrap();
+    let ended = tokio::spawn(async move { slots.acquire("acme").await.map(drop) }).await;
     assert!(ended.is_err_and(|ended| ended.is_panic()), "not an outage");
+}
+
+#[tokio::test]
+async fn a_limit_in_total_is_one_for_all_keys() {
+    let slots = SharedGuard::new(MemoryStore::new(), "gpu", 1).unwrap();
+    let held = slots.acquire("acme").await.unwrap();
+    assert!(held.permit.is_some() && slots.acquire("another").await.unwrap().permit.is_none());
+    assert!(slots.try_acquire("acme").is_none(), "the store decides");
+}
+
+#[test]
+fn limits_that_a_store_cannot_count_are_refused() {
+    let build = |limit: Concurrency| SharedGuard::new(MemoryStore::new(), "gpu", limit);
+    for limit in [Concurrency::adaptive(1..=4), Concurrency::per_key(1).total(4)] {
+        assert!(matches!(build(limit), Err(BuildError::NotShareable(_))));
+    }
+    let divided = SharedGuard::builder(MemoryStore::new(), "gpu", Concurrency::per_key(1)).divided().build();
+    assert!(matches!(divided, Err(BuildError::NotShareable(_))));
 }

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use throttlekit::{Call, Limit, Limiter, ManualClock, Rate, Timestamp};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
+use throttlekit::{Call, Limit, Limiter, Rate};
 
 const THREADS: usize = 4;
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);

@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use throttlekit::{Call, Limit, Limiter, ManualClock, Rate, SecretHash, Timestamp};
+use throttlekit::clock::ManualClock;
+use throttlekit::hash::SecretHash;
+use throttlekit::rate::Timestamp;
+use throttlekit::{Call, Limit, Limiter, Rate};
 
 const THREADS: u64 = 3;
 const ROUNDS: u64 = 6_000;

@@ -5,10 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::budget::{BudgetBuilder, Reservation, ReservationOptions, Reserve};
+use throttlekit::budget::{
+    Reservation, ReservationOptions, Reserve, TokenBudget, TokenBudgetBuilder, TokenStream,
+};
+use throttlekit::clock::ManualClock;
 use throttlekit::leasing::Margin;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Debit, Debited, LeaseRequest, LeaseReturn, Leased, MemoryStore, Store, StoreError};
-use throttlekit::{Limit, ManualClock, OnOutage, Retry, Timestamp, TokenBudget, TokenStream, forward_store};
+use throttlekit::{Limit, OnOutage, Retry, forward_store};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const BUDGET: u64 = 1_000;
@@ -70,7 +74,7 @@ fn wire(clock: &ManualClock) -> Wire {
     Wire { kept, lose_leases, lose_debits, lose_returns, holds_returns: Arc::default() }
 }
 
-fn builder(wire: &Wire, clock: &ManualClock, reserve: Reserve) -> BudgetBuilder<Wire, ManualClock> {
+fn builder(wire: &Wire, clock: &ManualClock, reserve: Reserve) -> TokenBudgetBuilder<Wire, ManualClock> {
     let limit = Limit::token_budget(BUDGET, MINUTE).unwrap();
     let builder = TokenBudget::builder(wire.clone(), "tokens", limit);
     builder.clock(clock.clone()).margin(Margin::NONE).reserve(reserve)
@@ -202,7 +206,7 @@ async fn a_silent_stream_loses_its_reservation_and_goes_on_at_the_store() {
     let clock = clock();
     let wire = wire(&clock);
     let silence = Duration::from_secs(8);
-    let budget = builder(&wire, &clock, Reserve::Fixed(300)).silence_max(silence).build().unwrap();
+    let budget = builder(&wire, &clock, Reserve::Fixed(300)).idle_timeout(silence).build().unwrap();
     let (mut silent, alive) = (open(&budget).await, open(&budget).await);
     assert!(passes(&mut silent, 100).await);
     for _ in 0..5 {

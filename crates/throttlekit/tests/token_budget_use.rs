@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use throttlekit::budget::{Reservation, Reserve};
+use throttlekit::budget::{Reservation, Reserve, TokenBudget, TokenStream};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::MemoryStore;
-use throttlekit::{Decision, Limit, ManualClock, Timestamp, TokenBudget, TokenStream};
+use throttlekit::{Decision, Limit};
 
 type Budget = TokenBudget<MemoryStore<ManualClock>, ManualClock>;
 type Stream = TokenStream<MemoryStore<ManualClock>, ManualClock>;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use throttlekit::{Limit, Limiter, ManualClock, Rate, Retry, Timestamp};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
+use throttlekit::{Limit, Limiter, Rate, Retry};
 use throttlekit_core::rate::{Rule, State};
 
 const DAY: Duration = Duration::from_secs(86_400);

@@ -11,7 +11,7 @@ use axum::{Extension, Router};
 use throttlekit::http::{
     AdmissionLayer, HeaderStyle, KeyExtractor, Plan, client_ip, preflight_or_health, secret_header,
 };
-use throttlekit::{Cost, Decision, Limiter, Rate};
+use throttlekit::{Decision, Limiter, Rate};
 
 const API_KEY: &str = "x-api-key";
 
@@ -78,7 +78,7 @@ fn tier(request: &Parts) -> Option<Tier> {
     }
 }
 
-fn cost(request: &Parts) -> Cost {
+fn cost(request: &Parts) -> u64 {
     if request.uri.path() == "/v1/report" { 20 } else { 1 }
 }
 

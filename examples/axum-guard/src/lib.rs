@@ -14,9 +14,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
-use throttlekit::guard::Ceiling;
+use throttlekit::clock::{BootClock, Clock};
+use throttlekit::guard::GuardStats;
 use throttlekit::http::{AdmissionLayer, fixed};
-use throttlekit::{BootClock, BuildError, Clock, Guard};
+use throttlekit::{BuildError, Concurrency, Guard};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -52,7 +53,7 @@ pub struct Moment {
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The service: one route, and the guard before it.
-pub fn app(guard: Arc<Guard>, backend: Arc<Backend>) -> Result<Router, BuildError> {
+pub fn app(guard: Guard, backend: Arc<Backend>) -> Result<Router, BuildError> {
     let work = async |State(backend): State<Arc<Backend>>| {
         backend.serve().await;
         "done"
@@ -64,12 +65,12 @@ pub fn app(guard: Arc<Guard>, backend: Arc<Backend>) -> Result<Router, BuildErro
 /// Plays the acts to so many clients that ask without pause, and looks every fiftieth of a second.
 pub async fn played(acts: &[Act], clients: usize) -> std::io::Result<Vec<Moment>> {
     let first = acts[0];
-    let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 200)));
+    let guard = Guard::new(Concurrency::adaptive(4..=200)).expect("bounds in order");
     let backend = Arc::new(Backend::new(first.at_a_time, first.work));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let mut tasks = JoinSet::new();
-    let service = app(Arc::clone(&guard), Arc::clone(&backend)).map_err(std::io::Error::other)?;
+    let service = app(guard.clone(), Arc::clone(&backend)).map_err(std::io::Error::other)?;
     tasks.spawn(async move { axum::serve(listener, service).await.unwrap_or_default() });
     let latencies = clients_at(address, clients, &mut tasks);
     let mut watch = Watch { guard, latencies, begun: BootClock.now().as_nanos(), moments: Vec::new() };
@@ -90,7 +91,7 @@ fn clients_at(address: SocketAddr, clients: usize, tasks: &mut JoinSet<()>) -> A
 }
 
 struct Watch {
-    guard: Arc<Guard>,
+    guard: Guard,
     latencies: Arc<Latencies>,
     begun: u64,
     moments: Vec<Moment>,
@@ -104,7 +105,7 @@ impl Watch {
         while BootClock.now() < ends {
             looks.tick().await;
             let since = Duration::from_nanos(BootClock.now().as_nanos() - self.begun);
-            let (limit, in_flight) = self.guard.snapshot();
+            let GuardStats { limit, in_flight, .. } = self.guard.stats();
             let (served, latency) = self.latencies.take();
             self.moments.push(Moment { since, limit, in_flight, latency, served });
         }

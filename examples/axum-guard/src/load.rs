@@ -9,7 +9,7 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use throttlekit::{BootClock, Clock};
+use throttlekit::clock::{BootClock, Clock};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 

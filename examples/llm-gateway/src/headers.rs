@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
-use throttlekit::{Decision, Timestamp};
+use throttlekit::Decision;
+use throttlekit::rate::Timestamp;
 
 /// What one axis has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]

@@ -5,7 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use throttlekit::{Clock, Timestamp, WallClock};
+use throttlekit::clock::{Clock, WallClock};
+use throttlekit::rate::Timestamp;
 
 /// How many windows are remembered.
 const WINDOWS_MAX: usize = 256;

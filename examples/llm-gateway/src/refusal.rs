@@ -84,9 +84,7 @@ fn denied(denial: &Denial) -> Response {
         Why::Outage => (StatusCode::SERVICE_UNAVAILABLE, "server_error", "limits_unavailable"),
         Why::Axis(Axis::Rate) => (StatusCode::TOO_MANY_REQUESTS, "requests", "rate_limit_exceeded"),
         Why::Axis(Axis::Concurrency) => (StatusCode::TOO_MANY_REQUESTS, "concurrency", "rate_limit_exceeded"),
-        Why::Axis(Axis::Cost | Axis::Fairness) => {
-            (StatusCode::TOO_MANY_REQUESTS, "tokens", "rate_limit_exceeded")
-        }
+        Why::Axis(_) => (StatusCode::TOO_MANY_REQUESTS, "tokens", "rate_limit_exceeded"),
     };
     let mut response = (status, Json(error_body(kind, code, &message(denial)))).into_response();
     let headers = response.headers_mut();
@@ -130,7 +128,7 @@ fn message(denial: &Denial) -> String {
             };
             format!("{tenant} may use {limit} tokens {window}, and this asks for about {asked}")
         }
-        Why::Axis(Axis::Fairness) => {
+        Why::Axis(_) => {
             format!(
                 "The model is busy: {tenant} may use {limit} of its tokens beside the others (fair share), and this asks for about {asked}"
             )

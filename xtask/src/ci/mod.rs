@@ -6,7 +6,7 @@ use std::env;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use throttlekit::{Clock, PreciseClock};
+use throttlekit::clock::{Clock, PreciseClock};
 
 use crate::repository::root;
 use crate::services::{self, Addresses};

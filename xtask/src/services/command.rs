@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use throttlekit::{Clock, PreciseClock};
+use throttlekit::clock::{Clock, PreciseClock};
 
 /// A program and its arguments.
 pub(super) type Words = Vec<String>;

@@ -24,7 +24,7 @@ use std::path::Path;
 use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
-use throttlekit::{Clock, PreciseClock};
+use throttlekit::clock::{Clock, PreciseClock};
 
 use install::Need;
 use ports::Ports;

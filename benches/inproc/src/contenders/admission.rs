@@ -7,8 +7,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::admission::{Axis, Call, Event, Observer, Policy};
-use throttlekit::{Guard, Limit, Limiter, Rate};
+use throttlekit::observe::{Event, Observer};
+use throttlekit::{Axis, Call, Guard, Limit, Limiter, Policy, Rate};
 
 use super::{BURST, Check, UNIT_EVERY, consumed};
 use crate::workloads::Stream;
@@ -38,39 +38,43 @@ fn limiter(limit: Limit) -> Limiter {
     Limiter::new(limit).expect("a limiter")
 }
 
-fn three(slots: Guard, rate: Limit) -> throttlekit::admission::PolicyBuilder {
-    Policy::builder("bench").concurrency(slots).rate(rate).cost(budget())
+fn guard(slots: u32) -> Guard {
+    Guard::new(slots).expect("a guard")
+}
+
+fn three(slots: Guard, rate: Limit) -> throttlekit::policy::PolicyBuilder {
+    Policy::builder("bench").guard(slots).rate(rate).tokens(budget())
 }
 
 /// The three axes as one policy.
 pub fn policy() -> impl Check + 'static {
-    Whole(three(Guard::fixed(SLOTS), rate()).build().expect("a policy"))
+    Whole(three(guard(SLOTS), rate()).build().expect("a policy"))
 }
 
 /// The same, watched by one who does nothing.
 pub fn observed() -> impl Check + 'static {
-    let watched = three(Guard::fixed(SLOTS), rate()).observer(Arc::new(Idle));
+    let watched = three(guard(SLOTS), rate()).observer(Idle);
     Whole(watched.build().expect("a policy"))
 }
 
 /// The axes as the types they are without a policy.
 pub fn plain() -> impl Check + 'static {
-    Plain { slots: Guard::fixed(SLOTS), rate: limiter(rate()), budget: limiter(budget()) }
+    Plain { slots: guard(SLOTS), rate: limiter(rate()), budget: limiter(budget()) }
 }
 
 /// The axes as a policy each.
 pub fn policies() -> impl Check + 'static {
     let policy = || Policy::builder("bench");
     Each {
-        slots: policy().concurrency(Guard::fixed(SLOTS)).build().expect("a policy"),
+        slots: policy().guard(guard(SLOTS)).build().expect("a policy"),
         rate: policy().rate(rate()).build().expect("a policy"),
-        cost: policy().cost(budget()).build().expect("a policy"),
+        cost: policy().tokens(budget()).build().expect("a policy"),
     }
 }
 
 /// One axis alone.
 pub fn slot_alone() -> impl Check + 'static {
-    Slot(Guard::fixed(SLOTS))
+    Slot(guard(SLOTS))
 }
 
 /// One axis alone.
@@ -85,22 +89,22 @@ pub fn cost_alone() -> impl Check + 'static {
 
 /// A policy whose rate has nothing left.
 pub fn denied_by_rate() -> impl Check + 'static {
-    Denied(three(Guard::fixed(SLOTS), spent()).build().expect("a policy"), Axis::Rate)
+    Denied(three(guard(SLOTS), spent()).build().expect("a policy"), Axis::Rate)
 }
 
 /// The same without a policy: the slot is taken, and given back.
 pub fn plain_denied_by_rate() -> impl Check + 'static {
-    PlainDenied { slots: Guard::fixed(SLOTS), rate: limiter(spent()) }
+    PlainDenied { slots: guard(SLOTS), rate: limiter(spent()) }
 }
 
 /// A policy without a slot.
 pub fn denied_by_slots() -> impl Check + 'static {
-    Denied(three(Guard::fixed(0), rate()).build().expect("a policy"), Axis::Concurrency)
+    Denied(three(guard(0), rate()).build().expect("a policy"), Axis::Concurrency)
 }
 
 /// The same without a policy.
 pub fn plain_denied_by_slots() -> impl Check + 'static {
-    PlainFull(Guard::fixed(0))
+    PlainFull(guard(0))
 }
 
 struct Whole(Policy);
@@ -160,7 +164,7 @@ impl Check for Plain {
     #[inline(always)]
     fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
         let key = stream.string(at).as_str();
-        let Ok(permit) = consumed(self.slots.try_acquire()) else { return 0 };
+        let Ok(permit) = consumed(self.slots.try_acquire(())) else { return 0 };
         let rate = consumed(self.rate.check(key));
         let (cost, charged) = consumed(self.budget.charge(Call::by(key).cost(ESTIMATE)));
         let Some(charged) = charged.filter(|_| rate.allowed && cost.allowed) else { return 0 };
@@ -206,7 +210,7 @@ impl Check for Slot {
 
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
-        consumed(self.0.try_acquire()).map(|permit| permit.success()).is_ok().into()
+        consumed(self.0.try_acquire(())).map(|permit| permit.success()).is_ok().into()
     }
 }
 
@@ -244,7 +248,7 @@ impl Check for Denied {
     fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
         let admission = self.0.admit(Call::by(stream.string(at).as_str()).cost(ESTIMATE));
         black_box(&admission);
-        (admission.permit.is_none() && admission.binding_axis() == Some(self.1)).into()
+        (admission.permit.is_none() && admission.denied_by() == Some(self.1)).into()
     }
 
     fn seed(&self, key: &str) {
@@ -257,7 +261,7 @@ impl Check for PlainDenied {
 
     #[inline(always)]
     fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
-        let Ok(permit) = consumed(self.slots.try_acquire()) else { return 0 };
+        let Ok(permit) = consumed(self.slots.try_acquire(())) else { return 0 };
         let rate = consumed(self.rate.check(stream.string(at).as_str()));
         permit.ignored();
         (!rate.allowed).into()
@@ -273,6 +277,6 @@ impl Check for PlainFull {
 
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
-        consumed(self.0.try_acquire()).is_err().into()
+        consumed(self.0.try_acquire(())).is_err().into()
     }
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use throttlekit::limiter::KeylessLimiter;
-use throttlekit::{Clock, Limit, Limiter};
+use throttlekit::clock::Clock;
+use throttlekit::{Limit, Limiter};
 
 use super::{Check, consumed};
 use crate::workloads::Stream;

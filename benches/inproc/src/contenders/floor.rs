@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use foldhash::fast::RandomState;
-use throttlekit::{Clock, CoarseClock};
+use throttlekit::clock::{Clock, CoarseClock};
 
 use super::{Check, consumed};
 use crate::os;

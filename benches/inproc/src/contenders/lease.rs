@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use throttlekit::store::MemoryStore;
 use throttlekit::leasing::{Batch, LeasedKey, Leasing, ThreadCache};
-use throttlekit::{Call, LeaseClock, Limit, SharedLimiter};
+use throttlekit::clock::LeaseClock;
+use throttlekit::{Call, Limit, SharedLimiter};
 use tokio::runtime::Builder;
 
 use super::{Check, consumed};

@@ -16,9 +16,8 @@ pub use ours::{Call, BYTES_PER_KEY, limiter};
 use std::hint::black_box;
 use std::time::Duration;
 
-use throttlekit::{
-    BootClock, Clock, CoarseClock, KeyHash, PreciseClock, SecretHash, TickClock, TrustedHash, WallClock,
-};
+use throttlekit::clock::{BootClock, Clock, CoarseClock, PreciseClock, TickClock, WallClock};
+use throttlekit::hash::{KeyHash, SecretHash, TrustedHash};
 
 use crate::os;
 use crate::workloads::{MANY, Stream, key, text};

@@ -4,7 +4,9 @@ use std::hint::black_box;
 
 pub use throttlekit::Call;
 use throttlekit::limiter::KeylessLimiter;
-use throttlekit::{Clock, Decision, KeyHash, Limit, Limiter, Rate, SystemClock};
+use throttlekit::clock::{Clock, SystemClock};
+use throttlekit::hash::KeyHash;
+use throttlekit::{Decision, Limit, Limiter, Rate};
 
 use super::{BURST, Check, KEYS_MAX, UNIT_EVERY, consumed};
 use crate::workloads::Stream;

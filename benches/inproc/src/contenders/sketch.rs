@@ -6,7 +6,9 @@ use pingora_limits::estimator::Estimator;
 use pingora_limits::rate::Rate;
 use throttlekit::limiter::Sketch;
 use throttlekit::overload::Shape;
-use throttlekit::{Budget, Clock, KeyHash, Limiter};
+use throttlekit::clock::Clock;
+use throttlekit::hash::KeyHash;
+use throttlekit::{Budget, Limiter};
 
 use super::{Check, consumed};
 use crate::workloads::Stream;

@@ -6,9 +6,8 @@ use std::thread;
 use std::time::Duration;
 
 use throttle_net::{AdaptiveLimiter, Aimd};
-use throttlekit::guard::{Ceiling, Priority};
 use throttlekit::store::MemoryStore;
-use throttlekit::{FleetGuard, Guard};
+use throttlekit::{Call, Concurrency, Guard, SharedGuard};
 use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
 
@@ -23,24 +22,24 @@ const LEAST: u32 = 20;
 struct Fixed(Guard);
 struct OfClass(Guard);
 struct Adaptive(Guard);
-struct Fleet(FleetGuard);
+struct Fleet(SharedGuard);
 struct Tokio(Semaphore);
 struct Net(AdaptiveLimiter<Aimd>);
 struct Floor(AtomicU64);
 
 /// A guard that lets a fixed number in.
 pub fn fixed() -> impl Check + 'static {
-    Fixed(Guard::fixed(LIMIT))
+    Fixed(Guard::new(LIMIT).expect("a guard"))
 }
 
 /// The same for a priority that leaves some to another.
 pub fn of_class() -> impl Check + 'static {
-    OfClass(Guard::builder(LIMIT).priority_below(300).build())
+    OfClass(Guard::builder(LIMIT).priority_below(300).build().expect("a guard"))
 }
 
 /// A guard that infers how many.
 pub fn adaptive() -> impl Check + 'static {
-    Adaptive(Guard::adaptive(Ceiling::between(LEAST, LIMIT)))
+    Adaptive(Guard::new(Concurrency::adaptive(LEAST..=LIMIT)).expect("a guard"))
 }
 
 /// A node of a fleet, which has the whole ceiling. It beats a few times a second, on a thread of its own.
@@ -49,14 +48,14 @@ pub fn fleet() -> impl Check + 'static {
     thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async move {
-            let builder = FleetGuard::builder(MemoryStore::new(), "bench", LIMIT);
-            let _ = told.send(builder.lives(Duration::from_secs(1)).build());
+            let builder = SharedGuard::builder(MemoryStore::new(), "bench", LIMIT).divided();
+            let _ = told.send(builder.lease(Duration::from_secs(1)).build().expect("a guard"));
             std::future::pending::<()>().await;
         });
     });
     let guard = heard.recv().expect("a guard");
     // A roll that begins is quiet for as long as a grant lives.
-    while guard.snapshot().0 < LIMIT {
+    while guard.stats().limit < LIMIT {
         thread::sleep(Duration::from_millis(10));
     }
     Fleet(guard)
@@ -82,7 +81,7 @@ impl Check for Fixed {
 
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
-        consumed(self.0.try_acquire()).map(drop).is_ok().into()
+        consumed(self.0.try_acquire(())).map(drop).is_ok().into()
     }
 }
 
@@ -91,7 +90,7 @@ impl Check for OfClass {
 
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
-        consumed(self.0.try_acquire_as(Priority::new(1))).map(drop).is_ok().into()
+        consumed(self.0.try_acquire(Call::from(()).priority(1))).map(drop).is_ok().into()
     }
 }
 
@@ -100,7 +99,7 @@ impl Check for Adaptive {
 
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
-        consumed(self.0.try_acquire()).map(|permit| permit.success()).is_ok().into()
+        consumed(self.0.try_acquire(())).map(|permit| permit.success()).is_ok().into()
     }
 }
 
@@ -109,7 +108,7 @@ impl Check for Fleet {
 
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
-        consumed(self.0.try_acquire()).map(drop).is_ok().into()
+        consumed(self.0.try_acquire(())).is_some_and(|permit| permit.map(drop).is_ok()).into()
     }
 }
 

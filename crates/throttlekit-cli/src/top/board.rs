@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use throttlekit::{Clock, Timestamp, WallClock};
+use throttlekit::clock::{Clock, WallClock};
+use throttlekit::rate::Timestamp;
 use throttlekit_proto::v1::{PolicySummary, Snapshot};
 
 /// Maximum number of points of a curve.

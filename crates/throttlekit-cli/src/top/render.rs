@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Sparkline, Table, TableState};
-use throttlekit::{Clock, WallClock};
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit_proto::v1::KeyCount;
 
 use super::board::Board;

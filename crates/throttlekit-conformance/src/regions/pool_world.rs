@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use throttlekit::{Cadence, Limit, Timestamp};
+use throttlekit::Limit;
+use throttlekit::rate::{Cadence, Timestamp};
 use throttlekit_core::fair::{WEIGHT_MAX, Weight};
 use throttlekit_core::rate::{BUDGET_MAX, UNITS_MAX};
 

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 use std::ops::Range;
 
+use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::store::{KeySpace, RegionRequest, RegionStore, StoreError};
-use throttlekit::{Clock, ManualClock};
 use throttlekit_core::fair::pool::PoolState;
 use throttlekit_core::rate::shared::ScriptEncoding;
 
@@ -95,7 +95,7 @@ async fn play(pool: &impl RegionStore, clock: &ManualClock, world: &PoolWorld) -
             PoolOperation::Advance(by) => clock.advance(by),
             PoolOperation::StepBack(by) => {
                 let back = clock.now().as_nanos().saturating_sub(by.as_nanos() as u64);
-                clock.set(throttlekit::Timestamp::from_nanos(back));
+                clock.set(throttlekit::rate::Timestamp::from_nanos(back));
             }
             PoolOperation::Swap => {
                 form = if std::ptr::eq(form, &raw const forms[0]) { &forms[1] } else { &forms[0] }
@@ -110,7 +110,7 @@ async fn play(pool: &impl RegionStore, clock: &ManualClock, world: &PoolWorld) -
                 report.grants += 1;
                 report.partial += u64::from(want.granted > 0 && want.granted < wants);
                 report.refused += u64::from(want.granted == 0 && wants > 0);
-                report.rolls += u64::from(ended > throttlekit::Timestamp::EPOCH && ended != state.ends);
+                report.rolls += u64::from(ended > throttlekit::rate::Timestamp::EPOCH && ended != state.ends);
                 if !got.as_ref().is_ok_and(|got| got.grant == want && got.now == now) {
                     let mut story = format!("at operation {index}\n  want {want:?}\n  got  {got:?}");
                     let _ = write!(story, "\n  of {state:?}");

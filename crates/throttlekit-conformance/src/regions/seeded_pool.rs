@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::internals::Mutex;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{RegionGrant, RegionRequest, RegionStore, StoreError};
-use throttlekit::{Clock, Cost, ManualClock, Timestamp};
 use throttlekit_core::fair::Weight;
 use throttlekit_core::fair::pool::{Grant, Level, Part, Pool, PoolRequest, PoolState, Sight};
 use throttlekit_core::rate::{Rule, State};
@@ -97,7 +98,7 @@ impl PoolBug {
         let units = pool.limit().units();
         let level = Level::of(units, state.regions.values());
         let weights: u64 = state.regions.values().map(|part| part.weight.get()).sum();
-        let share = |weight: Weight| -> Cost {
+        let share = |weight: Weight| -> u64 {
             let weight = weight.get();
             match self {
                 Self::FirstComeFirstServed => 0,
@@ -114,10 +115,10 @@ impl PoolBug {
             Self::SharesOnly => share(part.weight),
             _ => part.granted.max(share(part.weight)),
         };
-        let others: Cost = others.map(|(_, part)| taken(part)).sum();
+        let others: u64 = others.map(|(_, part)| taken(part)).sum();
         match self {
             Self::FirstComeFirstServed => {
-                Sight { ends: state.ends, held: own.granted, share: Cost::MAX, others }
+                Sight { ends: state.ends, held: own.granted, share: u64::MAX, others }
             }
             Self::OwnShareTwice => {
                 let others = others.saturating_sub(share(own.weight).saturating_sub(own.granted));

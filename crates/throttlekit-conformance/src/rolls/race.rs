@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Heard, MembershipStore, ROLL_KEPT_DEFAULT, beat};
-use throttlekit_core::concurrency::fleet::{Beat, Fold, Folded, Grant, NodeId, Report, Roll, Split};
+use throttlekit_core::concurrency::fleet::{Beat, Combine, Fold, Grant, NodeId, Report, Roll, Split};
 use tokio::task::JoinSet;
 
 use super::seeded::{RollBug, SeededRolls};
@@ -27,8 +27,8 @@ pub struct Race {
 }
 
 fn fold() -> Fold {
-    let (folded, split) = (Folded::LowerMedian, Split::Demand);
-    Fold { folded, split, initial: CEILING, most: CEILING, lives: LIVES, linger: Duration::ZERO }
+    let (combine, split) = (Combine::LowerMedian, Split::Demand);
+    Fold { combine, split, initial: CEILING, most: CEILING, lives: LIVES, linger: Duration::ZERO }
 }
 
 /// Lets `nodes` nodes send `beats` heartbeats each, all at once, each as fast as it gets responses, and checks their
@@ -55,7 +55,7 @@ pub async fn race<R: MembershipStore>(store: R, key: &str, nodes: u32, beats: u6
 /// Returns the number of races until one finds this bug, if `attempts` are enough.
 pub async fn find_in_race(bug: RollBug, attempts: u64) -> Option<u64> {
     for attempt in 1..=attempts {
-        let store = SeededRolls::new(throttlekit::WallClock, bug);
+        let store = SeededRolls::new(throttlekit::clock::WallClock, bug);
         if race(store, "k", 8, 40).await.is_err() {
             return Some(attempt);
         }

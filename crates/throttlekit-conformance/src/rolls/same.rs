@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
+use throttlekit::clock::{Clock, ManualClock};
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{KeySpace, MembershipRecord, MembershipStore, Store, StoreError, Swapped};
-use throttlekit::{Clock, ManualClock, Timestamp};
 
 use super::seeded::{RollBug, SeededRolls};
 use super::world::{KEYS, RollOperation, RollWorld};

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::internals::Mutex;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{
     Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, MembershipRecord, MembershipStore,
     MemoryStore, Outcome, Settlement, Snapshot, Store, StoreError, Swapped,
 };
-use throttlekit::{Clock, ManualClock, Timestamp};
 
 crate::bugs! {
     /// The bug of a [`SeededRolls`].

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Beat, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore};
-use throttlekit::{ManualClock, Timestamp};
 
 const LIVES: Duration = Duration::from_secs(30);
 const AHEAD: Duration = Duration::from_secs(86_400);

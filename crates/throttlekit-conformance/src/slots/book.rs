@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use throttlekit::Retry;
+use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::internals::Mutex;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Beat, Full, Occupancy, SLOTS_MAX, Slot, SlotAnswer, SlotLease, SlotRequest};
 use throttlekit::store::{SlotStep, SlotStore, StoreError};
-use throttlekit::{Clock, ManualClock, Retry, Timestamp};
 
 crate::bugs! {
     /// The bug of a [`Book`].

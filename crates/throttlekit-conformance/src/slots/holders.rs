@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 use throttlekit_core::concurrency::{Beat, Hold, LeaseId, Owner, SlotStep, SlotTable};
 use throttlekit_core::lease::Margin;
 

@@ -3,10 +3,11 @@
 use std::fmt::Debug;
 use std::ops::Range;
 
+use throttlekit::clock::{Clock, ManualClock};
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{
     Beat, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore, StoreError,
 };
-use throttlekit::{Clock, ManualClock, Timestamp};
 
 use super::book::{Book, SeededSlots, SlotBug};
 use super::world::{SlotOperation, SlotWorld};

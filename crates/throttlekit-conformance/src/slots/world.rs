@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 
 use crate::Dice;
 

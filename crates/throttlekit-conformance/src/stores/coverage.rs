@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use throttlekit::store::Outcome;
-use throttlekit::{Cost, Decision, Retry};
+use throttlekit::{Decision, Retry};
 use throttlekit_core::rate::{Cadence, Need, Rule};
 
 use super::StoreWorld;
@@ -53,7 +53,7 @@ impl Play<'_> {
         }
     }
 
-    pub(super) fn note_settled(&mut self, charged: &[Charged], actual: &[Cost]) {
+    pub(super) fn note_settled(&mut self, charged: &[Charged], actual: &[u64]) {
         for Charged { limit, name, cost, at, .. } in charged {
             let used = actual[*limit];
             let notes = &mut self.notes;

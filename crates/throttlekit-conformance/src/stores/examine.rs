@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use throttlekit::ManualClock;
+use throttlekit::clock::ManualClock;
 use throttlekit::store::{Store, StoreError};
 use tokio::task::JoinSet;
 

@@ -3,8 +3,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use throttlekit::Limit;
 use throttlekit::store::{LeaseRequest, LeaseReturn, Leased, Store, StoreError};
-use throttlekit::{Cost, Limit};
 use throttlekit_core::lease::{Return, ReturnId, Term, Want};
 use throttlekit_core::rate::{Mark, Rule, Settle};
 
@@ -66,13 +66,7 @@ impl Play<'_> {
     }
 
     /// Records a lease whose units may be returned later.
-    fn take_loan(
-        &mut self,
-        ask: &StoreLease,
-        placed: &Placed,
-        left: Cost,
-        lent: &Result<Leased, StoreError>,
-    ) {
+    fn take_loan(&mut self, ask: &StoreLease, placed: &Placed, left: u64, lent: &Result<Leased, StoreError>) {
         let Ok(Leased { loan, .. }) = lent else { return self.notes.see("a limit that does not lend") };
         let Want { wants, share, .. } = ask.want;
         let term = term_of(self.policy.forms[ask.limit].limit(), ask.carries);

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{CHARGES_MAX, Charge, Outcome, Settlement, Store};
-use throttlekit::{Cost, Decision, ManualClock, Retry, Timestamp};
+use throttlekit::{Decision, Retry};
 use throttlekit_core::rate::{Mark, Rule};
 
 use super::debits::Numbers;
@@ -62,7 +64,7 @@ pub(super) struct Play<'a> {
 pub(super) struct Charged {
     pub(super) limit: usize,
     pub(super) name: String,
-    pub(super) cost: Cost,
+    pub(super) cost: u64,
     mark: Mark,
     pub(super) at: Timestamp,
 }
@@ -203,7 +205,7 @@ impl<'a> Play<'a> {
         seat.peek(&self.policy, &ask, &want).await
     }
 
-    async fn forecast(&mut self, seat: &mut impl Seat, keys: &[u8], limit: usize, cost: Cost) -> Heard {
+    async fn forecast(&mut self, seat: &mut impl Seat, keys: &[u8], limit: usize, cost: u64) -> Heard {
         self.notes.see("forecast");
         let mut ask = self.policy.place_keys(keys);
         ask.costs[limit] = cost;
@@ -314,7 +316,7 @@ impl<'a> Play<'a> {
     }
 }
 
-fn settlements<'a>(policy: &'a Policy, charged: &'a [Charged], actual: &[Cost]) -> Vec<Settlement<'a>> {
+fn settlements<'a>(policy: &'a Policy, charged: &'a [Charged], actual: &[u64]) -> Vec<Settlement<'a>> {
     let settlement = |c: &'a Charged| Settlement {
         key: &c.name,
         form: &policy.forms[c.limit],

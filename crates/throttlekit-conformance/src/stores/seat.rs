@@ -4,8 +4,10 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use throttlekit::limiter::Receipt;
+use throttlekit::rate::Forecast;
 use throttlekit::store::{Charge, Outcome, Settlement, Snapshot, Store, StoreError};
-use throttlekit::{BuildError, Call, Cost, Forecast, Receipt, SharedLimiter};
+use throttlekit::{BuildError, Call, SharedLimiter};
 use throttlekit_core::rate::{Need, Rule};
 
 use super::policy::{KEYS, LIMIT_NAMES, Placed, Policy};
@@ -76,7 +78,7 @@ pub(super) trait Seat {
         &mut self,
         receipt: usize,
         settlements: &[Settlement<'_>],
-        actual: &[Cost],
+        actual: &[u64],
     ) -> impl Future<Output = Heard> + Send;
 
     fn reset(&mut self, ask: &Placed) -> impl Future<Output = Heard> + Send;
@@ -104,7 +106,7 @@ impl<S: Store> Seat for Direct<S> {
         same(&want, &charge.form.limit().forecast(&sight.states[0], charge.cost, sight.now))
     }
 
-    async fn settle(&mut self, _: usize, settlements: &[Settlement<'_>], _: &[Cost]) -> Heard {
+    async fn settle(&mut self, _: usize, settlements: &[Settlement<'_>], _: &[u64]) -> Heard {
         Ok(self.0.settle(settlements).await?)
     }
 
@@ -200,7 +202,7 @@ impl<S: Store> Seat for Through<S> {
         Direct(self.limiter.store().clone()).forecast(policy, ask, limit, want).await
     }
 
-    async fn settle(&mut self, receipt: usize, _: &[Settlement<'_>], actual: &[Cost]) -> Heard {
+    async fn settle(&mut self, receipt: usize, _: &[Settlement<'_>], actual: &[u64]) -> Heard {
         let receipt = self.receipts[receipt].take().expect("each receipt is settled once");
         Ok(self.limiter.settle_each(receipt, actual).await?)
     }

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::internals::{Mutex, MutexGuard};
+use throttlekit::rate::{Cadence, Timestamp};
 use throttlekit::store::{Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, Outcome};
 use throttlekit::store::{Settlement, Snapshot, Store, StoreError};
-use throttlekit::{Cadence, Clock, Cost, Limit, ManualClock, Retry, Timestamp};
+use throttlekit::{Limit, Retry};
 use throttlekit_core::rate::shared::{Kind, ScriptEncoding};
 use throttlekit_core::rate::{Need, Rule, Settle, State};
 
@@ -126,7 +128,7 @@ impl SeededStore {
         Some(found.verdict.decision.allowed)
     }
 
-    fn cost(&self, charge: &Charge<'_>) -> Cost {
+    fn cost(&self, charge: &Charge<'_>) -> u64 {
         let limit = charge.form.limit().cost_max();
         match self.bug {
             StoreBug::CostWraps => charge.cost.cast_signed().max(0).cast_unsigned(),

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Charge, Debit, Debited, StoreError};
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Limit, Settle, State};

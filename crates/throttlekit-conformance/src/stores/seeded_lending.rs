@@ -1,6 +1,6 @@
 //! The bugs of stores in leasing.
 
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{LeaseRequest, LeaseReturn, Leased, StoreError};
 use throttlekit_core::lease::{Epoch, Return, Want};
 use throttlekit_core::rate::{Limit, Rule, Settle, State};

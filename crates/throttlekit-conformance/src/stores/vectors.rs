@@ -12,8 +12,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Charge, Charges, KeySpace, Store, StoreError};
-use throttlekit::{Call, Cost, Decision, ManualClock, SharedLimiter, Timestamp};
+use throttlekit::{Call, Decision, SharedLimiter};
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Cadence, Need};
 
@@ -130,7 +132,7 @@ impl<'a, S: Store> Table<'a, S> {
     }
 
     /// Makes a request to the store and the rules, which must agree.
-    async fn ask(&mut self, key: &str, cost: Cost) -> Result<Decision, String> {
+    async fn ask(&mut self, key: &str, cost: u64) -> Result<Decision, String> {
         let got = self.limiter.check(Call::by(key).cost(cost)).await.map_err(|error| error.to_string())?;
         let name = self.space.key(key.as_bytes(), key.as_bytes());
         let charges = [Charge { key: &name, form: &self.form, cost }];

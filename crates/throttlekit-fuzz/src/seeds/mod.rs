@@ -4,8 +4,7 @@ mod files;
 mod messages;
 
 pub use messages::messages;
-use throttlekit::MergeableSketch;
-use throttlekit::overload::Shape;
+use throttlekit::overload::{MergeableSketch, Shape};
 
 use crate::random::Random;
 

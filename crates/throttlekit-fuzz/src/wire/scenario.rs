@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use throttlekit::{ManualClock, Timestamp};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
 use throttlekit_proto::envoy::RateLimitRequest;
 use throttlekit_proto::v1::fleet_server::Fleet;
 use throttlekit_proto::v1::rate_limiter_server::RateLimiter;

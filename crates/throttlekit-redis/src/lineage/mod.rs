@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use redis::Value;
-use throttlekit::Timestamp;
 use throttlekit::internals::RwLock;
+use throttlekit::rate::Timestamp;
 
 use crate::hash_slot::{SLOTS, slot_of};
 

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use throttlekit::clock::{BootClock, Clock, LeaseClock};
+use throttlekit::forward_store;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{LeaseRequest, LeaseReturn, Leased, ReturnId, Store, StoreError};
-use throttlekit::{BootClock, Clock, LeaseClock, Timestamp, forward_store};
 use throttlekit_redis::RedisStore;
 
 /// A clock that shows one second for several.

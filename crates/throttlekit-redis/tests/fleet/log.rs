@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-use throttlekit::{Clock, WallClock};
+use throttlekit::clock::{Clock, WallClock};
 
 /// One admission. It was decided at an instant that lies between these two, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,11 +4,11 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::clock::{LeaseClock, PreciseClock, TickClock};
 use throttlekit::leasing::{Batch, Leasing};
+use throttlekit::limiter::SharedLimiterBuilder;
 use throttlekit::store::Store;
-use throttlekit::{
-    BuildError, Call, LeaseClock, PreciseClock, SharedLimiter, SharedLimiterBuilder, TickClock,
-};
+use throttlekit::{BuildError, Call, SharedLimiter};
 use throttlekit_conformance::Dice;
 use throttlekit_redis::RedisStore;
 use tokio::task::{spawn_blocking, yield_now};

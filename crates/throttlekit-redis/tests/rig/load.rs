@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use throttlekit::Guarantee;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::StoreError;
-use throttlekit::{Guarantee, Timestamp};
 use tokio::task::JoinSet;
 
 use super::{Limiter, is_own, now};

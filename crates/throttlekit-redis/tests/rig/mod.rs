@@ -9,7 +9,9 @@ mod server;
 
 use std::time::Duration;
 
-use throttlekit::{Clock, Guarantee, PreciseClock, Timestamp};
+use throttlekit::Guarantee;
+use throttlekit::clock::{Clock, PreciseClock};
+use throttlekit::rate::Timestamp;
 use throttlekit_redis::RedisStore;
 
 pub(crate) use cluster::{Cluster, window_key};

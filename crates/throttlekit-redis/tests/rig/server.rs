@@ -164,7 +164,7 @@ impl Server {
     }
 
     /// Waits until a write by hand succeeds.
-    pub(crate) async fn takes_writes(&self, key: &str, limit: Duration) -> throttlekit::Timestamp {
+    pub(crate) async fn takes_writes(&self, key: &str, limit: Duration) -> throttlekit::rate::Timestamp {
         let mut connection = None;
         until("a plain write", limit, async || {
             if connection.is_none() {

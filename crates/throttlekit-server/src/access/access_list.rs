@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
-use throttlekit::{Clock, WallClock};
+use throttlekit::clock::{Clock, WallClock};
 
 use super::caller::{Allowed, Rights};
 use super::principals::{self, Principals};

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use throttlekit::clock::{BootClock, Clock};
 use throttlekit::internals::Mutex;
-use throttlekit::{BootClock, Clock, Timestamp};
+use throttlekit::rate::Timestamp;
 
 use super::{Caller, Principal};
 use crate::audit::AUDIT;

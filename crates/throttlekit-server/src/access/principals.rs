@@ -4,7 +4,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use throttlekit::{Clock, Timestamp};
+use throttlekit::clock::Clock;
+use throttlekit::rate::Timestamp;
 
 use super::caller::Allowed;
 use super::certificate::Certificates;

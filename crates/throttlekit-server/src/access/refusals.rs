@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::{BootClock, Clock, Timestamp};
+use throttlekit::clock::{BootClock, Clock};
+use throttlekit::rate::Timestamp;
 
 /// Interval in which at most one line is logged for each reason.
 const LOG_EVERY: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 
 use super::Secret;
 use super::secret::Source;

@@ -350,7 +350,8 @@ fn of_two_tokens_each_is_good_until_it_expires() {
            {{sha256: {old}, expires: '2026-12-01T00:00:00Z'}}, {{sha256: {new}}}]}}}}"
     );
     let access = Access::of(&spec(&text)).unwrap();
-    let clock = throttlekit::ManualClock::at(throttlekit::Timestamp::from_millis(1_796_083_199_999));
+    let clock =
+        throttlekit::clock::ManualClock::at(throttlekit::rate::Timestamp::from_millis(1_796_083_199_999));
     let name = |token: &str| {
         let found = access.identify_at(&bearer(token), None, &clock);
         found.map(|caller| caller.principal().name().to_owned())
@@ -407,7 +408,7 @@ fn refusals_are_counted_by_reason_and_looking_is_none() {
 /// The old list compared a token with all of them: with a thousand, a request cost four times as much as with one.
 #[test]
 fn finding_a_caller_costs_the_same_among_a_thousand_and_alone() {
-    use throttlekit::{Clock, PreciseClock};
+    use throttlekit::clock::{Clock, PreciseClock};
     let list = |count: usize| {
         let one = |i| format!("p{i}: {{token_sha256: {}}}", digest(&format!("the token number {i:04}")));
         let all: Vec<_> = (0..count).map(one).collect();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::admission::Call;
+use throttlekit::clock::{BootClock, Clock};
 use throttlekit::store::LeaseId;
-use throttlekit::{Axis, BootClock, Clock};
+use throttlekit::{Axis, Call};
 
 use super::admitted_work::NotDebited;
 use super::lease_capacity::Full;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use throttlekit::admission::SharedPermit;
+use throttlekit::guard::Ending;
+use throttlekit::internals::Ends;
 use throttlekit::internals::Mutex;
-use throttlekit::slots::{Ending, Ends};
 use throttlekit::store::StoreError;
-use throttlekit::{Decision, Guarantee};
+use throttlekit::{Decision, Guarantee, SharedPermit};
 
 use super::Ended;
 use super::lease_capacity::LeaseSlot;

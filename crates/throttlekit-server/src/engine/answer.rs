@@ -3,8 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use throttlekit::clock::{Clock, WallClock};
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{LeaseId, StoreError};
-use throttlekit::{Axis, Clock, Decision, Guarantee, Retry, Timestamp, WallClock};
+use throttlekit::{Axis, Decision, Guarantee, Retry};
 
 /// The response to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,11 @@ impl Answered {
         Self { decision, guarantee, binding_axis, policy_denied: false, shadow_denied: false }
     }
 
+    /// Returns the axis that denied, or the price.
+    pub(super) fn denied_by(&self) -> Option<Axis> {
+        if self.policy_denied { Some(Axis::Price) } else { self.binding_axis }
+    }
+
     /// Checks whether it is not a decision but `on_outage: closed` of the policy during an outage.
     pub fn is_outage(&self) -> bool {
         !self.decision.allowed && self.guarantee == Guarantee::Closed
@@ -41,15 +48,15 @@ impl Answered {
 
     /// Creates the response of a policy without limits.
     pub(super) fn free() -> Self {
-        Self::of(throttlekit::ALLOW_FULL, Guarantee::Exact, Axis::Rate)
+        Self::of(throttlekit::rate::ALLOW_FULL, Guarantee::Exact, Axis::Rate)
     }
 
-    pub(super) fn admitted<P>(admission: &throttlekit::admission::Admission<P>) -> Self {
+    pub(super) fn admitted<P>(admission: &throttlekit::Admission<P>) -> Self {
         Self {
-            decision: admission.decision,
+            decision: admission.decision(),
             guarantee: admission.guarantee,
-            binding_axis: admission.binding_axis().filter(|_| admission.guarantee != Guarantee::Closed),
-            policy_denied: admission.policy_denied,
+            binding_axis: admission.axes().denied_by().filter(|_| admission.guarantee != Guarantee::Closed),
+            policy_denied: admission.denied_by() == Some(Axis::Price),
             shadow_denied: false,
         }
     }

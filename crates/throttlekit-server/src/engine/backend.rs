@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use throttlekit::clock::{Clock, WallClock};
+use throttlekit::forward_store;
 use throttlekit::limiter::KeyMemory;
 use throttlekit::store::{
     MembershipStore, MemoryStore, RegionStore, SlotStore, Store, StoreClientStats, StoreError,
 };
-use throttlekit::{Clock, WallClock, forward_store};
 use throttlekit_postgres::PostgresStore;
 use throttlekit_redis::RedisStore;
 

@@ -1,12 +1,11 @@
 //! The concurrency axis of a policy, kept across reloads of its file.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::admission::Slots;
-use throttlekit::guard::{Ceiling, GuardLimit};
+use throttlekit::guard::{Ceiling, KeyedGuard};
 use throttlekit::leasing::Margin;
-use throttlekit::{FleetGuard, Guard, KeyedGuard, SharedSlots};
+use throttlekit::policy::SharedPolicyBuilder;
+use throttlekit::{Axis, Concurrency as Limit, Guard, SharedGuard};
 
 use super::backend::Counted;
 use crate::policy::{AdaptiveSpec, ConcurrencySpec, Estimator, Scope};
@@ -40,32 +39,31 @@ pub struct GuardView {
 /// Guards that count requests in flight.
 #[derive(Clone)]
 pub(super) enum Concurrency {
-    Instance(Arc<Guard>),
-    InstanceKey(Arc<KeyedGuard>),
-    Key(SharedSlots<Counted>),
-    Fleet(Arc<FleetGuard>),
+    Instance(Guard),
+    InstanceKey(KeyedGuard),
+    Key(SharedGuard),
+    Fleet(SharedGuard),
 }
 
 impl Concurrency {
     pub(super) fn new(spec: &ConcurrencySpec, policy: &str, store: &Counted) -> Result<Self, String> {
-        let limit = guard_limit(spec);
-        Ok(match spec.scope {
-            Scope::Instance => Self::Instance(Arc::new(Guard::builder(limit).build())),
-            Scope::InstanceKey => Self::InstanceKey(Arc::new(KeyedGuard::builder(limit).build())),
-            Scope::Key => {
-                let slots = SharedSlots::builder(store.clone(), policy, spec.limit)
-                    .lives(store_lives(spec.slot_lease()))
-                    .margin(outliving(spec.slot_lease()))
-                    .build();
-                Self::Key(slots.map_err(|error| error.to_string())?)
-            }
+        let limit = limit_of(spec);
+        let built = match spec.scope {
+            Scope::Instance => Guard::new(limit).map(Self::Instance),
+            Scope::InstanceKey => KeyedGuard::new(limit).map(Self::InstanceKey),
+            Scope::Key => SharedGuard::builder(store.clone(), policy, Limit::per_key(spec.limit))
+                .lease(store_lease(spec.slot_lease()))
+                .clock_error(outliving(spec.slot_lease()))
+                .build()
+                .map(Self::Key),
             // Clients may continue for up to a lease after the share of a server has expired, with the server or
             // without.
             Scope::Fleet => {
-                let guard = FleetGuard::builder(store.clone(), policy, limit).linger(spec.slot_lease());
-                Self::Fleet(Arc::new(guard.build()))
+                let guard = SharedGuard::builder(store.clone(), policy, limit).divided();
+                guard.linger(spec.slot_lease()).build().map(Self::Fleet)
             }
-        })
+        };
+        built.map_err(|error| error.to_string())
     }
 
     /// Adapts it to a changed file without releasing what is held. Returns `None` if that is not possible. The limit is
@@ -87,7 +85,7 @@ impl Concurrency {
     pub(super) fn put_in_force(&self, spec: &ConcurrencySpec) {
         match self {
             Self::Instance(guard) if spec.adaptive.is_none() => guard.set_limit(spec.limit),
-            Self::Key(slots) => slots.set_most(spec.limit),
+            Self::Key(slots) => _ = slots.set_limit(spec.limit),
             // An adaptive limit continues from its current value, and the others keep the limit they were built with.
             _ => {}
         }
@@ -98,12 +96,12 @@ impl Concurrency {
         matches!(self, Self::Instance(_) | Self::InstanceKey(_))
     }
 
-    pub(super) fn axis(&self) -> Slots {
+    /// Adds it to a policy of several axes.
+    pub(super) fn join(&self, builder: SharedPolicyBuilder<Counted>) -> SharedPolicyBuilder<Counted> {
         match self {
-            Self::Instance(guard) => guard.clone().into(),
-            Self::InstanceKey(guard) => guard.clone().into(),
-            Self::Key(slots) => slots.clone().into(),
-            Self::Fleet(guard) => guard.clone().into(),
+            Self::Instance(guard) => builder.with(Axis::Concurrency, guard.clone()),
+            Self::InstanceKey(guard) => builder.with(Axis::Concurrency, guard.clone()),
+            Self::Key(guard) | Self::Fleet(guard) => builder.with(Axis::Concurrency, guard.clone()),
         }
     }
 
@@ -118,14 +116,15 @@ impl Concurrency {
         };
         match self {
             Self::Instance(guard) => {
-                let (limit, in_flight) = guard.snapshot();
-                GuardView { limit: limit.into(), in_flight: in_flight.into(), ..blank }
+                let seen = guard.stats();
+                GuardView { limit: seen.limit.into(), in_flight: seen.in_flight.into(), ..blank }
             }
             Self::InstanceKey(_) => blank,
-            Self::Key(slots) => GuardView { limit: slots.most().into(), ..blank },
+            Self::Key(slots) => GuardView { limit: slots.stats().limit.into(), ..blank },
             Self::Fleet(guard) => {
                 let stats = guard.stats();
-                let share = stats.grant.map(|grant| (grant.share.into(), grant.ceiling.into()));
+                let grant = stats.division.and_then(|division| division.grant);
+                let share = grant.map(|grant| (grant.share.into(), grant.ceiling.into()));
                 GuardView {
                     limit: stats.limit.into(),
                     in_flight: stats.in_flight.into(),
@@ -140,7 +139,7 @@ impl Concurrency {
 
 /// Returns the time that a slot on the store lives without a heartbeat of the server: for about one lease the server
 /// may use it, and for another one the client whose lease it renewed last.
-fn store_lives(lease_for: Duration) -> Duration {
+fn store_lease(lease_for: Duration) -> Duration {
     (lease_for * 2 + lease_for / CLOCK_PART + CLOCK_SLACK).max(STORE_LIVES_MIN)
 }
 
@@ -151,7 +150,7 @@ fn outliving(lease_for: Duration) -> Margin {
     Margin { slack: margin.slack + lease_for, ..margin }
 }
 
-fn guard_limit(spec: &ConcurrencySpec) -> GuardLimit {
+fn limit_of(spec: &ConcurrencySpec) -> Limit {
     let Some(AdaptiveSpec { min, max, algorithm }) = spec.adaptive else { return spec.limit.into() };
     let ceiling = Ceiling::between(min, max).starting_at(spec.limit);
     match algorithm {
@@ -172,9 +171,10 @@ mod tests {
         for lease_for in
             [LIVES_MIN, Duration::from_millis(700), Duration::from_secs(2), LEASE_FOR_ON_STORE_MAX]
         {
-            let lives = store_lives(lease_for);
-            let built =
-                SharedSlots::builder(MemoryStore::new(), "p", 1).lives(lives).margin(outliving(lease_for));
+            let lives = store_lease(lease_for);
+            let built = SharedGuard::builder(MemoryStore::new(), "p", 1)
+                .lease(lives)
+                .clock_error(outliving(lease_for));
             assert!(built.build().is_ok(), "{lease_for:?}");
             assert!(lives >= lease_for * 2 && lives <= (lease_for * 3).max(STORE_LIVES_MIN), "{lives:?}");
         }

@@ -1,8 +1,9 @@
 //! The last failure of the store.
 
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit::internals::Mutex;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::StoreError;
-use throttlekit::{Clock, Timestamp, WallClock};
 
 /// A failed call to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use throttlekit::admission::SharedPolicyBuilder;
 use throttlekit::fair::TenantShare;
+use throttlekit::policy::SharedPolicyBuilder;
 use throttlekit::store::StoreError;
-use throttlekit::{Answer, Budget, BuildError, Call, OnOutage, SharedFairLimiter};
+use throttlekit::{Answer, Axis, Budget, BuildError, Call, OnOutage, SharedFairLimiter};
 
 use super::backend::Counted;
 use crate::policy::FairSpec;
@@ -66,8 +66,8 @@ impl Fairness {
     }
 
     /// Adds it to a policy of several axes.
-    pub(super) fn join(&self, builder: SharedPolicyBuilder) -> SharedPolicyBuilder {
-        builder.fair(self.limiter.clone())
+    pub(super) fn join(&self, builder: SharedPolicyBuilder<Counted>) -> SharedPolicyBuilder<Counted> {
+        builder.with(Axis::Fairness, self.limiter.clone())
     }
 }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::admission::SharedPermit;
-use throttlekit::internals::Mutex;
+use throttlekit::clock::{Clock, WallClock};
+use throttlekit::internals::{LeaseRegistry, Mutex};
 use throttlekit::store::{Beat, LeaseId, Owner, Slot};
-use throttlekit::{Clock, Decision, Guarantee, LeaseRegistry, WallClock};
+use throttlekit::{Decision, Guarantee, SharedPermit};
 
 use super::admitted_work::{AdmittedWork, NotDebited, RegisteredWork};
 use super::lease_capacity::{Full, LeaseCapacity, LeaseSlot};

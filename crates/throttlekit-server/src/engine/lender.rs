@@ -1,10 +1,11 @@
 //! Leasing units of a limit to clients, which spend them locally.
 
+use throttlekit::rate::Timestamp;
 use throttlekit::rate::shared::ScriptEncoding;
 use throttlekit::store::{
     Epoch, KeySpace, LeaseRequest, LeaseReturn, Return, ReturnId, Store, StoreError, Term, Want,
 };
-use throttlekit::{BuildError, Decision, Guarantee, Limit, OnOutage, SharedLimiter, Timestamp};
+use throttlekit::{BuildError, Decision, Guarantee, Limit, OnOutage, SharedLimiter};
 
 use super::Granted;
 use super::backend::Counted;

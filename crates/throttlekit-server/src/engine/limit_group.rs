@@ -1,6 +1,6 @@
 //! The limits of one policy that one call to the store charges as an atomic group.
 
-use throttlekit::admission::{Dimension, SharedPolicyBuilder};
+use throttlekit::policy::{Dimension, SharedPolicyBuilder};
 use throttlekit::{BuildError, Limit, OnOutage, SharedLimiter};
 
 use super::backend::Counted;
@@ -44,7 +44,7 @@ impl LimitGroup {
     }
 
     /// Adds them to a policy with several axes.
-    pub(super) fn join(&self, builder: SharedPolicyBuilder) -> SharedPolicyBuilder {
-        builder.together(self.limiter.clone(), self.on.clone())
+    pub(super) fn join(&self, builder: SharedPolicyBuilder<Counted>) -> SharedPolicyBuilder<Counted> {
+        builder.with(self.on.clone(), self.limiter.clone())
     }
 }

@@ -27,9 +27,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use throttlekit::admission::Event;
+use throttlekit::Axis;
+use throttlekit::clock::{BootClock, Clock, PreciseClock};
+use throttlekit::observe::Event;
+use throttlekit::rate::{Forecast, Timestamp};
 use throttlekit::store::{DebitId, StoreError};
-use throttlekit::{Axis, BootClock, Clock, Forecast, PreciseClock, Timestamp};
 
 pub use answer::{Admitted, Answered, Beats, Granted, Refusal, WorkLease};
 pub use backend::Backend;
@@ -287,8 +289,7 @@ impl Engine {
             key: ask.key,
             cost: ask.cost,
             decision: answer.decision,
-            binding_axis: answer.binding_axis,
-            policy_denied: answer.policy_denied,
+            denied_by: answer.denied_by(),
             guarantee: answer.guarantee,
         };
         let shadow = served.spec.shadow;

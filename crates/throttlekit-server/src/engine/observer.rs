@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit::admission::Event;
+use throttlekit::observe::Event;
 
 /// Observes every decision after it is made, on the task of its caller: it must be fast, and must not block.
 pub trait DecisionObserver: Send + Sync + 'static {

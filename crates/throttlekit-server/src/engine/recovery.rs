@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use throttlekit::{Axis, Clock, Decision, Guarantee, Retry, Timestamp, WallClock};
+use throttlekit::clock::{Clock, WallClock};
+use throttlekit::rate::Timestamp;
+use throttlekit::{Axis, Decision, Guarantee, Retry};
 
 use super::Answered;
 

@@ -215,7 +215,7 @@ impl RunningPolicy {
 
     /// Checks whether returns to stores are still pending.
     pub(super) fn is_settling(&self) -> bool {
-        let slots = matches!(&self.guards, Some(Concurrency::Key(slots)) if slots.stats().held > 0);
+        let slots = matches!(&self.guards, Some(Concurrency::Key(slots)) if slots.stats().in_flight > 0);
         slots || self.variants().any(|variant| variant.is_settling())
     }
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use throttlekit::Timestamp;
 use throttlekit::internals::Mutex;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Epoch, Owner, random_name};
 
 use super::policy_call::Keys;

@@ -1,6 +1,6 @@
 //! The expiry of a certificate, read from its DER.
 
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 
 use crate::date_time;
 

@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest, Sha256};
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 use tokio_rustls::TlsAcceptor;
 
 use super::Speaks;

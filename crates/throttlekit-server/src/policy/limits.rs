@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use throttlekit::rate::{LimitError, SlidingWindow};
-use throttlekit::{Cadence, Limit, Rate, Weekday};
+use throttlekit::rate::{Cadence, LimitError, SlidingWindow, Weekday};
+use throttlekit::{Limit, Rate};
 
 use super::model::{Algorithm, CalendarPart, CostSpec, FairSpec, Period, RateSpec};
 
@@ -76,8 +76,7 @@ fn cadence(part: CalendarPart, utc_offset_minutes: i32) -> Cadence {
 
 #[cfg(test)]
 mod tests {
-    use throttlekit::Timestamp;
-    use throttlekit::rate::{Rule, State};
+    use throttlekit::rate::{Rule, State, Timestamp};
 
     use super::*;
     use crate::policy::Span;

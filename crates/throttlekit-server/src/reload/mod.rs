@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use sha2::{Digest, Sha256};
-use throttlekit::{BootClock, Clock, Timestamp, WallClock};
+use throttlekit::clock::{BootClock, Clock, WallClock};
+use throttlekit::rate::Timestamp;
 
 use crate::access::{Access, Built, Changes, GRACE, Refusals, SecretCache, Secrets, read_secrets, sources};
 use crate::audit::AUDIT;

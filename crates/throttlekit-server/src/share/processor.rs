@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::available_parallelism;
 
 use hyper::rt::Executor;
+use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit::internals::Mutex;
-use throttlekit::{Clock, PreciseClock};
 use tokio::runtime::Handle;
 
 use super::crowd::Crowd;

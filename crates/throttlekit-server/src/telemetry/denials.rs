@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use throttlekit::admission::Event;
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit::internals::Mutex;
-use throttlekit::{Clock, WallClock};
+use throttlekit::observe::Event;
 
 use super::key_display::KeyDisplay;
 use super::watch::Watchers;
@@ -88,11 +88,10 @@ impl Denials {
 }
 
 fn fill(denial: &mut Denial, event: &Event<'_>, at_ms: u64) {
-    let by_none = if event.policy_denied { "price" } else { "" };
     denial.at_ms = at_ms;
     denial.policy.clear();
     denial.policy.push_str(event.policy);
-    denial.axis = event.binding_axis.map_or(by_none, |axis| axis.label());
+    denial.axis = event.denied_by.map_or("", throttlekit::Axis::label);
     denial.limit = event.decision.limit;
     denial.remaining = event.decision.remaining;
     denial.retry_after_ms = retry_millis(event.decision.retry_after);

@@ -1,6 +1,6 @@
 //! Keys for display: on one line, short, and safe for a terminal.
 
-use throttlekit::{KeyHash, SecretHash};
+use throttlekit::hash::{KeyHash, SecretHash};
 
 /// Maximum number of bytes that are shown of a key.
 pub(super) const SHOWN_MAX: usize = 128;

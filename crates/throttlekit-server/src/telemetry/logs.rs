@@ -10,8 +10,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use throttlekit::admission::Event;
-use throttlekit::{BootClock, Clock};
+use throttlekit::Axis;
+use throttlekit::clock::{BootClock, Clock};
+use throttlekit::observe::Event;
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
@@ -170,8 +171,8 @@ pub(super) fn denied(event: &Event<'_>) {
     }
     tracing::debug!(
         policy = event.policy,
-        axis = event.binding_axis.map(throttlekit::Axis::label),
-        policy_denied = event.policy_denied,
+        axis = event.denied_by.filter(|axis| *axis != Axis::Price).map(Axis::label),
+        policy_denied = event.denied_by == Some(Axis::Price),
         cost = event.cost,
         limit = event.decision.limit,
         remaining = event.decision.remaining,

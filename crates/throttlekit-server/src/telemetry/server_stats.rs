@@ -7,7 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 
 use crate::listen::Stats;
 use crate::share::{Load, PrincipalSeen};

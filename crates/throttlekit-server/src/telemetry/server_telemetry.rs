@@ -6,9 +6,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
 
-use throttlekit::admission::Event;
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit::internals::Mutex;
-use throttlekit::{Clock, Decision, Guarantee, Timestamp, WallClock};
+use throttlekit::observe::Event;
+use throttlekit::rate::Timestamp;
+use throttlekit::{Decision, Guarantee};
 use throttlekit_telemetry::{Counts, OTHER, PolicyCounts, Telemetry, Top};
 
 use super::denials::{Denial, Denials};
@@ -201,7 +203,7 @@ impl DecisionObserver for ServerTelemetry {
         let passed = shadow && !event.decision.allowed;
         let place = if passed {
             let decision = Decision { allowed: true, ..event.decision };
-            self.telemetry.observe_at(&Event { decision, binding_axis: None, policy_denied: false, ..*event })
+            self.telemetry.observe_at(&Event { decision, denied_by: None, ..*event })
         } else {
             self.telemetry.observe_at(event)
         };

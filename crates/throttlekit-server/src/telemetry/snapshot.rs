@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use throttlekit::{Clock, WallClock};
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit_proto::v1;
 use throttlekit_telemetry::{TopKey, TopKeys};
 
@@ -77,7 +77,8 @@ fn meta(telemetry: &ServerTelemetry) -> v1::MonitorMeta {
 fn summary(seen: &PolicySnapshot, view: Option<&PolicyView>, keys: &KeysOf) -> v1::PolicySummary {
     let name = seen.counts.policy();
     let axes = seen.counts.by_axis().filter(|(_, count)| *count > 0);
-    let priced = Some(("price", seen.counts.policy_denied())).filter(|(_, count)| *count > 0);
+    let priced =
+        Some(("price", seen.counts.denied_by(throttlekit::Axis::Price))).filter(|(_, count)| *count > 0);
     let worths = seen.counts.by_guarantee().filter(|(_, count)| *count > 0);
     v1::PolicySummary {
         allowed: signed(seen.counts.allowed()),

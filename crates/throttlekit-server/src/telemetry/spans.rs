@@ -11,7 +11,8 @@ use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{Span, SpanKind, Status, Tracer};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracer;
-use throttlekit::admission::Event;
+use throttlekit::Axis;
+use throttlekit::observe::Event;
 use tower::{Layer, Service};
 
 tokio::task_local! {
@@ -36,7 +37,7 @@ pub(crate) fn note(event: &Event<'_>) {
             *decided = Some(Decided {
                 policy: event.policy.to_owned(),
                 allowed: event.decision.allowed,
-                axis: event.binding_axis.map(throttlekit::Axis::label),
+                axis: event.denied_by.filter(|axis| *axis != Axis::Price).map(Axis::label),
                 guarantee: event.guarantee.label(),
             });
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::{Clock, WallClock};
+use throttlekit::clock::{Clock, WallClock};
 
 use super::ServerTelemetry;
 use crate::engine::Engine;

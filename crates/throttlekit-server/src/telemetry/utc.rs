@@ -1,6 +1,6 @@
 //! Formatting of instants.
 
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 
 const DAY_SECONDS: u64 = 86_400;
 

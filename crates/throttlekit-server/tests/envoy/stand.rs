@@ -12,7 +12,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::response::IntoResponse;
 use serde_json::Value;
-use throttlekit::{Clock, WallClock};
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit_server::engine::{Backend, PolicyCall};
 use throttlekit_server::{Server, ServerOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

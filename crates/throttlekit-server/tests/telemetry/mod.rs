@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 use throttlekit_server::access::Principal;
 use throttlekit_server::access::Secrets;
 use throttlekit_server::engine::{Backend, Engine, EngineOptions, PolicyCall};

@@ -5,7 +5,7 @@ use core::time::Duration;
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::fleet;
 use throttlekit_core::concurrency::fleet::{
-    Beat, Beats, Fold, Folded, Grant, Node, NodeId, Occupancy, Roll, Split,
+    Beat, Beats, Combine, Fold, Grant, Node, NodeId, Occupancy, Roll, Split,
 };
 use throttlekit_core::lease::Margin;
 
@@ -118,7 +118,7 @@ pub(super) fn run(mut dice: Dice, bug: Option<SlotBug>, tell: &mut dyn FnMut(Str
     let told =
         if bug == Some(SlotBug::LingerUntold) { 0 } else { linger + linger * u64::from(ppm) / 1_000_000 };
     let fold = Fold {
-        folded: dice.pick(&[Folded::Min, Folded::LowerMedian]),
+        combine: dice.pick(&[Combine::Min, Combine::LowerMedian]),
         split: dice.pick(&[Split::Equal, Split::Demand]),
         initial: most / 2 + 1,
         most: if bug == Some(SlotBug::LimitsAdded) { u32::MAX } else { most },

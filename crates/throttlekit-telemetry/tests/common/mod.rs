@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use throttlekit::admission::{Axis, Event};
-use throttlekit::{Call, Decision, Guarantee, Limiter, ManualClock, Rate, Retry, Timestamp};
+use throttlekit::clock::ManualClock;
+use throttlekit::observe::Event;
+use throttlekit::rate::Timestamp;
+use throttlekit::{Axis, Call, Decision, Guarantee, Limiter, Rate, Retry};
 use throttlekit_telemetry::PolicyCounts;
 
 /// A decision without a limit behind it.
@@ -19,8 +21,7 @@ pub(crate) fn event(policy: &'static str, allowed: bool, axis: Option<Axis>) -> 
             reset_at: Timestamp::from_millis(1_000),
             retry_after: if allowed { Retry::Now } else { Retry::after(Duration::from_micros(1_500_001)) },
         },
-        binding_axis: axis,
-        policy_denied: false,
+        denied_by: axis,
         guarantee: Guarantee::Exact,
     }
 }
@@ -40,8 +41,7 @@ pub(crate) fn ask(asks: u64, mut observe: impl FnMut(&Event<'_>)) -> Vec<Decisio
             key: key.as_bytes(),
             cost,
             decision,
-            binding_axis: (!decision.allowed).then_some(Axis::Rate),
-            policy_denied: false,
+            denied_by: (!decision.allowed).then_some(Axis::Rate),
             guarantee: Guarantee::Exact,
         });
         decision
@@ -52,6 +52,6 @@ pub(crate) fn ask(asks: u64, mut observe: impl FnMut(&Event<'_>)) -> Vec<Decisio
 /// What has to hold of a policy's counters whenever they are read.
 pub(crate) fn sums(counts: &PolicyCounts) {
     let by_axis: u64 = Axis::ALL.into_iter().map(|axis| counts.denied_by(axis)).sum();
-    assert_eq!(by_axis + counts.denied_by_no_axis() + counts.policy_denied(), counts.denied());
+    assert_eq!(by_axis + counts.denied_by_no_axis(), counts.denied());
     assert_eq!(counts.allowed() + counts.denied(), counts.decisions());
 }

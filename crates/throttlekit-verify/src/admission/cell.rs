@@ -1,6 +1,6 @@
 //! The cells of the composition matrix: which axes a policy has, where they are kept, and which of them denies.
 
-use throttlekit::admission::Axis;
+use throttlekit::Axis;
 
 /// What can deny a call, in the order in which it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,9 +43,9 @@ pub enum Limits {
 /// Where each axis is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
-    /// All in process, in a [`Policy`](throttlekit::admission::Policy).
+    /// All in process, in a [`Policy`](throttlekit::Policy).
     Policy,
-    /// In a [`SharedPolicy`](throttlekit::admission::SharedPolicy).
+    /// In a [`SharedPolicy`](throttlekit::SharedPolicy).
     Shared {
         /// Whether slots are held on a store.
         slots: bool,

@@ -4,9 +4,9 @@
 //! Beside each other are
 //!
 //! * the [`Model`]: the rules over plain states, decided all, charged all or none, the first denier named;
-//! * fused: a [`SharedPolicy`](throttlekit::admission::SharedPolicy) with both limits together;
+//! * fused: a [`SharedPolicy`](throttlekit::SharedPolicy) with both limits together;
 //! * sequential: one with two steps, which cancels the rate where the cost denies;
-//! * in process: a [`Policy`](throttlekit::admission::Policy).
+//! * in process: a [`Policy`](throttlekit::Policy).
 //!
 //! Every answer is compared in full: the decision, what each axis said, the axis named. In the end, and after every
 //! denial by the cost, every state is compared. That of the fused way with the model's as any store's is: both idle, or
@@ -21,10 +21,11 @@
 
 use std::time::Duration;
 
-use throttlekit::admission::Axis;
+use throttlekit::clock::ManualClock;
 use throttlekit::guard::Ending;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Store, StoreError};
-use throttlekit::{Limit, ManualClock, Retry, Timestamp};
+use throttlekit::{Axis, Limit, Retry};
 use throttlekit_core::rate::{Rule, State};
 
 use super::fused_world::{FusedOperation, FusedWorld, KEYS};

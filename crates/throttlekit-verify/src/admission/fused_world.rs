@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use throttlekit::{Cadence, Cost, Limit, LimitError, Timestamp};
+use throttlekit::Limit;
+use throttlekit::rate::{Cadence, LimitError, Timestamp};
 use throttlekit_core::rate::Weekday;
 use throttlekit_core::rate::shared::ScriptEncoding;
 
@@ -53,7 +54,7 @@ pub enum FusedOperation {
         /// Which of the keys.
         key: usize,
         /// At what cost.
-        cost: Cost,
+        cost: u64,
     },
     /// An admitted call ends; which of those that have not, counted round. Nothing said is a drop.
     Settle {
@@ -182,7 +183,7 @@ fn roll_operation(dice: &mut Dice, specs: [&Spec; 2]) -> FusedOperation {
     }
 }
 
-fn roll_cost(dice: &mut Dice, spec: &Spec) -> Cost {
+fn roll_cost(dice: &mut Dice, spec: &Spec) -> u64 {
     let limit = spec.limit().map_or(1, |limit| limit.units());
     let part = dice.between(1, limit.max(1));
     dice.pick(&[1, 2, 3, 0, part, part, part, part, limit, limit + 1])

@@ -15,9 +15,10 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use throttlekit::admission::Axis;
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::{ALLOW_FULL, Timestamp, combine};
 use throttlekit::store::{SlotStore, Store, StoreError};
-use throttlekit::{ALLOW_FULL, ManualClock, Retry, Timestamp, combine};
+use throttlekit::{Axis, Retry};
 
 use super::cell::{Cell, Denier};
 use super::model::AdmissionBug;
@@ -249,10 +250,7 @@ impl<S: Seat> Play<'_, S> {
         let (mut decision, mut said, binding, policy_denied, held) = words;
         if let Some((axis, left)) = seat.left_to_lease(view).await.map_err(|error| error.to_string())? {
             decision.remaining = 0;
-            said[axis as usize]
-                .iter_mut()
-                .filter(|said| said.allowed)
-                .for_each(|said| said.remaining += left);
+            said[axis.index()].iter_mut().filter(|said| said.allowed).for_each(|said| said.remaining += left);
         }
         if self.cell.reads_the_time() {
             std::iter::once(&mut decision).chain(said.iter_mut().flatten()).for_each(|decision| {
@@ -297,7 +295,7 @@ async fn given_back(seat: &impl Seat) -> Check {
 fn consistent<H>(cell: &Cell, heard: &Heard<H>) -> Result<(), &'static str> {
     let Heard { decision, said, binding, policy_denied, held } = heard;
     let holds = |law: bool, name| if law { Ok(()) } else { Err(name) };
-    let said = |axis: Axis| said[axis as usize];
+    let said = |axis: Axis| said[axis.index()];
     let axes = Denier::ALL.into_iter().filter_map(|denier| Some((denier, denier.axis()?)));
     for (denier, axis) in axes {
         let asked = match binding {

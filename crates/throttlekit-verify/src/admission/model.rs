@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::admission::{Axis, Event, Observer};
+use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::internals::{Mutex, MutexGuard};
+use throttlekit::observe::{Event, Observer};
 use throttlekit::price::{Bid, Prices};
+use throttlekit::rate::{ALLOW_FULL, Timestamp, combine};
 use throttlekit::store::StoreError;
-use throttlekit::{
-    ALLOW_FULL, Budget, Call, Clock, Cost, Decision, FairLimiter, Guarantee, Limit, ManualClock, Retry,
-    Timestamp, combine,
-};
+use throttlekit::{Axis, Budget, Call, Decision, FairLimiter, Guarantee, Limit, Retry};
 use throttlekit_core::rate::{Mark, Rule, Settle, State};
 
 use super::subject::{Asked, End, Heard, Subject, Watch};
@@ -73,7 +72,7 @@ struct Books {
 #[derive(Clone, Debug)]
 pub struct Ticket {
     tokens: String,
-    cost: Cost,
+    cost: u64,
     mark: Mark,
 }
 
@@ -120,7 +119,7 @@ impl Model {
     }
 
     /// The limits with their axes and the keys by which they go, in order.
-    fn limits<'a>(&self, ask: &Asked<'a>) -> impl Iterator<Item = (Axis, Limit, &'a str, Cost)> {
+    fn limits<'a>(&self, ask: &Asked<'a>) -> impl Iterator<Item = (Axis, Limit, &'a str, u64)> {
         let rate = self.setup.rate.map(|limit| (Axis::Rate, limit.uncrossed(), ask.rate, 1));
         let cost = self.setup.cost.map(|limit| (Axis::Cost, limit.uncrossed(), ask.tokens, ask.cost));
         rate.into_iter().chain(cost)
@@ -129,7 +128,7 @@ impl Model {
     /// Answers a call, and charges it if all allow.
     pub fn ask(&self, ask: &Asked<'_>) -> Heard<Ticket> {
         let mut books = self.books();
-        let mut said = [None; 4];
+        let mut said = [None; 5];
         let price_first = self.has(AdmissionBug::PriceBeforeSlots) && self.priced_out(ask);
         let heard = if price_first || !self.enter(&mut books, &mut said) {
             self.answer(&mut books, said, price_first, None)
@@ -156,18 +155,18 @@ impl Model {
     /// Whether slots and limits would admit a call now. Charges nothing.
     pub fn would_admit(&self, ask: &Asked<'_>) -> bool {
         let (books, now) = (self.books(), self.clock.now());
-        let allows = |(axis, limit, key, cost): (Axis, Limit, &str, Cost)| {
+        let allows = |(axis, limit, key, cost): (Axis, Limit, &str, u64)| {
             limit.decide(&books.state(axis, key), cost, now).allowed
         };
         self.setup.slots.is_none_or(|most| books.in_flight < most) && self.limits(ask).all(allows)
     }
 
     /// Takes a slot if there is one, or if nobody counts them.
-    fn enter(&self, books: &mut Books, said: &mut [Option<Decision>; 4]) -> bool {
+    fn enter(&self, books: &mut Books, said: &mut [Option<Decision>; 5]) -> bool {
         let Some(most) = self.setup.slots else { return true };
         let allowed = books.in_flight < most;
         books.in_flight += u32::from(allowed);
-        said[Axis::Concurrency as usize] = Some(Decision {
+        said[Axis::Concurrency.index()] = Some(Decision {
             allowed,
             limit: most.into(),
             remaining: most.saturating_sub(books.in_flight).into(),
@@ -183,12 +182,12 @@ impl Model {
     }
 
     /// Decides on all limits and the share, in order, and charges all or none.
-    fn charge(&self, books: &mut Books, ask: &Asked<'_>, said: &mut [Option<Decision>; 4]) -> Option<Ticket> {
+    fn charge(&self, books: &mut Books, ask: &Asked<'_>, said: &mut [Option<Decision>; 5]) -> Option<Ticket> {
         let now = self.clock.now();
         let mut denied = None;
         for (axis, limit, key, cost) in self.limits(ask) {
             let decision = limit.decide(&books.state(axis, key), cost, now);
-            said[axis as usize] = Some(decision);
+            said[axis.index()] = Some(decision);
             if !decision.allowed {
                 denied = denied.or(Some(axis));
                 if !self.has(AdmissionBug::AsksOn) && !self.has(AdmissionBug::LastDenier) {
@@ -204,7 +203,7 @@ impl Model {
             && let Some(fair) = &self.fair
         {
             let decision = fair.check(Call::by(ask.who).cost(ask.cost));
-            said[Axis::Fairness as usize] = Some(decision);
+            said[Axis::Fairness.index()] = Some(decision);
             denied = (!decision.allowed).then_some(Axis::Fairness);
         }
         if let Some(denier) = denied {
@@ -241,14 +240,14 @@ impl Model {
     fn answer(
         &self,
         books: &mut Books,
-        said: [Option<Decision>; 4],
+        said: [Option<Decision>; 5],
         policy_denied: bool,
         held: Option<Ticket>,
     ) -> Heard<Ticket> {
         let deniers = || Axis::ALL.into_iter().filter(|axis| !allows(&said, *axis));
         let first = if self.has(AdmissionBug::LastDenier) { deniers().next_back() } else { deniers().next() };
         let folds = self.has(AdmissionBug::DecisionOfAll);
-        let decision = match first.and_then(|axis| said[axis as usize]) {
+        let decision = match first.and_then(|axis| said[axis.index()]) {
             Some(denied) if !folds => denied,
             _ => said.iter().flatten().copied().fold(ALLOW_FULL, combine),
         };
@@ -264,8 +263,7 @@ impl Model {
             key: ask.who.as_bytes(),
             cost: ask.cost,
             decision: heard.decision,
-            binding_axis: heard.binding,
-            policy_denied: heard.policy_denied,
+            denied_by: if heard.policy_denied { Some(Axis::Price) } else { heard.binding },
             guarantee: Guarantee::Exact,
         };
         let times = match self.bug {
@@ -299,12 +297,12 @@ impl Books {
     }
 }
 
-fn allows(said: &[Option<Decision>; 4], axis: Axis) -> bool {
-    said[axis as usize].is_none_or(|decision| decision.allowed)
+fn allows(said: &[Option<Decision>; 5], axis: Axis) -> bool {
+    said[axis.index()].is_none_or(|decision| decision.allowed)
 }
 
-fn said_allowed(said: &[Option<Decision>; 4], axis: Axis) -> bool {
-    said[axis as usize].is_some_and(|decision| decision.allowed)
+fn said_allowed(said: &[Option<Decision>; 5], axis: Axis) -> bool {
+    said[axis.index()].is_some_and(|decision| decision.allowed)
 }
 
 impl Subject for Model {

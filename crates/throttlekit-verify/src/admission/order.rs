@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use throttlekit::admission::{Axis, Call, Policy};
-use throttlekit::{ALLOW_FULL, Decision, Limit, ManualClock, Timestamp, combine};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::{ALLOW_FULL, Timestamp, combine};
+use throttlekit::{Axis, Call, Decision, Limit, Policy};
 use throttlekit_core::rate::{Rule, State};
 
 use super::fused_world::{RULES, roll_spec};
@@ -94,9 +95,9 @@ impl World {
         let ask = |(now, cost)| {
             clock.set(now);
             let admission = policy.admit_owned(Call::by("a").cost(cost));
-            let said = [Axis::Rate, Axis::Cost].map(|axis| admission.axes.get(axis).copied());
-            let answer = (admission.decision, said, admission.binding_axis());
-            admission.permit.into_iter().for_each(throttlekit::admission::Permit::success);
+            let said = [Axis::Rate, Axis::Cost].map(|axis| admission.axes().get(axis).copied());
+            let answer = (admission.decision(), said, admission.denied_by());
+            admission.permit.into_iter().for_each(throttlekit::Permit::success);
             answer
         };
         self.moments().map(ask).collect()

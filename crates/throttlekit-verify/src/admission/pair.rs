@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use throttlekit::admission::{Axis, Policy, SharedPolicy, SharedPolicyBuilder};
-use throttlekit::price::{Prices, Refiner};
+use throttlekit::clock::ManualClock;
+use throttlekit::policy::SharedPolicyBuilder;
+use throttlekit::price::{Pricer, Prices, Refiner};
 use throttlekit::store::{Charge, KeySpace, Store, StoreError};
-use throttlekit::{BuildError, Guard, Limit, LimitError, ManualClock, Pricer, SharedLimiter};
+use throttlekit::{Axis, BuildError, Guard, Limit, Policy, SharedLimiter, SharedPolicy};
 use throttlekit_core::rate::State;
 use throttlekit_core::rate::shared::ScriptEncoding;
 
@@ -51,10 +52,10 @@ impl Pricing {
 }
 
 impl Extras {
-    fn policy(&self, name: &str) -> SharedPolicyBuilder {
-        let mut builder = SharedPolicy::builder(name);
+    fn policy<S: Store>(&self, store: &Arc<S>, name: &str) -> SharedPolicyBuilder<Arc<S>> {
+        let mut builder = SharedPolicy::builder(store.clone(), name);
         if let Some(most) = self.slots {
-            builder = builder.concurrency(Guard::fixed(most));
+            builder = builder.with(Axis::Concurrency, Guard::new(most).expect("a valid limit"));
         }
         match &self.pricing {
             Some(pricing) => builder.price(pricing.pricer()),
@@ -126,12 +127,8 @@ impl<S: Store> Pairs for OnStore<S> {
     type Local = Arc<Policy<ManualClock>>;
 
     fn fused(&self, name: &str, limits: [Limit; 2], extras: &Extras) -> Result<StoreWay<S>, BuildError> {
-        let limiter = SharedLimiter::builder(self.0.clone(), name, limits[0])
-            .first_limit(0, "calls")
-            .limit("tokens", limits[1])
-            .build()?;
-        let policy = extras.policy("fused").together(limiter, AXES).build()?;
-        self.way(policy, limits, [(name, "calls"), (name, "tokens")])
+        let policy = extras.policy(&self.0, name).rate(limits[0]).tokens(limits[1]).build()?;
+        self.way(policy, limits, [(name, "rate"), (name, "cost")])
     }
 
     fn sequential(
@@ -142,9 +139,9 @@ impl<S: Store> Pairs for OnStore<S> {
     ) -> Result<Option<StoreWay<S>>, BuildError> {
         let names = ["calls", "tokens"].map(|limit| format!("{name}/{limit}"));
         let [calls, tokens] = [0, 1].map(|i| SharedLimiter::new(self.0.clone(), &names[i], limits[i]));
-        let policy = extras.policy("sequential").together(calls?, [Axis::Rate]);
-        match policy.together(tokens?, [Axis::Cost]).build() {
-            Err(LimitError::Policy(_)) if !limits[0].hands_back() => Ok(None),
+        let policy = extras.policy(&self.0, "sequential").with(Axis::Rate, calls?);
+        match policy.with(Axis::Cost, tokens?).build() {
+            Err(BuildError::OrderOfLimits) if !limits[0].hands_back() => Ok(None),
             policy => self.way(policy?, limits, [(&names[0], ""), (&names[1], "")]).map(Some),
         }
     }
@@ -155,9 +152,9 @@ impl<S: Store> Pairs for OnStore<S> {
         clock: &ManualClock,
         extras: &Extras,
     ) -> Result<Arc<Policy<ManualClock>>, BuildError> {
-        let mut policy = Policy::builder("local").rate(limits[0]).cost(limits[1]);
+        let mut policy = Policy::builder("local").rate(limits[0]).tokens(limits[1]);
         if let Some(most) = extras.slots {
-            policy = policy.concurrency(Guard::fixed(most));
+            policy = policy.concurrency(most);
         }
         if let Some(pricing) = &extras.pricing {
             policy = policy.price(pricing.pricer());

@@ -8,11 +8,12 @@
 
 use std::time::Duration;
 
-use throttlekit::admission::Axis;
+use throttlekit::clock::ManualClock;
 use throttlekit::guard::Ending;
 use throttlekit::price::{Bid, Refiner, solve_fluid_lp};
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Store, StoreError};
-use throttlekit::{Limit, ManualClock, Timestamp};
+use throttlekit::{Axis, Limit};
 
 use super::fused_world::{KEYS, RULES, Rules, roll_micros, roll_spec};
 use super::model::{AdmissionBug, Model, Setup};
@@ -193,12 +194,10 @@ impl<P: Pairs> Played<P> for PricedWorld {
     }
 
     async fn play(&self, pairs: &P, clock: &ManualClock) -> Result<PricedReport, String> {
-        fn told<E: Into<throttlekit::BuildError>>(error: E) -> String {
-            error.into().to_string()
-        }
+        let told = |error: throttlekit::BuildError| error.to_string();
         let (name, limits) = (policy_name(self.seed), [self.rate, self.cost].map(|spec| spec.limit()));
-        let [rate, cost] = limits;
-        let limits = [rate.map_err(told)?, cost.map_err(told)?];
+        let [rate, cost] = limits.map(|limit| limit.map_err(|error| told(error.into())));
+        let limits = [rate?, cost?];
         let fused = pairs.fused(&name, limits, &self.extras).map_err(told)?;
         let sequential = pairs.sequential(&format!("{name}-s"), limits, &self.extras).map_err(told)?;
         clock.set(self.start);

@@ -3,13 +3,15 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use throttlekit::admission::{Axis, Permit, Policy, SharedPermit, SharedPolicy, SharedPolicyBuilder};
+use throttlekit::clock::{Clock, ManualClock, WallClock};
 use throttlekit::leasing::{Batch, Leasing};
-use throttlekit::price::Prices;
+use throttlekit::policy::SharedPolicyBuilder;
+use throttlekit::price::{Pricer, Prices};
+use throttlekit::rate::{Cadence, Timestamp};
 use throttlekit::store::{Charge, KeySpace, SlotStore, Store, StoreError};
 use throttlekit::{
-    Cadence, Clock, FairLimiter, Guard, Limit, ManualClock, Pricer, SharedFairLimiter, SharedLimiter,
-    SharedSlots, Timestamp, WallClock,
+    Axis, Concurrency, FairLimiter, Guard, Limit, Permit, Policy, SharedFairLimiter, SharedGuard,
+    SharedLimiter, SharedPermit, SharedPolicy,
 };
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Rule, Window};
@@ -42,7 +44,7 @@ pub trait Seat: Subject {
     fn sight(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
     /// Slots that are held on a store, if they are: they go back by a task of its own.
-    fn held_on_a_store(&self) -> impl Future<Output = Result<Option<u32>, StoreError>> + Send;
+    fn held_on_a_store(&self) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
 
     /// Of an axis that is leased, what the store has left for a call: the node has the rest in hand, or had it.
     fn left_to_lease(
@@ -114,8 +116,8 @@ impl<S> RealBench<S> {
 /// A real policy, and from where it is looked at.
 pub struct RealSeat<S> {
     policy: Either<Arc<Policy<ManualClock>>, SharedPolicy>,
-    guard: Option<Arc<Guard>>,
-    slots: Option<SharedSlots<Arc<S>, ManualClock>>,
+    guard: Option<Guard>,
+    slots: Option<SharedGuard>,
     peeks: Vec<Peek<S>>,
     leased: Option<(Axis, Arc<S>, KeySpace, ScriptEncoding)>,
     watch: Arc<Watch>,
@@ -154,7 +156,8 @@ impl<S: Store + SlotStore> Bench for RealBench<S> {
         seat.policy = match cell.mix {
             Mix::Policy => Either::Local(Arc::new(self.local(&numbers, &mut seat)?)),
             Mix::Shared { slots, limits, fair } => {
-                let builder = SharedPolicy::builder(name).observer(seat.watch.clone());
+                let builder =
+                    SharedPolicy::builder(self.stores[0].clone(), name).observer(seat.watch.clone());
                 let builder = self.slots(builder, &numbers, slots.then_some(name), &mut seat)?;
                 let builder = match numbers.prices() {
                     Some(prices) => builder.price(Pricer::fixed(prices)),
@@ -176,21 +179,21 @@ impl<S: Store + SlotStore> RealBench<S> {
             .clock(self.clock.clone())
             .observer(seat.watch.clone());
         if let Some(most) = numbers.slots() {
-            let guard = Arc::new(Guard::fixed(most));
-            builder = builder.concurrency(guard.clone());
+            let guard = Guard::new(most).map_err(told)?;
+            builder = builder.guard(guard.clone());
             seat.guard = Some(guard);
         }
         if let Some(prices) = numbers.prices() {
             builder = builder.price(Pricer::fixed(prices));
         }
         if let Some(limit) = numbers.rate() {
-            builder = builder.limit(Axis::Rate.of(1), limit);
+            builder = builder.limit(Axis::Rate.by(1), limit);
         }
         if let Some(limit) = numbers.cost() {
-            builder = builder.limit(Axis::Cost.of(2), limit);
+            builder = builder.limit(Axis::Cost.by(2), limit);
         }
         if let Some(units) = numbers.fair() {
-            builder = builder.fair(self.fair_here(units)?);
+            builder = builder.fair_limiter(self.fair_here(units)?);
         }
         builder.build().map_err(told)
     }
@@ -201,51 +204,55 @@ impl<S: Store + SlotStore> RealBench<S> {
 
     fn slots(
         &self,
-        builder: SharedPolicyBuilder,
+        builder: SharedPolicyBuilder<Arc<S>>,
         numbers: &Numbers<'_>,
         shared_as: Option<&str>,
         seat: &mut RealSeat<S>,
-    ) -> Result<SharedPolicyBuilder, String> {
+    ) -> Result<SharedPolicyBuilder<Arc<S>>, String> {
         let Some(most) = numbers.slots() else { return Ok(builder) };
         let Some(name) = shared_as else {
-            let guard = Arc::new(Guard::fixed(most));
+            let guard = Guard::new(most).map_err(told)?;
             seat.guard = Some(guard.clone());
-            return Ok(builder.concurrency(guard));
+            return Ok(builder.with(Axis::Concurrency, guard));
         };
-        let slots = SharedSlots::builder(self.stores[0].clone(), name, most).clock(self.clock.clone());
-        let slots = slots.build().map_err(told)?;
+        let slots = SharedGuard::builder(self.stores[0].clone(), name, Concurrency::per_key(most));
+        let slots = slots.clock(self.clock.clone()).build().map_err(told)?;
         seat.slots = Some(slots.clone());
-        Ok(builder.concurrency(slots))
+        Ok(builder.with(Axis::Concurrency, slots))
     }
 
     fn limits(
         &self,
-        builder: SharedPolicyBuilder,
+        builder: SharedPolicyBuilder<Arc<S>>,
         numbers: &Numbers<'_>,
         kept: Limits,
         name: &str,
         seat: &mut RealSeat<S>,
-    ) -> Result<SharedPolicyBuilder, String> {
+    ) -> Result<SharedPolicyBuilder<Arc<S>>, String> {
         let [first, second] = self.stores.each_ref();
         let (rate, cost) = (numbers.rate(), numbers.cost());
-        if let (Limits::OneStore, Some(rate), Some(cost)) = (kept, rate, cost) {
-            let named = [("calls", rate), ("tokens", cost)];
-            let limiter = SharedLimiter::builder(first.clone(), name, rate).first_limit(1, "calls");
-            let limiter = limiter.limit_by(2, "tokens", cost).build().map_err(told)?;
-            for ((limit_name, limit), key) in named.into_iter().zip(["r", "t"]) {
-                seat.peeks
-                    .push(Peek::new(first, name, limit_name, limit, |space| space.key(b"", key.as_bytes()))?);
-            }
-            return Ok(builder.together(limiter, [Axis::Rate.of(1), Axis::Cost.of(2)]));
-        }
         let mut builder = builder;
+        if kept == Limits::OneStore {
+            let both = rate.is_some() && cost.is_some();
+            for (limit, on, limit_name, key) in
+                [(rate, Axis::Rate.by(1), "rate1", "r"), (cost, Axis::Cost.by(2), "cost2", "t")]
+            {
+                let Some(limit) = limit else { continue };
+                // Limits by different keys have no routing key.
+                let home = if both { "" } else { key };
+                let name_of = |space: &KeySpace| space.key(home.as_bytes(), key.as_bytes());
+                seat.peeks.push(Peek::new(first, name, limit_name, limit, name_of)?);
+                builder = builder.limit(on, limit);
+            }
+            return Ok(builder);
+        }
         let there = if kept == Limits::TwoStores { second } else { first };
-        for (limit, store, axis, key, leased) in [
-            (rate, first, Axis::Rate, "r", kept == Limits::LeasedRate),
-            (cost, there, Axis::Cost, "t", kept == Limits::LeasedCost),
+        for (limit, store, axis, by, key, leased) in [
+            (rate, first, Axis::Rate, 1, "r", kept == Limits::LeasedRate),
+            (cost, there, Axis::Cost, 2, "t", kept == Limits::LeasedCost),
         ] {
             let Some(limit) = limit else { continue };
-            let (name, on) = (format!("{name}/{key}"), axis.of(axis as usize));
+            let (name, on) = (format!("{name}/{key}"), axis.by(by));
             if kept == Limits::InProcess {
                 builder = builder.local(on, limit);
             } else if leased {
@@ -255,12 +262,12 @@ impl<S: Store + SlotStore> RealBench<S> {
                 let leasing = Leasing::new().share(1).keys_max(64).batch(Batch::Fixed(BATCH));
                 let leasing = leasing.refill_at_percent(0).return_after(None);
                 let limiter = SharedLimiter::builder(store.clone(), &name, limit).leased_with(leasing);
-                builder = builder.leased(on, limiter.clock(self.clock.clone()).build().map_err(told)?);
+                builder = builder.with(on, limiter.clock(self.clock.clone()).build().map_err(told)?);
             } else {
                 let limiter = SharedLimiter::new(store.clone(), &name, limit).map_err(told)?;
                 let key = key.as_bytes();
                 seat.peeks.push(Peek::new(store, &name, "", limit, |space| space.key(key, key))?);
-                builder = builder.together(limiter, [on]);
+                builder = builder.with(on, limiter);
             }
         }
         Ok(builder)
@@ -268,16 +275,16 @@ impl<S: Store + SlotStore> RealBench<S> {
 
     fn fair(
         &self,
-        builder: SharedPolicyBuilder,
+        builder: SharedPolicyBuilder<Arc<S>>,
         numbers: &Numbers<'_>,
         shared_as: Option<&str>,
-    ) -> Result<SharedPolicyBuilder, String> {
+    ) -> Result<SharedPolicyBuilder<Arc<S>>, String> {
         let Some(units) = numbers.fair() else { return Ok(builder) };
-        let Some(name) = shared_as else { return Ok(builder.fair_local(self.fair_here(units)?)) };
+        let Some(name) = shared_as else { return Ok(builder.with(Axis::Fairness, self.fair_here(units)?)) };
         let name = format!("{name}/f");
         let limiter = SharedFairLimiter::builder(self.stores[0].clone(), &name, shared(units));
         let limiter = limiter.quantum(BATCH).tenants_max(16).clock(self.clock.clone());
-        Ok(builder.fair(limiter.build().map_err(told)?))
+        Ok(builder.with(Axis::Fairness, limiter.build().map_err(told)?))
     }
 }
 
@@ -329,7 +336,7 @@ impl<S: Store + SlotStore> Seat for RealSeat<S> {
     async fn sight(&self) -> Result<Vec<String>, StoreError> {
         let mut seen = Vec::new();
         if let Some(guard) = &self.guard {
-            seen.push(format!("{} in flight", guard.in_flight()));
+            seen.push(format!("{} in flight", guard.stats().in_flight));
         }
         seen.extend(self.held_on_a_store().await?.map(|held| format!("{held} held")));
         for peek in &self.peeks {
@@ -338,9 +345,9 @@ impl<S: Store + SlotStore> Seat for RealSeat<S> {
         Ok(seen)
     }
 
-    async fn held_on_a_store(&self) -> Result<Option<u32>, StoreError> {
+    async fn held_on_a_store(&self) -> Result<Option<u64>, StoreError> {
         match &self.slots {
-            Some(slots) => slots.occupancy("ann").await.map(Some),
+            Some(slots) => slots.peek("ann").await.map(|seen| Some(seen.limit - seen.remaining)),
             None => Ok(None),
         }
     }
@@ -415,7 +422,7 @@ impl Seat for SeededSeat {
         Ok(vec![format!("{} in flight", self.model.in_flight())])
     }
 
-    async fn held_on_a_store(&self) -> Result<Option<u32>, StoreError> {
+    async fn held_on_a_store(&self) -> Result<Option<u64>, StoreError> {
         Ok(None)
     }
 

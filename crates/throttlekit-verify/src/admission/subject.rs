@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use throttlekit::admission::{
-    Admission, Axes, Axis, Call, Event, Observer, Permit, Policy, SharedPermit, SharedPolicy,
-};
+use throttlekit::clock::ManualClock;
 use throttlekit::guard::Ending;
 use throttlekit::internals::Mutex;
+use throttlekit::observe::{Event, Observer};
+use throttlekit::policy::Axes;
 use throttlekit::store::StoreError;
-use throttlekit::{Cost, Decision, ManualClock};
+use throttlekit::{Admission, Axis, Call, Decision, Permit, Policy, SharedPermit, SharedPolicy};
 
 /// One call. Each of the limits goes by a key of its own, so that one can be looked at where another denies.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub struct Asked<'a> {
     /// By which the cost goes, where it goes by the third.
     pub tokens: &'a str,
     /// What it is expected to cost.
-    pub cost: Cost,
+    pub cost: u64,
     /// What it is worth.
     pub value: f64,
     /// For how many seconds it is expected to hold its slot.
@@ -29,7 +29,7 @@ pub struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     /// A call that goes by one key.
-    pub fn by(key: &'a str, cost: Cost) -> Self {
+    pub fn by(key: &'a str, cost: u64) -> Self {
         Self { who: key, rate: key, tokens: key, cost, value: 1.0, hold: None }
     }
 
@@ -52,7 +52,7 @@ pub struct Heard<H> {
     /// The one answer.
     pub decision: Decision,
     /// What each axis said, in order.
-    pub said: [Option<Decision>; 4],
+    pub said: [Option<Decision>; 5],
     /// The axis that is named.
     pub binding: Option<Axis>,
     /// Whether the price denied.
@@ -62,7 +62,7 @@ pub struct Heard<H> {
 }
 
 /// The same without what is held, to compare.
-pub type Words = (Decision, [Option<Decision>; 4], Option<Axis>, bool, bool);
+pub type Words = (Decision, [Option<Decision>; 5], Option<Axis>, bool, bool);
 
 impl<H> Heard<H> {
     /// All that was said.
@@ -77,21 +77,26 @@ impl<H> Heard<H> {
     }
 
     fn of(admission: Admission<H>) -> Self {
-        let binding = admission.binding_axis();
-        let Admission { decision, axes, policy_denied, permit, .. } = admission;
-        Self { decision, said: said(&axes), binding, policy_denied, held: permit }
+        let (binding, policy_denied) = blamed(admission.denied_by());
+        let (decision, said) = (admission.decision(), said(admission.axes()));
+        Self { decision, said, binding, policy_denied, held: admission.permit }
     }
 }
 
-fn said(axes: &Axes) -> [Option<Decision>; 4] {
+fn said(axes: &Axes) -> [Option<Decision>; 5] {
     Axis::ALL.map(|axis| axes.get(axis).copied())
+}
+
+/// Returns the axis that is named, and whether it was the price, which is judged apart.
+fn blamed(denied_by: Option<Axis>) -> (Option<Axis>, bool) {
+    (denied_by.filter(|axis| *axis != Axis::Price), denied_by == Some(Axis::Price))
 }
 
 /// How the work of a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     /// What it came to, if that was counted.
-    pub actual: Option<Cost>,
+    pub actual: Option<u64>,
     /// With which word.
     pub ending: Ending,
 }
@@ -101,7 +106,7 @@ impl End {
     pub const WELL: Self = Self { actual: None, ending: Ending::Success };
 
     /// What stays charged of an estimate.
-    pub fn of(&self, estimate: Cost) -> Cost {
+    pub fn of(&self, estimate: u64) -> u64 {
         match (self.actual, self.ending) {
             (Some(actual), _) => actual,
             (None, Ending::Success) => estimate,
@@ -163,7 +168,7 @@ pub struct Told {
     /// Who asked.
     pub key: Vec<u8>,
     /// At what cost.
-    pub cost: Cost,
+    pub cost: u64,
     /// The answer.
     pub decision: Decision,
     /// The axis that is named.
@@ -185,8 +190,9 @@ impl Watch {
 
 impl Observer for Watch {
     fn observe(&self, event: &Event<'_>) {
-        let &Event { key, cost, decision, binding_axis, policy_denied, .. } = event;
-        let told = Told { key: key.into(), cost, decision, binding: binding_axis, policy_denied };
+        let &Event { key, cost, decision, denied_by, .. } = event;
+        let (binding, policy_denied) = blamed(denied_by);
+        let told = Told { key: key.into(), cost, decision, binding, policy_denied };
         self.0.lock().push(told);
     }
 }

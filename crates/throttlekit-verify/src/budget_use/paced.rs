@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::budget::TokenBudget;
+use throttlekit::clock::BootClock;
 use throttlekit::internals::Mutex;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::Store;
-use throttlekit::{BootClock, Limit, Retry, Timestamp, TokenBudget};
+use throttlekit::{Limit, Retry};
 
 use super::{CHUNK, Learns, STREAM};
 

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::budget::{TokenBudget, TokenStream};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::MemoryStore;
-use throttlekit::{Decision, Limit, ManualClock, Retry, Timestamp, TokenBudget, TokenStream};
+use throttlekit::{Decision, Limit, Retry};
 
 use super::seam::Seam;
 use super::{Attack, CHUNK, Scenario, UseBug};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use throttlekit::ManualClock;
 use throttlekit::budget::{Reservation, Reserve};
+use throttlekit::clock::ManualClock;
 use throttlekit::store::{
     Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, MemoryStore, Outcome,
 };

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::admission::{Axis, SharedPolicy};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Charge, KeySpace, MemoryStore, Store};
-use throttlekit::{Budget, FairLimiter, Guard, Limit, ManualClock, SharedLimiter, SharedSlots, Timestamp};
+use throttlekit::{
+    Axis, Budget, Concurrency, FairLimiter, Guard, Limit, SharedGuard, SharedLimiter, SharedPolicy,
+};
 use throttlekit_core::rate::State;
 use throttlekit_core::rate::shared::ScriptEncoding;
 
@@ -40,8 +43,8 @@ pub(super) enum Layout {
 
 /// Which slots.
 enum Slots {
-    Guard(Arc<Guard>),
-    Shared(SharedSlots<Broken>),
+    Guard(Guard),
+    Shared(SharedGuard),
 }
 
 pub(super) struct Rig {
@@ -64,10 +67,10 @@ impl Rig {
             (memory, broken)
         });
         let slots = if dice.once_in(2) {
-            Slots::Guard(Arc::new(Guard::fixed(SLOTS)))
+            Slots::Guard(Guard::new(SLOTS).expect("a good limit"))
         } else {
-            let slots = SharedSlots::builder(stores[1].1.clone(), "slots", SLOTS);
-            Slots::Shared(slots.build().expect("a good life"))
+            let slots = SharedGuard::new(stores[1].1.clone(), "slots", Concurrency::per_key(SLOTS));
+            Slots::Shared(slots.expect("a good lease"))
         };
         let shares = dice.once_in(2).then(|| {
             let shares = FairLimiter::builder(Budget::per(TOKENS_OF_ALL, HOUR)).clock(clock.clone());
@@ -86,13 +89,13 @@ impl Rig {
     /// Slots that nobody holds and nobody can have, when all releases are done or their leases over.
     pub(super) async fn slots_leaked(&self) -> u64 {
         match &self.slots {
-            Slots::Guard(guard) => guard.in_flight().into(),
+            Slots::Guard(guard) => guard.stats().in_flight.into(),
             Slots::Shared(slots) => {
                 // Past every lease that nobody beats for. Not before all is settled: names are forgotten by this clock.
                 self.clock.advance(Duration::from_secs(60));
-                let mut held = slots.stats().held;
+                let mut held = slots.stats().in_flight.into();
                 for tenant in TENANTS {
-                    held += u64::from(slots.occupancy(tenant).await.unwrap_or(u32::MAX));
+                    held += slots.peek(tenant).await.map_or(u64::MAX, |seen| seen.limit - seen.remaining);
                 }
                 held
             }
@@ -145,29 +148,29 @@ fn policy(
     let [first, second] = stores.each_ref().map(|(_, broken)| broken.clone());
     let good = "a good policy";
     let one = |store, name| SharedLimiter::builder(store, "drill", limit(name)).first_limit(0, name);
-    let builder = SharedPolicy::builder("drill");
+    let builder = SharedPolicy::builder(first.clone(), "drill");
     let builder = match slots {
-        Slots::Guard(guard) => builder.concurrency(guard.clone()),
-        Slots::Shared(slots) => builder.concurrency(slots.clone()),
+        Slots::Guard(guard) => builder.with(Axis::Concurrency, guard.clone()),
+        Slots::Shared(slots) => builder.with(Axis::Concurrency, slots.clone()),
     };
     let builder = match layout {
         Layout::Fused => {
             let limits = one(first, "calls").limit("tokens", limit("tokens")).build().expect(good);
-            builder.together(limits, [Axis::Rate, Axis::Cost])
+            builder.with([Axis::Rate, Axis::Cost], limits)
         }
         Layout::Split => {
             let calls = one(first, "calls").build().expect(good);
             let tokens = one(second, "tokens").build().expect(good);
-            builder.together(tokens, [Axis::Cost]).together(calls, [Axis::Rate])
+            builder.with(Axis::Cost, tokens).with(Axis::Rate, calls)
         }
         Layout::TwoBudgets => {
             let limits = one(first, "calls").limit("tokens", limit("tokens")).limit_by(1, ALL, limit(ALL));
             let limits = limits.build().expect(good);
-            builder.together(limits, [Axis::Rate.of(0), Axis::Cost.of(0), Axis::Cost.of(1)])
+            builder.with([Axis::Rate.by(0), Axis::Cost.by(0), Axis::Cost.by(1)], limits)
         }
     };
     let builder = match shares {
-        Some(shares) => builder.fair_local(shares.clone()),
+        Some(shares) => builder.with(Axis::Fairness, shares.clone()),
         None => builder,
     };
     builder.build().expect(good)

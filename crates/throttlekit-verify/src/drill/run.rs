@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::admission::{Call, SharedPermit};
 use throttlekit::guard::Ending;
+use throttlekit::{Call, SharedPermit};
 use tokio::task::JoinSet;
 
 use super::bugs::DrillBug;
@@ -139,12 +139,12 @@ async fn settled(rig: &Rig, books: &Books, patience: Duration) -> Result<(), Str
         tokio::time::sleep(pause).await;
         waited += pause;
         pause = (pause * 3 / 2).min(Duration::from_millis(500));
-        let stats = rig.policy.settlements();
+        let stats = rig.policy.stats();
         let judged = judge(rig, books).await;
-        if stats.unknown > 0 || stats.lost > 0 {
+        if stats.settlements_unknown > 0 || stats.settlements_lost > 0 {
             return Err(format!("settlements were lost: {stats:?}"));
         }
-        good = if stats.waiting == 0 && judged.is_ok() { good + 1 } else { 0 };
+        good = if stats.settlements_waiting == 0 && judged.is_ok() { good + 1 } else { 0 };
         if waited > patience {
             return judged.and(Err(format!("not settled: {stats:?}")));
         }

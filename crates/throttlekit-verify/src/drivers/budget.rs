@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit::store::{MemoryStore, Store};
-use throttlekit::{Clock, WallClock};
 use throttlekit_postgres::{Durability, PostgresStore};
 use throttlekit_redis::RedisStore;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use throttlekit::{Clock, WallClock};
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit_redis::RedisStore;
 
 use crate::budget_use::{self, Attack, BUDGETS, Learns, Paced, Scenario, Seen};

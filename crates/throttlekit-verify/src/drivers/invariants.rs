@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use throttlekit::{Clock, PreciseClock};
+use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::laws::{self, Law, Violation};
 

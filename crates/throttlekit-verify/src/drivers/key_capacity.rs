@@ -216,7 +216,7 @@ fn thread_cpu_nanos() -> u64 {
 /// Wall time, which is as good on a quiet machine.
 #[cfg(not(unix))]
 fn thread_cpu_nanos() -> u64 {
-    use throttlekit::{Clock, PreciseClock};
+    use throttlekit::clock::{Clock, PreciseClock};
     PreciseClock::new().now().as_nanos()
 }
 

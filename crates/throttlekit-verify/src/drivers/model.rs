@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use throttlekit::{Clock, PreciseClock};
+use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit_sim::models::case::Case;
 use throttlekit_sim::models::check::Findings;
 use throttlekit_sim::models::counter_examples::{self, Assumption};

@@ -5,8 +5,9 @@ use std::thread;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit::price::{Bid, Refiner, RefinerOptions, solve_fluid_lp};
-use throttlekit::{Clock, PreciseClock, Timestamp};
+use throttlekit::rate::Timestamp;
 
 use crate::drivers::runner::{Options, Run};
 use crate::price::three_axes::{self, AMPLE, HOG, RATIONED, Wrong};

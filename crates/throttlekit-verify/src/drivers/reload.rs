@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use throttlekit::{Clock, PreciseClock};
+use throttlekit::clock::{Clock, PreciseClock};
 
 use crate::drivers::runner::{Options, Run, progress, search};
 use crate::drivers::stores::{Engine, addresses, engines};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
+use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit::store::MemoryStore;
-use throttlekit::{Clock, PreciseClock};
 use throttlekit_conformance::laws::Violation;
 use throttlekit_conformance::regions::{PoolReport, examine_pool};
 use throttlekit_conformance::stores::{

@@ -11,8 +11,9 @@ mod seeded;
 mod tree;
 mod world;
 
+use throttlekit::clock::ManualClock;
 use throttlekit::fair::FairRule;
-use throttlekit::{Budget, Call, FairLimiter, ManualClock};
+use throttlekit::{Budget, Call, FairLimiter};
 use throttlekit_core::fair::Weight;
 use throttlekit_core::{Cost, Decision, Timestamp};
 

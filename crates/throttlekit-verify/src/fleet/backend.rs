@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::clock::{BootClock, Clock};
 use throttlekit::internals::Mutex;
-use throttlekit::{BootClock, Clock, Timestamp};
+use throttlekit::rate::Timestamp;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;

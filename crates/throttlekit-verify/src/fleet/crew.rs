@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::clock::{BootClock, Clock};
 use throttlekit::internals::Mutex;
-use throttlekit::{BootClock, Clock};
 
 use super::judge::Told;
 use super::log;

@@ -1,6 +1,6 @@
 //! What the backend and the nodes told of some time, added up.
 
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 
 use super::Crew;
 

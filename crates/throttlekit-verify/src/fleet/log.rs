@@ -4,8 +4,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-use throttlekit::Timestamp;
-use throttlekit::fleet::FleetStats;
+use throttlekit::guard::DivisionStats;
+use throttlekit::rate::Timestamp;
 
 /// Written line by line: a process that is killed has written down what had ended.
 pub(super) struct Log(File);
@@ -19,7 +19,7 @@ impl Log {
         let _ = self.0.write_all(format!("held {} {}\n", from.as_nanos(), to.as_nanos()).as_bytes());
     }
 
-    pub(super) fn stats(&mut self, now: Timestamp, stats: &FleetStats) {
+    pub(super) fn stats(&mut self, now: Timestamp, stats: &DivisionStats) {
         let grant = stats.grant.map_or([0; 3], |grant| [grant.ceiling, grant.share, grant.due]);
         let line = format!(
             "stats {} {} {} {} {} {} {} {} {}\n",

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use throttlekit::fleet::{FleetGuard, OwnedFleetPermit, Split};
-use throttlekit::guard::{Ceiling, GuardLimit, Priority};
+use throttlekit::clock::{BootClock, Clock, LeaseClock};
+use throttlekit::guard::{Ceiling, SharedGuardPermit, Split};
 use throttlekit::internals::Mutex;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::MembershipStore;
-use throttlekit::{BootClock, Clock, LeaseClock, Timestamp};
+use throttlekit::{Concurrency, SharedGuard};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
@@ -104,19 +105,21 @@ impl Backend {
 }
 
 pub(super) async fn serve<R: MembershipStore>(order: &Order, store: R) {
-    let limit: GuardLimit = match order.limit {
+    let limit: Concurrency = match order.limit {
         Limit::Fixed(limit) => limit.into(),
         Limit::Inferred(most) => Ceiling::between(4, most).starting_at(8).into(),
     };
-    let guard = FleetGuard::builder(store, &order.name, limit)
+    let guard = SharedGuard::builder(store, &order.name, limit)
+        .divided()
         .clock(NodeClock::of(order.bug))
-        .lives(order.lives)
-        .beats_every(order.lives / 4)
-        .spacing(order.lives / 40)
+        .lease(order.lives)
+        .heartbeat_every(order.lives / 4)
+        .heartbeat_spacing(order.lives / 40)
         .split(if order.equal { Split::Equal } else { Split::Demand })
-        .build();
+        .build()
+        .expect("a limit in total");
     let (backend, log) = (Backend::connect(order.port).await, Arc::new(Mutex::new(Log::append(&order.log))));
-    let (guard, real) = (Arc::new(guard), Arc::new(AtomicU32::new(0)));
+    let real = Arc::new(AtomicU32::new(0));
     let asks = tokio::spawn(ask(guard.clone(), backend, order.clone(), real, log.clone()));
     let looks = tokio::spawn(look(guard.clone(), log));
     super::post::input_ends().await;
@@ -124,15 +127,12 @@ pub(super) async fn serve<R: MembershipStore>(order: &Order, store: R) {
         task.abort();
         let _ = task.await;
     }
-    // Every permit has the guard's parts and not the guard itself, so this is the last.
-    if let Some(guard) = Arc::into_inner(guard) {
-        guard.leave().await;
-    }
+    guard.close().await;
 }
 
-async fn look(guard: Arc<FleetGuard<NodeClock>>, log: Arc<Mutex<Log>>) {
+async fn look(guard: SharedGuard<NodeClock>, log: Arc<Mutex<Log>>) {
     loop {
-        log.lock().stats(BootClock.now(), &guard.stats());
+        log.lock().stats(BootClock.now(), &guard.stats().division.expect("a divided guard"));
         sleep(LOOK_EVERY).await;
     }
 }
@@ -140,7 +140,7 @@ async fn look(guard: Arc<FleetGuard<NodeClock>>, log: Arc<Mutex<Log>>) {
 /// Asks come by chance, so many in the mean that those under way would be the demand; who is turned away does not come
 /// again.
 async fn ask(
-    guard: Arc<FleetGuard<NodeClock>>,
+    guard: SharedGuard<NodeClock>,
     backend: Backend,
     order: Order,
     real: Arc<AtomicU32>,
@@ -161,10 +161,10 @@ async fn ask(
             due_milli -= 1_000;
             let span = (order.work[1] - order.work[0]).as_micros() as u64;
             let takes = order.work[0] + Duration::from_micros(dice.below(span + 1));
-            let Ok(permit) = guard.try_acquire_owned(Priority::HIGHEST) else { continue };
+            let Some(Ok(permit)) = guard.try_acquire_owned(()) else { continue };
             if order.bug == Some(Bug::TornReport) {
-                let limit = guard.snapshot().0;
-                let dies = permit.dies().unwrap_or_default();
+                let limit = guard.stats().limit;
+                let dies = permit.deadline().unwrap_or_default();
                 permit.ignored();
                 if real.load(SeqCst) < limit {
                     real.fetch_add(1, SeqCst);
@@ -182,13 +182,13 @@ async fn ask(
 }
 
 async fn work(
-    permit: OwnedFleetPermit<NodeClock>,
+    permit: SharedGuardPermit<NodeClock>,
     backend: Backend,
     takes: Duration,
     bug: Option<Bug>,
     log: Arc<Mutex<Log>>,
 ) {
-    let (from, dies) = (BootClock.now(), permit.dies().unwrap_or_default());
+    let (from, dies) = (BootClock.now(), permit.deadline().unwrap_or_default());
     let never = Timestamp::from_nanos(u64::MAX >> 1);
     let done = match bug {
         Some(Bug::WorkOutlives) => Ok(backend.work(takes, never).await),

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use throttlekit::{BootClock, Clock};
+use throttlekit::clock::{BootClock, Clock};
 
 use super::{Bug, Crew, Limit, Order, Tally, tally};
 

@@ -1,10 +1,10 @@
 //! Futures that are dropped after every number of polls, and work that panics: what is not given back.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use throttlekit::guard::{KeyedFull, KeyedGuard, Priority};
+use throttlekit::guard::{KeyedGuard, Priority};
+use throttlekit::{Call, Concurrency, Guard};
 
 use super::shipped::panic_with;
 use throttlekit_conformance::Dice;
@@ -49,10 +49,11 @@ pub fn drop_everywhere(cycles: u64, seed: u64) -> Drops {
 pub fn drop_everywhere_with(
     cycles: u64,
     seed: u64,
-    make: impl Fn(Arc<KeyedGuard>, &'static str, Priority) -> Work,
+    make: impl Fn(KeyedGuard, &'static str, Priority) -> Work,
 ) -> Drops {
-    let builder = KeyedGuard::builder(LIMIT).total(TOTAL).priority_below(300).keys_max(PLACES);
-    let guard = Arc::new(builder.depth_max(DEPTH_MAX).build());
+    let builder =
+        Guard::builder(Concurrency::per_key(LIMIT).total(TOTAL)).priority_below(300).keys_max(PLACES);
+    let guard = builder.queue_max(DEPTH_MAX).build_per_key().expect("a valid limit");
     let (mut dice, mut drops) = (Dice::new(seed), Drops::default());
     let mut running: Vec<Running> = Vec::new();
     while drops.cycles < cycles || !running.is_empty() {
@@ -77,17 +78,17 @@ pub fn drop_everywhere_with(
     drops
 }
 
-async fn work(guard: Arc<KeyedGuard>, key: &'static str, priority: Priority) {
-    let Ok(permit) = guard.acquire(key, priority).await else { return };
+async fn work(guard: KeyedGuard, key: &'static str, priority: Priority) {
+    let Ok(permit) = guard.acquire(Call::by(key).priority(priority)).await else { return };
     yield_once().await;
     yield_once().await;
     permit.success();
 }
 
 /// Work whose slot is lost if it is dropped while it runs: a bug that must be found.
-pub fn leaky(guard: Arc<KeyedGuard>, key: &'static str, priority: Priority) -> Work {
+pub fn leaky(guard: KeyedGuard, key: &'static str, priority: Priority) -> Work {
     Box::pin(async move {
-        let Ok(permit) = guard.acquire(key, priority).await else { return };
+        let Ok(permit) = guard.acquire(Call::by(key).priority(priority)).await else { return };
         let permit = std::mem::ManuallyDrop::new(permit);
         yield_once().await;
         std::mem::ManuallyDrop::into_inner(permit).success();
@@ -118,13 +119,13 @@ impl Drops {
 
 /// Everything is taken once more: of each key as many as it may have, and of all. What cannot be had is missing.
 fn leaked(guard: &KeyedGuard) -> u64 {
-    let stats = guard.total().expect("a total").stats();
-    let mut missing = u64::from(stats.in_flight + stats.waiting) + guard.overflowing() as u64;
+    let stats = guard.stats();
+    let mut missing = u64::from(stats.in_flight + stats.waiting) + stats.overflowing as u64;
     for key in KEYS {
         let had: Vec<_> = std::iter::from_fn(|| guard.try_acquire(key).ok()).collect();
         missing += u64::from(LIMIT).saturating_sub(had.len() as u64);
         let refused = guard.try_acquire(key).map(drop);
-        missing += u64::from(!matches!(refused, Err(KeyedFull::Key(_))));
+        missing += u64::from(!refused.is_err_and(|denied| denied.decision.limit == u64::from(LIMIT)));
     }
     missing
 }

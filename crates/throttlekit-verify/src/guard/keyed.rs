@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use throttlekit::KeyedGuard;
-use throttlekit::guard::KeyedPermit;
+use throttlekit::Guard;
+use throttlekit::guard::{KeyedGuard, OwnedGuardPermit};
 
 use throttlekit_conformance::Dice;
 use throttlekit_conformance::bugs::Found;
@@ -27,24 +27,24 @@ pub trait HoldsKeys {
 }
 
 impl HoldsKeys for KeyedGuard {
-    type Permit = KeyedPermit;
+    type Permit = OwnedGuardPermit;
 
-    fn ask(&mut self, key: u64) -> Option<KeyedPermit> {
-        self.try_acquire(key.to_le_bytes()).ok()
+    fn ask(&mut self, key: u64) -> Option<OwnedGuardPermit> {
+        self.try_acquire(&key.to_le_bytes()).ok()
     }
 
-    fn go(&mut self, permit: KeyedPermit) {
+    fn go(&mut self, permit: OwnedGuardPermit) {
         permit.success();
     }
 
     fn keys(&self) -> usize {
-        KeyedGuard::keys(self)
+        self.stats().keys
     }
 }
 
 /// The keyed guard that ships.
 pub fn shipped() -> KeyedGuard {
-    KeyedGuard::builder(LIMIT as u32).keys_max(PLACES).build()
+    Guard::builder(LIMIT as u32).keys_max(PLACES).build_per_key().expect("a valid limit")
 }
 
 /// Plays so many worlds; what went wrong in the first few.

@@ -29,7 +29,7 @@ pub struct Naive {
     bug: Option<SlotBug>,
     limit: u32,
     kept: Vec<u32>,
-    depth_max: usize,
+    queue_max: usize,
     in_flight: u32,
     lines: Vec<VecDeque<Caller>>,
     granted: BTreeSet<Caller>,
@@ -47,7 +47,7 @@ impl Naive {
             limit: setup.limit,
             lines: vec![VecDeque::new(); kept.len()],
             kept,
-            depth_max: setup.depth_max as usize,
+            queue_max: setup.queue_max as usize,
             in_flight: 0,
             granted: BTreeSet::new(),
             dropped: 0,
@@ -130,7 +130,7 @@ impl Holds for Naive {
         if self.enter(priority) {
             return Told::Come;
         }
-        if self.lines[priority].len() >= self.depth_max && !self.has(SlotBug::LineUnbounded) {
+        if self.lines[priority].len() >= self.queue_max && !self.has(SlotBug::LineUnbounded) {
             return self.deny();
         }
         self.lines[priority].push_back(who);

@@ -6,19 +6,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use throttlekit::Guard;
-use throttlekit::guard::{Full, OwnedPermit, Priority};
+use throttlekit::guard::{Denied, OwnedGuardPermit};
 use throttlekit::internals::Mutex;
+use throttlekit::{Call, Guard};
 
 use super::{Caller, Goes, Holds, Seen, Setup, Told};
 
-type Acquire = Pin<Box<dyn Future<Output = Result<OwnedPermit, Full>>>>;
+type Acquire = Pin<Box<dyn Future<Output = Result<OwnedGuardPermit, Denied>>>>;
 type Woken = Arc<Mutex<BTreeSet<Caller>>>;
 
 /// A fixed guard, with the permits and futures of all callers.
 pub struct Shipped {
-    guard: Arc<Guard>,
-    permits: BTreeMap<Caller, OwnedPermit>,
+    guard: Guard,
+    permits: BTreeMap<Caller, OwnedGuardPermit>,
     waits: BTreeMap<Caller, Acquire>,
     woken: Woken,
 }
@@ -26,10 +26,10 @@ pub struct Shipped {
 impl Shipped {
     /// The guard of this setup.
     pub fn new(setup: &Setup) -> Self {
-        let builder = Guard::builder(setup.limit).depth_max(setup.depth_max);
+        let builder = Guard::builder(setup.limit).queue_max(setup.queue_max);
         let builder = setup.kept.iter().fold(builder, |builder, &kept| builder.priority_below(kept));
         let (permits, waits) = (BTreeMap::new(), BTreeMap::new());
-        Self { guard: Arc::new(builder.build()), permits, waits, woken: Woken::default() }
+        Self { guard: builder.build().expect("a valid limit"), permits, waits, woken: Woken::default() }
     }
 
     fn poll_once(&mut self, who: Caller, mut wait: Acquire) -> Told {
@@ -43,7 +43,7 @@ impl Shipped {
         }
     }
 
-    fn keep(&mut self, who: Caller, answer: Result<OwnedPermit, Full>) -> Told {
+    fn keep(&mut self, who: Caller, answer: Result<OwnedGuardPermit, Denied>) -> Told {
         match answer {
             Ok(permit) => {
                 self.permits.insert(who, permit);
@@ -65,18 +65,18 @@ impl Wake for Bell {
     }
 }
 
-fn priority(place: usize) -> Priority {
-    Priority::new(place as u8)
+fn call(place: usize) -> Call<'static> {
+    Call::from(()).priority(place as u8)
 }
 
 impl Holds for Shipped {
     fn ask(&mut self, who: Caller, place: usize) -> Told {
-        let answer = self.guard.try_acquire_owned(priority(place));
+        let answer = self.guard.try_acquire_owned(call(place));
         self.keep(who, answer)
     }
 
     fn wait(&mut self, who: Caller, place: usize) -> Told {
-        let wait = Box::pin(Arc::clone(&self.guard).acquire_owned(priority(place)));
+        let wait = Box::pin(self.guard.clone().acquire_owned(call(place)));
         self.poll_once(who, wait)
     }
 

@@ -16,7 +16,7 @@ pub struct Setup {
     /// What is kept from each priority after the first, in thousandths; never less than from the one before.
     pub kept: Vec<u16>,
     /// How many of each priority may wait.
-    pub depth_max: u32,
+    pub queue_max: u32,
 }
 
 impl Setup {
@@ -24,7 +24,7 @@ impl Setup {
     pub fn roll(dice: &mut Dice) -> Self {
         let mut kept: Vec<u16> = (0..dice.below(3)).map(|_| dice.pick(&[0, 100, 250, 500, 999])).collect();
         kept.sort_unstable();
-        Self { limit: dice.below(6) as u32, kept, depth_max: dice.pick(&[0, 1, 2, 4]) }
+        Self { limit: dice.below(6) as u32, kept, queue_max: dice.pick(&[0, 1, 2, 4]) }
     }
 }
 

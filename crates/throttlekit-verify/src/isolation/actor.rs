@@ -7,7 +7,8 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use throttlekit::{BootClock, Clock, Timestamp};
+use throttlekit::clock::{BootClock, Clock};
+use throttlekit::rate::Timestamp;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 
 use super::actor::Call;
 use super::lateness::{slack_between, worst_between};

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::admission::{Axis, Call, SharedPolicy};
-use throttlekit::budget::Reserve;
-use throttlekit::fleet::NotLetIn;
+use throttlekit::budget::{Reserve, TokenBudget};
 use throttlekit::guard::Ending;
 use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::store::{MembershipStore, RegionStore, SlotStore, Store, StoreError};
 use throttlekit::{
-    Answer, Budget, FleetGuard, Limit, SharedFairLimiter, SharedLimiter, SharedSlots, TokenBudget,
+    Answer, Axis, Budget, Call, Concurrency, Limit, SharedFairLimiter, SharedGuard, SharedLimiter,
+    SharedPolicy,
 };
 use tokio::time::sleep;
 
@@ -51,10 +50,11 @@ pub async fn over<S: AnyStore>(store: Arc<S>, schedule: &Schedule) -> Result<Arc
 
 /// A node that has joined its fleet, unless it does not come to that.
 async fn ceiling<S: AnyStore>(store: Arc<S>, name: &str, timing: Timing) -> Arc<dyn Shared> {
-    let guard = FleetGuard::builder(store, name, CEILING).lives(timing.lives);
-    let guard = guard.beats_every(timing.lives / 6).deadline(timing.deadline).build();
+    let guard = SharedGuard::builder(store, name, CEILING).divided().lease(timing.lives);
+    let guard = guard.heartbeat_every(timing.lives / 6).heartbeat_timeout(timing.deadline);
+    let guard = guard.build().expect("a limit in total");
     for _ in 0..JOIN_LOOKS {
-        if guard.try_acquire().is_ok() {
+        if guard.try_acquire(()).is_some_and(|permit| permit.is_ok()) {
             break;
         }
         sleep(JOIN_PAUSE).await;
@@ -86,7 +86,8 @@ fn build<S: AnyStore>(
             Arc::new(Fair { fair: fair.quantum(BATCH).build()?, timing })
         }
         Kind::Slots => {
-            let slots = SharedSlots::builder(store, name, SLOTS).lives(timing.lives).build()?;
+            let slots =
+                SharedGuard::builder(store, name, Concurrency::per_key(SLOTS)).lease(timing.lives).build()?;
             Arc::new(Slots { slots, timing })
         }
         Kind::Budget => {
@@ -105,12 +106,11 @@ fn policy<S: AnyStore>(
     name: &str,
     timing: Timing,
 ) -> Result<SharedPolicy, Box<dyn std::error::Error>> {
-    let slots = SharedSlots::builder(store.clone(), name, SLOTS).lives(timing.lives).build()?;
-    let limits = SharedLimiter::builder(store, name, Limit::fixed_window(UNITS, HOUR)?)
-        .limit("tokens", Limit::token_budget(UNITS, HOUR)?)
-        .build()?;
-    let builder = SharedPolicy::builder(name).concurrency(slots);
-    Ok(builder.together(limits, [Axis::Rate, Axis::Cost]).build()?)
+    let slots =
+        SharedGuard::builder(store.clone(), name, Concurrency::per_key(SLOTS)).lease(timing.lives).build()?;
+    let (calls, tokens) = (Limit::fixed_window(UNITS, HOUR)?, Limit::token_budget(UNITS, HOUR)?);
+    let builder = SharedPolicy::builder(store, name).with(Axis::Concurrency, slots);
+    Ok(builder.rate(calls).tokens(tokens).build()?)
 }
 
 /// What an answer of any limiter says of its store.
@@ -174,18 +174,18 @@ impl Shared for Fair {
     }
 }
 
-struct Slots<S> {
-    slots: SharedSlots<S>,
+struct Slots {
+    slots: SharedGuard,
     timing: Timing,
 }
 
-/// `SharedSlots::admit` is one call; a release up to three; work is not fenced while the store answers.
-impl<S: SlotStore> Shared for Slots<S> {
+/// `SharedGuard::acquire` is one call; a release up to three; work is not fenced while the store answers.
+impl Shared for Slots {
     fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
         Box::pin(async move {
             let mut dice = Dice::new(step.dice);
             let deadline = self.timing.deadline;
-            let admitted = step.watch.within("an admission", deadline, self.slots.admit(key_of(&mut dice)));
+            let admitted = step.watch.within("an admission", deadline, self.slots.acquire(key_of(&mut dice)));
             let admission = match admitted.await {
                 None => return Seen::GaveUp,
                 Some(Err(error)) => return Seen::Error(error.to_string()),
@@ -194,34 +194,34 @@ impl<S: SlotStore> Shared for Slots<S> {
             if let Some(outage) = admission.outage {
                 return Seen::Outage(outage.to_string());
             }
-            let Some(slot) = admission.slot else { return Seen::Answer };
+            let Some(slot) = admission.permit else { return Seen::Answer };
             step.watch.leased("in a slot", slot.run(sleep(step.work))).await;
             if dice.once_in(2) {
                 let bound = deadline * 3 + RELEASE_PAUSES;
-                step.watch.patiently("a release", bound, slot.release()).await;
+                step.watch.patiently("a release", bound, slot.close(Ending::Success)).await;
             }
             Seen::Answer
         })
     }
 
     fn left_behind(&self) -> Option<String> {
-        let held = self.slots.stats().held;
+        let held = self.slots.stats().in_flight;
         (held > 0).then(|| format!("{held} slots are held by nobody"))
     }
 }
 
 struct Ceiling {
-    guard: FleetGuard,
+    guard: SharedGuard,
 }
 
-/// `FleetGuard::try_acquire` makes no call; a node that hears of its fleet has a share.
+/// A divided `SharedGuard::try_acquire` makes no call; a node that hears of its fleet has a share.
 impl Shared for Ceiling {
     fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
         Box::pin(async move {
-            let permit = match self.guard.try_acquire() {
+            let permit = match self.guard.try_acquire(()).expect("a divided guard") {
                 Ok(permit) => permit,
-                Err(NotLetIn::Full(_)) => return Seen::Answer,
-                Err(NotLetIn::Fenced) => return Seen::Outage(NotLetIn::Fenced.to_string()),
+                Err(denied) if denied.decision.limit > 0 => return Seen::Answer,
+                Err(denied) => return Seen::Outage(denied.to_string()),
             };
             step.watch.leased("under the ceiling", permit.run(sleep(step.work))).await;
             permit.success();
@@ -230,7 +230,7 @@ impl Shared for Ceiling {
     }
 
     fn left_behind(&self) -> Option<String> {
-        let (_, in_flight) = self.guard.snapshot();
+        let in_flight = self.guard.stats().in_flight;
         (in_flight > 0).then(|| format!("{in_flight} are in flight of which nobody knows"))
     }
 }
@@ -310,8 +310,8 @@ impl Shared for Policy {
     }
 
     fn left_behind(&self) -> Option<String> {
-        let settled = self.policy.settlements();
-        let wrong = settled.lost > 0 || settled.waiting > 0;
+        let settled = self.policy.stats();
+        let wrong = settled.settlements_lost > 0 || settled.settlements_waiting > 0;
         wrong.then(|| format!("settlements were left behind: {settled:?}"))
     }
 }

@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use throttlekit::clock::{BootClock, Clock};
+use throttlekit::rate::Timestamp;
 use throttlekit::store::Background;
-use throttlekit::{BootClock, Clock, Timestamp};
 
 /// How often a thread sleeps and looks how late it woke up.
 const EVERY: Duration = Duration::from_millis(5);

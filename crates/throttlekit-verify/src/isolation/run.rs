@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use throttlekit::{BootClock, Clock, Timestamp};
+use throttlekit::clock::{BootClock, Clock};
+use throttlekit::rate::Timestamp;
 
 use super::actor::{Actor, Call, Script, let_go, misbehave, play};
 use super::judge;

@@ -29,9 +29,9 @@ pub enum Kind {
     Fair,
     /// `SharedFairLimiter`, as a region of a pool.
     FairRegion,
-    /// `SharedSlots`.
+    /// `SharedGuard` with slots on the store.
     Slots,
-    /// `FleetGuard`.
+    /// `SharedGuard`, divided.
     Ceiling,
     /// `TokenBudget`.
     Budget,

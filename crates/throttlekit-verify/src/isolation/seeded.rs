@@ -6,9 +6,10 @@ use std::mem;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use throttlekit::clock::{BootClock, Clock};
 use throttlekit::internals::{Mutex, MutexGuard};
+use throttlekit::rate::Timestamp;
 use throttlekit::store::StoreError;
-use throttlekit::{BootClock, Clock, Timestamp};
 use tokio::sync::{Mutex as Turn, Semaphore, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 

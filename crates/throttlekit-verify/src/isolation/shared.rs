@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use throttlekit::clock::{BootClock, Clock};
 use throttlekit::internals::Mutex;
-use throttlekit::{BootClock, Clock, Timestamp};
+use throttlekit::rate::Timestamp;
 use tokio::time::timeout;
 
 use super::lateness::{slack_between, worst_between};

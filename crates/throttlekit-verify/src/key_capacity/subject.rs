@@ -4,9 +4,11 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use throttlekit::clock::ManualClock;
+use throttlekit::hash::TrustedHash;
 use throttlekit::limiter::KeyMemory;
 use throttlekit::store::MemoryStore;
-use throttlekit::{Guarantee, Limiter, ManualClock, SharedLimiter, TrustedHash};
+use throttlekit::{Guarantee, Limiter, SharedLimiter};
 use throttlekit_core::rate::Limit;
 use throttlekit_core::{Decision, Timestamp};
 

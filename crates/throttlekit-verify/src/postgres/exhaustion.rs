@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use throttlekit::SharedLimiter;
+use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit::store::{Store, StoreClientStats};
-use throttlekit::{Clock, PreciseClock, SharedLimiter};
 use tokio::time::{interval, sleep};
 
 use super::server::Server;

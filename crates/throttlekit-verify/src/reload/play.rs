@@ -6,9 +6,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::time::Duration;
 
+use throttlekit::Limit;
+use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::store::{Charge, Charges, Debit, DebitId, KeySpace, LeaseRequest, LeaseReturn, MemoryStore};
 use throttlekit::store::{Return, ReturnId, Settlement, Store, StoreError, Term, Want};
-use throttlekit::{Clock, Limit, ManualClock};
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Mark, Need, Rule, State};
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::internals::{Mutex, MutexGuard};
 use throttlekit::store::{
     Charge, Charges, Debit, Debited, LastDebit, LeaseRequest, LeaseReturn, Leased, Outcome,
 };
 use throttlekit::store::{Settlement, Snapshot, Store, StoreError};
-use throttlekit::{Clock, ManualClock};
 use throttlekit_core::Timestamp;
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::stored::Stored;

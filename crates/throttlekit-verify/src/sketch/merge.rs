@@ -1,7 +1,7 @@
 //! Merging: 64 nodes each see a part; the sum of their sketches is the sketch of the whole.
 
+use throttlekit::hash::{KeyHash, SecretHash};
 use throttlekit::overload::Shape;
-use throttlekit::{KeyHash, SecretHash};
 use throttlekit_core::overload::LinearSketch;
 
 use super::subject::seed_of;

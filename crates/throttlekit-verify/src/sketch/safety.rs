@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use throttlekit::{Decision, Retry, Timestamp};
+use throttlekit::rate::Timestamp;
+use throttlekit::{Decision, Retry};
 
 use super::traffic::{Asked, Traffic};
 use super::{Check, Config, Shield, ensure};

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use throttlekit::{Clock, Decision, KeyHash, ManualClock, SecretHash, Timestamp};
+use throttlekit::Decision;
+use throttlekit::clock::{Clock, ManualClock};
+use throttlekit::hash::{KeyHash, SecretHash};
+use throttlekit::rate::Timestamp;
 use throttlekit_core::overload::SketchLimit;
 use throttlekit_core::overload::{CountMin, LinearSketch, Plain, Shape};
 

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use throttlekit::clock::ManualClock;
+use throttlekit::hash::SecretHash;
 use throttlekit::limiter::Sketch;
-use throttlekit::{Budget, Decision, Limiter, ManualClock, SecretHash, Timestamp};
+use throttlekit::rate::Timestamp;
+use throttlekit::{Budget, Decision, Limiter};
 use throttlekit_conformance::Dice;
 use throttlekit_core::overload::{Shape, SketchLimit};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 use throttlekit_core::overload::{Shape, SketchLimit};
 
 use super::subject::{SharedShield, seed_of};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use throttlekit::{KeyHash, Timestamp};
+use throttlekit::hash::KeyHash;
+use throttlekit::rate::Timestamp;
 use throttlekit_core::overload::LinearSketch;
 
 use super::Config;

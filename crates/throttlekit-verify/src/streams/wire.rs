@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::ManualClock;
+use throttlekit::clock::ManualClock;
 use throttlekit::internals::Mutex;
 use throttlekit::store::{
     Background, Charge, Charges, Debit, DebitId, Debited, LeaseRequest, LeaseReturn, Leased, MemoryStore,

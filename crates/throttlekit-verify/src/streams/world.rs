@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::budget::{Reservation, ReservationOptions, Reserve};
+use throttlekit::Limit;
+use throttlekit::budget::{Reservation, ReservationOptions, Reserve, TokenBudget, TokenStream};
+use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::leasing::Margin;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Charge, KeySpace, MemoryStore, Store};
-use throttlekit::{Clock, Limit, ManualClock, Timestamp, TokenBudget, TokenStream};
 use throttlekit_core::rate::Rule;
 use throttlekit_core::rate::shared::ScriptEncoding;
 use tokio::runtime::Handle;
@@ -65,7 +67,7 @@ impl World {
                 .clock(clock.clone())
                 .margin(Margin::NONE)
                 .reserve(reserve)
-                .silence_max(SILENCE)
+                .idle_timeout(SILENCE)
                 .streams_max(STREAMS_MAX)
                 .build()
                 .expect("a valid budget")

@@ -1,8 +1,10 @@
 //! The result of a call.
 
+use std::ops::Deref;
+
 use throttlekit_core::{ALLOW_FULL, Decision, Retry, Timestamp};
 
-use super::{Axes, Axis, Event, Observer, SharedPermit, StoreError};
+use super::{Axes, Axis, Denied, Event, Observer, SharedPermit, StoreError};
 use crate::{Call, Guarantee};
 
 /// The result of one call, over all axes. Derefs to its [`Decision`].
@@ -10,12 +12,10 @@ use crate::{Call, Guarantee};
 #[must_use = "dropping it gives back what the call was admitted with"]
 #[non_exhaustive]
 pub struct Admission<P = SharedPermit> {
-    /// The combined decision. For a denial it is that of the axis that denied; otherwise the combination of all axes.
-    pub decision: Decision,
-    /// The decision of each axis in this call.
-    pub axes: Axes,
+    pub(crate) decision: Decision,
+    pub(crate) axes: Axes,
     /// `true` if the value of the call is below its price: no axis denied it, and nothing was charged.
-    pub policy_denied: bool,
+    pub(crate) priced_out: bool,
     /// Guarantee of the decision: the weakest of the axes that were evaluated.
     pub guarantee: Guarantee,
     /// Proof of admission, if the call is admitted. Hold it while the work runs.
@@ -28,9 +28,12 @@ impl<P> Admission<P> {
     /// Creates the result of one axis: exact, and with the permit if the decision allows. For implementors of
     /// [`Admit`](crate::Admit).
     pub fn of(axis: Axis, decision: Decision, permit: P) -> Self {
-        let mut axes = Axes::default();
-        axes.note(axis, decision);
-        Self { decision, axes, permit: decision.allowed.then_some(permit), ..Self::open() }
+        let mut admission = Self { decision, permit: decision.allowed.then_some(permit), ..Self::open() };
+        match axis {
+            Axis::Price => admission.priced_out = !decision.allowed,
+            counted => admission.axes.record(counted, decision),
+        }
+        admission
     }
 
     /// Creates the result of several axes: exact, and with the permit if all of them allow.
@@ -41,13 +44,30 @@ impl<P> Admission<P> {
 
     /// Converts the permit.
     pub(crate) fn map<Q>(self, convert: impl FnOnce(P) -> Q) -> Admission<Q> {
-        let Self { decision, axes, policy_denied, guarantee, permit, outage } = self;
-        Admission { decision, axes, policy_denied, guarantee, permit: permit.map(convert), outage }
+        let Self { decision, axes, priced_out, guarantee, permit, outage } = self;
+        Admission { decision, axes, priced_out, guarantee, permit: permit.map(convert), outage }
     }
 
-    /// Returns the axis that denied. `None` if no axis did, including when the price denied.
-    pub fn binding_axis(&self) -> Option<Axis> {
-        self.axes.binding_axis()
+    /// Returns the permit, or the denial with the axis that denied.
+    pub fn into_permit(self) -> Result<P, Denied> {
+        let (axis, decision) = (self.denied_by(), self.decision);
+        self.permit.ok_or(Denied { axis, decision })
+    }
+
+    /// Returns the axis that denied, if one did.
+    pub fn denied_by(&self) -> Option<Axis> {
+        if self.priced_out { Some(Axis::Price) } else { self.axes.denied_by() }
+    }
+
+    /// Returns the combined decision. For a denial it is that of the axis that denied; otherwise the combination of all
+    /// axes.
+    pub fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    /// Returns the decision of each axis that was evaluated.
+    pub fn axes(&self) -> &Axes {
+        &self.axes
     }
 
     /// Creates an admission with no axis evaluated. It is filled in place: moving it costs as much as evaluating an
@@ -57,7 +77,7 @@ impl<P> Admission<P> {
         Self {
             decision: ALLOW_FULL,
             axes: Axes::default(),
-            policy_denied: false,
+            priced_out: false,
             guarantee: Guarantee::Exact,
             permit: None,
             outage: None,
@@ -67,7 +87,7 @@ impl<P> Admission<P> {
     /// Completes the admission and notifies the observer, once.
     #[inline]
     pub(crate) fn close(&mut self, told: Told<'_>) {
-        self.decision = if self.policy_denied { priced_out(&self.axes) } else { self.axes.decision() };
+        self.decision = if self.priced_out { priced_out(&self.axes) } else { self.axes.decision() };
         debug_assert_eq!(self.decision.allowed, self.permit.is_some(), "a permit is proof of admission");
         if let Some(observer) = told.observer {
             told.tell(observer, self);
@@ -75,7 +95,7 @@ impl<P> Admission<P> {
     }
 }
 
-impl<P> std::ops::Deref for Admission<P> {
+impl<P> Deref for Admission<P> {
     type Target = Decision;
 
     fn deref(&self) -> &Decision {
@@ -101,8 +121,7 @@ impl Told<'_> {
             key: self.call.key(),
             cost: self.call.units(),
             decision: admission.decision,
-            binding_axis: admission.binding_axis(),
-            policy_denied: admission.policy_denied,
+            denied_by: admission.denied_by(),
             guarantee: admission.guarantee,
         };
         let watch = std::panic::AssertUnwindSafe(|| observer.observe(&event));

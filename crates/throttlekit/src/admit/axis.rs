@@ -3,15 +3,18 @@
 use std::fmt;
 
 use throttlekit_core::rate::Limit;
-use throttlekit_core::{ALLOW_FULL, Cost, Decision, combine};
+use throttlekit_core::{ALLOW_FULL, Decision, combine};
 
 use super::LimitInfo;
 
 /// An axis that a request must pass, in evaluation order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Axis {
     /// Number of concurrent calls.
     Concurrency,
+    /// The price that the value of a call must reach. It denies calls and charges nothing.
+    Price,
     /// Number of calls per unit of time.
     Rate,
     /// Amount of use: most often tokens in a window.
@@ -22,60 +25,28 @@ pub enum Axis {
 
 impl Axis {
     /// All axes, in order.
-    pub const ALL: [Self; 4] = [Self::Concurrency, Self::Rate, Self::Cost, Self::Fairness];
+    pub const ALL: [Self; 5] = [Self::Concurrency, Self::Price, Self::Rate, Self::Cost, Self::Fairness];
+
+    /// Returns the position in [`ALL`](Self::ALL).
+    #[inline]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
 
     /// Returns the name used in metrics, traces and logs.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Concurrency => "concurrency",
+            Self::Price => "price",
             Self::Rate => "rate",
             Self::Cost => "cost",
             Self::Fairness => "fairness",
         }
     }
-}
 
-/// An axis, and the [`Call`](crate::Call) key that a limit on it applies to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dimension {
-    pub(crate) axis: Axis,
-    pub(crate) key: usize,
-    /// If `true`, a call counts with its cost; otherwise as one.
-    pub(crate) weighed: bool,
-}
-
-impl Axis {
-    /// Applies a limit of this axis to the call's key at this index: 0 is the caller, the others follow.
-    pub const fn of(self, key: usize) -> Dimension {
-        Dimension { axis: self, key, weighed: !matches!(self, Self::Rate) }
-    }
-}
-
-/// Applies to the caller's key.
-impl From<Axis> for Dimension {
-    fn from(axis: Axis) -> Self {
-        axis.of(0)
-    }
-}
-
-impl Dimension {
-    /// Counts the declared cost of calls instead of the number of calls: for costs that are known in advance. It is not
-    /// settled.
-    pub const fn weighed(self) -> Self {
-        Self { weighed: true, ..self }
-    }
-
-    /// Describes a limit of this dimension, for response headers. Permits settle the cost axis.
-    pub(crate) fn describe(self, limit: &Limit) -> LimitInfo {
-        let info = LimitInfo::of(self.axis, limit);
-        if self.axis == Axis::Cost { info.refundable() } else { info }
-    }
-
-    /// Returns the cost of a call on this limit. A rate counts calls unless it is [weighed](Self::weighed); all other
-    /// limits count the cost.
-    #[inline]
-    pub(crate) fn cost(self, estimate: Cost) -> Cost {
-        if self.weighed { estimate } else { 1 }
+    /// Applies a limit of this axis to the call's key at `index`: 0 is the caller, the others follow. Default: 0.
+    pub const fn by(self, index: usize) -> Dimension {
+        Dimension { axis: self, key: index, weighted: !matches!(self, Self::Rate) }
     }
 }
 
@@ -85,20 +56,66 @@ impl fmt::Display for Axis {
     }
 }
 
+/// An axis, and the [`Call`](crate::Call) key that a limit on it applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dimension {
+    pub(crate) axis: Axis,
+    pub(crate) key: usize,
+    /// If `true`, a call counts with its cost; otherwise as one.
+    weighted: bool,
+}
+
+/// Applies to the caller's key.
+impl From<Axis> for Dimension {
+    fn from(axis: Axis) -> Self {
+        axis.by(0)
+    }
+}
+
+impl Dimension {
+    /// Counts the declared cost of calls instead of the number of calls: for costs that are known in advance. It is not
+    /// settled.
+    pub const fn weighted(self) -> Self {
+        Self { weighted: true, ..self }
+    }
+
+    /// Describes a limit of this dimension, for response headers. Permits settle the cost axis.
+    pub(crate) fn describe(self, limit: &Limit) -> LimitInfo {
+        let info = LimitInfo::of(self.axis, limit);
+        if self.axis == Axis::Cost { info.refundable() } else { info }
+    }
+
+    /// Returns the cost of a call on this limit. A rate counts calls unless it is [weighted](Self::weighted); all other
+    /// limits count the cost.
+    #[inline]
+    pub(crate) fn cost(self, estimate: u64) -> u64 {
+        if self.weighted { estimate } else { 1 }
+    }
+
+    /// Checks whether this is the rate or the cost axis, whose limits count by key.
+    pub(crate) fn is_counted(self) -> bool {
+        matches!(self.axis, Axis::Rate | Axis::Cost)
+    }
+}
+
 /// The decision of each axis in one call. `None` for an axis that the policy does not have, or that was not evaluated
-/// because an earlier axis denied.
+/// because an earlier axis denied; always `None` for the price, which has no count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Axes([Option<Decision>; 4]);
 
 impl Axes {
     /// Returns the decision of this axis.
     pub const fn get(&self, axis: Axis) -> Option<&Decision> {
-        self.0[axis as usize].as_ref()
+        match axis {
+            Axis::Price => None,
+            counted => self.0[place(counted)].as_ref(),
+        }
     }
 
     /// Returns the axis that denied. At most one did: later axes are not evaluated.
-    pub fn binding_axis(&self) -> Option<Axis> {
-        Axis::ALL.into_iter().find(|&axis| self.get(axis).is_some_and(|decision| !decision.allowed))
+    pub fn denied_by(&self) -> Option<Axis> {
+        let denied = |decision: &Option<Decision>| decision.is_some_and(|decision| !decision.allowed);
+        self.0.iter().position(denied).map(|place| DECIDED[place])
     }
 
     /// Returns one decision for all axes: the denial if there is one, otherwise all of them combined by [`combine`].
@@ -116,13 +133,14 @@ impl Axes {
 
     /// Iterates over the evaluated axes and their decisions.
     pub fn iter(&self) -> impl Iterator<Item = (Axis, &Decision)> {
-        Axis::ALL.into_iter().filter_map(|axis| Some((axis, self.get(axis)?)))
+        DECIDED.into_iter().zip(&self.0).filter_map(|(axis, decision)| Some((axis, decision.as_ref()?)))
     }
 
-    /// Records the decision of an axis; several limits of one axis are combined.
+    /// Records the decision of an axis; several limits of one axis are combined. The price has none.
     #[inline]
-    pub fn note(&mut self, axis: Axis, decision: Decision) {
-        let said = &mut self.0[axis as usize];
+    pub fn record(&mut self, axis: Axis, decision: Decision) {
+        debug_assert_ne!(axis, Axis::Price, "the price has no decision of its own");
+        let said = &mut self.0[place(axis)];
         *said = Some(match *said {
             None => decision,
             Some(before) if before.allowed == decision.allowed => combine(before, decision),
@@ -130,4 +148,13 @@ impl Axes {
             Some(before) => before,
         });
     }
+}
+
+/// The axes with a decision: all but the price.
+const DECIDED: [Axis; 4] = [Axis::Concurrency, Axis::Rate, Axis::Cost, Axis::Fairness];
+
+/// Returns the index of an axis among those with a decision.
+#[inline]
+const fn place(axis: Axis) -> usize {
+    axis.index().saturating_sub(1)
 }

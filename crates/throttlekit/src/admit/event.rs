@@ -1,9 +1,10 @@
 //! One event per decision.
 
-use throttlekit_core::{Cost, Decision};
+use std::sync::Arc;
 
-use super::Axis;
-use crate::Guarantee;
+use throttlekit_core::Decision;
+
+use crate::{Axis, Guarantee};
 
 /// One decision of a policy, as observers receive it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,13 +14,11 @@ pub struct Event<'a> {
     /// The caller's key.
     pub key: &'a [u8],
     /// The expected cost.
-    pub cost: Cost,
+    pub cost: u64,
     /// The decision.
     pub decision: Decision,
     /// The axis that denied, if one did.
-    pub binding_axis: Option<Axis>,
-    /// `true` if the price denied, and no axis.
-    pub policy_denied: bool,
+    pub denied_by: Option<Axis>,
     /// Guarantee of the decision.
     pub guarantee: Guarantee,
 }
@@ -31,4 +30,11 @@ pub struct Event<'a> {
 pub trait Observer: Send + Sync + 'static {
     /// Receives one decision.
     fn observe(&self, event: &Event<'_>);
+}
+
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    #[inline]
+    fn observe(&self, event: &Event<'_>) {
+        (**self).observe(event);
+    }
 }

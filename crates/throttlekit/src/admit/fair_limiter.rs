@@ -3,7 +3,8 @@
 use throttlekit_core::Timestamp;
 
 use super::{Admission, Admit, Admitting, Axis, LimitInfo, SharedPermit};
-use crate::{Call, Clock, FairLimiter};
+use crate::clock::Clock;
+use crate::{Call, FairLimiter};
 
 /// The first key of a call is the tenant. The reported limit is the whole budget; each decision has the tenant's part.
 impl<C: Clock + 'static> Admit for FairLimiter<C> {

@@ -3,8 +3,9 @@
 use throttlekit_core::Timestamp;
 
 use super::{Admission, Admit, Admitting, Axis, LimitInfo, SharedPermit};
+use crate::Call;
+use crate::clock::Clock;
 use crate::limiter::KeylessLimiter;
-use crate::{Call, Clock};
 
 /// Ignores the keys of a call.
 impl<C: Clock + 'static> Admit for KeylessLimiter<C> {

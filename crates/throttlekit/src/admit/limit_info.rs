@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use throttlekit_core::Cost;
 use throttlekit_core::rate::Limit;
 
 use super::Axis;
@@ -17,7 +16,7 @@ pub struct LimitInfo {
     /// Axis of the limit.
     pub axis: Axis,
     /// Maximum number of units that ever pass at once.
-    pub units: Cost,
+    pub units: u64,
     /// Time until all of them are back; `None` if they do not come back with time.
     pub period: Option<Duration>,
     /// `true` if the permit returns units that were charged and not used.
@@ -26,7 +25,7 @@ pub struct LimitInfo {
 
 impl LimitInfo {
     /// Describes a limit that is named after its axis and returns nothing.
-    pub fn new(axis: Axis, units: Cost, period: Option<Duration>) -> Self {
+    pub fn new(axis: Axis, units: u64, period: Option<Duration>) -> Self {
         Self { name: axis.label().into(), axis, units, period, refundable: false }
     }
 

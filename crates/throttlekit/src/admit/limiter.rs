@@ -3,7 +3,9 @@
 use throttlekit_core::Timestamp;
 
 use super::{Admission, Admit, Admitting, Axis, LimitInfo, SharedPermit};
-use crate::{Call, Clock, KeyHash, Limiter};
+use crate::clock::Clock;
+use crate::hash::KeyHash;
+use crate::{Call, Limiter};
 
 impl<C: Clock + 'static, H: KeyHash + 'static> Admit for Limiter<C, H> {
     fn admit(&self, call: Call<'_>) -> Admitting {

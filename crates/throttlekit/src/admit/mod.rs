@@ -8,7 +8,7 @@
 //! use throttlekit::{Admit, Call, Guard, Limiter, Rate};
 //!
 //! let parts: [Arc<dyn Admit>; 2] =
-//!     [Arc::new(Limiter::new(Rate::per_minute(60))?), Arc::new(Arc::new(Guard::fixed(8)))];
+//!     [Arc::new(Limiter::new(Rate::per_minute(60))?), Arc::new(Guard::new(8)?)];
 //! for part in parts {
 //!     // Both decide in process, so no future has to be polled.
 //!     let Ok(Ok(admission)) = part.admit(Call::by("alice")).now_or_later() else { continue };
@@ -21,21 +21,16 @@
 
 mod admission;
 mod axis;
+mod denied;
 mod event;
 mod eventual;
 mod fair_limiter;
-#[cfg(feature = "store")]
-mod fleet_guard;
-mod guard;
-mod keyed_guard;
 mod keyless_limiter;
 mod limit_info;
 mod limiter;
 mod permit;
 #[cfg(feature = "store")]
 mod shared_limiter;
-#[cfg(feature = "store")]
-mod shared_slots;
 #[cfg(test)]
 mod tests;
 mod unlimited;
@@ -47,21 +42,21 @@ pub use throttlekit_core::concurrency::Ending;
 
 use crate::call::Call;
 pub use crate::fence::Fenced;
-pub use crate::guard::Priority;
+pub use crate::priority::Priority;
 pub use crate::store_error::StoreError;
 pub use admission::Admission;
 pub(crate) use admission::Told;
 pub use axis::{Axes, Axis, Dimension};
+pub use denied::Denied;
 pub use event::{Event, Observer};
 pub use eventual::{Admitting, BoxFuture, Debiting, Eventual};
-pub(crate) use guard::got_a_slot;
 pub use limit_info::LimitInfo;
 pub use permit::{Held, SharedPermit};
 pub use unlimited::Unlimited;
 
 /// Decides requests. Dyn-compatible: `Arc<dyn Admit>` is an `Admit`.
 ///
-/// A type that hands out owned permits of its own state implements it in an `Arc`: `Arc<Guard>`, `Arc<Policy>`.
+/// A type that hands out owned permits of its own state, and is no handle, implements it in an `Arc`: `Arc<Policy>`.
 pub trait Admit: Send + Sync + 'static {
     /// Decides one request, and charges it if allowed. A denial is a result, not an error: an error means that nothing
     /// was decided.

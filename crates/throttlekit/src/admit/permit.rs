@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throttlekit_core::concurrency::Ending;
-use throttlekit_core::{ALLOW_FULL, Cost, Decision};
+use throttlekit_core::{ALLOW_FULL, Decision};
 
 use super::{BoxFuture, Debiting};
 use crate::Guarantee;
@@ -39,23 +39,23 @@ pub trait Held: Send + Sync + 'static {
     }
 
     /// Decides a chunk, and charges it if allowed. Default: allows it, because nothing is counted.
-    fn debit(&mut self, units: Cost) -> Debiting<'_> {
+    fn debit(&mut self, units: u64) -> Debiting<'_> {
         let _ = units;
         Debiting::ready(Ok(ALLOW_FULL))
     }
 
     /// Sets the total use, settled at the end. Default: no effect.
-    fn settle(&mut self, actual: Cost) {
+    fn settle(&mut self, actual: u64) {
         let _ = actual;
     }
 
     /// Returns the units counted so far. Default: 0.
-    fn used(&self) -> Cost {
+    fn used(&self) -> u64 {
         0
     }
 
     /// Returns the units reserved and not used yet. Default: 0.
-    fn reserved(&self) -> Cost {
+    fn reserved(&self) -> u64 {
         0
     }
 
@@ -103,7 +103,7 @@ impl SharedPermit {
     /// cost axis and the fair share must allow the rest, or none is charged; a token budget allows the one chunk that
     /// exceeds it. A debit without a response is retried with its idempotency key if the limit is a window, and counts
     /// once. Returns the decision of the limits that were checked, or [`ALLOW_FULL`] if none had to be.
-    pub async fn debit(&mut self, units: Cost) -> Result<Decision, StoreError> {
+    pub async fn debit(&mut self, units: u64) -> Result<Decision, StoreError> {
         match &mut self.0 {
             Some(held) => held.debit(units).await,
             None => Ok(ALLOW_FULL),
@@ -113,19 +113,19 @@ impl SharedPermit {
     /// Sets the total use, regardless of what was counted before. Settled when the permit ends: returns the excess, or
     /// charges the shortfall, which may exceed the limits. Never less than the debits beyond the estimate: those stay
     /// charged. No effect on a permit that holds nothing.
-    pub fn settle(&mut self, actual: Cost) {
+    pub fn settle(&mut self, actual: u64) {
         if let Some(held) = &mut self.0 {
             held.settle(actual);
         }
     }
 
     /// Returns the units counted so far.
-    pub fn used(&self) -> Cost {
+    pub fn used(&self) -> u64 {
         self.0.as_ref().map_or(0, |held| held.used())
     }
 
     /// Returns the units reserved and not used yet.
-    pub fn reserved(&self) -> Cost {
+    pub fn reserved(&self) -> u64 {
         self.0.as_ref().map_or(0, |held| held.reserved())
     }
 

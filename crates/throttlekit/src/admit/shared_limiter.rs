@@ -4,8 +4,9 @@ use throttlekit_core::Timestamp;
 
 use super::{Admission, Admit, Admitting, Axis, LimitInfo, SharedPermit};
 use crate::call::OwnedCall;
+use crate::clock::LeaseClock;
 use crate::store::Store;
-use crate::{Answer, Call, LeaseClock, SharedLimiter};
+use crate::{Answer, Call, SharedLimiter};
 
 impl<S: Store, C: LeaseClock + 'static> Admit for SharedLimiter<S, C> {
     fn admit(&self, call: Call<'_>) -> Admitting {

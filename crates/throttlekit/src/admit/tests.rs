@@ -4,7 +4,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::*;
-use crate::{Guarantee, Guard, KeyedGuard, Limit, Limiter, Policy, Rate};
+use crate::guard::KeyedGuard;
+use crate::{Guarantee, Guard, Limit, Limiter, Policy, Rate};
 
 fn at_once(admit: &dyn Admit, call: Call<'_>) -> Admission {
     let Ok(result) = admit.admit(call).now_or_later() else { panic!("it has to wait") };
@@ -14,12 +15,12 @@ fn at_once(admit: &dyn Admit, call: Call<'_>) -> Admission {
 #[test]
 fn everything_in_process_decides_at_once_behind_one_trait() {
     let tokens = Limit::token_budget(1_000, Duration::from_secs(60)).unwrap();
-    let policy = Policy::builder("chat").concurrency(Guard::fixed(1)).cost(tokens).build().unwrap();
+    let policy = Policy::builder("chat").concurrency(1).tokens(tokens).build().unwrap();
     let all: [(Arc<dyn Admit>, Axis); 5] = [
         (Arc::new(Limiter::new(Rate::per_minute(1)).unwrap()), Axis::Rate),
         (Arc::new(Limiter::keyless(Rate::per_minute(1)).unwrap()), Axis::Rate),
-        (Arc::new(Arc::new(Guard::fixed(1))), Axis::Concurrency),
-        (Arc::new(KeyedGuard::builder(1).build()), Axis::Concurrency),
+        (Arc::new(Guard::new(1).unwrap()), Axis::Concurrency),
+        (Arc::new(KeyedGuard::new(1).unwrap()), Axis::Concurrency),
         (Arc::new(Arc::new(policy)), Axis::Concurrency),
     ];
     for (admit, axis) in all {
@@ -27,7 +28,7 @@ fn everything_in_process_decides_at_once_behind_one_trait() {
         assert!(first.allowed && first.permit.is_some() && first.guarantee == Guarantee::Exact);
         let second = at_once(&admit, Call::by("alice"));
         assert!(!second.allowed && second.permit.is_none());
-        assert_eq!(second.binding_axis(), Some(axis));
+        assert_eq!(second.denied_by(), Some(axis));
         assert_eq!(admit.limits()[0].axis, axis);
         first.permit.unwrap().success();
         let held = axis == Axis::Concurrency;
@@ -39,7 +40,7 @@ fn everything_in_process_decides_at_once_behind_one_trait() {
 #[test]
 fn a_permit_of_a_policy_is_debited_and_settled_through_the_trait() {
     let tokens = Limit::token_budget(1_000, Duration::from_secs(60)).unwrap();
-    let policy = Arc::new(Policy::builder("chat").cost(tokens).build().unwrap());
+    let policy = Arc::new(Policy::builder("chat").tokens(tokens).build().unwrap());
     let mut permit = at_once(&policy, Call::by("acme").cost(300)).permit.unwrap();
     let debit = pin!(permit.debit(100)).poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(debit, Poll::Ready(Ok(decision)) if decision.allowed));
@@ -51,7 +52,7 @@ fn a_permit_of_a_policy_is_debited_and_settled_through_the_trait() {
 
 #[test]
 fn a_call_waits_in_the_queue_of_a_guard_and_leaves_it_when_dropped() {
-    let guard = Arc::new(Guard::builder(1).depth_max(1).build());
+    let guard = Guard::builder(1).queue_max(1).build().unwrap();
     let held = at_once(&guard, Call::by("")).permit;
     let mut context = Context::from_waker(Waker::noop());
     let mut queued = guard.admit_queued(Call::by(""));

@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
+use throttlekit_core::Timestamp;
 use throttlekit_core::learn::Reservation;
 use throttlekit_core::lease::{Authority, Margin, Term};
 use throttlekit_core::rate::shared::ScriptEncoding;
-use throttlekit_core::rate::{Limit, LimitError};
-use throttlekit_core::{Cost, Timestamp};
 
 use super::TokenBudget;
 use super::learners::Learners;
 use super::ledger::Ledger;
+use crate::clock::{BootClock, LeaseClock};
+use crate::policy::TokenLimit;
 use crate::store::Store;
-use crate::{BootClock, BuildError, LeaseClock, OnOutage, SharedLimiter};
+use crate::{BuildError, OnOutage, SharedLimiter};
 
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 const STREAMS_MAX: usize = 65_536;
 
 /// Default number of keys with a learner: 2.5 MiB if all of them are in use.
@@ -27,9 +28,10 @@ pub(super) const LEARNERS_MAX: usize = 16_384;
 /// than a twentieth of the budget is left. A key with a learner of its own reserves no more than its streams produce
 /// before the window ends. So whatever was learned, all but a twentieth of a budget can be used.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Reserve {
     /// This many for each, all or none: at least one, and at most the whole budget.
-    Fixed(Cost),
+    Fixed(u64),
     /// As many as one learner for all keys returns. Each key's streams change the reservations of all others.
     Learned(Reservation),
     /// As many as the key's own learner returns. No key changes the reservations of another.
@@ -48,22 +50,22 @@ impl Default for Reserve {
     }
 }
 
-/// Describes a [`TokenBudget`].
+/// Builder of a [`TokenBudget`].
 #[derive(Debug)]
-pub struct BudgetBuilder<S, C = BootClock> {
+pub struct TokenBudgetBuilder<S, C = BootClock> {
     store: S,
     policy: String,
-    limit: Result<Limit, LimitError>,
+    limit: TokenLimit,
     clock: C,
     on_outage: OnOutage,
     reserve: Reserve,
     margin: Margin,
-    silence_max: Duration,
+    idle_timeout: Duration,
     streams_max: usize,
 }
 
-impl<S: Store> BudgetBuilder<S> {
-    pub(super) fn new(store: S, policy: &str, limit: Result<Limit, LimitError>) -> Self {
+impl<S: Store> TokenBudgetBuilder<S> {
+    pub(super) fn new(store: S, policy: &str, limit: TokenLimit) -> Self {
         Self {
             store,
             policy: policy.to_owned(),
@@ -72,13 +74,13 @@ impl<S: Store> BudgetBuilder<S> {
             on_outage: OnOutage::default(),
             reserve: Reserve::default(),
             margin: Margin::default(),
-            silence_max: SILENCE_MAX,
+            idle_timeout: IDLE_TIMEOUT,
             streams_max: STREAMS_MAX,
         }
     }
 }
 
-impl<S: Store, C: LeaseClock + 'static> BudgetBuilder<S, C> {
+impl<S: Store, C: LeaseClock + 'static> TokenBudgetBuilder<S, C> {
     /// Sets how many tokens are reserved for a stream. Default: learned for each key.
     pub fn reserve(self, reserve: Reserve) -> Self {
         Self { reserve, ..self }
@@ -86,8 +88,8 @@ impl<S: Store, C: LeaseClock + 'static> BudgetBuilder<S, C> {
 
     /// Sets the idle timeout of a stream. The reservation of a stream without a debit or a heartbeat for this long is
     /// returned; its later debits go to the store. Default: 30 s.
-    pub fn silence_max(self, silence: Duration) -> Self {
-        Self { silence_max: silence.max(Duration::from_millis(1)), ..self }
+    pub fn idle_timeout(self, timeout: Duration) -> Self {
+        Self { idle_timeout: timeout.max(Duration::from_millis(1)), ..self }
     }
 
     /// Sets the maximum number of open streams in this process; further ones are denied until another ends. Default:
@@ -107,14 +109,24 @@ impl<S: Store, C: LeaseClock + 'static> BudgetBuilder<S, C> {
     }
 
     /// Sets the clock by which reservations expire.
-    pub fn clock<D: LeaseClock>(self, clock: D) -> BudgetBuilder<S, D> {
-        let Self { store, policy, limit, on_outage, reserve, margin, silence_max, streams_max, .. } = self;
-        BudgetBuilder { store, policy, limit, clock, on_outage, reserve, margin, silence_max, streams_max }
+    pub fn clock<D: LeaseClock>(self, clock: D) -> TokenBudgetBuilder<S, D> {
+        let Self { store, policy, limit, on_outage, reserve, margin, idle_timeout, streams_max, .. } = self;
+        TokenBudgetBuilder {
+            store,
+            policy,
+            limit,
+            clock,
+            on_outage,
+            reserve,
+            margin,
+            idle_timeout,
+            streams_max,
+        }
     }
 
     /// Builds the budget. Fails if the limit is not counted in windows, or if they are too short for a reservation.
     pub fn build(self) -> Result<TokenBudget<S, C>, BuildError> {
-        let limit = self.limit?;
+        let limit = self.limit.0?;
         Authority::new(limit, Term::Window)?;
         let set_aside = ScriptEncoding::of(&limit.uncrossed())?;
         if !set_aside.counts_units() {
@@ -128,6 +140,6 @@ impl<S: Store, C: LeaseClock + 'static> BudgetBuilder<S, C> {
             SharedLimiter::builder(self.store, &self.policy, limit).on_outage(self.on_outage).build()?;
         let learners = Learners::new(self.reserve);
         let ledger = Ledger::new(shared, set_aside, self.clock, margin, learners);
-        Ok(TokenBudget::new(ledger.bounded(self.streams_max, self.silence_max)))
+        Ok(TokenBudget::new(ledger.bounded(self.streams_max, self.idle_timeout)))
     }
 }

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use throttlekit_core::rate::{Limit, LimitError};
 use throttlekit_core::{Decision, Retry};
 
-use super::builder::BudgetBuilder;
+use super::builder::TokenBudgetBuilder;
 use super::ledger::Ledger;
 use super::returner::{self, Returns};
 use super::stats::BudgetStats;
 use super::stream::TokenStream;
+use crate::clock::{BootClock, LeaseClock};
 use crate::hash::random_u128;
+use crate::policy::TokenLimit;
 use crate::store::{Store, StoreError};
-use crate::{Answer, BootClock, LeaseClock, SharedLimiter};
+use crate::{Answer, SharedLimiter};
 
 /// A token budget over state that many processes share, spent by streams. See [the module](super).
 pub struct TokenBudget<S, C = BootClock> {
@@ -32,13 +33,10 @@ pub struct Opened<S: Store, C: LeaseClock + 'static> {
 }
 
 impl<S: Store> TokenBudget<S> {
-    /// Describes a budget for each of many keys. The policy's name separates its keys from those of others on the
+    /// Creates a builder of a budget for each of many keys. The policy's name separates its keys from those of others on the
     /// store; a [`SharedLimiter`] of the same policy and limit shares its counts.
-    pub fn builder<L: TryInto<Limit>>(store: S, policy: &str, limit: L) -> BudgetBuilder<S>
-    where
-        LimitError: From<L::Error>,
-    {
-        BudgetBuilder::new(store, policy, limit.try_into().map_err(LimitError::from))
+    pub fn builder(store: S, policy: &str, limit: impl Into<TokenLimit>) -> TokenBudgetBuilder<S> {
+        TokenBudgetBuilder::new(store, policy, limit.into())
     }
 }
 

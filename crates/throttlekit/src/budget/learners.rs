@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use throttlekit_core::Cost;
 use throttlekit_core::learn::Reservation;
 use throttlekit_core::lease::Want;
 
@@ -22,7 +21,7 @@ const SET_MAX: usize = 8;
 const CREDIT_MAX: u32 = 64;
 
 pub(super) enum Learners {
-    Fixed(Cost),
+    Fixed(u64),
     Shared(Mutex<Reservation>),
     PerKey(Mutex<Sets>),
 }
@@ -38,7 +37,7 @@ impl Learners {
 
     /// Returns the number of tokens to request for a stream of this key. The window of `budget` tokens ends in `left`,
     /// if that is known.
-    pub(super) fn want(&self, key: u64, hint: Option<u64>, budget: Cost, left: Option<Duration>) -> Want {
+    pub(super) fn want(&self, key: u64, hint: Option<u64>, budget: u64, left: Option<Duration>) -> Want {
         match self {
             Self::Fixed(tokens) => Want::whole((*tokens).min(budget)),
             // Any key may have influenced it.
@@ -48,7 +47,7 @@ impl Learners {
     }
 
     /// Records a stream that produced its last token after `lasted`.
-    pub(super) fn observe(&self, key: u64, hint: Option<u64>, produced: Cost, lasted: Duration) {
+    pub(super) fn observe(&self, key: u64, hint: Option<u64>, produced: u64, lasted: Duration) {
         match self {
             Self::Fixed(_) => {}
             Self::Shared(learner) => learner.lock().observe(hint, produced),
@@ -79,15 +78,15 @@ impl Learner {
         Self { key, credit: 1, reservation, throughput: Throughput::default() }
     }
 
-    fn observe(&mut self, hint: Option<u64>, produced: Cost, lasted: Duration) {
+    fn observe(&mut self, hint: Option<u64>, produced: u64, lasted: Duration) {
         self.reservation.observe(hint, produced);
         self.throughput.observe(produced, lasted);
     }
 
     /// Returns how many tokens to reserve: never more than a stream of this key produces before the window ends. The
     /// rest would be unavailable to other streams and then expire unused.
-    fn wish(&self, hint: Option<u64>, left: Option<Duration>) -> Cost {
-        let spendable = left.map_or(Cost::MAX, |left| self.throughput.tokens_in(left));
+    fn wish(&self, hint: Option<u64>, left: Option<Duration>) -> u64 {
+        let spendable = left.map_or(u64::MAX, |left| self.throughput.tokens_in(left));
         self.reservation.reserve(hint).min(spendable)
     }
 }
@@ -103,14 +102,14 @@ impl Sets {
         Self { fresh, sets, set_max }
     }
 
-    fn want(&mut self, key: u64, hint: Option<u64>, budget: Cost, left: Option<Duration>) -> Want {
+    fn want(&mut self, key: u64, hint: Option<u64>, budget: u64, left: Option<Duration>) -> Want {
         match self.set(key).iter().find(|learner| learner.key == key) {
             Some(learner) => Want::learned(learner.wish(hint, left), budget),
             None => Want::guessed(self.fresh.reserve(hint), budget),
         }
     }
 
-    fn observe(&mut self, key: u64, hint: Option<u64>, produced: Cost, lasted: Duration) {
+    fn observe(&mut self, key: u64, hint: Option<u64>, produced: u64, lasted: Duration) {
         let (mut newcomer, set_max) = (Learner::new(key, self.fresh.clone()), self.set_max);
         let set = self.set(key);
         if let Some(learner) = set.iter_mut().find(|learner| learner.key == key) {
@@ -138,18 +137,18 @@ impl Sets {
 mod tests {
     use super::*;
 
-    const BUDGET: Cost = 1_000_000;
+    const BUDGET: u64 = 1_000_000;
 
     fn per_key(keys_max: usize) -> Learners {
         Learners::new(Reserve::PerKey { fresh: Reservation::default(), keys_max })
     }
 
-    fn wants(learners: &Learners, key: u64) -> Cost {
+    fn wants(learners: &Learners, key: u64) -> u64 {
         learners.want(key, None, BUDGET, None).wants
     }
 
     /// Records a stream of zero duration.
-    fn observe(learners: &Learners, key: u64, produced: Cost) {
+    fn observe(learners: &Learners, key: u64, produced: u64) {
         learners.observe(key, None, produced, Duration::ZERO);
     }
 

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use throttlekit_core::Timestamp;
 use throttlekit_core::lease::{Epoch, Margin, Purse, Return, ReturnId, Term, UNITS_HELD_MAX, Want};
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Rule as _, State};
-use throttlekit_core::{Cost, Timestamp};
 
 use super::learners::Learners;
 use super::stats::Counters;
-use crate::hash::random_u128;
+use crate::SharedLimiter;
+use crate::clock::LeaseClock;
+use crate::hash::{KeyHash, SecretHash, random_u128};
 use crate::store::{Background, LeaseRequest, LeaseReturn, Leased, Store, StoreError};
 use crate::sync::{Mutex, SharedWord};
-use crate::{KeyHash, LeaseClock, SecretHash, SharedLimiter};
 
 /// Maximum number of attempts for a return. It carries an idempotency key and counts once.
 pub(super) const RETURN_TRIES_MAX: u32 = 4;
@@ -39,7 +40,7 @@ pub(super) struct Ledger<S, C> {
     /// Nanoseconds by which the store's clock was ahead of `clock` at the last loan; [`AHEAD_UNKNOWN`] before.
     ahead: AtomicI64,
     pub(super) learners: Learners,
-    pub(super) silence_max: Duration,
+    pub(super) idle_timeout: Duration,
     streams_max: usize,
     open: Mutex<Streams>,
     returning: Returning,
@@ -59,7 +60,7 @@ pub(super) struct Slip {
 }
 
 /// Tokens being returned, by key.
-type Returning = Arc<Mutex<BTreeMap<Arc<str>, Cost>>>;
+type Returning = Arc<Mutex<BTreeMap<Arc<str>, u64>>>;
 
 /// Tokens being returned, with an idempotency key, so that they count once.
 #[derive(Clone, Debug)]
@@ -76,11 +77,11 @@ pub(super) struct Owed {
 struct Counted {
     returning: Returning,
     key: Arc<str>,
-    units: Cost,
+    units: u64,
 }
 
 impl Counted {
-    fn new(returning: &Returning, key: &Arc<str>, units: Cost) -> Arc<Self> {
+    fn new(returning: &Returning, key: &Arc<str>, units: u64) -> Arc<Self> {
         *returning.lock().entry(key.clone()).or_default() += units;
         Arc::new(Self { returning: returning.clone(), key: key.clone(), units })
     }
@@ -113,7 +114,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
             margin,
             ahead: AtomicI64::new(AHEAD_UNKNOWN),
             learners,
-            silence_max: Duration::MAX,
+            idle_timeout: Duration::MAX,
             streams_max: usize::MAX,
             open: Mutex::default(),
             returning: Returning::default(),
@@ -122,8 +123,8 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         }
     }
 
-    pub(super) fn bounded(self, streams_max: usize, silence_max: Duration) -> Self {
-        Self { streams_max, silence_max, ..self }
+    pub(super) fn bounded(self, streams_max: usize, idle_timeout: Duration) -> Self {
+        Self { streams_max, idle_timeout, ..self }
     }
 
     /// Returns the background that its returner and its requests run on.
@@ -198,18 +199,18 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
 
     /// Returns the tokens reserved for open streams of this key in this process, which are returned when they end, plus
     /// those being returned.
-    pub(super) fn held_for(&self, key: &Arc<str>) -> Cost {
+    pub(super) fn held_for(&self, key: &Arc<str>) -> u64 {
         let now = self.clock.now();
         let open = self.open.lock();
         let of_key = open.range((key.clone(), 0)..=(key.clone(), u128::MAX)).take(LOOKED_AT_MAX);
-        let held = of_key.map(|(_, slip)| slip.purse.left(now)).fold(0, Cost::saturating_add);
+        let held = of_key.map(|(_, slip)| slip.purse.left(now)).fold(0, u64::saturating_add);
         held.saturating_add(self.returning.lock().get(key).copied().unwrap_or(0))
     }
 
     /// Reclaims the reservations of idle streams.
     pub(super) fn silent(&self, now: Timestamp) -> Vec<Owed> {
         let open = self.open.lock();
-        let silent = open.values().filter(|slip| now.since(slip.stirred_at()) >= self.silence_max);
+        let silent = open.values().filter(|slip| now.since(slip.stirred_at()) >= self.idle_timeout);
         let owed: Vec<_> = silent.filter_map(|slip| slip.hand_in(now, &self.returning)).collect();
         self.counters.silenced.fetch_add(owed.len() as u64, Relaxed);
         owed

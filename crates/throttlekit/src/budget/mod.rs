@@ -6,11 +6,11 @@
 //! dropped. The size of reservations is learned for each key from the lengths of its streams, and from hints.
 //!
 //! ```
-//! use std::time::Duration;
-//! use throttlekit::{Limit, TokenBudget, store::MemoryStore};
+//! use throttlekit::budget::TokenBudget;
+//! use throttlekit::{Budget, store::MemoryStore};
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-//! let minute = Limit::token_budget(100_000, Duration::from_secs(60))?;
+//! let minute = Budget::per_minute(100_000);
 //! let budget = TokenBudget::builder(MemoryStore::new(), "tokens", minute).build()?;
 //!
 //! let opened = budget.open("acme", None).await?;
@@ -51,7 +51,7 @@ mod stats;
 mod stream;
 mod throughput;
 
-pub use builder::{BudgetBuilder, Reserve};
+pub use builder::{Reserve, TokenBudgetBuilder};
 pub use handle::{Opened, TokenBudget};
 pub use stats::BudgetStats;
 pub use stream::TokenStream;

@@ -6,8 +6,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::ledger::{Ledger, Owed};
-use crate::LeaseClock;
 use crate::background::Mailbox;
+use crate::clock::LeaseClock;
 use crate::store::Store;
 
 /// Maximum number of queued returns. Further ones expire with their window.
@@ -30,7 +30,7 @@ pub(super) fn mailbox<S: Store, C: LeaseClock + 'static>(ledger: &Arc<Ledger<S, 
 
 /// Runs until the budget and all its streams are dropped, and everything they left has been returned.
 async fn keep<S: Store, C: LeaseClock>(ledger: Arc<Ledger<S, C>>, mut queue: mpsc::Receiver<Owed>) {
-    let look_every = ledger.silence_max / LOOKS;
+    let look_every = ledger.idle_timeout / LOOKS;
     let mut looked_at = ledger.clock.now();
     let mut owed = Vec::with_capacity(RETURNS_MAX);
     loop {

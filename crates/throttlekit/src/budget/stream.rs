@@ -5,15 +5,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use throttlekit_core::lease::{Draw, Purse, Spend, Want};
-use throttlekit_core::{Cost, Decision, Retry, Timestamp};
+use throttlekit_core::{Decision, Retry, Timestamp};
 
 use super::handle::Opened;
 use super::ledger::{Ledger, Owed, RETURN_TRIES_MAX, Slip};
 use super::returner::Returns;
+use crate::Answer;
 use crate::call::Part;
+use crate::clock::LeaseClock;
 use crate::store::{DebitId, Leased, Store, StoreError};
 use crate::sync::SharedWord;
-use crate::{Answer, LeaseClock};
 
 /// Maximum number of attempts for a debit. It carries an idempotency key and counts once.
 const DEBIT_TRIES_MAX: u32 = 3;
@@ -32,13 +33,13 @@ pub struct TokenStream<S: Store, C: LeaseClock + 'static> {
     hint: Option<u64>,
     /// `true` once the stream was handed to the caller: then the learner records it.
     teaches: bool,
-    produced: Cost,
+    produced: u64,
     opened_at: Timestamp,
     /// The time from then to the last allowed chunk. Later time, such as a denial or a handle kept open, is not
     /// throughput.
     lasted: Duration,
     /// The last debit sent to the store, by number, and its tokens while it is neither allowed nor responded to.
-    sent: (u64, Option<Cost>),
+    sent: (u64, Option<u64>),
     /// Time at which the whole budget is available again, by the store's clock.
     reset_at: Timestamp,
     /// Tokens to return, until that is done.
@@ -122,7 +123,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     ///
     /// A denial has [`Retry::OnRelease`] while tokens are reserved for other streams of this process: one that ends may
     /// return them before the window ends.
-    pub async fn debit(&mut self, tokens: Cost) -> Result<Answer, StoreError> {
+    pub async fn debit(&mut self, tokens: u64) -> Result<Answer, StoreError> {
         let slip = self.slip.clone();
         let drawn = Drawn::of(&slip.purse, tokens);
         let now = self.ledger.clock.now();
@@ -147,7 +148,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
 
     /// Retries a denied chunk after returning the reservation. That may be all that the budget has left, and the chunk
     /// may then exceed the budget; otherwise the last tokens could never be used.
-    async fn debit_whole(&mut self, tokens: Cost, denied: Answer) -> Result<Answer, StoreError> {
+    async fn debit_whole(&mut self, tokens: u64, denied: Answer) -> Result<Answer, StoreError> {
         if self.return_reserve().await.is_err() {
             return Ok(denied);
         }
@@ -177,12 +178,12 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     }
 
     /// Returns the tokens allowed so far.
-    pub fn produced(&self) -> Cost {
+    pub fn produced(&self) -> u64 {
         self.produced
     }
 
     /// Returns the reserved tokens that can still be spent.
-    pub fn reserved(&self) -> Cost {
+    pub fn reserved(&self) -> u64 {
         self.slip.purse.left(self.ledger.clock.now())
     }
 
@@ -200,7 +201,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     }
 
     /// Debits tokens that are not reserved, or lets the fallback decide.
-    async fn debit_beyond(&mut self, tokens: Cost) -> Result<Answer, StoreError> {
+    async fn debit_beyond(&mut self, tokens: u64) -> Result<Answer, StoreError> {
         if self.sent.1 != Some(tokens) {
             self.sent = (self.sent.0 + 1, Some(tokens));
         }
@@ -219,7 +220,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     }
 
     /// Sends a debit until the store responds, up to a maximum number of attempts.
-    async fn send(&self, tokens: Cost, number: u64) -> Result<Answer, StoreError> {
+    async fn send(&self, tokens: u64, number: u64) -> Result<Answer, StoreError> {
         let id = DebitId { stream: self.id, number };
         let mut tries = 1;
         loop {
@@ -265,12 +266,12 @@ struct Drawn<'a> {
 }
 
 impl<'a> Drawn<'a> {
-    fn of(purse: &'a Purse<SharedWord>, tokens: Cost) -> Self {
+    fn of(purse: &'a Purse<SharedWord>, tokens: u64) -> Self {
         Self { purse, draw: purse.draw(tokens) }
     }
 
     /// Returns how many of them can still be spent at `now`, which was read after they were taken.
-    fn alive(&self, now: Timestamp) -> Cost {
+    fn alive(&self, now: Timestamp) -> u64 {
         let units = self.draw.units();
         match { self.draw }.spend(units, || now) {
             Spend::Spent { .. } => units,

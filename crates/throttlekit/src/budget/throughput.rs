@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use throttlekit_core::Cost;
-
 /// Each stream reduces the weight of earlier ones by one part in this many, so about the last eight streams count.
 const MEMORY: u64 = 8;
 /// Thousandths of a token: whole tokens would round a decay of less than one to none.
@@ -23,7 +21,7 @@ pub(super) struct Throughput {
 impl Throughput {
     /// Records a stream that produced `tokens`, the last of them after `lasted`. A stream without tokens has no
     /// throughput.
-    pub(super) fn observe(&mut self, tokens: Cost, lasted: Duration) {
+    pub(super) fn observe(&mut self, tokens: u64, lasted: Duration) {
         if tokens == 0 {
             return;
         }
@@ -34,10 +32,10 @@ impl Throughput {
 
     /// Returns how many tokens a stream produces in `time`, rounded down. [`Cost::MAX`] before the first stream, and
     /// while streams take no time.
-    pub(super) fn tokens_in(&self, time: Duration) -> Cost {
+    pub(super) fn tokens_in(&self, time: Duration) -> u64 {
         let produced = time.as_nanos().saturating_mul(u128::from(self.milli_tokens));
         let tokens = produced.checked_div(u128::from(self.nanos) * u128::from(SCALE));
-        tokens.and_then(|tokens| Cost::try_from(tokens).ok()).unwrap_or(Cost::MAX)
+        tokens.and_then(|tokens| u64::try_from(tokens).ok()).unwrap_or(u64::MAX)
     }
 }
 
@@ -51,7 +49,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn after(streams: impl IntoIterator<Item = (Cost, Duration)>) -> Throughput {
+    fn after(streams: impl IntoIterator<Item = (u64, Duration)>) -> Throughput {
         let mut throughput = Throughput::default();
         streams.into_iter().for_each(|(tokens, lasted)| throughput.observe(tokens, lasted));
         throughput
@@ -84,15 +82,15 @@ mod tests {
     #[test]
     fn an_unknown_throughput_bounds_nothing() {
         for streams in [vec![], vec![(0, SECOND)], vec![(50, Duration::ZERO)]] {
-            assert_eq!(after(streams).tokens_in(SECOND), Cost::MAX);
+            assert_eq!(after(streams).tokens_in(SECOND), u64::MAX);
         }
     }
 
     #[test]
     fn the_ends_of_all_ranges_saturate() {
-        let largest = after([(Cost::MAX, Duration::MAX); 20]);
+        let largest = after([(u64::MAX, Duration::MAX); 20]);
         assert!(largest.tokens_in(Duration::MAX) > 0);
-        let fastest = after([(Cost::MAX, Duration::from_nanos(1)); 20]);
-        assert_eq!(fastest.tokens_in(Duration::MAX), Cost::MAX);
+        let fastest = after([(u64::MAX, Duration::from_nanos(1)); 20]);
+        assert_eq!(fastest.tokens_in(Duration::MAX), u64::MAX);
     }
 }

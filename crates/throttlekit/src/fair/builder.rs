@@ -6,7 +6,8 @@ use throttlekit_core::rate::Budget;
 use super::limiter::{Shares, WeightOf};
 use super::tree::PathWeightOf;
 use super::{FairLimiter, FairRule, TENANTS_MAX_DEFAULT};
-use crate::{BuildError, Clock, SystemClock, WallClock};
+use crate::BuildError;
+use crate::clock::{Clock, SystemClock, WallClock};
 
 /// Builder of a [`FairLimiter`].
 pub struct FairLimiterBuilder<C = SystemClock> {

@@ -11,8 +11,10 @@ use super::rule::Sharing;
 use super::tenants::Tenants;
 use super::tree::{Path, PathWeightOf, Places};
 use super::{FairLimiterBuilder, FairReceipt};
+use crate::clock::{Clock, SystemClock};
+use crate::hash::{KeyHash, SecretHash};
 use crate::sync::Mutex;
-use crate::{BuildError, Call, Clock, KeyHash, SecretHash, SystemClock};
+use crate::{BuildError, Call};
 
 /// Function that returns the weight of a tenant by its name.
 pub(in crate::fair) type WeightOf = Box<dyn Fn(&[u8]) -> Weight + Send + Sync>;

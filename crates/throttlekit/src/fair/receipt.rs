@@ -1,14 +1,14 @@
 //! Proof of a charge to a fair limiter.
 
+use throttlekit_core::Timestamp;
 use throttlekit_core::fair::Weight;
-use throttlekit_core::{Cost, Timestamp};
 
 /// Proof of a charge, by which it can be settled when the actual cost is known. Once: it cannot be copied. If dropped,
 /// the charge stays.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FairReceipt {
     pub(super) portion: Portion,
-    pub(super) cost: Cost,
+    pub(super) cost: u64,
 }
 
 /// A member that was charged, and the window of the charge.

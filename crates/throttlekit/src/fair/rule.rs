@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throttlekit_core::fair::{Escrow, FairShare, GiveBack, Member, Roster, Weight};
 use throttlekit_core::rate::{Budget, LimitError};
-use throttlekit_core::{Cost, Decision, Timestamp};
+use throttlekit_core::{Decision, Timestamp};
 
 /// Rule by which tenants share a budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Sharing {
         either!(self, rule => rule.advance(now))
     }
 
-    pub(super) fn check(&mut self, member: Member, weight: Weight, cost: Cost) -> Decision {
+    pub(super) fn check(&mut self, member: Member, weight: Weight, cost: u64) -> Decision {
         either!(self, rule => rule.check(member, weight, cost))
     }
 
@@ -109,7 +109,7 @@ impl Sharing {
     }
 
     /// Returns units that a member was charged in this window.
-    pub(super) fn refund(&mut self, member: Member, units: Cost) {
+    pub(super) fn refund(&mut self, member: Member, units: u64) {
         match self {
             Self::Escrow(rule) => rule.refund(member, units),
             Self::Cap(rule) => rule.roster_mut().refund(member, units),
@@ -117,7 +117,7 @@ impl Sharing {
     }
 
     /// Charges units that a member used without a request.
-    pub(super) fn owe(&mut self, member: Member, weight: Weight, units: Cost) {
+    pub(super) fn owe(&mut self, member: Member, weight: Weight, units: u64) {
         either!(self, rule => rule.owe(member, weight, units));
     }
 

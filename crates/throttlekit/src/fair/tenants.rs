@@ -1,7 +1,7 @@
 //! A sharing rule for named tenants.
 
 use throttlekit_core::fair::{Member, Weight};
-use throttlekit_core::{Cost, Decision, Timestamp};
+use throttlekit_core::{Decision, Timestamp};
 
 use super::FairStats;
 use super::names::Names;
@@ -19,7 +19,7 @@ impl Tenants {
     }
 
     /// Decides a request. A tenant without a request in this window becomes active by it, unless the cost is zero.
-    pub(super) fn check(&mut self, name: u64, weight: Weight, cost: Cost, now: Timestamp) -> Decision {
+    pub(super) fn check(&mut self, name: u64, weight: Weight, cost: u64, now: Timestamp) -> Decision {
         self.advance(now);
         match self.names.find(self.rule.roster(), name) {
             Some(member) => self.rule.check(member, weight, cost),
@@ -32,7 +32,7 @@ impl Tenants {
     }
 
     /// Returns units to the window that ends at `reset_at`, if it is the one at `now` and the tenant has an entry.
-    pub(super) fn refund(&mut self, name: u64, units: Cost, reset_at: Timestamp, now: Timestamp) {
+    pub(super) fn refund(&mut self, name: u64, units: u64, reset_at: Timestamp, now: Timestamp) {
         self.advance(now);
         if self.rule.ends_at() != reset_at {
             return;
@@ -43,7 +43,7 @@ impl Tenants {
     }
 
     /// Charges units that a tenant used without a request. An inactive tenant becomes active by it.
-    pub(super) fn owe(&mut self, name: u64, weight: Weight, units: Cost, now: Timestamp) {
+    pub(super) fn owe(&mut self, name: u64, weight: Weight, units: u64, now: Timestamp) {
         self.advance(now);
         if units > 0 {
             let known = self.names.find(self.rule.roster(), name);

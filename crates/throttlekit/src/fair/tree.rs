@@ -3,10 +3,11 @@
 use hashbrown::HashTable;
 use throttlekit_core::fair::{DEPTH_MAX, Group, Leaf, MEMBERS_MAX, Tree, Weight};
 use throttlekit_core::rate::{Budget, LimitError};
-use throttlekit_core::{Cost, Decision, Timestamp};
+use throttlekit_core::{Decision, Timestamp};
 
 use super::FairStats;
-use crate::{Call, KeyHash, SecretHash};
+use crate::Call;
+use crate::hash::{KeyHash, SecretHash};
 
 /// Function that returns the weight of a path's last name among its siblings; `None` for a group whose weight is the
 /// sum of its active members.
@@ -80,13 +81,7 @@ impl Places {
     }
 
     /// Decides a request of the leaf at the end of the path, and charges it at every level if allowed.
-    pub(super) fn check(
-        &mut self,
-        path: &Path<'_>,
-        cost: Cost,
-        now: Timestamp,
-        joins: Joins<'_>,
-    ) -> Decision {
+    pub(super) fn check(&mut self, path: &Path<'_>, cost: u64, now: Timestamp, joins: Joins<'_>) -> Decision {
         self.advance(now);
         let leaf = self.join(path, joins);
         self.tree.check(leaf, cost).decision
@@ -96,7 +91,7 @@ impl Places {
     pub(super) fn refund(
         &mut self,
         path: &Path<'_>,
-        units: Cost,
+        units: u64,
         (reset_at, now): (Timestamp, Timestamp),
         hash: &SecretHash,
     ) {
@@ -110,7 +105,7 @@ impl Places {
     }
 
     /// Charges units that a leaf used without a request. An inactive leaf becomes active by it.
-    pub(super) fn owe(&mut self, path: &Path<'_>, units: Cost, now: Timestamp, joins: Joins<'_>) {
+    pub(super) fn owe(&mut self, path: &Path<'_>, units: u64, now: Timestamp, joins: Joins<'_>) {
         self.advance(now);
         let leaf = self.join(path, joins);
         self.tree.owe(leaf, units);
@@ -207,8 +202,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::BuildError;
+    use crate::clock::ManualClock;
     use crate::fair::FairLimiter;
-    use crate::{BuildError, ManualClock};
 
     fn tree(limit: u64, names_max: usize) -> FairLimiter<ManualClock> {
         let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 
-use super::Guard;
+use super::single::Single;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Below this many keys one lock is enough; above there are several shards, each with a part of the keys.
@@ -33,7 +33,7 @@ pub(super) struct Shard<C> {
 
 struct Entry<C> {
     fingerprint: u64,
-    guard: Arc<Guard<C>>,
+    guard: Arc<Single<C>>,
     used: u64,
 }
 
@@ -63,7 +63,7 @@ impl<C> Shard<C> {
     }
 
     /// Returns the key's guard, if it has one.
-    pub(super) fn find(&mut self, fingerprint: u64) -> Option<Arc<Guard<C>>> {
+    pub(super) fn find(&mut self, fingerprint: u64) -> Option<Arc<Single<C>>> {
         let at = *self.index.find(fingerprint, |&at| self.entries[at as usize].fingerprint == fingerprint)?;
         self.turn += 1;
         let entry = &mut self.entries[at as usize];
@@ -75,8 +75,8 @@ impl<C> Shard<C> {
     pub(super) fn give(
         &mut self,
         fingerprint: u64,
-        make: impl FnOnce() -> Guard<C>,
-    ) -> Option<Arc<Guard<C>>> {
+        make: impl FnOnce() -> Single<C>,
+    ) -> Option<Arc<Single<C>>> {
         let vacant = (self.entries.len() < self.entries_max).then_some(self.entries.len());
         let at = vacant.or_else(|| self.vacate())?;
         self.turn += 1;

@@ -12,10 +12,11 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Ceiling, Estimator};
 
 use super::count::Entry;
-use super::priority::{Kept, Priorities, Priority};
+use super::priority::{Kept, Priorities};
 use super::slots::Slots;
 use super::tuner::{Own, Tuner};
 use super::wait_queue::Ticket;
+use crate::Priority;
 
 const BATCH: Priority = Priority::new(1);
 const NOW: Timestamp = Timestamp::from_millis(1);

@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
 
-use super::{Full, Guard};
+use super::single::{Full, Single};
 use crate::sync::Mutex;
 
 /// The shared guard, and the number of entries of each key in it.
 pub(super) struct Overflow<C> {
-    pub(super) guard: Arc<Guard<C>>,
+    pub(super) guard: Arc<Single<C>>,
     /// At most as many keys as the guard admits and queues, plus those with a request in progress.
     guests: Mutex<HashMap<u64, u32>>,
     /// Number of entries of all keys: if zero, no lookup is needed.
@@ -25,7 +25,7 @@ pub(super) struct Guest<C> {
 }
 
 impl<C> Overflow<C> {
-    pub(super) fn new(guard: Guard<C>) -> Arc<Self> {
+    pub(super) fn new(guard: Single<C>) -> Arc<Self> {
         Arc::new(Self { guard: Arc::new(guard), guests: Mutex::default(), count: AtomicUsize::new(0) })
     }
 

@@ -6,35 +6,55 @@ use std::time::Duration;
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Ending, Sample};
 
-use super::Guard;
 use super::count::Entry;
-use crate::{BootClock, Clock};
+use super::overflow::Guest;
+use super::single::Single;
+use crate::clock::{BootClock, Clock};
 
-/// A slot, held while work runs. Released exactly once, however the work ends.
+/// A slot of a [`Guard`](super::Guard), held while work runs. Released exactly once, however the work ends.
 ///
 /// Report the outcome of the work. Dropped without an outcome it counts as [`ignored`](Self::ignored), the caller is
 /// gone; or as [`dropped`](Self::dropped) if the thread is panicking; so one panic drops every permit that its task
 /// holds.
-#[derive(Debug)]
-#[must_use = "the slot is given back as soon as the permit is dropped"]
-pub struct Permit<'a, C: Clock = BootClock> {
-    guard: &'a Guard<C>,
+#[must_use = "dropping it releases the slot"]
+pub struct GuardPermit<'a, C: Clock = BootClock> {
+    guard: &'a Single<C>,
     slot: Slot,
 }
 
-/// An owned [`Permit`], for tasks and streams.
-#[derive(Debug)]
-#[must_use = "the slot is given back as soon as the permit is dropped"]
-pub struct OwnedPermit<C: Clock = BootClock> {
+/// An owned [`GuardPermit`], for tasks and streams; or one of a [`KeyedGuard`](super::KeyedGuard).
+#[must_use = "dropping it releases the slot"]
+pub struct OwnedGuardPermit<C: Clock = BootClock> {
+    // In drop order.
+    own: OwnedSlot<C>,
+    /// In a box: a permit with one slot should not be larger for it.
+    more: Option<Box<More<C>>>,
+}
+
+/// A slot, and its guard.
+pub(super) struct OwnedSlot<C: Clock> {
     /// `None` once it has ended.
-    guard: Option<Arc<Guard<C>>>,
+    guard: Option<Arc<Single<C>>>,
     slot: Slot,
 }
 
-impl<'a, C: Clock> Permit<'a, C> {
+/// What a key holds beside its own slot.
+pub(super) struct More<C: Clock> {
+    // In drop order: the slot before the key's entry in the shared limit.
+    pub(super) total: Option<OwnedSlot<C>>,
+    pub(super) guest: Option<Guest<C>>,
+}
+
+impl<'a, C: Clock> GuardPermit<'a, C> {
     #[inline(always)]
-    pub(super) fn new(guard: &'a Guard<C>, slot: Slot) -> Self {
+    pub(super) fn new(guard: &'a Single<C>, slot: Slot) -> Self {
         Self { guard, slot }
+    }
+
+    /// Returns how long the slot has been held, if this permit is timed: for [`success_after`](Self::success_after), if
+    /// the slot is held longer than the work to be sampled.
+    pub fn elapsed(&self) -> Option<Duration> {
+        self.guard.elapsed(self.slot)
     }
 
     endings!();
@@ -46,11 +66,11 @@ impl<'a, C: Clock> Permit<'a, C> {
         guard.end(self.into_slot(), ending, latency);
     }
 
-    /// Converts it into an owned permit.
+    /// Converts it into an owned slot.
     #[cfg(feature = "store")]
-    pub(crate) fn into_owned(self, guard: Arc<Guard<C>>) -> OwnedPermit<C> {
+    pub(super) fn into_owned(self, guard: Arc<Single<C>>) -> OwnedSlot<C> {
         debug_assert!(std::ptr::eq(self.guard, &raw const *guard), "a slot of another guard");
-        OwnedPermit::new(guard, self.into_slot())
+        OwnedSlot::new(guard, self.into_slot())
     }
 
     /// Takes the slot out of the permit; the caller must end it.
@@ -62,28 +82,53 @@ impl<'a, C: Clock> Permit<'a, C> {
     }
 }
 
-impl<C: Clock> Drop for Permit<'_, C> {
+impl<C: Clock> Drop for GuardPermit<'_, C> {
     #[inline]
     fn drop(&mut self) {
-        self.guard.end(self.slot, ending_without_a_word(), None);
+        self.guard.end(self.slot, ending_without_outcome(), None);
     }
 }
 
-impl<C: Clock> OwnedPermit<C> {
-    pub(super) fn new(guard: Arc<Guard<C>>, slot: Slot) -> Self {
+impl<C: Clock> OwnedGuardPermit<C> {
+    #[inline]
+    pub(super) fn new(own: OwnedSlot<C>) -> Self {
+        Self { own, more: None }
+    }
+
+    pub(super) fn keyed(own: OwnedSlot<C>, more: More<C>) -> Self {
+        let none = more.total.is_none() && more.guest.is_none();
+        Self { own, more: (!none).then(|| Box::new(more)) }
+    }
+
+    /// Returns how long the slot has been held, if this permit is timed; see [`GuardPermit::elapsed`].
+    pub fn elapsed(&self) -> Option<Duration> {
+        self.own.elapsed()
+    }
+
+    /// Returns the maximum number in flight and the number in flight: of the key, if limits are per key.
+    pub(crate) fn snapshot(&self) -> (u32, u32) {
+        self.own.guard.as_ref().map_or((0, 0), |guard| guard.snapshot())
+    }
+
+    endings!();
+
+    /// Ends all slots, and then removes the key from the shared limit.
+    pub(crate) fn end(self, ending: Ending, latency: Option<Duration>) {
+        let Self { own, more } = self;
+        own.end(ending, latency);
+        if let Some(more) = more {
+            more.end(ending, latency);
+        }
+    }
+}
+
+impl<C: Clock> OwnedSlot<C> {
+    pub(super) fn new(guard: Arc<Single<C>>, slot: Slot) -> Self {
         Self { guard: Some(guard), slot }
     }
 
-    /// Returns how long the slot has been held, if this permit is timed: for [`success_after`](Self::success_after), if
-    /// the slot is held longer than the work to be sampled.
-    pub fn elapsed(&self) -> Option<Duration> {
-        let guard = self.guard.as_ref().filter(|_| self.slot.is_timed())?;
-        Some(self.slot.sample(None, guard.now()).latency)
-    }
-
-    /// Returns the maximum number in flight and the number in flight.
-    pub(super) fn snapshot(&self) -> (u32, u32) {
-        self.guard.as_ref().map_or((0, 0), |guard| guard.snapshot())
+    pub(super) fn elapsed(&self) -> Option<Duration> {
+        self.guard.as_ref()?.elapsed(self.slot)
     }
 
     /// Restarts the time measurement: the work begins only now.
@@ -93,9 +138,7 @@ impl<C: Clock> OwnedPermit<C> {
         }
     }
 
-    endings!();
-
-    pub(crate) fn end(mut self, ending: Ending, latency: Option<Duration>) {
+    pub(super) fn end(mut self, ending: Ending, latency: Option<Duration>) {
         self.end_once(ending, latency);
     }
 
@@ -106,15 +149,26 @@ impl<C: Clock> OwnedPermit<C> {
     }
 }
 
-impl<C: Clock> Drop for OwnedPermit<C> {
+impl<C: Clock> Drop for OwnedSlot<C> {
     fn drop(&mut self) {
-        self.end_once(ending_without_a_word(), None);
+        self.end_once(ending_without_outcome(), None);
     }
 }
 
+impl<C: Clock> More<C> {
+    fn end(self, ending: Ending, latency: Option<Duration>) {
+        let Self { total, guest } = self;
+        total.into_iter().for_each(|total| total.end(ending, latency));
+        drop(guest);
+    }
+}
+
+debug_fields!([C: Clock] GuardPermit<'_, C>, |it| elapsed = it.elapsed());
+debug_fields!([C: Clock] OwnedGuardPermit<C>, |it| elapsed = it.elapsed());
+
 /// Returns the outcome of a permit that is dropped without one.
 #[inline(always)]
-pub(crate) fn ending_without_a_word() -> Ending {
+pub(crate) fn ending_without_outcome() -> Ending {
     if std::thread::panicking() { Ending::Dropped } else { Ending::Ignored }
 }
 
@@ -169,8 +223,8 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_is_three_words() {
-        assert_eq!(size_of::<Permit<'_>>(), 24);
-        assert_eq!(size_of::<OwnedPermit>(), 24);
+    fn a_permit_is_three_words_and_an_owned_one_four() {
+        assert_eq!(size_of::<GuardPermit<'_>>(), 24);
+        assert_eq!(size_of::<OwnedGuardPermit>(), 32);
     }
 }

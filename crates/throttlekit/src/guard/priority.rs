@@ -1,30 +1,6 @@
-//! Priorities of work: which of them may use the last slots.
+//! The part of the limit that is withheld from each priority.
 
-/// A priority: 0 is the most urgent and may use every slot; each further one leaves some to those before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Priority(u8);
-
-impl From<u8> for Priority {
-    fn from(level: u8) -> Self {
-        Self::new(level)
-    }
-}
-
-impl Priority {
-    /// The priority that may use every slot: the only one unless a builder adds more.
-    pub const HIGHEST: Self = Self(0);
-    /// Maximum number of priorities of a guard.
-    pub const LEVELS_MAX: usize = 8;
-
-    /// Returns the priority at this index, counted from zero. A guard with fewer priorities treats it as its last.
-    pub const fn new(level: u8) -> Self {
-        Self(level)
-    }
-
-    pub(super) fn place(self) -> usize {
-        usize::from(self.0)
-    }
-}
+use crate::Priority;
 
 /// The part of the limit withheld from a priority, in parts of 2³².
 ///
@@ -76,7 +52,7 @@ impl Priorities {
 
     #[inline(always)]
     pub(super) fn kept(&self, priority: Priority) -> Kept {
-        self.kept[priority.place().min(Priority::LEVELS_MAX - 1)]
+        self.kept[priority.level().min(Priority::LEVELS_MAX - 1)]
     }
 
     pub(super) fn kept_at(&self, place: usize) -> Kept {
@@ -89,7 +65,7 @@ impl Priorities {
 
     /// Returns the index of a priority in this guard.
     pub(super) fn place(&self, priority: Priority) -> usize {
-        priority.place().min(self.count - 1)
+        priority.level().min(self.count - 1)
     }
 }
 

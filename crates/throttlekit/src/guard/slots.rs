@@ -7,8 +7,9 @@
 use std::task::{Poll, Waker};
 
 use super::count::{Count, Entry, Seen};
-use super::priority::{Kept, Priorities, Priority};
+use super::priority::{Kept, Priorities};
 use super::wait_queue::{Left, Ticket, Turn, WaitQueue};
+use crate::Priority;
 use crate::sync::{AtomicU32, Mutex};
 
 #[derive(Debug)]
@@ -22,8 +23,8 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    pub(super) fn new(limit: u32, timed: u32, priorities: Priorities, depth_max: u32) -> Self {
-        let line = Mutex::new(WaitQueue::new(priorities.count(), depth_max));
+    pub(super) fn new(limit: u32, timed: u32, priorities: Priorities, queue_max: u32) -> Self {
+        let line = Mutex::new(WaitQueue::new(priorities.count(), queue_max));
         Self { count: Count::new(limit), timed: AtomicU32::new(timed), priorities, line }
     }
 
@@ -51,6 +52,13 @@ impl Slots {
             return Err(seen);
         }
         self.count.enter_beside_line(kept)
+    }
+
+    /// Checks whether a call would be admitted, of the word that was read.
+    pub(super) fn admits(&self, priority: Priority, seen: Seen) -> bool {
+        let allowed = self.priorities.kept(priority).leaves(i64::from(seen.limit()));
+        let passes = !seen.somebody_waits() || !self.line.lock().is_ahead_of(self.priorities.place(priority));
+        i64::from(seen.in_flight()) < allowed && passes
     }
 
     /// Releases a slot, to a waiter if there is one.

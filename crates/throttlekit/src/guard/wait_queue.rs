@@ -19,7 +19,7 @@ pub(super) struct WaitQueue<G> {
     nodes: Vec<Node<G>>,
     free: u32,
     ranks: Box<[Rank]>,
-    depth_max: u32,
+    queue_max: u32,
 }
 
 /// The waiters of one priority.
@@ -64,11 +64,11 @@ pub(super) enum Left<G> {
 }
 
 impl<G> WaitQueue<G> {
-    /// Creates a queue for this many priorities, with at most `depth_max` waiters in each.
-    pub(super) fn new(priorities: usize, depth_max: u32) -> Self {
+    /// Creates a queue for this many priorities, with at most `queue_max` waiters in each.
+    pub(super) fn new(priorities: usize, queue_max: u32) -> Self {
         let nobody = Rank { first: NONE, last: NONE, depth: 0 };
-        let depth_max = depth_max.min((NONE - 1) / (2 * priorities as u32));
-        Self { nodes: Vec::new(), free: NONE, ranks: vec![nobody; priorities].into(), depth_max }
+        let queue_max = queue_max.min((NONE - 1) / (2 * priorities as u32));
+        Self { nodes: Vec::new(), free: NONE, ranks: vec![nobody; priorities].into(), queue_max }
     }
 
     pub(super) fn waiting(&self) -> u32 {
@@ -90,7 +90,7 @@ impl<G> WaitQueue<G> {
     }
 
     pub(super) fn is_full(&self, priority: usize) -> bool {
-        self.ranks[priority].depth >= self.depth_max
+        self.ranks[priority].depth >= self.queue_max
     }
 
     /// Appends a waiter to a priority that is not full.

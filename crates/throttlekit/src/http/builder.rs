@@ -12,8 +12,8 @@ use super::key::KeyExtractor;
 use super::layer::AdmissionLayer;
 use super::plan::Plan;
 use super::settings::{Choose, Settings};
+use crate::BuildError;
 use crate::admit::{Admit, Ending, Priority, StoreError};
-use crate::{BuildError, Cost};
 
 /// Default name of the plan.
 const NAME: &str = "default";
@@ -54,7 +54,7 @@ impl AdmissionLayerBuilder {
     }
 
     /// Sets the cost of a request. Default: 1.
-    pub fn cost(self, cost: impl Fn(&Parts) -> Cost + Send + Sync + 'static) -> Self {
+    pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.with(|settings| settings.cost = Box::new(cost))
     }
 
@@ -65,7 +65,7 @@ impl AdmissionLayerBuilder {
     /// Needs something that gives back: a policy with a limit on its cost axis or a fair share.
     pub fn settle(
         self,
-        actual: impl Fn(StatusCode, &HeaderMap) -> Option<Cost> + Send + Sync + 'static,
+        actual: impl Fn(StatusCode, &HeaderMap) -> Option<u64> + Send + Sync + 'static,
     ) -> Self {
         self.with(|settings| {
             settings.settle = Some(Box::new(move |status, headers, _| actual(status, headers)));
@@ -142,7 +142,7 @@ impl AdmissionLayerBuilder {
 
     /// Sets the maximum time that a request waits for a slot, by a timer such as `tokio::time::sleep`. Default: no wait.
     ///
-    /// The guard limits how many may wait: [`GuardBuilder::depth_max`](crate::guard::GuardBuilder::depth_max).
+    /// The guard limits how many may wait: [`GuardBuilder::queue_max`](crate::guard::GuardBuilder::queue_max).
     pub fn wait<F>(self, at_most: Duration, sleep: impl Fn(Duration) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,

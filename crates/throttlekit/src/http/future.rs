@@ -16,7 +16,8 @@ use super::refusal::Refusal;
 use super::settings::{Delay, Settings};
 use super::stamp::Stamp;
 use crate::admit::{Admission, Admitting, Axis, SharedPermit, StoreError};
-use crate::{Decision, Guarantee, Retry, Timestamp};
+use crate::rate::Timestamp;
+use crate::{Decision, Guarantee, Retry};
 
 pin_project! {
     /// Future of the response of [`AdmissionService`](super::AdmissionService).
@@ -158,9 +159,9 @@ impl<S: Service<Request<B>>, B> Waiting<S, B> {
 
     fn denied<R>(self, admission: &Admission) -> Step<S, B, R> {
         let stamp = self.decided(admission);
-        let axis = admission.binding_axis().unwrap_or(Axis::Rate);
+        let axis = admission.denied_by().unwrap_or(Axis::Rate);
         match axis {
-            _ if admission.policy_denied => self.refused(Refusal::Priced, &stamp),
+            Axis::Price => self.refused(Refusal::Priced, &stamp),
             Axis::Concurrency => self.refused(Refusal::Full(admission.decision), &Stamp::Uncounted),
             _ => {
                 let name = self.plan.name_of(axis);

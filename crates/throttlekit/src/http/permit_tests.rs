@@ -28,8 +28,8 @@ fn at_once<F: Future>(future: F) -> F::Output {
 }
 
 /// A layer in front of what this guard protects.
-fn guarded(guard: &Arc<Guard>) -> AdmissionLayer {
-    AdmissionLayer::new(Arc::clone(guard), fixed("all")).unwrap()
+fn guarded(guard: &Guard) -> AdmissionLayer {
+    AdmissionLayer::new(guard.clone(), fixed("all")).unwrap()
 }
 
 fn request() -> Request<()> {
@@ -58,23 +58,23 @@ fn learnt(guard: &Guard) -> (u64, u64, u32) {
 
 #[test]
 fn a_slot_is_held_until_the_body_has_been_read() {
-    let guard = Arc::new(Guard::fixed(1));
+    let guard = Guard::new(1).unwrap();
     let service = guarded(&guard).layer(serving(|| ready(status(StatusCode::OK))));
     let response = at_once(service.clone().oneshot(request())).unwrap();
-    assert_eq!(guard.in_flight(), 1);
+    assert_eq!(guard.stats().in_flight, 1);
     let refused = at_once(service.clone().oneshot(request())).unwrap();
     assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(refused.headers()["retry-after"], "1");
     let words = at_once(refused.into_body().collect()).unwrap().to_bytes();
     assert!(String::from_utf8_lossy(&words).contains("1 of 1"), "{words:?}");
     assert_eq!(at_once(response.into_body().collect()).unwrap().to_bytes(), "done");
-    assert_eq!(guard.in_flight(), 0);
+    assert_eq!(guard.stats().in_flight, 0);
 }
 
 #[test]
 fn a_grpc_client_reads_that_it_is_full_and_is_not_told_to_come_at_once() {
-    let guard = Arc::new(Guard::fixed(1));
-    let _taken = guard.try_acquire();
+    let guard = Guard::new(1).unwrap();
+    let _taken = guard.try_acquire(());
     let service = guarded(&guard).layer(serving(|| ready(status(StatusCode::OK))));
     let mut call = request();
     call.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
@@ -94,7 +94,7 @@ fn what_is_learnt_depends_on_the_status() {
         (503, (0, 1, 0)),
         (504, (0, 1, 0)),
     ] {
-        let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
+        let guard = Guard::new(Ceiling::between(4, 100)).unwrap();
         let code = StatusCode::from_u16(code).unwrap();
         let service = guarded(&guard).layer(serving(move || ready(status(code))));
         let response = at_once(service.oneshot(request())).unwrap();
@@ -107,7 +107,7 @@ fn what_is_learnt_depends_on_the_status() {
 fn a_grpc_call_says_how_it_ended_in_its_headers_or_trailers() {
     for (status, learns) in [("0", (1, 0, 0)), ("5", (0, 0, 0)), ("8", (0, 1, 0)), ("14", (0, 1, 0))] {
         for in_headers in [true, false] {
-            let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
+            let guard = Guard::new(Ceiling::between(4, 100)).unwrap();
             let serve = move || {
                 let mut response = Response::new(Trailed(Some(status).filter(|_| !in_headers)));
                 response.headers_mut().insert("content-type", "application/grpc".parse().unwrap());
@@ -126,7 +126,7 @@ fn a_grpc_call_says_how_it_ended_in_its_headers_or_trailers() {
 
 #[test]
 fn a_service_that_fails_is_a_drop_and_so_is_a_body_that_breaks_off() {
-    let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
+    let guard = Guard::new(Ceiling::between(4, 100)).unwrap();
     let layer = guarded(&guard);
     assert!(
         at_once(layer.layer(serving(|| ready(Answer::<String>::Err("broken")))).oneshot(request())).is_err()
@@ -139,12 +139,12 @@ fn a_service_that_fails_is_a_drop_and_so_is_a_body_that_breaks_off() {
 
 #[test]
 fn a_client_that_goes_away_teaches_nothing() {
-    let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
+    let guard = Guard::new(Ceiling::between(4, 100)).unwrap();
     let layer = guarded(&guard);
     {
         let mut served = pin!(layer.layer(serving(pending::<Answer>)).oneshot(request()));
         assert!(poll(served.as_mut()).is_pending());
-        assert_eq!(guard.in_flight(), 1);
+        assert_eq!(guard.stats().in_flight, 1);
     }
     assert_eq!(learnt(&guard), (0, 0, 0), "while it was served");
     drop(at_once(layer.layer(serving(|| ready(status(StatusCode::OK)))).oneshot(request())).unwrap());
@@ -153,7 +153,7 @@ fn a_client_that_goes_away_teaches_nothing() {
 
 #[test]
 fn a_panic_is_a_drop_even_where_someone_catches_it() {
-    let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
+    let guard = Guard::new(Ceiling::between(4, 100)).unwrap();
     let service = guarded(&guard).layer(serving(|| poll_fn(|_| -> Poll<Answer> { panic!() })));
     let mut served = Box::pin(service.oneshot(request()));
     assert!(catch_unwind(AssertUnwindSafe(|| poll(served.as_mut()).is_ready())).is_err());
@@ -163,7 +163,7 @@ fn a_panic_is_a_drop_even_where_someone_catches_it() {
 
 #[test]
 fn an_empty_body_holds_nothing_since_servers_do_not_read_it() {
-    let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
+    let guard = Guard::new(Ceiling::between(4, 100)).unwrap();
     let service = guarded(&guard).layer(serving(|| ready(Ok(Response::new(String::new())))));
     let _unread = at_once(service.oneshot(request())).unwrap();
     assert_eq!(learnt(&guard), (1, 0, 0));
@@ -171,7 +171,7 @@ fn an_empty_body_holds_nothing_since_servers_do_not_read_it() {
 
 #[test]
 fn the_last_frame_gives_the_slot_back_since_servers_do_not_poll_after_it() {
-    let guard = Arc::new(Guard::adaptive(Ceiling::between(4, 100)));
+    let guard = Guard::new(Ceiling::between(4, 100)).unwrap();
     let service = guarded(&guard).layer(serving(|| ready(status(StatusCode::OK))));
     let mut body = at_once(service.oneshot(request())).unwrap().into_body();
     assert!(at_once(body.frame()).is_some());
@@ -180,7 +180,7 @@ fn the_last_frame_gives_the_slot_back_since_servers_do_not_poll_after_it() {
 
 #[test]
 fn an_exempt_request_needs_no_slot() {
-    let guard = Arc::new(Guard::fixed(0));
+    let guard = Guard::new(0).unwrap();
     let layer = AdmissionLayer::builder(guard, fixed("all")).exempt(preflight_or_health).build().unwrap();
     let service = layer.layer(serving(|| ready(status(StatusCode::OK))));
     let ask = |path: &str| at_once(service.clone().oneshot(Request::get(path).body(()).unwrap()));
@@ -190,8 +190,8 @@ fn an_exempt_request_needs_no_slot() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_its_turn_but_not_longer_than_it_may() {
-    let guard = Arc::new(Guard::builder(1).depth_max(4).build());
-    let layer = AdmissionLayer::builder(Arc::clone(&guard), fixed("all"))
+    let guard = Guard::builder(1).queue_max(4).build().unwrap();
+    let layer = AdmissionLayer::builder(guard.clone(), fixed("all"))
         .wait(Duration::from_millis(100), tokio::time::sleep)
         .build()
         .unwrap();
@@ -206,13 +206,13 @@ async fn a_request_waits_its_turn_but_not_longer_than_it_may() {
 
     let third = service.oneshot(request()).await.unwrap();
     assert_eq!(third.status(), StatusCode::SERVICE_UNAVAILABLE, "the second is still being read");
-    assert_eq!((guard.stats().waiting, guard.in_flight()), (0, 1));
+    assert_eq!((guard.stats().waiting, guard.stats().in_flight), (0, 1));
 }
 
 /// A policy of one slot and 1,000 tokens a minute.
 fn chat() -> Arc<Policy> {
     let tokens = Limit::token_budget(1_000, Duration::from_secs(86_400)).unwrap();
-    Arc::new(Policy::builder("chat").concurrency(Guard::fixed(1)).cost(tokens).build().unwrap())
+    Arc::new(Policy::builder("chat").concurrency(1).tokens(tokens).build().unwrap())
 }
 
 /// Returns the tokens left to the key of the layer.
@@ -269,7 +269,7 @@ fn a_limiter_that_gives_nothing_back_cannot_settle() {
 #[test]
 fn each_axis_of_a_policy_is_reported_under_its_own_name() {
     let tokens = Limit::token_budget(1_000, Duration::from_secs(60)).unwrap();
-    let policy = Policy::builder("chat").rate(Rate::per_minute(60)).cost(tokens).build().unwrap();
+    let policy = Policy::builder("chat").rate(Rate::per_minute(60)).tokens(tokens).build().unwrap();
     let policy = Arc::new(policy);
     let ask = |style, cost| {
         let builder = AdmissionLayer::builder(Arc::clone(&policy), fixed("all")).name("chat").headers(style);

@@ -11,7 +11,6 @@ use super::header_style::HeaderStyle;
 use super::key::{Key, KeyExtractor, MissingKey};
 use super::outcome::ending_of;
 use super::plan::Plan;
-use crate::Cost;
 use crate::admit::{Ending, Priority, StoreError};
 
 /// Function of a request.
@@ -21,7 +20,7 @@ pub(super) type OfRequest<T> = Box<dyn Fn(&Parts) -> T + Send + Sync>;
 pub(super) type OfResponse<T> = Box<dyn Fn(StatusCode, &HeaderMap) -> T + Send + Sync>;
 
 /// The actual cost, from a response and what was charged.
-pub(super) type Settle = Box<dyn Fn(StatusCode, &HeaderMap, Cost) -> Option<Cost> + Send + Sync>;
+pub(super) type Settle = Box<dyn Fn(StatusCode, &HeaderMap, u64) -> Option<u64> + Send + Sync>;
 
 /// Chooses the plan of a request, and its key.
 pub(super) type Choose = OfRequest<Result<(Plan, Key), MissingKey>>;
@@ -32,7 +31,7 @@ pub(super) type Delay = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Settings {
     /// Further keys of each request.
     pub(super) keys: Vec<Box<dyn KeyExtractor>>,
-    pub(super) cost: OfRequest<Cost>,
+    pub(super) cost: OfRequest<u64>,
     pub(super) priority: OfRequest<Priority>,
     pub(super) exempt: OfRequest<bool>,
     pub(super) on_missing_key: Fallback,

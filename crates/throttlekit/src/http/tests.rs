@@ -17,7 +17,8 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::*;
 use crate::admit::{Admission, Admit, Admitting, Axis, LimitInfo, SharedPermit, StoreError};
-use crate::{BuildError, Call, Cost, Decision, Limiter, Rate, Retry, Timestamp};
+use crate::rate::Timestamp;
+use crate::{BuildError, Call, Decision, Limiter, Rate, Retry};
 
 /// A limiter that returns one decision for all requests, and remembers the last cost.
 #[derive(Clone, Debug)]
@@ -52,7 +53,7 @@ impl Admit for FixedGate {
     }
 }
 
-pub(super) fn allowed(remaining: Cost) -> Decision {
+pub(super) fn allowed(remaining: u64) -> Decision {
     Decision { allowed: true, limit: 10, remaining, reset_at: Timestamp::EPOCH, retry_after: Retry::Now }
 }
 

@@ -5,13 +5,17 @@ use throttlekit_core::rate::{Limit, LimitError, Need};
 use super::keyed::Counts;
 use super::several::{LIMITS_MAX, LimitEntry, Several};
 use super::{KeylessLimiter, Sketch};
+use crate::clock::{Clock, SystemClock};
+use crate::hash::{KeyHash, SecretHash};
 use crate::memory::{Capacity, Keys};
-use crate::{BuildError, Clock, KeyHash, Limiter, SecretHash, SystemClock};
+use crate::{BuildError, Limiter};
 
 /// Builder of a [`Limiter`].
 ///
 /// ```
-/// use throttlekit::{CoarseClock, Limiter, Rate, TrustedHash};
+/// use throttlekit::clock::CoarseClock;
+/// use throttlekit::hash::TrustedHash;
+/// use throttlekit::{Limiter, Rate};
 ///
 /// let limiter = Limiter::builder(Rate::per_second(1_000))
 ///     .memory_budget(128 << 20)

@@ -2,13 +2,15 @@
 
 use throttlekit_core::overload::HotKey;
 use throttlekit_core::rate::{Limit, LimitError, Mark, Verdict};
-use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
+use throttlekit_core::{Decision, Forecast, Timestamp};
 
 use super::several::{Position, Several};
 use super::sketch::SketchKeys;
 use super::{KeyMemory, KeylessLimiter, LimiterBuilder};
+use crate::clock::{Clock, SystemClock};
+use crate::hash::{KeyHash, SecretHash};
 use crate::memory::{BATCH, Keys};
-use crate::{BuildError, Call, Clock, KeyHash, SecretHash, SystemClock};
+use crate::{BuildError, Call};
 
 /// One or several limits over many keys, in this process.
 ///
@@ -176,7 +178,7 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
     /// Replaces the charged cost by the actual cost: returns the rest to the window it came from, or charges the
     /// difference, which may go beyond the limit. Call it on the limiter that charged, and before a reset of the key.
     #[inline]
-    pub fn settle(&self, charged: Charged, actual: Cost) {
+    pub fn settle(&self, charged: Charged, actual: u64) {
         match (&self.counts, charged.0) {
             (Counts::One(keys), ChargedAt::One { key, mark, cost }) if cost != actual => {
                 keys.settle(key, mark, cost, actual, self.clock.now());
@@ -360,7 +362,7 @@ pub struct Charged(ChargedAt);
 
 #[derive(Debug, PartialEq, Eq)]
 enum ChargedAt {
-    One { key: u64, mark: Mark, cost: Cost },
+    One { key: u64, mark: Mark, cost: u64 },
     Several(Vec<Position>),
 }
 

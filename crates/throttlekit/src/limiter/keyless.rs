@@ -4,11 +4,12 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use throttlekit_core::rate::word::{GcraWord, WindowWord, WordForm, WordRule};
 use throttlekit_core::rate::{Limit, Rule, State};
-use throttlekit_core::{Cost, Decision, Timestamp};
+use throttlekit_core::{Decision, Timestamp};
 
+use crate::Call;
+use crate::clock::{Clock, SystemClock};
 use crate::memory::word_form;
 use crate::sync::{AtomicU64, Mutex};
-use crate::{Call, Clock, SystemClock};
 
 /// One limit for all calls, in one atomic word. Made by [`Limiter::keyless`](crate::Limiter::keyless), or with another
 /// clock by [`build_keyless`](super::LimiterBuilder::build_keyless).
@@ -71,7 +72,7 @@ impl<C: Clock> KeylessLimiter<C> {
 
     /// Separate so that the common paths stay short.
     #[inline(never)]
-    fn check_other(&self, cost: Cost, now: Timestamp) -> Decision {
+    fn check_other(&self, cost: u64, now: Timestamp) -> Decision {
         match &self.state {
             KeylessState::Gcra(rule, word) => check_word(rule, word, cost, now),
             KeylessState::Window(rule, word) => check_word(rule, word, cost, now),
@@ -101,7 +102,7 @@ impl<C: Clock> KeylessLimiter<C> {
 }
 
 #[inline(always)]
-fn check_word<R: WordRule>(rule: &R, word: &AtomicU64, cost: Cost, now: Timestamp) -> Decision {
+fn check_word<R: WordRule>(rule: &R, word: &AtomicU64, cost: u64, now: Timestamp) -> Decision {
     let floor = rule.floor(now);
     let mut seen = word.load(Acquire);
     loop {

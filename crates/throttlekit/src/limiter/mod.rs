@@ -1,4 +1,4 @@
-//! Rate limits in this process: [`Limiter`], its builder, and the limiter without keys.
+//! Rate limits: [`Limiter`], its builder, the limiter without keys, and what belongs to a `SharedLimiter`.
 //!
 //! | need | call |
 //! |---|---|
@@ -20,3 +20,5 @@ pub use sketch::Sketch;
 pub use throttlekit_core::overload::HotKey;
 
 pub use crate::memory::KeyMemory;
+#[cfg(feature = "store")]
+pub use crate::shared::{Receipt, SharedLimiterBuilder, SharedLimiterStats, Tally};

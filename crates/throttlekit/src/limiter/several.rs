@@ -1,10 +1,11 @@
 //! Several limits that decide as one atomic group.
 
 use throttlekit_core::rate::{Limit, Mark, Need, Verdict};
-use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
+use throttlekit_core::{Decision, Forecast, Timestamp};
 
+use crate::Call;
+use crate::hash::KeyHash;
 use crate::memory::{Capacity, HeldKey, KeyMemory, Keys};
-use crate::{Call, KeyHash};
 
 /// Maximum number of limits of one limiter.
 pub(super) const LIMITS_MAX: usize = 16;
@@ -36,7 +37,7 @@ struct OneOfSeveral {
 pub(super) struct Part {
     /// Fingerprint of the key.
     key: u64,
-    cost: Cost,
+    cost: u64,
 }
 
 /// The parts of a call, by limit.
@@ -135,7 +136,7 @@ impl Several {
     }
 
     /// Replaces the charged cost by the actual cost, at each limit that was charged.
-    pub(super) fn settle(&self, positions: &[Position], actual: Cost, now: Timestamp) {
+    pub(super) fn settle(&self, positions: &[Position], actual: u64, now: Timestamp) {
         for Position { limit, part, mark } in positions {
             if let Some(limit) = self.limits.get(*limit) {
                 limit.keys.settle(part.key, *mark, part.cost, actual, now);
@@ -196,8 +197,9 @@ mod tests {
     use throttlekit_core::rate::{Charge, Rate, State};
 
     use super::*;
+    use crate::Limiter;
+    use crate::clock::{Clock, ManualClock};
     use crate::limiter::LimiterBuilder;
-    use crate::{Clock, Limiter, ManualClock};
 
     const MINUTE: Duration = Duration::from_secs(60);
     const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);

@@ -22,7 +22,6 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use throttlekit_core::Cost;
 use throttlekit_core::rate::word::{WORD_MAX, WordRule};
 
 use crate::sync::AtomicU64;
@@ -72,7 +71,7 @@ impl Cell {
 
     /// Charges a request by `key` if the rule allows it.
     #[inline(always)]
-    pub(super) fn charge<R: WordRule>(&self, key: u64, rule: &R, cost: Cost, floor: u64) -> Charged {
+    pub(super) fn charge<R: WordRule>(&self, key: u64, rule: &R, cost: u64, floor: u64) -> Charged {
         let mut word = self.word.load(Acquire);
         loop {
             if self.key.load(Relaxed) != key {

@@ -2,13 +2,14 @@
 
 use throttlekit_core::rate::word::{GcraWord, WORDS_END, WindowWord, WordForm, WordRule};
 use throttlekit_core::rate::{Limit, Mark, Rule, Settle};
-use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
+use throttlekit_core::{Decision, Forecast, Timestamp};
 
 use super::budget::Capacity;
 use super::key_memory::KeyMemory;
 use super::table::{HeldCell, WordTable};
 use super::wide::{Locked, WideMap};
-use crate::{Clock, Guarantee};
+use crate::Guarantee;
+use crate::clock::Clock;
 
 /// Returns the word form of a limit, if it has one and the clock shows a time that words can represent. A limiter built
 /// in a year beyond that keeps full states.
@@ -48,7 +49,7 @@ impl Keys {
     }
 
     #[inline(always)]
-    pub(crate) fn check(&self, key: u64, cost: Cost, clock: &impl Clock) -> Decision {
+    pub(crate) fn check(&self, key: u64, cost: u64, clock: &impl Clock) -> Decision {
         match self {
             Self::Gcra(table, _) => table.check(key, cost, clock),
             _ => self.check_at(key, cost, clock.now()),
@@ -57,7 +58,7 @@ impl Keys {
 
     /// The same at `now`. Separate, so that the common path stays short.
     #[inline(never)]
-    pub(crate) fn check_at(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
+    pub(crate) fn check_at(&self, key: u64, cost: u64, now: Timestamp) -> Decision {
         match self {
             Self::Gcra(table, _) => table.check(key, cost, &At(now)),
             Self::Window(table, _) => table.check(key, cost, &At(now)),
@@ -66,7 +67,7 @@ impl Keys {
     }
 
     /// Checks a request and charges it if allowed, with the charge position, so that it can be settled later.
-    pub(crate) fn check_marked(&self, key: u64, cost: Cost, now: Timestamp) -> (Decision, Mark) {
+    pub(crate) fn check_marked(&self, key: u64, cost: u64, now: Timestamp) -> (Decision, Mark) {
         match self {
             Self::Gcra(table, _) => table.check_marked(key, cost, now),
             Self::Window(table, _) => table.check_marked(key, cost, now),
@@ -82,7 +83,7 @@ impl Keys {
     #[inline]
     pub(crate) fn check_batch(
         &self,
-        requests: impl Iterator<Item = (u64, Cost)>,
+        requests: impl Iterator<Item = (u64, u64)>,
         now: Timestamp,
         decisions: &mut Vec<Decision>,
     ) -> usize {
@@ -105,7 +106,7 @@ impl Keys {
         }
     }
 
-    pub(crate) fn forecast(&self, key: u64, cost: Cost, now: Timestamp) -> Forecast {
+    pub(crate) fn forecast(&self, key: u64, cost: u64, now: Timestamp) -> Forecast {
         match self {
             Self::Gcra(table, _) => table.rule().forecast(table.word(key), cost, now),
             Self::Window(table, _) => table.rule().forecast(table.word(key), cost, now),
@@ -126,7 +127,7 @@ impl Keys {
     /// Usage beyond it is charged, also to a key that is not known here. Unused units go back to a key that is still
     /// known; one that is not had no usage left, or is estimated, and estimates are not lowered. A reset in between
     /// cleared the charge: settle none from before it.
-    pub(crate) fn settle(&self, key: u64, mark: Mark, charged: Cost, actual: Cost, now: Timestamp) {
+    pub(crate) fn settle(&self, key: u64, mark: Mark, charged: u64, actual: u64, now: Timestamp) {
         match actual.checked_sub(charged) {
             Some(0) => {}
             Some(beyond) => self.owe(key, beyond, now),
@@ -134,7 +135,7 @@ impl Keys {
         }
     }
 
-    fn refund(&self, key: u64, mark: Mark, units: Cost, now: Timestamp) {
+    fn refund(&self, key: u64, mark: Mark, units: u64, now: Timestamp) {
         match self {
             Self::Gcra(table, _) => table.refund(key, mark, units, now),
             Self::Window(table, _) => table.refund(key, mark, units, now),
@@ -142,7 +143,7 @@ impl Keys {
         }
     }
 
-    fn owe(&self, key: u64, units: Cost, now: Timestamp) {
+    fn owe(&self, key: u64, units: u64, now: Timestamp) {
         match self {
             Self::Gcra(table, _) => table.owe(key, units, now),
             Self::Window(table, _) => table.owe(key, units, now),
@@ -170,7 +171,7 @@ impl Keys {
 }
 
 impl HeldKey<'_> {
-    pub(crate) fn decide(&self, cost: Cost, now: Timestamp) -> Decision {
+    pub(crate) fn decide(&self, cost: u64, now: Timestamp) -> Decision {
         match self {
             Self::Gcra(rule, cell) => rule.decide(cell.word(), cost, now),
             Self::Window(rule, cell) => rule.decide(cell.word(), cost, now),
@@ -180,7 +181,7 @@ impl HeldKey<'_> {
 
     /// The same where nothing may cross the edge of a budget: the whole cost must fit.
     #[inline(always)]
-    pub(crate) fn decide_whole(&self, cost: Cost, now: Timestamp) -> Decision {
+    pub(crate) fn decide_whole(&self, cost: u64, now: Timestamp) -> Decision {
         match self {
             Self::Gcra(rule, cell) => rule.decide(cell.word(), cost, now),
             Self::Window(rule, cell) => rule.decide_whole(cell.word(), cost, now),
@@ -220,7 +221,7 @@ impl HeldKey<'_> {
 
     /// Takes the cost of a request that `decide` allowed at the same instant.
     #[inline(always)]
-    pub(crate) fn charge(&mut self, cost: Cost, now: Timestamp) {
+    pub(crate) fn charge(&mut self, cost: u64, now: Timestamp) {
         match self {
             Self::Gcra(rule, cell) => cell.charge(*rule, cost, now),
             Self::Window(rule, cell) => cell.charge(*rule, cost, now),
@@ -270,7 +271,7 @@ mod tests {
         .map(|limit| limit.expect("a valid limit"))
     }
 
-    fn charge(keys: &Keys, cost: Cost, now: Timestamp) -> Mark {
+    fn charge(keys: &Keys, cost: u64, now: Timestamp) -> Mark {
         let mut held = keys.hold(KEY, now);
         let mark = held.mark(now);
         assert!(held.decide(cost, now).allowed);

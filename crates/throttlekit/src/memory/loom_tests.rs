@@ -17,7 +17,7 @@ use super::budget::Capacity;
 use super::cell::{Cell, Charged};
 use super::table::WordTable;
 use super::word_sketch::{WordSketch, places};
-use crate::Clock;
+use crate::clock::Clock;
 
 const ALICE: u64 = 0xA11CE;
 const BOB: u64 = 0xB0B;

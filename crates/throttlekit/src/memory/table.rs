@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use throttlekit_core::rate::Mark;
 use throttlekit_core::rate::word::WordRule;
-use throttlekit_core::{Cost, Decision, Timestamp};
+use throttlekit_core::{Decision, Timestamp};
 
 use super::budget::Capacity;
 use super::cache_lines::{Free, Line, Lines};
@@ -24,7 +24,7 @@ use super::key_memory::{Collisions, KeyMemory};
 use super::prefetch::prefetch_index;
 use super::segments::{Layout, Segment, Segments};
 use super::word_sketch::WordSketch;
-use crate::Clock;
+use crate::clock::Clock;
 use crate::sync::{Mutex, MutexGuard, pause};
 
 /// Number of keys that a batch looks up at once.
@@ -84,7 +84,7 @@ impl<R: WordRule> WordTable<R> {
     /// Checks a request and charges it if allowed. The clock is read once the cell is found: the cost of reading it
     /// then overlaps with fetching the cell.
     #[inline(always)]
-    pub(crate) fn check(&self, key: u64, cost: Cost, clock: &impl Clock) -> Decision {
+    pub(crate) fn check(&self, key: u64, cost: u64, clock: &impl Clock) -> Decision {
         let cell = self.lines.likely(key);
         let now = clock.now();
         self.check_in(cell, key, cost, self.rule.floor(now), now)
@@ -92,7 +92,7 @@ impl<R: WordRule> WordTable<R> {
 
     /// The same at `now`, with the charge position if it was charged, so that it can be settled later.
     #[inline]
-    pub(crate) fn check_marked(&self, key: u64, cost: Cost, now: Timestamp) -> (Decision, Mark) {
+    pub(crate) fn check_marked(&self, key: u64, cost: u64, now: Timestamp) -> (Decision, Mark) {
         let (cell, floor) = (self.lines.likely(key), self.rule.floor(now));
         match cell.charge(key, &self.rule, cost, floor) {
             // A charge leaves the word in the window that it went to.
@@ -115,7 +115,7 @@ impl<R: WordRule> WordTable<R> {
     #[inline]
     pub(crate) fn check_batch(
         &self,
-        requests: impl Iterator<Item = (u64, Cost)>,
+        requests: impl Iterator<Item = (u64, u64)>,
         now: Timestamp,
         decisions: &mut Vec<Decision>,
     ) -> usize {
@@ -141,7 +141,7 @@ impl<R: WordRule> WordTable<R> {
     }
 
     #[inline(always)]
-    fn check_in(&self, cell: &Cell, key: u64, cost: Cost, floor: u64, now: Timestamp) -> Decision {
+    fn check_in(&self, cell: &Cell, key: u64, cost: u64, floor: u64, now: Timestamp) -> Decision {
         match cell.charge(key, &self.rule, cost, floor) {
             Charged::Allowed(next) => self.rule.allowed(next, floor, cost),
             Charged::Denied(word) => self.rule.denied(word, floor, cost, now),
@@ -164,12 +164,12 @@ impl<R: WordRule> WordTable<R> {
     }
 
     /// Refunds units of a charge at position `mark`; none to a key that has no cell, whose estimate cannot be lowered.
-    pub(crate) fn refund(&self, key: u64, mark: Mark, units: Cost, now: Timestamp) {
+    pub(crate) fn refund(&self, key: u64, mark: Mark, units: u64, now: Timestamp) {
         self.with_cell(key, |cell| cell.change(key, |word| self.rule.refund(word, mark, units, now)));
     }
 
     /// Charges units that were used beyond the request, also to a new key.
-    pub(crate) fn owe(&self, key: u64, units: Cost, now: Timestamp) {
+    pub(crate) fn owe(&self, key: u64, units: u64, now: Timestamp) {
         self.hold(key, now).owe(&self.rule, units, now);
     }
 
@@ -222,7 +222,7 @@ impl<R: WordRule> WordTable<R> {
 
     #[cold]
     #[inline(never)]
-    fn check_elsewhere(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
+    fn check_elsewhere(&self, key: u64, cost: u64, now: Timestamp) -> Decision {
         self.prefetch(key);
         let floor = self.rule.floor(now);
         loop {
@@ -328,7 +328,7 @@ impl<'a> HeldCell<'a> {
 
     /// Takes the cost of a request that the rule allows at `now`.
     #[inline]
-    pub(crate) fn charge(&mut self, rule: &impl WordRule, cost: Cost, now: Timestamp) {
+    pub(crate) fn charge(&mut self, rule: &impl WordRule, cost: u64, now: Timestamp) {
         let next = rule.next(self.word, rule.floor(now), cost);
         if let Some(next) = next.filter(|_| cost > 0) {
             self.charge_to(next);
@@ -336,7 +336,7 @@ impl<'a> HeldCell<'a> {
     }
 
     /// Charges units that were used beyond the request.
-    fn owe(&mut self, rule: &impl WordRule, units: Cost, now: Timestamp) {
+    fn owe(&mut self, rule: &impl WordRule, units: u64, now: Timestamp) {
         if units > 0 {
             self.charge_to(rule.owe(self.word, units, now));
         }
@@ -392,7 +392,8 @@ mod tests {
     use throttlekit_core::rate::{Gcra, Rate};
 
     use super::*;
-    use crate::{ManualClock, Timestamp};
+    use crate::clock::ManualClock;
+    use crate::rate::Timestamp;
 
     fn table(expected_keys: usize) -> WordTable<GcraWord> {
         let gcra = Gcra::new(Rate::per_hour(3)).unwrap();

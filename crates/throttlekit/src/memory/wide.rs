@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use throttlekit_core::rate::estimate::Estimates;
 use throttlekit_core::rate::{Limit, Mark, Rule, Settle, State};
-use throttlekit_core::{Cost, Decision, Timestamp};
+use throttlekit_core::{Decision, Timestamp};
 
 use super::budget::Capacity;
 use super::key_memory::KeyMemory;
@@ -76,7 +76,7 @@ impl Locked<'_> {
         self.key.is_estimated(self.limit, now)
     }
 
-    pub(crate) fn check(&mut self, cost: Cost, now: Timestamp) -> Decision {
+    pub(crate) fn check(&mut self, cost: u64, now: Timestamp) -> Decision {
         let decision = self.limit.decide(&self.state(now), cost, now);
         if decision.allowed && cost > 0 {
             self.charge(cost, now);
@@ -84,12 +84,12 @@ impl Locked<'_> {
         decision
     }
 
-    pub(crate) fn charge(&mut self, cost: Cost, now: Timestamp) {
+    pub(crate) fn charge(&mut self, cost: u64, now: Timestamp) {
         self.change(now, |limit, state| limit.charge(state, cost, now));
     }
 
     /// Refunds units of a charge at position `mark`; none to a key that is not kept.
-    pub(crate) fn refund(&mut self, mark: Mark, units: Cost, now: Timestamp) {
+    pub(crate) fn refund(&mut self, mark: Mark, units: u64, now: Timestamp) {
         let limit = *self.limit;
         if let Some(state) = self.key.known() {
             limit.refund(state, mark, units, now);

@@ -2,9 +2,8 @@
 
 use throttlekit_core::overload::{LinearSketch, MergeError, Merged, Shape, SnapshotError};
 
-use crate::hash::random_u64;
+use crate::hash::{KeyHash, SecretHash, random_u64};
 use crate::sync::Mutex;
-use crate::{KeyHash, SecretHash};
 
 /// Counts units in fixed memory, and can be merged with the counts of other nodes.
 ///
@@ -16,8 +15,7 @@ use crate::{KeyHash, SecretHash};
 /// All nodes need one seed. Keep it secret: anyone who knows it can choose keys that are counted for others.
 ///
 /// ```
-/// use throttlekit::MergeableSketch;
-/// use throttlekit::overload::Shape;
+/// use throttlekit::overload::{MergeableSketch, Shape};
 ///
 /// let shape = Shape::for_error(0.001, 0.001)?;
 /// let (here, there) = (MergeableSketch::with_seed(shape, [7; 16]), MergeableSketch::with_seed(shape, [7; 16]));

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use throttlekit_core::overload::{Criticality, Throttle, ThrottleError};
 
+use crate::BuildError;
+use crate::clock::{Clock, PreciseClock};
 use crate::hash::random_u64;
 use crate::sync::Mutex;
-use crate::{BuildError, Clock, PreciseClock};
 
 /// Default multiplier: the backend gets up to twice what it accepts.
 const MULTIPLIER: f64 = 2.0;

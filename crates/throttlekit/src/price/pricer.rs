@@ -2,8 +2,8 @@
 
 use throttlekit_core::price::{Bid, Left, Prices, Refiner, Turn};
 
+use crate::clock::{Clock, PreciseClock};
 use crate::sync::{Mutex, RwLock};
-use crate::{Clock, PreciseClock};
 
 /// Denies requests whose value is below the price of what they would use, before a limit is checked.
 ///
@@ -11,8 +11,8 @@ use crate::{Clock, PreciseClock};
 /// after it, and only for requests that it clears, so that a request it denies is charged nowhere.
 ///
 /// ```
-/// use throttlekit::price::{Bid, Prices};
-/// use throttlekit::{Call, Limiter, Pricer, Rate};
+/// use throttlekit::price::{Bid, Pricer, Prices};
+/// use throttlekit::{Call, Limiter, Rate};
 ///
 /// let pricer = Pricer::fixed(Prices::new(0.0, 0.01, 0.0)?);
 /// let tokens = Limiter::new(Rate::per_minute(50_000))?;
@@ -98,7 +98,7 @@ mod tests {
     use throttlekit_core::price::{Budgets, Kind, RefinerOptions};
 
     use super::*;
-    use crate::ManualClock;
+    use crate::clock::ManualClock;
 
     fn refiner(sample: usize) -> Refiner {
         let kind = |value, cost| Kind { weight: 500.0, value, cost, hold: 0.0 };

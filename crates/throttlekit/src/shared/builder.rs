@@ -13,8 +13,9 @@ use super::outage::Fallback;
 use super::strict::{Place, Strict};
 use super::tally::Tallies;
 use super::{OnOutage, SharedLimiter};
+use crate::BuildError;
+use crate::clock::{BootClock, LeaseClock};
 use crate::store::{CHARGES_MAX, KeySpace, REMEMBER_DEFAULT, Store};
-use crate::{BootClock, BuildError, LeaseClock};
 
 const PREFIX: &str = "tk";
 

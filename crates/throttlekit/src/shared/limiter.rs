@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use throttlekit_core::rate::{Limit, LimitError};
-use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
+use throttlekit_core::{Decision, Forecast, Timestamp};
 
 use super::leasing::{Engine, LeasedKey};
 use super::strict::Strict;
 use super::{Answer, Receipt, SharedLimiterBuilder, SharedLimiterStats};
+use crate::clock::{BootClock, LeaseClock};
 use crate::store::{DebitId, Store, StoreError};
-use crate::{BootClock, BuildError, Call, LeaseClock};
+use crate::{BuildError, Call};
 
 /// One limit, or several decided as one, over state that many processes share. A cheap handle: clones share everything.
 ///
@@ -157,13 +158,13 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiter<S, C> {
     ///
     /// Units go to the window they came from, while that lasts. What a smooth rate has refilled since is not returned a
     /// second time.
-    pub async fn settle(&self, receipt: Receipt, actual: Cost) -> Result<(), StoreError> {
+    pub async fn settle(&self, receipt: Receipt, actual: u64) -> Result<(), StoreError> {
         self.strict().settle(receipt, |_| actual).await
     }
 
     /// Like [`settle`](Self::settle) with what was used on each limit, in their order. A limit without an actual cost
     /// keeps its charge.
-    pub async fn settle_each(&self, receipt: Receipt, actual: &[Cost]) -> Result<(), StoreError> {
+    pub async fn settle_each(&self, receipt: Receipt, actual: &[u64]) -> Result<(), StoreError> {
         self.strict().settle(receipt, |paid| actual.get(paid.limit).copied().unwrap_or(paid.cost)).await
     }
 
@@ -202,7 +203,7 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiter<S, C> {
     /// Call it once for what was charged, and only for answers of this node itself. One with a
     /// [receipt](Answer::receipt) is settled by it; what was admitted in an [outage](Answer::outage) was taken from no
     /// limit.
-    pub fn refund(&self, key: impl AsRef<[u8]>, units: Cost, reset_at: Timestamp) {
+    pub fn refund(&self, key: impl AsRef<[u8]>, units: u64, reset_at: Timestamp) {
         if let Mode::Leased(engine) = &self.mode {
             engine.refund(key.as_ref(), units, reset_at);
         }
@@ -274,9 +275,9 @@ impl<S, C> SharedLimiter<S, C> {
     }
 
     /// Returns the limits as the store counts them, if it is called for every request.
-    pub(crate) fn into_strict(self) -> Option<Arc<Strict<S>>> {
-        match self.mode {
-            Mode::Strict(strict) => Some(strict),
+    pub(crate) fn strict_only(&self) -> Option<Arc<Strict<S>>> {
+        match &self.mode {
+            Mode::Strict(strict) => Some(strict.clone()),
             Mode::Leased(_) => None,
         }
     }

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use throttlekit_core::rate::{Mark, Verdict};
-use throttlekit_core::{Cost, Decision, Timestamp};
+use throttlekit_core::{Decision, Timestamp};
 
 use crate::Guarantee;
 use crate::call::Part;
@@ -40,7 +40,7 @@ pub(crate) struct Paid {
     pub(crate) limit: usize,
     /// The key as the store keeps it.
     pub(crate) key: String,
-    pub(crate) cost: Cost,
+    pub(crate) cost: u64,
     /// Charge position.
     pub(crate) mark: Mark,
 }

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Limit, Need, Rule};
-use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
+use throttlekit_core::{Decision, Forecast, Timestamp};
 
 use super::outage::Fallback;
 use super::tally::Tallies;
 use super::{Answer, Paid, Receipt};
 use crate::call::Part;
+use crate::clock::{Clock, WallClock};
 use crate::store::{Charge, Charges, KeySpace, Outcome, Settlement, Snapshot, Store, StoreError};
 use crate::store::{Debit, DebitId};
-use crate::{Call, Clock, Guarantee, WallClock};
+use crate::{Call, Guarantee};
 
 /// One to sixteen limits over a store.
 pub(crate) struct Strict<S> {
@@ -117,7 +118,7 @@ impl<S: Store> Strict<S> {
     }
 
     /// Sends a debit once, to a key as the store keeps it. No fallback applies.
-    pub(crate) async fn try_debit(&self, key: &str, tokens: Cost, id: DebitId) -> Result<Answer, StoreError> {
+    pub(crate) async fn try_debit(&self, key: &str, tokens: u64, id: DebitId) -> Result<Answer, StoreError> {
         let charge = Charge { key, form: self.form(0), cost: tokens };
         let answers = self.store.debit(&[Debit { charge, id, remember: self.remember }]).await;
         let outcome = answers.into_iter().next().unwrap_or_else(|| Err(no_answer()))?.outcome;
@@ -160,7 +161,7 @@ impl<S: Store> Strict<S> {
     pub(super) async fn settle(
         &self,
         receipt: Receipt,
-        actual: impl Fn(&Paid) -> Cost + Send,
+        actual: impl Fn(&Paid) -> u64 + Send,
     ) -> Result<(), StoreError> {
         let each = receipt.charged.iter().map(|charged| Settlement {
             key: &charged.key,

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use throttlekit_core::rate::{Limit, Need, Rule, State, UNITS_MAX};
-use throttlekit_core::{Cost, Decision, Retry, Timestamp};
+use throttlekit_core::{Decision, Retry, Timestamp};
 
 use super::{Charge, Charges, Outcome, StoreError};
 
@@ -50,8 +50,8 @@ pub struct Debited {
 pub struct LastDebit {
     /// The debit's number.
     pub number: u64,
-    /// Cost of the debit.
-    pub cost: Cost,
+    /// u64 of the debit.
+    pub cost: u64,
     /// Time of the debit, by the store's clock.
     pub now: Timestamp,
     /// The key's state before.
@@ -82,7 +82,7 @@ impl Debit<'_> {
     }
 
     /// Returns the cost, in a number that every engine keeps: costs beyond the limit's maximum get the same response.
-    pub fn cost(&self) -> Cost {
+    pub fn cost(&self) -> u64 {
         self.charge.cost.min(self.charge.form.limit().cost_max() + 1)
     }
 

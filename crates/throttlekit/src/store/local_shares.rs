@@ -9,9 +9,10 @@ use throttlekit_core::{Decision, Timestamp};
 
 use super::KeySpace;
 use crate::call::Part;
+use crate::clock::{Clock, SystemClock};
+use crate::hash::{KeyHash, SecretHash};
 use crate::memory::{Capacity, HeldKey, Keys};
 use crate::sync::Mutex;
-use crate::{Clock, KeyHash, SecretHash, SystemClock};
 
 /// Below this many limits there is no sweep for those that are gone.
 const KNOWN_MIN: usize = 64;

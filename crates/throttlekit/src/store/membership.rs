@@ -165,10 +165,10 @@ mod tests {
 
     #[test]
     fn the_longest_roll_fits() {
-        use throttlekit_core::concurrency::fleet::{Fold, Folded, NodeId, Report, Split};
+        use throttlekit_core::concurrency::fleet::{Combine, Fold, NodeId, Report, Split};
         let seconds = Duration::from_secs(1);
-        let (folded, split) = (Folded::Min, Split::Equal);
-        let fold = Fold { folded, split, initial: 1, most: 1, lives: seconds, linger: seconds };
+        let (combine, split) = (Combine::Min, Split::Equal);
+        let fold = Fold { combine, split, initial: 1, most: 1, lives: seconds, linger: seconds };
         let mut roll = Roll::default();
         for node in 0..NODES_MAX as u128 {
             let node = NodeId(node);

@@ -2,7 +2,7 @@
 
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Mark, Need, Rule, Settle, State, Verdict};
-use throttlekit_core::{Cost, Decision, Timestamp};
+use throttlekit_core::{Decision, Timestamp};
 
 use super::StoreError;
 use crate::Guarantee;
@@ -14,8 +14,8 @@ pub struct Charge<'a> {
     pub key: &'a str,
     /// The limit.
     pub form: &'a ScriptEncoding,
-    /// Cost of the request on this limit.
-    pub cost: Cost,
+    /// u64 of the request on this limit.
+    pub cost: u64,
 }
 
 /// The charges of one request, applied all or none. Their keys differ, and share one routing key.
@@ -61,9 +61,9 @@ pub struct Settlement<'a> {
     /// Charge position.
     pub mark: Mark,
     /// Charged cost.
-    pub charged: Cost,
+    pub charged: u64,
     /// Actual cost.
-    pub actual: Cost,
+    pub actual: u64,
 }
 
 impl Outcome {
@@ -90,7 +90,7 @@ impl Outcome {
     /// The same for an estimated key: it may have used up to `units` less than was counted for it. Zero is a key that
     /// was counted exactly.
     #[must_use]
-    pub fn estimated(mut self, units: Cost) -> Self {
+    pub fn estimated(mut self, units: u64) -> Self {
         if units > 0 {
             self.guarantee = self.guarantee.weaker(Guarantee::Bounded(units));
         }

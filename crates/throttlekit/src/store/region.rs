@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use throttlekit_core::Timestamp;
 use throttlekit_core::fair::Weight;
 use throttlekit_core::fair::pool::{Grant, Pool, PoolRequest, Sight};
 use throttlekit_core::rate::UNITS_MAX;
 use throttlekit_core::rate::shared::ScriptEncoding;
-use throttlekit_core::{Cost, Timestamp};
 
 use super::{Background, StoreError};
 use crate::{Guarantee, forward_store};
@@ -42,7 +42,7 @@ pub struct RegionRequest<'a> {
     /// The sum of the weights of its active tenants.
     pub weight: Weight,
     /// Units it wants in addition to those that it has been granted.
-    pub wants: Cost,
+    pub wants: u64,
 }
 
 /// The response to one [`RegionRequest`].

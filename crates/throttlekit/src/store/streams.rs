@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use throttlekit_core::Timestamp;
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::stored::Stored;
-use throttlekit_core::{Cost, Timestamp};
 
 use super::{Debit, LastDebit, StoreError};
 
@@ -28,12 +28,12 @@ pub(super) struct Streams {
 /// A debit and what it found, in an encoding that outlives the numbers of its limit.
 pub(super) struct Found {
     pub(super) number: u64,
-    pub(super) cost: Cost,
+    pub(super) cost: u64,
     pub(super) now: Timestamp,
     pub(super) stored: Stored,
     pub(super) admitted: bool,
     /// Units by which the key's estimate may have been short; zero where it was counted exactly.
-    pub(super) short: Cost,
+    pub(super) short: u64,
 }
 
 impl Found {

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use throttlekit::slots::HeldSlot;
+use throttlekit::guard::SharedGuardPermit;
+use throttlekit::limiter::Receipt;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::StoreError;
-use throttlekit::{Axis, Call, Decision, Limit, Rate, Receipt, SharedLimiter, SharedSlots, Timestamp};
+use throttlekit::{Axis, Call, Concurrency, Decision, Limit, Rate, SharedGuard, SharedLimiter};
 use throttlekit_redis::RedisStore;
 
 use super::{Answer, Asked, Debit, Denial, Permit, Why};
@@ -34,7 +36,7 @@ pub struct Baseline {
     tenant: String,
     window: Duration,
     limits: SharedLimiter<RedisStore>,
-    slots: SharedSlots<RedisStore>,
+    slots: SharedGuard,
     ledger: Arc<Ledger>,
 }
 
@@ -55,16 +57,17 @@ impl Baseline {
             tenant: tenant.name.clone(),
             window: config.window(),
             limits: limits.build()?,
-            slots: SharedSlots::builder(store.clone(), policy, tenant.concurrency).build()?,
+            slots: SharedGuard::new(store.clone(), policy, Concurrency::per_key(tenant.concurrency))?,
             ledger,
         })
     }
 
     pub(super) async fn admit(self: &Arc<Self>, asked: Asked) -> Result<Answer, StoreError> {
-        let entered = self.slots.admit(&self.tenant).await?;
-        let Some(slot) = entered.slot else {
+        let entered = self.slots.acquire(&self.tenant).await?;
+        let decision = entered.decision();
+        let Some(slot) = entered.permit else {
             let why = entered.outage.map_or(Why::Axis(Axis::Concurrency), |_| Why::Outage);
-            return Ok(self.denied(why, entered.decision, asked, self.look().await.as_ref()));
+            return Ok(self.denied(why, decision, asked, self.look().await.as_ref()));
         };
         let cost = match self.way {
             Way::Reserve => asked.in_all(),
@@ -95,7 +98,7 @@ impl Baseline {
     }
 
     pub(super) async fn held(&self) -> Result<u32, StoreError> {
-        self.slots.occupancy(&self.tenant).await
+        self.slots.peek(&self.tenant).await.map(|seen| (seen.limit - seen.remaining) as u32)
     }
 
     fn denied(&self, why: Why, decision: Decision, asked: Asked, seen: Option<&Seen>) -> Answer {
@@ -133,7 +136,7 @@ pub struct Charged {
     gate: Arc<Baseline>,
     bill: Option<Bill>,
     used: u64,
-    _slot: HeldSlot,
+    _slot: SharedGuardPermit,
 }
 
 struct Bill {

@@ -4,13 +4,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Result;
-use throttlekit::admission::{Axis, Call, SharedPermit, SharedPolicy};
 use throttlekit::budget::{Reservation, ReservationOptions};
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit::fair::SharedFairLimiterBuilder;
-use throttlekit::slots::Ending;
+use throttlekit::guard::Ending;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::StoreError;
 use throttlekit::{
-    Budget, Clock, Decision, Limit, Rate, SharedFairLimiter, SharedLimiter, SharedSlots, Timestamp, WallClock,
+    Axis, Budget, Call, Concurrency, Decision, Limit, Rate, SharedFairLimiter, SharedGuard, SharedLimiter,
+    SharedPermit, SharedPolicy,
 };
 use throttlekit_redis::RedisStore;
 use throttlekit_telemetry::Telemetry;
@@ -65,7 +67,7 @@ pub struct Stream {
     policy: SharedPolicy,
     /// The policy's limits, to look at them without asking.
     limits: SharedLimiter<RedisStore>,
-    slots: SharedSlots<RedisStore>,
+    slots: SharedGuard,
     window: Duration,
     /// The most that the tenant may ever have in a window.
     budget: u64,
@@ -85,13 +87,13 @@ impl Stream {
         let limits = SharedLimiter::builder(store.clone(), policy, Rate::per_minute(tenant.rpm))
             .limit("tokens", Limit::token_budget(tenant.tpm, config.window())?)
             .build()?;
-        let slots = SharedSlots::builder(store.clone(), policy, tenant.concurrency).build()?;
+        let slots = SharedGuard::new(store.clone(), policy, Concurrency::per_key(tenant.concurrency))?;
         // Named after the tenant, so that metrics tell tenants apart.
-        let policy = SharedPolicy::builder(&tenant.name)
+        let policy = SharedPolicy::builder(store.clone(), &tenant.name)
             .observer(common.telemetry.clone())
-            .concurrency(slots.clone())
-            .together(limits.clone(), [Axis::Rate, Axis::Cost])
-            .fair(common.place.clone());
+            .with(Axis::Concurrency, slots.clone())
+            .with([Axis::Rate, Axis::Cost], limits.clone())
+            .with(Axis::Fairness, common.place.clone());
         Ok(Self {
             tenant: tenant.name.as_str().into(),
             policy: policy.build()?,
@@ -115,19 +117,20 @@ impl Stream {
         let likely = self.likely(asked);
         let estimate = asked.prompt + likely;
         let admission = self.policy.admit(Call::by(&*self.tenant).cost(estimate)).await?;
+        let (decision, axes) = (admission.decision(), *admission.axes());
         let Some(permit) = admission.permit else {
-            let denier = admission.axes.binding_axis().unwrap_or(Axis::Rate);
+            let denier = axes.denied_by().unwrap_or(Axis::Rate);
             let why = admission.outage.map_or(Why::Axis(denier), |_| Why::Outage);
-            let Decision { limit, retry_after: retry, .. } = admission.decision;
+            let Decision { limit, retry_after: retry, .. } = decision;
             let (tenant, window) = (self.tenant.to_string(), self.window);
             let denial = Denial { tenant, why, limit, asked: estimate, window, retry };
             // What axes before the denier said was taken back since.
             return Ok(Answer { rooms: self.rooms().await, may_use: 0, outcome: Err(denial) });
         };
         let now = self.limits.now();
-        let room = |axis| admission.axes.get(axis).map(|decision| Room::of(decision, now));
+        let room = |axis| axes.get(axis).map(|decision| Room::of(decision, now));
         let rooms = Rooms { requests: room(Axis::Rate), tokens: room(Axis::Cost) };
-        let window_ends = admission.axes.get(Axis::Cost).map_or(now, |tokens| tokens.reset_at);
+        let window_ends = axes.get(Axis::Cost).map_or(now, |tokens| tokens.reset_at);
         self.ledger.charged(&self.tenant, window_ends, estimate as i64);
         let metered = Metered {
             permit: Some(permit),
@@ -144,7 +147,7 @@ impl Stream {
     }
 
     pub(super) async fn held(&self) -> Result<u32, StoreError> {
-        self.slots.occupancy(&*self.tenant).await
+        self.slots.peek(&*self.tenant).await.map(|seen| (seen.limit - seen.remaining) as u32)
     }
 
     pub(super) async fn rooms(&self) -> Rooms {

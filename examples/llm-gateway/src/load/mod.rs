@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use throttlekit::{Clock, WallClock};
+use throttlekit::clock::{Clock, WallClock};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 

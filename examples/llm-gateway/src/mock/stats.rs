@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
-use throttlekit::{Clock, WallClock};
+use throttlekit::clock::{Clock, WallClock};
 
 /// What the model did, as `GET /stats` tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

@@ -22,7 +22,7 @@ mod tests;
 
 pub use membership::{Member, NODES_MAX, NotARoll, Roll};
 pub use node::{Beats, Node, Occupancy};
-pub use rebalance::{Beat, Fold, Folded, Split};
+pub use rebalance::{Beat, Combine, Fold, Split};
 
 use core::time::Duration;
 

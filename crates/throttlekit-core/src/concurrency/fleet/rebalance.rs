@@ -9,7 +9,8 @@ use crate::Timestamp;
 
 /// Rule that merges the ceilings inferred by nodes. Never their sum: each of them is about the whole backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Folded {
+#[non_exhaustive]
+pub enum Combine {
     /// The one in the middle, the lower of two: one node with a bad path to the backend does not slow all.
     #[default]
     LowerMedian,
@@ -19,6 +20,7 @@ pub enum Folded {
 
 /// Rule that splits the ceiling among nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Split {
     /// By demand, and at least one each if the ceiling allows: a request has the same chance on every node.
     #[default]
@@ -31,7 +33,7 @@ pub enum Split {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fold {
     /// Merge of the inferred ceilings.
-    pub folded: Folded,
+    pub combine: Combine,
     /// Split among the nodes.
     pub split: Split,
     /// The ceiling while no node has inferred one.
@@ -81,12 +83,12 @@ impl Fold {
         let mut limits: Vec<u32> =
             self.present(roll).map(|(_, m)| m.limit).filter(|&limit| limit > 0).collect();
         let middle = limits.len().saturating_sub(1) / 2;
-        let folded = match self.folded {
-            Folded::Min => limits.iter().min().copied(),
-            Folded::LowerMedian if limits.is_empty() => None,
-            Folded::LowerMedian => Some(*limits.select_nth_unstable(middle).1),
+        let combined = match self.combine {
+            Combine::Min => limits.iter().min().copied(),
+            Combine::LowerMedian if limits.is_empty() => None,
+            Combine::LowerMedian => Some(*limits.select_nth_unstable(middle).1),
         };
-        folded.unwrap_or(self.initial).min(self.most)
+        combined.unwrap_or(self.initial).min(self.most)
     }
 
     /// Returns how long a silent node is remembered: until its share has expired and work may no longer run.

@@ -10,7 +10,7 @@ const BEATS: Beats = Beats { every: SECOND, spacing: Duration::from_millis(100),
 
 fn fold(most: u32) -> Fold {
     let (lives, linger) = (Duration::from_secs(3), Duration::from_secs(1));
-    Fold { folded: Folded::LowerMedian, split: Split::Equal, initial: most, most, lives, linger }
+    Fold { combine: Combine::LowerMedian, split: Split::Equal, initial: most, most, lives, linger }
 }
 
 fn at(ms: u64) -> Timestamp {
@@ -117,8 +117,8 @@ fn on_a_roll_that_was_lost_no_share_rises_until_all_others_have_died() {
 #[test]
 fn the_ceiling_is_the_least_or_the_one_in_the_middle_and_never_the_sum() {
     let limits = [(1, 30), (2, 10), (3, 20), (4, 0)];
-    for (folded, ceiling) in [(Folded::Min, 10), (Folded::LowerMedian, 20)] {
-        let fold = Fold { folded, initial: 7, ..fold(1_000) };
+    for (combine, ceiling) in [(Combine::Min, 10), (Combine::LowerMedian, 20)] {
+        let fold = Fold { combine, initial: 7, ..fold(1_000) };
         let mut roll = ready(&fold);
         assert_eq!(fold.ceiling(&roll), 7, "nobody knows yet");
         for (node, limit) in limits {

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit::internals::Mutex;
-use throttlekit::{Clock, WallClock};
 use throttlekit_proto::envoy::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use throttlekit_proto::envoy::{Code, RateLimitRequest, RateLimitResponse};
 use tonic::{Request, Response, Status};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use throttlekit::{Decision, Retry, Timestamp};
+use throttlekit::rate::Timestamp;
+use throttlekit::{Decision, Retry};
 use throttlekit_proto::envoy::{Code, DescriptorStatus, HeaderValue, RateLimit, RateLimitResponse};
 
 use super::metadata;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use prost_types::value::Kind;
-use throttlekit::ManualClock;
+use throttlekit::clock::ManualClock;
 use throttlekit_proto::envoy::{
     Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
     RateLimitResponse, Unit,

@@ -14,8 +14,10 @@ use http::request::Parts;
 use http::{HeaderName, StatusCode};
 use serde::Deserialize;
 use throttlekit::admit::{Admission, Admit, Admitting, LimitInfo, SharedPermit, StoreError};
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit::http::{AdmissionLayer, ClientIp, HeaderStyle, KeyExtractor, client_ip, fixed};
-use throttlekit::{Axis, Call, Clock, Guarantee, Timestamp, WallClock};
+use throttlekit::rate::Timestamp;
+use throttlekit::{Axis, Call, Guarantee};
 use tower::{Layer, ServiceExt, service_fn};
 
 use super::HttpApi;

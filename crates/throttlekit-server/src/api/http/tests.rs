@@ -9,7 +9,8 @@ use axum::response::Response;
 use http::{Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use throttlekit::{ManualClock, Timestamp};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
 use tower::{Layer, ServiceExt};
 
 use super::*;

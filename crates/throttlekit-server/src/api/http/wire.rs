@@ -2,7 +2,8 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use throttlekit::{Guarantee, Retry, Timestamp};
+use throttlekit::rate::Timestamp;
+use throttlekit::{Guarantee, Retry};
 
 use crate::engine::Answered;
 use crate::wire_format::{axis_name, millis_at, overshoot, retry_millis};
@@ -382,8 +383,8 @@ impl From<&Answered> for Decision {
     }
 }
 
-impl From<throttlekit::Forecast> for Forecast {
-    fn from(forecast: throttlekit::Forecast) -> Self {
+impl From<throttlekit::rate::Forecast> for Forecast {
+    fn from(forecast: throttlekit::rate::Forecast) -> Self {
         Self {
             spendable_now: number(forecast.spendable_now),
             next_replenish_at: at(forecast.next_replenish_at),

@@ -1,10 +1,10 @@
 //! Builds variants from a policy file.
 
-use throttlekit::admission::{Axis, SharedPolicy, SharedPolicyBuilder};
 use throttlekit::leasing::{Batch, Leasing};
-use throttlekit::price::Prices;
+use throttlekit::policy::SharedPolicyBuilder;
+use throttlekit::price::{Pricer, Prices};
 use throttlekit::store::Store;
-use throttlekit::{BuildError, Guarantee, Limit, OnOutage, Pricer, SharedLimiter};
+use throttlekit::{Axis, BuildError, Guarantee, Limit, OnOutage, SharedLimiter, SharedPolicy};
 
 use super::super::backend::Counted;
 use super::super::concurrency::Concurrency;
@@ -87,10 +87,10 @@ impl<'s> Limits<'s> {
 /// Returns the rates of a policy, each with its leasing options.
 fn rates(spec: &PolicySpec) -> Result<Vec<(NamedLimit, Option<&LeaseSpec>)>, String> {
     // If nothing else counts the cost of a call, its rates do.
-    let weighed = spec.cost.is_none() && spec.fair.is_none();
+    let weighted = spec.cost.is_none() && spec.fair.is_none();
     let named = |place: usize, rate: &RateSpec| -> Result<NamedLimit, String> {
         let by = usize::from(rate.by);
-        let on = if weighed { Axis::Rate.of(by).weighed() } else { Axis::Rate.of(by) };
+        let on = if weighted { Axis::Rate.by(by).weighted() } else { Axis::Rate.by(by) };
         let unnamed = || if place == 0 { String::new() } else { place.to_string() };
         let name = rate.name.clone().unwrap_or_else(unnamed);
         Ok(NamedLimit { name, limit: rate.to_limit().map_err(wrong)?, on, by })
@@ -102,7 +102,7 @@ fn rates(spec: &PolicySpec) -> Result<Vec<(NamedLimit, Option<&LeaseSpec>)>, Str
 fn budget(spec: &PolicySpec) -> Result<Option<NamedLimit>, String> {
     let Some(cost) = &spec.cost else { return Ok(None) };
     let (by, limit) = (usize::from(cost.by), cost.to_limit().map_err(wrong)?);
-    Ok(Some(NamedLimit { name: COST_NAME.into(), limit, on: Axis::Cost.of(by), by }))
+    Ok(Some(NamedLimit { name: COST_NAME.into(), limit, on: Axis::Cost.by(by), by }))
 }
 
 /// Chooses how a check is done: directly if there is only one limit, or else on all axes at once.
@@ -141,9 +141,9 @@ fn fused(
     limits: &Limits<'_>,
     all: Option<&LimitGroup>,
 ) -> Result<SharedPolicy, String> {
-    let mut builder = SharedPolicy::builder(common.name);
+    let mut builder = SharedPolicy::builder(common.store.clone(), common.name);
     if let Some(guards) = common.guards {
-        builder = builder.concurrency(guards.axis());
+        builder = guards.join(builder);
     }
     if let Some(price) = &spec.price {
         builder = priced(builder, price)?;
@@ -154,15 +154,18 @@ fn fused(
         _ => builder,
     };
     if let Some(Leased { limit, limiter, .. }) = &limits.leased {
-        builder = builder.leased(limit.on, limiter.clone());
+        builder = builder.with(limit.on, limiter.clone());
     }
     if let Some(fairness) = common.fairness {
         builder = fairness.join(builder);
     }
-    builder.build().map_err(wrong)
+    builder.build().map_err(|error| error.to_string())
 }
 
-fn priced(builder: SharedPolicyBuilder, price: &PriceSpec) -> Result<SharedPolicyBuilder, String> {
+fn priced(
+    builder: SharedPolicyBuilder<Counted>,
+    price: &PriceSpec,
+) -> Result<SharedPolicyBuilder<Counted>, String> {
     let prices = Prices::new(price.rate, price.cost, price.hold).map_err(|error| error.to_string())?;
     Ok(builder.price(Pricer::fixed(prices)))
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use throttlekit::admission::Axis;
+use throttlekit::clock::{Clock, WallClock};
+use throttlekit::rate::{ALLOW_FULL, Forecast, combine};
 use throttlekit::store::{DebitId, Store, StoreError};
-use throttlekit::{ALLOW_FULL, Answer, Call, Clock, Forecast, Guarantee, Retry, WallClock, combine};
+use throttlekit::{Answer, Axis, Call, Guarantee, Retry};
 
 use super::super::{Answered, Later, Refusal};
 use super::{Asks, Variant, unsupported};

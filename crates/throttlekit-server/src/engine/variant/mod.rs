@@ -3,8 +3,7 @@
 mod build;
 mod decide;
 
-use throttlekit::admission::SharedPolicy;
-use throttlekit::{Guarantee, SharedLimiter};
+use throttlekit::{Guarantee, SharedLimiter, SharedPolicy};
 
 pub(super) use build::Common;
 
@@ -80,7 +79,7 @@ impl Variant {
 
     /// Checks whether returns to stores are still pending.
     pub(super) fn is_settling(&self) -> bool {
-        matches!(&self.asks, Asks::Axes { policy, .. } if policy.settlements().waiting > 0)
+        matches!(&self.asks, Asks::Axes { policy, .. } if policy.stats().settlements_waiting > 0)
     }
 
     /// Returns the policy that admits work, if this is one.

@@ -1,6 +1,6 @@
 //! The tokens of a principal, as listed in the file.
 
-use throttlekit::Timestamp;
+use throttlekit::rate::Timestamp;
 
 use super::{PrincipalSpec, TokenSpec};
 use crate::date_time;

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use throttlekit::leasing::Margin;
+use throttlekit::rate::{LimitError, Timestamp};
 use throttlekit::store::{LIVES_MAX, LIVES_MIN, SLOTS_MAX};
-use throttlekit::{LimitError, Timestamp};
 
 use super::super::model::{
     ConcurrencySpec, CostSpec, FairSpec, OutageSpec, Period, PolicyFile, PolicySpec, PriceSpec, Scope,

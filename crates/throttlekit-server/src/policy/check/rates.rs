@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
+use throttlekit::Limit;
 use throttlekit::leasing::Margin;
 use throttlekit::rate::shared::ScriptEncoding;
+use throttlekit::rate::{LimitError, Timestamp};
 use throttlekit::store::Term;
-use throttlekit::{Limit, LimitError, Timestamp};
 
 use super::super::model::{
     Algorithm, FleetSpec, LeaseMode, LeaseSpec, OutageSpec, Period, PolicySpec, RateSpec,

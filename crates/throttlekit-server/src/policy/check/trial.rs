@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use throttlekit::rate::shared::ScriptEncoding;
-use throttlekit::rate::{Rule, State};
-use throttlekit::{Limit, Retry, Timestamp};
+use throttlekit::rate::{Rule, State, Timestamp};
+use throttlekit::{Limit, Retry};
 
 use super::super::model::OutageSpec;
 use super::{At, Report, rates};
@@ -58,7 +58,8 @@ fn misbehaves(limit: &Limit, now: Timestamp) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use throttlekit::{Cadence, Rate};
+    use throttlekit::Rate;
+    use throttlekit::rate::Cadence;
 
     use super::*;
 

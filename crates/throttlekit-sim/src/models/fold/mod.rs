@@ -23,7 +23,7 @@ mod world;
 use core::time::Duration;
 
 use stateright::{Model, Property};
-use throttlekit_core::concurrency::fleet::{Fold, Folded, Split};
+use throttlekit_core::concurrency::fleet::{Combine, Fold, Split};
 
 pub use cases::{assumptions, large, small};
 pub use seam::Seam;
@@ -76,7 +76,7 @@ impl Fleet {
         let limit = u32::from(self.limit);
         let linger = if self.seam == Seam::LingerUntold { 0 } else { self.linger };
         Fold {
-            folded: Folded::Min,
+            combine: Combine::Min,
             split: self.split,
             initial: limit,
             most: limit,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use throttlekit::ManualClock;
+use throttlekit::clock::ManualClock;
 use throttlekit::store::StoreError;
 use throttlekit_postgres::{Durability, PostgresStore};
 use throttlekit_redis::RedisStore;
@@ -89,7 +89,7 @@ macro_rules! on {
     ($engine:expr, $examine:path $(, $argument:expr)*) => {
         match $engine.clone() {
             Engine::Memory => {
-                let make = |clock: throttlekit::ManualClock| {
+                let make = |clock: throttlekit::clock::ManualClock| {
                     std::future::ready(Ok(throttlekit::store::MemoryStore::with_clock(clock)))
                 };
                 $examine(make $(, $argument)*).await

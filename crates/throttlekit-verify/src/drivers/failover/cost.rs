@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use throttlekit::{Call, Clock, Limit, PreciseClock, SharedLimiter};
+use throttlekit::clock::{Clock, PreciseClock};
+use throttlekit::{Call, Limit, SharedLimiter};
 use throttlekit_redis::Failover;
 
 use super::load;

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::Result;
+use throttlekit::clock::ManualClock;
 use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::store::StoreError;
-use throttlekit::{Answer, Call, Limit, ManualClock, SharedLimiter};
+use throttlekit::{Answer, Call, Limit, SharedLimiter};
 use throttlekit_redis::{Exposure, Failover, RedisStore};
 use tokio::task::JoinSet;
 use tokio::time::sleep;

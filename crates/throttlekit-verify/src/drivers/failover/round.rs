@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use throttlekit::{Call, Limit, ManualClock, SharedLimiter, Timestamp};
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::Timestamp;
+use throttlekit::{Call, Limit, SharedLimiter};
 use throttlekit_redis::Failover;
 use tokio::time::sleep;
 

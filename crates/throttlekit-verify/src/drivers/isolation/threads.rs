@@ -12,7 +12,7 @@ const LOOKS: usize = 100;
 /// Threads now, and those that come once and stay.
 pub(super) fn count() -> Result<usize> {
     // The thread that measures how late threads wake up stays too.
-    let now = throttlekit::Clock::now(&throttlekit::BootClock);
+    let now = throttlekit::clock::Clock::now(&throttlekit::clock::BootClock);
     crate::isolation::worst_between(now, now);
     Ok(now_running()? + DRIVERS)
 }

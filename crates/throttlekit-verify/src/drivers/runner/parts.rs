@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Map, Value};
-use throttlekit::{Clock, PreciseClock};
+use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit_conformance::bugs::Found;
 
 use super::{Options, Run, Services};

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value};
-use throttlekit::{Clock, PreciseClock, Timestamp};
+use throttlekit::clock::{Clock, PreciseClock};
+use throttlekit::rate::Timestamp;
 use throttlekit_conformance::bugs::{Found, SeededBug};
 
 use super::Services;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use throttlekit::{BootClock, Clock, Timestamp};
+use throttlekit::clock::{BootClock, Clock};
+use throttlekit::rate::Timestamp;
 use throttlekit_redis::RedisStore;
 
 use super::{Part, Setup};

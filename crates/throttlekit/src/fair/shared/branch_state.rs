@@ -1,10 +1,10 @@
 //! The state of one branch, locked by one caller at a time.
 
+use throttlekit_core::Timestamp;
 use throttlekit_core::fair::Weight;
 use throttlekit_core::fair::branch::{Branch, Credit, Request, Turn};
-use throttlekit_core::{Cost, Timestamp};
 
-use crate::Clock;
+use crate::clock::Clock;
 use crate::fair::names::Names;
 use crate::store::{RegionGrant, StoreError};
 
@@ -29,7 +29,7 @@ impl BranchState {
 
     /// Decides a request. Units are taken first and the clock is read after that; if they have expired, the request has
     /// no effect.
-    pub(super) fn ask(&mut self, name: u64, weight: Weight, cost: Cost, clock: &impl Clock) -> Turn {
+    pub(super) fn ask(&mut self, name: u64, weight: Weight, cost: u64, clock: &impl Clock) -> Turn {
         let now = clock.now();
         self.advance(now);
         let Some(member) = self.names.find(self.branch.roster(), name) else {
@@ -46,7 +46,7 @@ impl BranchState {
     }
 
     /// Returns units to the window that ends at `reset_at`, if it is still current here and the tenant has an entry.
-    pub(super) fn refund(&mut self, name: u64, units: Cost, reset_at: Timestamp, now: Timestamp) {
+    pub(super) fn refund(&mut self, name: u64, units: u64, reset_at: Timestamp, now: Timestamp) {
         self.advance(now);
         if let Some(member) = self.names.find(self.branch.roster(), name) {
             self.branch.refund(member, units, reset_at, now);
@@ -54,7 +54,7 @@ impl BranchState {
     }
 
     /// Decides the first request of a tenant in this window, which makes it active.
-    fn ask_anew(&mut self, name: u64, weight: Weight, cost: Cost, clock: &impl Clock) -> Turn {
+    fn ask_anew(&mut self, name: u64, weight: Weight, cost: u64, clock: &impl Clock) -> Turn {
         self.add(name, weight);
         self.ask(name, weight, cost, clock)
     }
@@ -77,7 +77,7 @@ impl BranchState {
     }
 
     /// Counts a waiting caller, and returns the id of the request it waits for, and the request to send, if any.
-    pub(super) fn wait(&mut self, needs: Cost, now: Timestamp) -> Option<(u64, Option<Request>)> {
+    pub(super) fn wait(&mut self, needs: u64, now: Timestamp) -> Option<(u64, Option<Request>)> {
         if self.waiting >= WAITING_MAX {
             return None;
         }
@@ -88,7 +88,7 @@ impl BranchState {
         self.branch.asking().map(|id| (id, request))
     }
 
-    pub(super) fn stop_waiting(&mut self, needs: Cost) {
+    pub(super) fn stop_waiting(&mut self, needs: u64) {
         self.waiting -= 1;
         self.branch.stop_waiting(needs);
     }
@@ -149,7 +149,7 @@ mod tests {
     use throttlekit_core::lease::{Epoch, Margin};
 
     use super::*;
-    use crate::ManualClock;
+    use crate::clock::ManualClock;
 
     #[test]
     fn a_stranger_at_the_cap_is_told_what_the_place_it_would_take_gets() {

@@ -2,24 +2,26 @@
 
 use std::time::Duration;
 
+use throttlekit_core::Timestamp;
 use throttlekit_core::fair::branch::{Branch, BranchPlan};
 use throttlekit_core::fair::{MEMBERS_MAX, Weight};
 use throttlekit_core::lease::Margin;
 use throttlekit_core::rate::{Budget, Limit, LimitError, Need};
-use throttlekit_core::{Cost, Timestamp};
 use tokio::sync::Notify;
 
 use super::SharedFairLimiter;
 use super::branch_state::BranchState;
 use super::limiter::{Counters, Place};
 use super::source::{Quanta, Region, Source};
+use crate::clock::{BootClock, LeaseClock};
 use crate::fair::TENANTS_MAX_DEFAULT;
 use crate::fair::builder::clamped;
 use crate::fair::limiter::WeightOf;
+use crate::hash::{KeyHash, SecretHash};
 use crate::shared::{Fallback, Tallies};
 use crate::store::{LocalShare, RegionStore, Store};
 use crate::sync::Mutex;
-use crate::{BootClock, BuildError, KeyHash, LeaseClock, OnOutage, SecretHash};
+use crate::{BuildError, OnOutage};
 
 /// Default number of quanta in which a participant that has all of the budget fetches it.
 const QUANTA: u64 = 128;
@@ -44,7 +46,7 @@ type Open<S> = fn(S, &str, &str, &Limit) -> Result<Box<dyn Source>, LimitError>;
 pub(super) struct Plan<C> {
     pub(super) weight_of: WeightOf,
     pub(super) tenants_max: usize,
-    pub(super) quantum: Option<Cost>,
+    pub(super) quantum: Option<u64>,
     pub(super) hold: Duration,
     pub(super) margin: Margin,
     pub(super) on_outage: OnOutage,

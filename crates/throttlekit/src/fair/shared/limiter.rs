@@ -7,20 +7,22 @@ use std::time::Duration;
 
 use throttlekit_core::fair::Weight;
 use throttlekit_core::fair::branch::{Credit, Request, Turn};
-use throttlekit_core::{Cost, Decision, Retry, Timestamp};
+use throttlekit_core::{Decision, Retry, Timestamp};
 use tokio::sync::Notify;
 
 use super::SharedFairLimiterBuilder;
 use super::branch_state::BranchState;
 use super::source::Source;
 use crate::call::Part;
+use crate::clock::{BootClock, LeaseClock};
 use crate::fair::FairReceipt;
 use crate::fair::limiter::WeightOf;
 use crate::fair::receipt::{Charged, Portion};
-use crate::shared::{Fallback, Tallies};
+use crate::hash::{KeyHash, SecretHash};
+use crate::shared::{Fallback, Tallies, Tally};
 use crate::store::{Background, RegionGrant, Store, StoreError};
 use crate::sync::Mutex;
-use crate::{Answer, BootClock, Budget, BuildError, Call, KeyHash, LeaseClock, SecretHash, Tally};
+use crate::{Answer, Budget, BuildError, Call};
 
 /// Maximum number of times that a request waits for units. Then it is denied with a retry time.
 const ROUNDS_MAX: usize = 64;
@@ -120,7 +122,7 @@ impl<C: LeaseClock + 'static> SharedFairLimiter<C> {
         self.check_named(name, weight, call.units()).await
     }
 
-    async fn check_named(&self, name: u64, weight: Weight, cost: Cost) -> Result<Answer, StoreError> {
+    async fn check_named(&self, name: u64, weight: Weight, cost: u64) -> Result<Answer, StoreError> {
         let place = &self.place;
         for _ in 0..ROUNDS_MAX {
             match place.round(name, weight, cost).await {
@@ -191,7 +193,7 @@ impl<C: LeaseClock + 'static> SharedFairLimiter<C> {
 
     /// Returns unused units of a tenant to the window that ends at `reset_at`. Once per charge, and only for decisions
     /// of the budget itself.
-    pub(crate) fn refund(&self, tenant: &[u8], units: Cost, reset_at: Timestamp) {
+    pub(crate) fn refund(&self, tenant: &[u8], units: u64, reset_at: Timestamp) {
         self.place.refund(self.place.hash.fingerprint(tenant), units, reset_at);
     }
 
@@ -233,13 +235,13 @@ impl<C: LeaseClock + 'static> Place<C> {
         (self.hash.fingerprint(call.key()), weight)
     }
 
-    fn refund(&self, name: u64, units: Cost, reset_at: Timestamp) {
+    fn refund(&self, name: u64, units: u64, reset_at: Timestamp) {
         let mut state = self.state.lock();
         state.refund(name, units, reset_at, self.clock.now());
     }
 
     /// Checks the state once, and waits if needed.
-    async fn round(self: &Arc<Self>, name: u64, weight: Weight, cost: Cost) -> Round {
+    async fn round(self: &Arc<Self>, name: u64, weight: Weight, cost: u64) -> Round {
         let mut bell = pin!(self.bell.notified());
         let (needs, awaited, request) = {
             let mut state = self.state.lock();
@@ -306,7 +308,7 @@ impl<C: LeaseClock + 'static> Place<C> {
     }
 
     /// Decides a request by the fallback, as [`OnOutage`](crate::OnOutage) sets it, for all tenants alike.
-    fn without_budget(&self, cost: Cost, error: StoreError) -> Result<Answer, StoreError> {
+    fn without_budget(&self, cost: u64, error: StoreError) -> Result<Answer, StoreError> {
         if !error.is_outage() {
             self.tallies.errors.fetch_add(1, Relaxed);
             return Err(error);
@@ -339,7 +341,7 @@ impl<C: LeaseClock + 'static> Place<C> {
 /// A caller that waits for a notification, until it is dropped.
 struct Waiting<'a, C: LeaseClock + 'static> {
     place: &'a Place<C>,
-    needs: Cost,
+    needs: u64,
 }
 
 impl<C: LeaseClock + 'static> Drop for Waiting<'_, C> {

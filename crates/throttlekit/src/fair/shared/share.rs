@@ -2,7 +2,9 @@
 
 use super::SharedFairLimiter;
 use super::branch_state::BranchState;
-use crate::{Call, KeyHash, LeaseClock};
+use crate::Call;
+use crate::clock::LeaseClock;
+use crate::hash::KeyHash;
 
 /// A tenant's share of one participant's budget, in the current window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

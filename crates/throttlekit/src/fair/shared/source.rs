@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use throttlekit_core::Cost;
 use throttlekit_core::fair::Weight;
 use throttlekit_core::lease::Loan;
 use throttlekit_core::rate::shared::ScriptEncoding;
@@ -24,7 +23,7 @@ pub(super) type Granting<'a> = Pin<Box<dyn Future<Output = Result<RegionGrant, S
 pub(super) trait Source: Send + Sync {
     /// Takes up to `wants` more units, for tenants of this total weight. If `wants` is zero, nothing is taken: then
     /// only the available units are reported.
-    fn more(&self, weight: Weight, wants: Cost) -> Granting<'_>;
+    fn more(&self, weight: Weight, wants: u64) -> Granting<'_>;
 
     /// Returns the shared window.
     fn limit(&self) -> &Limit;
@@ -54,7 +53,7 @@ impl<P: RegionStore> Region<P> {
 }
 
 impl<P: RegionStore> Source for Region<P> {
-    fn more(&self, weight: Weight, wants: Cost) -> Granting<'_> {
+    fn more(&self, weight: Weight, wants: u64) -> Granting<'_> {
         Box::pin(async move {
             let Self { pool, key, form, region } = self;
             pool.grant(&RegionRequest { key, form, region, weight, wants }).await
@@ -91,7 +90,7 @@ impl<S: Store> Quanta<S> {
         LeaseRequest { key: &self.key, form: &self.form, term: Term::Window, want }
     }
 
-    async fn take(&self, wants: Cost) -> Result<RegionGrant, StoreError> {
+    async fn take(&self, wants: u64) -> Result<RegionGrant, StoreError> {
         let mut answers = self.store.lease(&[self.ask(Want { wants, ..ONE })]).await;
         let lent = answers
             .pop()
@@ -111,12 +110,12 @@ impl<S: Store> Quanta<S> {
     }
 }
 
-fn grant_of(loan: &Loan, granted: Cost, more: Cost) -> Grant {
+fn grant_of(loan: &Loan, granted: u64, more: u64) -> Grant {
     Grant { granted, more, epoch: loan.epoch, lives: loan.lives.unwrap_or(Duration::ZERO) }
 }
 
 impl<S: Store> Source for Quanta<S> {
-    fn more(&self, _: Weight, wants: Cost) -> Granting<'_> {
+    fn more(&self, _: Weight, wants: u64) -> Granting<'_> {
         Box::pin(async move { if wants == 0 { self.look().await } else { self.take(wants).await } })
     }
 

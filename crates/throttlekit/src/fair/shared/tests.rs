@@ -14,8 +14,9 @@ use tokio::task::JoinSet;
 use super::SharedFairLimiter;
 use super::builder::Plan;
 use super::source::{Granting, Source};
+use crate::clock::{LeaseClock, ManualClock};
 use crate::store::{Background, Grant, RegionGrant, StoreError};
-use crate::{Call, Guarantee, LeaseClock, ManualClock, OnOutage};
+use crate::{Call, Guarantee, OnOutage};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 

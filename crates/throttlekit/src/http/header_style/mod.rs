@@ -14,7 +14,7 @@ use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
 
 use crate::admit::Axis;
 use crate::hash::random_u64;
-use crate::{Cost, Decision, Retry};
+use crate::{Decision, Retry};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -117,7 +117,7 @@ pub(super) fn tightest<'a>(reported: impl IntoIterator<Item = &'a Reported>) -> 
 }
 
 /// `"name";q=units;w=seconds`
-pub(super) fn policy_field(name: &StringRef, units: Cost, period: Option<Duration>) -> HeaderValue {
+pub(super) fn policy_field(name: &StringRef, units: u64, period: Option<Duration>) -> HeaderValue {
     let quota = period.map(|period| quota(units, period));
     let (units, secs) = quota.map_or((units, None), |(units, secs)| (units, Some(secs)));
     field(name, [(key_ref("q"), Some(units)), (key_ref("w"), secs)])
@@ -126,7 +126,7 @@ pub(super) fn policy_field(name: &StringRef, units: Cost, period: Option<Duratio
 /// Returns a quota and a window of whole seconds, whose ratio is the pace of `units` in each `period`: a client that
 /// paces itself by them is as fast as it may be. Of windows from the period on, rounded up, the first in which whole
 /// units come back; else the one that loses least to rounding down.
-fn quota(units: Cost, period: Duration) -> (Cost, u64) {
+fn quota(units: u64, period: Duration) -> (u64, u64) {
     let period = period.as_nanos().max(1);
     let first = period.div_ceil(NANOS_A_SECOND);
     let in_window = |secs: u128| {
@@ -141,7 +141,7 @@ fn quota(units: Cost, period: Duration) -> (Cost, u64) {
 }
 
 /// `"name";r=units;t=seconds`
-fn left(name: &StringRef, remaining: Cost, reset_secs: Option<u64>) -> HeaderValue {
+fn left(name: &StringRef, remaining: u64, reset_secs: Option<u64>) -> HeaderValue {
     field(name, [(key_ref("r"), Some(remaining)), (key_ref("t"), reset_secs)])
 }
 
@@ -202,15 +202,15 @@ mod tests {
     use sfv::{BareItem, List, ListEntry, Parser};
 
     use super::*;
-    use crate::Timestamp;
     use crate::admit::Axes;
     use crate::http::Plan;
     use crate::http::tests::{FixedGate, allowed, denied};
+    use crate::rate::Timestamp;
 
     fn reported(name: &str, decision: &Decision) -> Vec<Reported> {
         let plan = Plan::new(name, FixedGate::answers(*decision)).unwrap();
         let mut axes = Axes::default();
-        axes.note(Axis::Rate, *decision);
+        axes.record(Axis::Rate, *decision);
         plan.report(&axes)
     }
 

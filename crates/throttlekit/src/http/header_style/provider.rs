@@ -7,7 +7,8 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{Reported, clamp, secs_ceil, tightest};
 use crate::admit::Axis;
-use crate::{Clock, Timestamp, WallClock};
+use crate::clock::{Clock, WallClock};
+use crate::rate::Timestamp;
 
 /// Names of the headers of one kind of units: the limit, what remains, the reset.
 type Names = [HeaderName; 3];

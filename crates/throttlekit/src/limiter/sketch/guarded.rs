@@ -1,7 +1,7 @@
 //! A rule over windows that threads share: one counts at a time, and denials only read.
 
 use throttlekit_core::overload::{AtPlaces, FloodWindow, Places, SketchLimit, SketchWindow};
-use throttlekit_core::{Cost, Decision, Timestamp};
+use throttlekit_core::{Decision, Timestamp};
 
 use super::latch::Latch;
 use super::shared::Shared;
@@ -9,8 +9,8 @@ use super::shared::Shared;
 /// A rule that counts in windows.
 pub(super) trait Counts: Sized {
     fn limit(&self) -> &SketchLimit;
-    fn check(keys: &Guarded<Self>, hash: u64, cost: Cost, now: Timestamp) -> Decision;
-    fn decide(&self, hash: u64, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision;
+    fn check(keys: &Guarded<Self>, hash: u64, cost: u64, now: Timestamp) -> Decision;
+    fn decide(&self, hash: u64, cost: u64, ends_at: Timestamp, now: Timestamp) -> Decision;
     /// Forgets the previous window; one caller at a time.
     fn begin(&self);
 }
@@ -36,7 +36,7 @@ impl<R: Counts> Guarded<R> {
     }
 
     #[inline(always)]
-    pub(super) fn check(&self, hash: u64, cost: Cost, now: Timestamp) -> Decision {
+    pub(super) fn check(&self, hash: u64, cost: u64, now: Timestamp) -> Decision {
         R::check(self, hash, cost, now)
     }
 
@@ -44,7 +44,7 @@ impl<R: Counts> Guarded<R> {
     #[inline(always)]
     fn answer(
         &self,
-        cost: Cost,
+        cost: u64,
         now: Timestamp,
         denies: impl FnOnce(&R) -> Option<u32>,
         admit: impl FnOnce(&R, Timestamp) -> Decision,
@@ -54,7 +54,7 @@ impl<R: Counts> Guarded<R> {
 
     /// Returns the denial, if the counts of the current window deny.
     #[inline(always)]
-    fn denial(&self, cost: Cost, now: Timestamp, denies: impl FnOnce(&R) -> Option<u32>) -> Option<Decision> {
+    fn denial(&self, cost: u64, now: Timestamp, denies: impl FnOnce(&R) -> Option<u32>) -> Option<Decision> {
         let ends_at = self.latch.ends_at();
         if SketchLimit::is_over(ends_at, now) {
             return None;
@@ -96,11 +96,11 @@ impl Counts for SketchWindow<Shared> {
     }
 
     #[inline(always)]
-    fn check(keys: &Guarded<Self>, hash: u64, cost: Cost, now: Timestamp) -> Decision {
+    fn check(keys: &Guarded<Self>, hash: u64, cost: u64, now: Timestamp) -> Decision {
         keys.rule.shape().at_places(hash, SketchCheck { keys, cost, now })
     }
 
-    fn decide(&self, hash: u64, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
+    fn decide(&self, hash: u64, cost: u64, ends_at: Timestamp, now: Timestamp) -> Decision {
         self.decide(hash, cost, ends_at, now)
     }
 
@@ -112,7 +112,7 @@ impl Counts for SketchWindow<Shared> {
 /// One check, with the key's counters found once.
 struct SketchCheck<'a> {
     keys: &'a Guarded<SketchWindow<Shared>>,
-    cost: Cost,
+    cost: u64,
     now: Timestamp,
 }
 
@@ -133,12 +133,12 @@ impl Counts for FloodWindow<Shared> {
     }
 
     #[inline(always)]
-    fn check(keys: &Guarded<Self>, hash: u64, cost: Cost, now: Timestamp) -> Decision {
+    fn check(keys: &Guarded<Self>, hash: u64, cost: u64, now: Timestamp) -> Decision {
         let admit = |rule: &Self, ends_at| rule.admit(hash, cost, ends_at, now);
         keys.answer(cost, now, |rule| rule.denies(hash, cost), admit)
     }
 
-    fn decide(&self, hash: u64, cost: Cost, ends_at: Timestamp, now: Timestamp) -> Decision {
+    fn decide(&self, hash: u64, cost: u64, ends_at: Timestamp, now: Timestamp) -> Decision {
         self.decide(hash, cost, ends_at, now)
     }
 

@@ -11,7 +11,7 @@ use throttlekit_core::overload::{
     FloodWindow, HotKey, Shape, ShapeError, SketchError, SketchLimit, SketchWindow,
 };
 use throttlekit_core::rate::Limit;
-use throttlekit_core::{Cost, Decision, Forecast, Timestamp};
+use throttlekit_core::{Decision, Forecast, Timestamp};
 
 use self::guarded::Guarded;
 use self::shared::Shared;
@@ -123,7 +123,7 @@ enum SketchCounts {
 }
 
 impl SketchKeys {
-    pub(super) fn check(&self, key: u64, cost: Cost, now: Timestamp) -> Decision {
+    pub(super) fn check(&self, key: u64, cost: u64, now: Timestamp) -> Decision {
         match &self.counts {
             SketchCounts::Plain(keys) => keys.check(key, cost, now),
             SketchCounts::Hot(keys) => keys.check(key, cost, now),
@@ -137,7 +137,7 @@ impl SketchKeys {
         }
     }
 
-    pub(super) fn forecast(&self, key: u64, cost: Cost, now: Timestamp) -> Forecast {
+    pub(super) fn forecast(&self, key: u64, cost: u64, now: Timestamp) -> Forecast {
         let left = self.peek(key, now);
         let full_at = if left.remaining == left.limit { now } else { left.reset_at };
         Forecast { spendable_now: left.remaining / cost.max(1), next_replenish_at: full_at, full_at }

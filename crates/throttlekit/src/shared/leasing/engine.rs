@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use throttlekit_core::lease::{Authority, Plan, Request, Sizing, Spend, Term, Turn, UNITS_HELD_MAX};
-use throttlekit_core::{Cost, Decision, Retry, Timestamp};
+use throttlekit_core::{Decision, Retry, Timestamp};
 
 use super::key_state::{Failed, KeySlot, KeyState};
 use super::leased_key::LeasedKey;
@@ -14,9 +14,12 @@ use super::returner;
 use super::stats::{Counters, LeaseStats};
 use super::table::{Place, Table};
 use crate::call::Part;
+use crate::clock::LeaseClock;
+use crate::hash::{KeyHash, SecretHash};
+use crate::rate::LimitError;
 use crate::shared::strict::Strict;
 use crate::store::{Background, Store, StoreError, TaskSlot};
-use crate::{Answer, Guarantee, KeyHash, LeaseClock, Limit, LimitError, SecretHash};
+use crate::{Answer, Guarantee, Limit};
 
 /// Maximum number of times that a caller waits for units before it calls the store itself.
 const ROUNDS_MAX: usize = 8;
@@ -35,10 +38,10 @@ pub(in crate::shared) struct Engine<S, C> {
     pub(super) counters: Counters,
     pub(super) hash: SecretHash,
     /// Units beyond the limit that may pass because of leasing.
-    beyond: Cost,
-    limit_units: Cost,
+    beyond: u64,
+    limit_units: u64,
     /// Requests that cost more go to the store: no local lease takes as much, or the bound does not allow for it.
-    cost_max: Cost,
+    cost_max: u64,
     request_ids: AtomicU64,
     /// Background of the lease requests and the returner.
     pub(super) background: Background,
@@ -98,7 +101,7 @@ impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
     }
 
     /// Takes back units that this node admitted, of the window that ends at `reset_at`.
-    pub(in crate::shared) fn refund(&self, key: &[u8], units: Cost, reset_at: Timestamp) {
+    pub(in crate::shared) fn refund(&self, key: &[u8], units: u64, reset_at: Timestamp) {
         let Some(place) = self.table.find(self.hash.fingerprint(key)) else { return };
         let mut state = place.slot.state.lock();
         if place.is_mine() {
@@ -141,7 +144,7 @@ impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
     }
 
     #[inline]
-    pub(super) fn allowed(&self, reset_at: Timestamp, left: Cost) -> Decision {
+    pub(super) fn allowed(&self, reset_at: Timestamp, left: u64) -> Decision {
         Decision {
             allowed: true,
             limit: self.limit_units,

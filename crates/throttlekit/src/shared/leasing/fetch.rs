@@ -7,7 +7,7 @@ use throttlekit_core::lease::{Reply, Request, Want};
 
 use super::engine::Engine;
 use super::table::Place;
-use crate::LeaseClock;
+use crate::clock::LeaseClock;
 use crate::store::{LeaseRequest, Leased, Store, StoreError};
 
 impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {

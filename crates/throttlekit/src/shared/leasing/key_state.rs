@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
+use throttlekit_core::Timestamp;
 use throttlekit_core::lease::{Epoch, Holder, Plan, Purse, Reply, Return, Sizing, Turn};
-use throttlekit_core::{Cost, Timestamp};
 use tokio::sync::Notify;
 
-use crate::Clock;
+use crate::clock::Clock;
 use crate::store::{Leased, StoreError};
 use crate::sync::{Mutex, SharedWord};
 
@@ -52,7 +52,7 @@ pub(super) struct KeyState {
     /// lasts.
     returned: (Epoch, u32),
     /// Units in the local lease when it was last counted.
-    counted: Cost,
+    counted: u64,
     asked_at: Timestamp,
     /// True if a caller came or units were spent since the last look for idle keys.
     stirred: bool,
@@ -133,7 +133,7 @@ impl KeyState {
     }
 
     /// Handles a caller that the local lease could not serve.
-    pub(super) fn ask(&mut self, slot: &KeySlot, cost: Cost, clock: &impl Clock) -> Turn {
+    pub(super) fn ask(&mut self, slot: &KeySlot, cost: u64, clock: &impl Clock) -> Turn {
         self.count(slot, self.asked_at);
         let turn = self.holder.handle_ask(&slot.purse, cost, || clock.now());
         self.recount(slot);
@@ -162,7 +162,7 @@ impl KeyState {
     }
 
     /// Takes back units that were spent and not used, of the window that ends at `reset_at`.
-    pub(super) fn refund(&mut self, slot: &KeySlot, units: Cost, reset_at: Timestamp, now: Timestamp) {
+    pub(super) fn refund(&mut self, slot: &KeySlot, units: u64, reset_at: Timestamp, now: Timestamp) {
         if slot.reset_at() == reset_at {
             self.count(slot, now);
             self.holder.handle_refund(&slot.purse, units);

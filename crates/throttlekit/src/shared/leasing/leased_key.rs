@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use throttlekit_core::Decision;
 use throttlekit_core::lease::Spend;
-use throttlekit_core::{Cost, Decision};
 
 use super::ThreadCache;
 use super::engine::Engine;
 use super::key_state::KeySlot;
+use crate::Answer;
 use crate::call::Part;
+use crate::clock::LeaseClock;
 use crate::store::{Store, StoreError};
-use crate::{Answer, LeaseClock};
 
 /// One key of a leased [`SharedLimiter`](crate::SharedLimiter), found once and kept. While it exists, the node keeps the
 /// key's slot.
@@ -34,7 +35,7 @@ impl<S: Store, C: LeaseClock + 'static> LeasedKey<S, C> {
     /// and then more is fetched meanwhile. Never waits. [`decision`](Self::decision) computes the decision.
     // The locked instruction waits for every older store, so a call, which saves registers, is noticeable.
     #[inline(always)]
-    pub fn try_spend(&self, cost: Cost) -> Option<Cost> {
+    pub fn try_spend(&self, cost: u64) -> Option<u64> {
         let Spend::Spent { left } = self.slot.purse.spend(cost, || self.engine.clock.now()) else {
             self.refill();
             return None;
@@ -47,7 +48,7 @@ impl<S: Store, C: LeaseClock + 'static> LeasedKey<S, C> {
 
     /// Returns the decision for a caller that was served and left `left` units. Its `reset_at` may be that of a window
     /// which has begun since: do not [refund](crate::SharedLimiter::refund) by it.
-    pub fn decision(&self, left: Cost) -> Decision {
+    pub fn decision(&self, left: u64) -> Decision {
         self.engine.allowed(self.slot.reset_at(), left)
     }
 
@@ -57,13 +58,13 @@ impl<S: Store, C: LeaseClock + 'static> LeasedKey<S, C> {
     }
 
     /// Checks a request of this cost. Waits only if the store must be called.
-    pub async fn check(&self, cost: Cost) -> Result<Answer, StoreError> {
+    pub async fn check(&self, cost: u64) -> Result<Answer, StoreError> {
         self.engine.check(Part { key: &self.key, cost }).await
     }
 
     /// Creates a per-thread cache, which takes up to `units` out of the shared local lease at a time. It is spent
     /// without touching memory that other threads write. Units that are carried over it takes one request at a time.
-    pub fn thread_cache(&self, units: Cost) -> ThreadCache<'_, S, C> {
+    pub fn thread_cache(&self, units: u64) -> ThreadCache<'_, S, C> {
         ThreadCache::new(self, units)
     }
 }

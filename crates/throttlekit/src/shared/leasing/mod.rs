@@ -1,7 +1,7 @@
 //! Leasing: a limit shared by processes, decided mostly by the node itself.
 //!
 //! A strict [`SharedLimiter`](crate::SharedLimiter) calls the store for every request. A
-//! [leased](crate::SharedLimiterBuilder::leased) one fetches units in batches and spends them locally, and remembers
+//! [leased](crate::shared::SharedLimiterBuilder::leased) one fetches units in batches and spends them locally, and remembers
 //! denials; one round trip then serves many requests, and all nodes still keep one limit. [`Leasing`] has the options.
 //!
 //! ```

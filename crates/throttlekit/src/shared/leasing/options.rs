@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit_core::Cost;
 use throttlekit_core::lease::{Batch, Margin, Plan, Term, UNITS_HELD_MAX};
 use throttlekit_core::rate::Limit;
 
@@ -24,7 +23,7 @@ pub struct Leasing {
     pub(super) mode: Mode,
     pub(super) batch: Batch,
     pub(super) forecast: Option<Forecast>,
-    pub(super) lease_max: Cost,
+    pub(super) lease_max: u64,
     pub(super) share: u64,
     pub(super) hold: Duration,
     /// Nodes that may carry units from window to window; `None` if units expire.
@@ -51,11 +50,11 @@ pub(super) enum Mode {
 #[derive(Clone)]
 pub(super) struct Forecast(pub(super) Arc<ForecastOf>);
 
-type ForecastOf = dyn Fn(&[u8]) -> Cost + Send + Sync;
+type ForecastOf = dyn Fn(&[u8]) -> u64 + Send + Sync;
 
 debug_fields!([] Forecast);
 
-const LEASE_MAX: Cost = 1_000_000;
+const LEASE_MAX: u64 = 1_000_000;
 const HOLD: Duration = Duration::from_millis(100);
 const SHARE: u64 = 4;
 const REFILL_AT_PERCENT: u8 = 25;
@@ -125,7 +124,7 @@ impl Leasing {
     /// // The batch job announces itself; every other key spends little.
     /// let options = Leasing::auto().forecast(|key| if key == b"nightly-batch" { 5_000 } else { 20 });
     /// ```
-    pub fn forecast(mut self, forecast: impl Fn(&[u8]) -> Cost + Send + Sync + 'static) -> Self {
+    pub fn forecast(mut self, forecast: impl Fn(&[u8]) -> u64 + Send + Sync + 'static) -> Self {
         if !matches!(self.batch, Batch::Predictive(_)) {
             self.batch = Batch::predictive();
         }
@@ -134,7 +133,7 @@ impl Leasing {
 
     /// Sets the maximum number of units this node ever holds of one key, unless a single request costs more. Default:
     /// 1,000,000.
-    pub fn lease_max(self, units: Cost) -> Self {
+    pub fn lease_max(self, units: u64) -> Self {
         Self { lease_max: units.clamp(1, UNITS_HELD_MAX), ..self }
     }
 

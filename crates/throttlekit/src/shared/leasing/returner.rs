@@ -10,7 +10,7 @@ use throttlekit_core::lease::{Return, ReturnId, Term};
 use super::engine::Engine;
 use super::key_state::{KeySlot, KeyState};
 use super::table::Place;
-use crate::LeaseClock;
+use crate::clock::LeaseClock;
 use crate::hash::random_u64;
 use crate::store::{LeaseReturn, Store, StoreError};
 

@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use throttlekit_core::Timestamp;
 use throttlekit_core::fair::pool::PoolState;
 use throttlekit_core::lease::ReturnId;
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::stored::Stored;
 use throttlekit_core::rate::{Mark, Rule, State};
-use throttlekit_core::{Cost, Timestamp};
 use tokio::runtime::Handle;
 
 use self::slots::SlotTables;
@@ -22,9 +22,11 @@ use super::streams::{Found, Search, Streams};
 use super::{Background, LocalShares, Settlement, Snapshot, Store, StoreError};
 use super::{Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, Outcome};
 use super::{MembershipRecord, MembershipStore, RegionGrant, RegionRequest, RegionStore, Swapped};
+use crate::clock::{Clock, WallClock};
+use crate::forward_store;
+use crate::hash::{KeyHash, SecretHash};
 use crate::memory::{BUDGET_DEFAULT, KeyMemory, LockedKey};
 use crate::sync::{Mutex, RwLock};
-use crate::{Clock, KeyHash, SecretHash, WallClock, forward_store};
 
 /// Maximum number of returns that it remembers having counted. Beyond it, returned units lapse.
 const RETURNS_MAX: usize = 100_000;
@@ -119,7 +121,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Returns the state of a charge's key, and by how many units that may be short.
-    fn look(&self, charge: &Charge<'_>, now: Timestamp) -> Result<(Stored, Cost), StoreError> {
+    fn look(&self, charge: &Charge<'_>, now: Timestamp) -> Result<(Stored, u64), StoreError> {
         self.visit(charge.key, charge.form, now, |key| {
             (stored(&key, charge.form, now).into_owned(), short(&key, charge.form, now))
         })
@@ -358,7 +360,7 @@ fn stored<'a>(key: &'a LockedKey<'_, Stored>, form: &ScriptEncoding, now: Timest
 }
 
 /// Returns by how many units an estimated key may be short: the whole estimate. Zero for one that is kept.
-fn short(key: &LockedKey<'_, Stored>, form: &ScriptEncoding, now: Timestamp) -> Cost {
+fn short(key: &LockedKey<'_, Stored>, form: &ScriptEncoding, now: Timestamp) -> u64 {
     if !key.is_estimated(form, now) {
         return 0;
     }
@@ -380,7 +382,7 @@ mod tests {
     use throttlekit_core::rate::Limit;
 
     use super::*;
-    use crate::ManualClock;
+    use crate::clock::ManualClock;
     use crate::store::DebitId;
 
     const MS: Duration = Duration::from_millis(1);

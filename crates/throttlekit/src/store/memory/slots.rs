@@ -7,11 +7,12 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Beat, SlotTable};
 
 use super::MemoryStore;
+use crate::clock::Clock;
+use crate::forward_store;
 use crate::store::slots::life;
 use crate::store::streams::Search;
 use crate::store::{Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore, StoreError};
 use crate::sync::Mutex;
-use crate::{Clock, forward_store};
 
 /// Maximum number of keys with slots held at a time. One more is rejected until the leases of another expire.
 const SLOT_KEYS_MAX: usize = 100_000;

@@ -12,12 +12,12 @@ use throttlekit_core::rate::shared::{Kind, ScriptEncoding};
 use throttlekit_core::rate::stored::Stored;
 use throttlekit_core::rate::{Limit, State};
 
+use crate::hash::{KeyHash, TrustedHash};
 use crate::memory::{Budget, KeyMemory, Owing, Shards};
 use crate::store::StoreError;
 use crate::store::key::space_of;
 use crate::store::streams::Search;
 use crate::sync::RwLock;
-use crate::{KeyHash, TrustedHash};
 
 /// Maximum number of limits in one store. Beyond it, those whose keys owe nothing any more are removed.
 pub(super) const SPACES_MAX: usize = 65_536;

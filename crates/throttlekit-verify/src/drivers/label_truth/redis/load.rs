@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use anyhow::Result;
+use throttlekit::clock::ManualClock;
 use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::store::{Store, StoreError};
-use throttlekit::{Answer, Guarantee, Limit, ManualClock, SharedLimiter};
+use throttlekit::{Answer, Guarantee, Limit, SharedLimiter};
 use throttlekit_redis::{Failover, RedisStore};
 use tokio::task::JoinSet;
 use tokio::time::sleep;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use throttlekit::{Answer, Clock, Guarantee, Limit, ManualClock, SharedLimiter, Timestamp};
+use throttlekit::clock::{Clock, ManualClock};
+use throttlekit::rate::Timestamp;
+use throttlekit::{Answer, Guarantee, Limit, SharedLimiter};
 use throttlekit_redis::RedisStore;
 use tokio::time::sleep;
 

@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use throttlekit::clock::ManualClock;
+use throttlekit::guard::{Ending, SharedGuardPermit, SlotStats};
 use throttlekit::internals::Mutex;
-use throttlekit::slots::SlotStats;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{
     Background, Beat, KeySpace, MemoryStore, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore,
     StoreError,
 };
-use throttlekit::{HeldSlot, ManualClock, SharedSlots, Timestamp};
+use throttlekit::{Concurrency, SharedGuard};
 use throttlekit_conformance::{Dice, bugs};
 use tokio::runtime::{Builder, Runtime};
 
@@ -46,8 +48,13 @@ bugs! {
     }
 }
 
-type Slots = SharedSlots<Far, ManualClock>;
-type Slot = HeldSlot<ManualClock>;
+/// The slots of one client, and its store.
+struct Slots {
+    guard: SharedGuard,
+    store: Far,
+}
+
+type Slot = SharedGuardPermit;
 
 /// Slots in memory with await points on the way, passed one at a time as the proof says.
 #[derive(Clone)]
@@ -193,11 +200,12 @@ fn play(cycles: u64, bug: Option<CycleBug>) -> Result<Counts> {
 
 /// One client from its start to its end.
 fn client(runtime: &Runtime, store: &Far, clock: &ManualClock, dice: &mut Dice, counts: &mut Counts) {
-    let slots = SharedSlots::builder(store.clone(), POLICY, MOST)
+    let guard = SharedGuard::builder(store.clone(), POLICY, Concurrency::per_key(MOST))
         .clock(clock.clone())
-        .lives(LIVES)
+        .lease(LIVES)
         .build()
-        .expect("leases live long enough");
+        .expect("a valid lease");
+    let slots = Slots { guard, store: store.clone() };
     let held = runtime.block_on(async {
         let mut held = Vec::new();
         for _ in 0..PER_CLIENT - UNDER_WAY {
@@ -226,10 +234,11 @@ fn client(runtime: &Runtime, store: &Far, clock: &ManualClock, dice: &mut Dice, 
 async fn leaked(slots: &Slots, kept: u64) -> u64 {
     let mut off = 0;
     for _ in 0..TURNS_MAX {
-        slots.store().gate.open();
+        slots.store.gate.open();
         tokio::task::yield_now().await;
-        let SlotStats { admitted, released, lapsed, .. } = slots.stats();
-        let counted = u64::from(held(slots.store()).await).abs_diff(kept);
+        let SlotStats { admitted, released, lapsed, .. } =
+            slots.guard.stats().slots.expect("slots on a store");
+        let counted = u64::from(held(&slots.store).await).abs_diff(kept);
         off = counted.max(admitted.abs_diff(released + kept)).max(lapsed);
         if off == 0 {
             break;
@@ -242,18 +251,18 @@ async fn leaked(slots: &Slots, kept: u64) -> u64 {
 async fn cycle(slots: &Slots, dice: &mut Dice, counts: &mut Counts, held: &mut Vec<Slot>) {
     let key = [b'a' + dice.below(KEYS) as u8];
     let polls = dice.below(POLLS_MAX);
-    let mut admit = Box::pin(slots.admit(key));
+    let mut admit = Box::pin(slots.guard.acquire(&key));
     for _ in 0..polls {
         let mut context = Context::from_waker(Waker::noop());
         if let Poll::Ready(answer) = admit.as_mut().poll(&mut context) {
-            let Some(slot) = answer.expect("memory answers").slot else {
+            let Some(slot) = answer.expect("memory answers").permit else {
                 counts.denied += 1;
                 return;
             };
             counts.admitted += 1;
-            return keep_or_leave(slot, slots.store(), dice, held).await;
+            return keep_or_leave(slot, &slots.store, dice, held).await;
         }
-        go_on(slots.store(), dice).await;
+        go_on(&slots.store, dice).await;
     }
     counts.cancelled += 1;
     counts.dropped_at[polls as usize] += 1;
@@ -274,7 +283,7 @@ async fn keep_or_leave(slot: Slot, store: &Far, dice: &mut Dice, held: &mut Vec<
     match dice.below(8) {
         0 => held.push(slot),
         1 => {
-            let mut release = Box::pin(slot.release());
+            let mut release = Box::pin(slot.close(Ending::Success));
             let mut context = Context::from_waker(Waker::noop());
             for _ in 0..dice.below(4) {
                 if release.as_mut().poll(&mut context).is_ready() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use throttlekit::ManualClock;
+use throttlekit::clock::ManualClock;
 use throttlekit::store::{
     Beat, MemoryStore, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore, StoreError,
 };

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use throttlekit::clock::{BootClock, Clock};
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{KeySpace, SlotStore};
-use throttlekit::{BootClock, Clock, Timestamp};
 use throttlekit_conformance::Dice;
 use tokio::time::sleep;
 

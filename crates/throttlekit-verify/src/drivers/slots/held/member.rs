@@ -9,9 +9,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use throttlekit::clock::{BootClock, Clock};
+use throttlekit::guard::Ending;
 use throttlekit::internals::Mutex;
 use throttlekit::store::{Beat, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore};
-use throttlekit::{BootClock, Clock, SharedSlots};
+use throttlekit::{Concurrency, SharedGuard};
 use throttlekit_conformance::Dice;
 
 use super::engine::{AnyStore, Engine};
@@ -150,7 +152,9 @@ impl Log {
 }
 
 async fn work(post: &Post, store: AnyStore, log: Log) -> Result<()> {
-    let slots = SharedSlots::builder(store, &post.policy, post.most).lives(post.lives).build()?;
+    let slots = SharedGuard::builder(store, &post.policy, Concurrency::per_key(post.most))
+        .lease(post.lives)
+        .build()?;
     let running: Vec<_> = (0..WORKERS)
         .map(|worker| {
             let seed = u64::from(std::process::id()) * WORKERS + worker;
@@ -164,11 +168,11 @@ async fn work(post: &Post, store: AnyStore, log: Log) -> Result<()> {
 }
 
 /// Takes a slot, works in small steps, each stamped with a time at which the slot was seen to be held, and leaves it.
-async fn worker_of(slots: SharedSlots<AnyStore>, role: Role, log: Log, seed: u64) {
+async fn worker_of(slots: SharedGuard, role: Role, log: Log, seed: u64) {
     let mut dice = Dice::new(seed);
     for round in 0_u64.. {
-        let admitted = slots.admit("key").await;
-        let Some(slot) = admitted.ok().and_then(|admission| admission.slot) else {
+        let admitted = slots.acquire("key").await;
+        let Some(slot) = admitted.ok().and_then(|admission| admission.permit) else {
             tokio::time::sleep(Duration::from_millis(dice.between(2, 15))).await;
             continue;
         };
@@ -192,16 +196,17 @@ async fn worker_of(slots: SharedSlots<AnyStore>, role: Role, log: Log, seed: u64
             log.write(&format!("f {seed}.{round} 0"));
         }
         if dice.once_in(2) {
-            let _ = slot.release().await;
+            let _ = slot.close(Ending::Success).await;
         }
     }
 }
 
 async fn hold(post: &Post, store: AnyStore, keys: u32, log: &Log) -> Result<()> {
-    let slots = SharedSlots::builder(store, &post.policy, 1).lives(post.lives).build()?;
+    let slots =
+        SharedGuard::builder(store, &post.policy, Concurrency::per_key(1)).lease(post.lives).build()?;
     let mut held = Vec::new();
     for key in 0..keys {
-        held.push(slots.admit(key.to_string()).await?.slot.context("nobody else holds it")?);
+        held.push(slots.acquire(&key.to_string()).await?.permit.context("nobody else holds it")?);
     }
     log.write("held");
     std::future::pending::<()>().await;

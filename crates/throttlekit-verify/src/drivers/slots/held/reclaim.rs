@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use throttlekit::clock::{BootClock, Clock};
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Beat, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore};
-use throttlekit::{BootClock, Clock, Timestamp};
 use throttlekit_conformance::Dice;
 use tokio::task::JoinSet;
 use tokio::time::sleep;

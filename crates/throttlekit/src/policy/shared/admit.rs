@@ -1,0 +1,30 @@
+//! A shared policy decides after round trips; the permit settles every axis.
+
+use std::sync::Arc;
+
+use throttlekit_core::Timestamp;
+
+use super::SharedPolicy;
+use crate::Call;
+use crate::admit::{Admit, Admitting, LimitInfo};
+use crate::call::OwnedCall;
+use crate::clock::{Clock, WallClock};
+
+impl Admit for Arc<SharedPolicy> {
+    fn admit(&self, call: Call<'_>) -> Admitting {
+        let (policy, call) = (Self::clone(self), OwnedCall::of(&call));
+        Admitting::pending(async move {
+            let others = call.others();
+            SharedPolicy::admit(&policy, call.borrowed(&others)).await
+        })
+    }
+
+    fn limits(&self) -> Vec<LimitInfo> {
+        self.limit_infos()
+    }
+
+    /// Returns the time of this machine: the axes of a policy may be on several stores, each with a clock of its own.
+    fn now(&self) -> Timestamp {
+        WallClock.now()
+    }
+}

@@ -1,0 +1,117 @@
+//! The concurrency axis in this process.
+
+use std::time::Duration;
+
+use throttlekit_core::Decision;
+use throttlekit_core::concurrency::Ending;
+
+use super::{Axis, Call};
+use crate::admit::{Denied, LimitInfo};
+use crate::guard::{GuardPermit, KeyedGuard, OwnedGuardPermit, decision};
+use crate::{BuildError, Concurrency, Guard};
+
+/// The limit of concurrent calls in this process: a [`Guard`] for all of them, or a [`KeyedGuard`] for each key.
+#[derive(Debug, Default)]
+pub struct LocalSlots(Kind);
+
+#[derive(Debug, Default)]
+enum Kind {
+    /// No limit.
+    #[default]
+    Open,
+    Guard(Guard),
+    Keyed(KeyedGuard),
+}
+
+impl From<Guard> for LocalSlots {
+    fn from(guard: Guard) -> Self {
+        Self(Kind::Guard(guard))
+    }
+}
+
+impl From<KeyedGuard> for LocalSlots {
+    fn from(guard: KeyedGuard) -> Self {
+        Self(Kind::Keyed(guard))
+    }
+}
+
+/// A held slot. Released once, when it is ended or dropped.
+#[derive(Debug)]
+pub(super) enum LocalSlot<'a> {
+    None,
+    Guard(GuardPermit<'a>),
+    Owned(OwnedGuardPermit),
+}
+
+/// The decision of the concurrency axis for a call, and the slot if it was admitted. No decision if concurrency is not
+/// limited.
+pub(super) type Entered<S> = (Option<Decision>, Option<S>);
+
+impl LocalSlots {
+    /// Creates the guard of a policy.
+    pub(super) fn new(limit: Concurrency) -> Result<Self, BuildError> {
+        Ok(if limit.is_per_key() { KeyedGuard::new(limit)?.into() } else { Guard::new(limit)?.into() })
+    }
+
+    /// Acquires a slot for a call, if one is free now.
+    #[inline]
+    pub(super) fn enter(&self, call: &Call<'_>) -> Entered<LocalSlot<'_>> {
+        match &self.0 {
+            Kind::Open => (None, Some(LocalSlot::None)),
+            Kind::Guard(guard) => match guard.try_acquire(*call) {
+                Ok(permit) => (Some(admitted(guard.snapshot())), Some(LocalSlot::Guard(permit))),
+                Err(denied) => (Some(denied.decision), None),
+            },
+            Kind::Keyed(guard) => owned(guard.try_acquire(*call)),
+        }
+    }
+
+    /// Returns the limit of concurrent calls, in total or of each key; `None` if there is none.
+    pub(super) fn limit(&self) -> Option<LimitInfo> {
+        let limit = match &self.0 {
+            Kind::Open => return None,
+            Kind::Guard(guard) => guard.snapshot().0,
+            Kind::Keyed(guard) => guard.limit_of_key(),
+        };
+        Some(LimitInfo::new(Axis::Concurrency, limit.into(), None))
+    }
+
+    /// Like `enter`, with an owned slot.
+    pub(super) fn enter_owned(&self, call: &Call<'_>) -> Entered<LocalSlot<'static>> {
+        match &self.0 {
+            Kind::Open => (None, Some(LocalSlot::None)),
+            Kind::Guard(guard) => owned(guard.try_acquire_owned(*call)),
+            Kind::Keyed(guard) => owned(guard.try_acquire(*call)),
+        }
+    }
+}
+
+fn owned<'a>(acquired: Result<OwnedGuardPermit, Denied>) -> Entered<LocalSlot<'a>> {
+    match acquired {
+        Ok(permit) => (Some(admitted(permit.snapshot())), Some(LocalSlot::Owned(permit))),
+        Err(denied) => (Some(denied.decision), None),
+    }
+}
+
+#[inline]
+fn admitted((limit, in_flight): (u32, u32)) -> Decision {
+    decision(true, limit, in_flight)
+}
+
+impl LocalSlot<'_> {
+    #[inline]
+    pub(super) fn end(self, ending: Ending, latency: Option<Duration>) {
+        match self {
+            Self::None => {}
+            Self::Guard(permit) => permit.end(ending, latency),
+            Self::Owned(permit) => permit.end(ending, latency),
+        }
+    }
+    /// Returns how long the slot has been held, if it is owned and timed.
+    pub(super) fn elapsed(&self) -> Option<Duration> {
+        match self {
+            Self::None | Self::Guard(_) => None,
+            Self::Owned(permit) => permit.elapsed(),
+        }
+    }
+}
