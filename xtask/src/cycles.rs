@@ -13,7 +13,7 @@ use anyhow::{Result, ensure};
 use crate::repository::root;
 
 /// Folders of crates; the root is the one of `xtask`.
-const PARENTS: [&str; 4] = ["crates", "examples", "benches", "."];
+const PARENTS: [&str; 5] = ["apps", "crates", "examples", "benches", "."];
 /// Re-exports that are followed one after the other.
 const REEXPORTS_MAX: u32 = 8;
 

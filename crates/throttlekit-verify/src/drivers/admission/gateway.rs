@@ -1,4 +1,4 @@
-//! The gateway under load, beside the two ways that most gateways meter: a run of the example itself, judged by it.
+//! The gateway under load, beside the two ways that most gateways meter: a run of `llm-gateway-load`, judged by it.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(super) fn run(setup: Setup) -> Result<Part> {
     let _ = fs::remove_file(&figures);
     let mut command = Command::new("cargo");
     // As tests build it: it waits for the model, not for the processor.
-    command.args(["run", "--quiet", "--package", "llm-gateway", "--", "load"]);
+    command.args(["run", "--quiet", "--package", "llm-gateway-load", "--", "load"]);
     command.arg("--json").arg(&figures);
     if setup.small {
         command.args(SMALL);

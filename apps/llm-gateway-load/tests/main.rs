@@ -1,0 +1,3 @@
+//! Tests of the load generator as a process.
+
+mod load;

@@ -1,0 +1,85 @@
+//! Anthropic Messages: typed events around content blocks.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::{Api, Family, OutputLimit, Problem, Reader, Step, Streaming, Usage, UsageFields};
+use crate::sse::Event;
+
+/// `POST /v1/messages`.
+pub static MESSAGES: Api = Api {
+    path: "/v1/messages",
+    family: Family::Anthropic,
+    prompt: &["messages", "system", "tools"],
+    takes_messages: true,
+    // The API requires the limit, so none is ever added.
+    limit: OutputLimit { names: &["max_tokens"], added: None, min: 1 },
+    usage: USAGE,
+    stream: Some(Streaming {
+        end_marker: None,
+        usage_on_request: false,
+        generated,
+        reader: |_| Box::<MessagesReader>::default(),
+    }),
+};
+
+/// As Anthropic's own limits count: what is written to the prompt cache counts, what is read from it does not.
+const USAGE: UsageFields =
+    UsageFields { input: &["input_tokens", "cache_creation_input_tokens"], output: "output_tokens" };
+
+fn generated(event: &Value) -> Vec<&Value> {
+    if event["type"] == "content_block_delta" { vec![&event["delta"]] } else { Vec::new() }
+}
+
+#[derive(Default)]
+struct MessagesReader {
+    /// Content blocks that have begun and have not ended.
+    open: BTreeSet<u64>,
+    input: Option<u64>,
+    output: Option<u64>,
+}
+
+impl Reader for MessagesReader {
+    fn read(&mut self, event: &Value) -> Step {
+        let block = event["index"].as_u64().unwrap_or(0);
+        match event["type"].as_str().unwrap_or_default() {
+            // Its count of output tokens is of the beginning.
+            "message_start" => self.input = USAGE.read_input(&event["message"]["usage"]),
+            "content_block_start" => {
+                self.open.insert(block);
+            }
+            "content_block_stop" => {
+                self.open.remove(&block);
+            }
+            "message_delta" => {
+                self.input = USAGE.read_input(&event["usage"]).or(self.input);
+                self.output = USAGE.read_output(&event["usage"]).or(self.output);
+            }
+            "message_stop" => return Step::End,
+            "error" => return Step::Error,
+            _ => {}
+        }
+        Step::Continue
+    }
+
+    fn reported(&self, counted: Usage) -> Option<Usage> {
+        self.output.map(|output| Usage::of(self.input.unwrap_or(counted.input), output))
+    }
+
+    fn cut(&mut self, counted: Usage) -> Vec<Event> {
+        let open = std::mem::take(&mut self.open).into_iter();
+        let stops = open.map(|block| json!({ "type": "content_block_stop", "index": block }));
+        let delta = json!({ "stop_reason": "max_tokens", "stop_sequence": null });
+        let usage = json!({ "output_tokens": counted.output });
+        let end = [
+            json!({ "type": "message_delta", "delta": delta, "usage": usage }),
+            json!({ "type": "message_stop" }),
+        ];
+        stops.chain(end).map(|event| Event::typed(&event)).collect()
+    }
+
+    fn fail(&self, problem: &Problem) -> Event {
+        Event::typed(&MESSAGES.family.error_body(problem))
+    }
+}
