@@ -1,119 +1,90 @@
-//! Remote policies behind the library's [`Admit`].
+//! Admission of work by a remote policy, also behind the library's [`Admit`].
 
-use std::time::Duration;
-
-use throttlekit::admit::{
-    Admission, Admit, Admitting, BoxFuture, Debiting, Ending, Held, LimitInfo, SharedPermit, StoreError,
-};
-use throttlekit::clock::{Clock, LeaseClock, WallClock};
+use throttlekit::admit::{Admitting, LimitInfo};
+use throttlekit::clock::{BootClock, Clock, WallClock};
 use throttlekit::rate::Timestamp;
-use throttlekit::{Axis, Call};
+use throttlekit::{Admission, Admit, Axis, Call, Limit, SharedPermit, StoreError};
+use throttlekit_proto::v1::Decision;
 
-use crate::{ClientError, FleetLimiter, RemoteAnswer, RemotePermit, RemotePolicy, Work, wire};
+use crate::failure::Failure;
+use crate::permit::RemotePermit;
+use crate::request::Request;
+use crate::{RemotePolicy, wire};
 
-/// Makes one call per request: `Admit` if the policy holds something while work runs, otherwise `Check`. The first
-/// request finds out. Set the policy's [limit](crate::LimiterBuilder::limit) to include its period in `RateLimit-Policy`.
+impl RemotePolicy {
+    /// Makes one call per request: `Admit` if the policy holds something while work runs, otherwise `Check`. The first
+    /// request finds out.
+    pub(crate) async fn admit_request(&self, request: Request) -> Result<Admission, StoreError> {
+        if self.holds() {
+            match self.admit_held(&request).await {
+                Err(Failure::Unsupported(_)) => self.set_holds(false),
+                Err(failure) => return self.admit_by_fallback(failure, request),
+                Ok(admission) => return Ok(admission),
+            }
+        }
+        match self.client().check(self.name(), &request).await {
+            Ok(decision) => Ok(self.admission(&decision, None, SharedPermit::none())),
+            Err(failure) => {
+                if matches!(failure, Failure::Unsupported(_)) {
+                    // The policy may have been given slots since.
+                    self.set_holds(true);
+                }
+                Ok(self.answer(Err(failure), &request)?.into())
+            }
+        }
+    }
+
+    async fn admit_held(&self, request: &Request) -> Result<Admission, Failure> {
+        let sent = BootClock.now();
+        let (server, decision, response) = self.client().admit(self.name(), request).await?;
+        let axis =
+            if response.policy_denied { Some(Axis::Price) } else { wire::axis(&response.binding_axis) };
+        let permit = if decision.allowed {
+            let permit = RemotePermit::held(self.clone(), server, response, sent, request.clone());
+            SharedPermit::new(permit.weaken(wire::guarantee(&decision)))
+        } else {
+            SharedPermit::none()
+        };
+        Ok(self.admission(&decision, axis, permit))
+    }
+
+    /// Returns the admission by the fallback. Its permit holds nothing.
+    fn admit_by_fallback(&self, failure: Failure, request: Request) -> Result<Admission, StoreError> {
+        let mut admission = Admission::from(self.answer(Err(failure), &request)?);
+        let permit = RemotePermit::unheld(self.clone(), request).weaken(admission.guarantee);
+        admission.permit = admission.permit.map(|_| SharedPermit::new(permit));
+        Ok(admission)
+    }
+
+    /// Returns the admission for a response. The server reports one decision, and the axis only of a denial.
+    fn admission(&self, decision: &Decision, axis: Option<Axis>, permit: SharedPermit) -> Admission {
+        let answer = self.note(wire::answer(decision));
+        let axis = axis.or_else(|| wire::axis(&decision.binding_axis)).unwrap_or(Axis::Rate);
+        let mut admission = Admission::of(axis, answer.decision, permit);
+        (admission.guarantee, admission.shadow_denied) = (answer.guarantee, answer.shadow_denied);
+        admission
+    }
+}
+
+/// The same as the inherent [`admit`](RemotePolicy::admit). Set the policy's
+/// [limit](crate::RemotePolicyBuilder::limit) to include its period in `RateLimit-Policy`.
 impl Admit for RemotePolicy {
     fn admit(&self, call: Call<'_>) -> Admitting {
-        let policy = self.clone();
-        let keys: Vec<Vec<u8>> = (0..call.key_count()).map(|place| call.key_at(place).to_vec()).collect();
-        let cost = call.units();
-        Admitting::pending(async move {
-            let keys: Vec<&str> = keys.iter().map(|key| wire::key(key)).collect::<Result<_, _>>()?;
-            let work = Work::by(keys[0]).and(&keys[1..]).cost(cost);
-            if policy.holds() {
-                match policy.admit(work).await {
-                    Err(ClientError::Unsupported(_)) => policy.holds_nothing(),
-                    admitted => {
-                        let admitted = admitted?;
-                        let permit = admitted.permit.map_or(SharedPermit::none(), SharedPermit::new);
-                        let price = admitted.policy_denied.then_some(Axis::Price);
-                        return Ok(admission(admitted.answer, price, permit));
-                    }
-                }
+        match Request::of(&call) {
+            Ok(request) => {
+                let policy = self.clone();
+                Admitting::pending(async move { policy.admit_request(request).await })
             }
-            let answer = policy.check_by(Call::by(work.key).cost(cost), work.others).await?;
-            Ok(admission(answer, None, SharedPermit::none()))
-        })
+            Err(error) => Admitting::ready(Err(error)),
+        }
     }
 
     fn limits(&self) -> Vec<LimitInfo> {
-        let period = self.limit().map(throttlekit::Limit::period);
-        let info = LimitInfo::new(Axis::Rate, self.units(), period);
+        let info = LimitInfo::new(Axis::Rate, self.units(), self.limit().map(Limit::period));
         vec![if self.holds() { info.refundable() } else { info }]
     }
 
     fn now(&self) -> Timestamp {
         WallClock.now()
-    }
-}
-
-/// Decides mostly in this process, by the first key of a call.
-impl<C: LeaseClock + Clone + 'static> Admit for FleetLimiter<C> {
-    fn admit(&self, call: Call<'_>) -> Admitting {
-        if let Some(decision) = self.try_check(call) {
-            return Admitting::ready(Ok(Admission::of(Axis::Rate, decision, SharedPermit::none())));
-        }
-        let (limiter, key, cost) = (self.clone(), call.key().to_vec(), call.units());
-        Admitting::pending(async move {
-            let answer = limiter.check(Call::by(&key).cost(cost)).await?;
-            Ok(admission(answer, None, SharedPermit::none()))
-        })
-    }
-
-    fn limits(&self) -> Vec<LimitInfo> {
-        self.shared().limits().iter().map(|limit| LimitInfo::of(Axis::Rate, limit)).collect()
-    }
-
-    fn now(&self) -> Timestamp {
-        self.shared().now()
-    }
-}
-
-/// Returns the admission. The server reports one decision, and the axis only of a denial; `price` if that denied.
-fn admission(answer: RemoteAnswer, price: Option<Axis>, permit: SharedPermit) -> Admission {
-    let axis = price.or(answer.binding_axis).unwrap_or(Axis::Rate);
-    let mut admission = Admission::of(axis, answer.decision, permit);
-    admission.guarantee = answer.guarantee;
-    admission.outage = answer.outage.map(StoreError::from);
-    admission
-}
-
-impl Held for RemotePermit {
-    fn end(self: Box<Self>, ending: Ending, latency: Option<Duration>) {
-        match (ending, latency) {
-            (Ending::Success, Some(latency)) => self.success_after(latency),
-            (Ending::Success, None) => self.success(),
-            (Ending::Dropped, _) => self.dropped(),
-            (Ending::Ignored, _) => self.ignored(),
-        }
-    }
-
-    fn debit(&mut self, units: u64) -> Debiting<'_> {
-        Debiting::pending(async move { Ok(self.debit(units).await?.decision) })
-    }
-
-    fn settle(&mut self, actual: u64) {
-        self.settle(actual);
-    }
-
-    fn used(&self) -> u64 {
-        self.used()
-    }
-
-    fn reserved(&self) -> u64 {
-        self.reserved()
-    }
-
-    fn elapsed(&self) -> Option<Duration> {
-        self.elapsed()
-    }
-
-    fn is_fenced(&self) -> bool {
-        self.is_fenced()
-    }
-
-    fn fenced(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.fenced())
     }
 }

@@ -1,10 +1,10 @@
 //! The builder of a client.
 
 use std::error::Error;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use throttlekit::BuildError;
 use throttlekit::store::{Background, StoreClientOptions};
 use tokio::runtime::Handle;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
@@ -37,18 +37,6 @@ enum Secret {
     File(PathBuf),
     Env(String),
 }
-
-/// Reason why a client cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BuildError(String);
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Error for BuildError {}
 
 impl ClientBuilder {
     pub(crate) fn new(uri: String) -> Self {
@@ -158,15 +146,15 @@ impl ClientBuilder {
 
     /// Builds the client. It connects with the first call.
     pub fn build(self) -> Result<Client, BuildError> {
-        let token = self.token.as_ref().map(Secret::read).transpose().map_err(BuildError)?;
+        let token = self.token.as_ref().map(Secret::read).transpose();
+        let token = token.map_err(|reason| BuildError::InvalidToken(reason.into()))?;
         let servers = self.uris.iter().map(|uri| self.server(uri)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Client::new(servers, token, self.lease_for, self.background.with_deadline(self.line.deadline)))
+        Ok(Client::of(servers, token, self.lease_for, self.background.with_deadline(self.line.deadline)))
     }
 
     fn server(&self, uri: &str) -> Result<Server, BuildError> {
-        let wrong = |error: &dyn Error| BuildError(format!("{uri}: {error}"));
         let mut endpoint = Endpoint::from_shared(uri.to_owned())
-            .map_err(|error| wrong(&error))?
+            .map_err(|error| invalid(uri, causes(&error)))?
             .connect_timeout(self.connect_timeout)
             .tcp_nodelay(true)
             .tcp_keepalive(Some(KEEP_ALIVE))
@@ -174,17 +162,25 @@ impl ClientBuilder {
             .keep_alive_while_idle(true);
         match (endpoint.uri().scheme_str(), &self.tls) {
             (Some("https"), Some(tls)) => {
-                endpoint = endpoint.tls_config(tls.clone()).map_err(|error| wrong(&error))?;
+                endpoint = endpoint.tls_config(tls.clone()).map_err(|error| invalid(uri, causes(&error)))?;
             }
-            (Some("https"), None) => {
-                return Err(BuildError(format!("{uri}: name whom to trust with `trust(ca_pem)`")));
-            }
+            (Some("https"), None) => return Err(invalid(uri, "set its certificate authority with `trust`")),
             // Incomplete TLS settings must not disable TLS.
-            (_, Some(_)) => return Err(BuildError(format!("{uri}: TLS is set up, so write `https://`"))),
+            (_, Some(_)) => return Err(invalid(uri, "TLS is configured: use `https://`")),
             (_, None) => {}
         }
         Ok(Server::new(endpoint, self.connections, self.line, &self.background))
     }
+}
+
+fn invalid(uri: &str, reason: impl Into<Box<str>>) -> BuildError {
+    BuildError::InvalidEndpoint { endpoint: uri.into(), reason: reason.into() }
+}
+
+/// Returns an error and its causes in one line.
+fn causes(error: &(dyn Error + 'static)) -> String {
+    let each = std::iter::successors(Some(error), |&error| error.source());
+    each.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 impl Secret {

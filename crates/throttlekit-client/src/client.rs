@@ -4,10 +4,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::Limit;
-use throttlekit::rate::LimitError;
+use throttlekit::BuildError;
 use throttlekit::store::{
-    Background, StoreClient, StoreClientOptions, StoreClientStats, StoreError, random_name,
+    Background, LocalShares, StoreClient, StoreClientOptions, StoreClientStats, StoreError, random_name,
 };
 use throttlekit_proto::v1::HeartbeatRequest;
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
@@ -15,10 +14,11 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
 use crate::channels::Channels;
-use crate::error::lost;
+use crate::failure::{Failure, is_forbidden, lost};
+use crate::fallback::Fallback;
 use crate::renewer::Renewer;
 use crate::token::Token;
-use crate::{ClientBuilder, ClientError, FleetBuilder, LimiterBuilder, RemotePolicy};
+use crate::{ClientBuilder, RemotePolicy, RemoteStore};
 
 /// A client of one server, or of several that share a store. Cheap to clone.
 #[derive(Clone)]
@@ -37,6 +37,8 @@ pub(crate) struct Inner {
     pub(crate) name: String,
     /// The runtime on which connections are driven, permits renewed and released.
     pub(crate) background: Background,
+    /// The shares of limits that this process counts in an outage, for all its stores.
+    pub(crate) shares: LocalShares,
 }
 
 /// One server: its connections and the circuit breaker that all calls to it share.
@@ -73,13 +75,19 @@ async fn probe(channels: Arc<Channels>) -> Result<(), StoreError> {
 }
 
 impl Client {
+    /// Creates a client of the server at this address, `http://host:port`, with the defaults of its
+    /// [builder](Self::builder). It connects with the first call.
+    pub fn new(uri: impl Into<String>) -> Result<Self, BuildError> {
+        Self::builder(uri).build()
+    }
+
     /// Creates a builder for a client of the server at this address: `http://host:port`, or `https://host:port` with
     /// [`trust`](ClientBuilder::trust).
     pub fn builder(uri: impl Into<String>) -> ClientBuilder {
         ClientBuilder::new(uri.into())
     }
 
-    pub(crate) fn new(
+    pub(crate) fn of(
         servers: Vec<Server>,
         token: Option<Token>,
         lease_for: Duration,
@@ -88,28 +96,20 @@ impl Client {
         let name = random_name();
         let first = (name % servers.len() as u128) as usize;
         let servers = servers.into_iter().map(Arc::new).collect();
-        let (name, renewer) = (format!("{name:032x}"), Renewer::default());
-        Self { inner: Arc::new(Inner { servers, first, token, renewer, lease_for, name, background }) }
+        let (name, renewer, shares) = (format!("{name:032x}"), Renewer::default(), LocalShares::default());
+        let inner = Inner { servers, first, token, renewer, lease_for, name, background, shares };
+        Self { inner: Arc::new(inner) }
     }
 
-    /// Returns a limiter for one policy of the server. It fails closed while the server is unreachable.
-    pub fn limiter(&self, policy: &str) -> RemotePolicy {
-        RemotePolicy::closed(self.clone(), policy)
+    /// Returns one policy of the server. It fails closed while the server is unreachable; [`RemotePolicy::builder`] sets
+    /// another fallback.
+    pub fn policy(&self, name: &str) -> RemotePolicy {
+        RemotePolicy::new(self.clone(), name, None, Fallback::Closed)
     }
 
-    /// Creates a builder for the same with another fallback.
-    pub fn limiter_builder(&self, policy: &str) -> LimiterBuilder {
-        LimiterBuilder::new(self.clone(), policy)
-    }
-
-    /// Creates a builder for a limiter that leases units of a policy and spends them in this process. The limit must be
-    /// that of the policy: the server determines how much it lends and for how long, the limit is used to compute
-    /// responses.
-    pub fn fleet<L: TryInto<Limit>>(&self, policy: &str, limit: L) -> FleetBuilder
-    where
-        LimitError: From<L::Error>,
-    {
-        FleetBuilder::new(self, policy, limit.try_into().map_err(LimitError::from))
+    /// Returns the server as a store, for a leased [`SharedLimiter`](throttlekit::SharedLimiter).
+    pub fn store(&self) -> RemoteStore {
+        RemoteStore::new(self.clone())
     }
 
     /// Returns the call statistics, over all servers.
@@ -132,7 +132,7 @@ impl Client {
         &self,
         message: Q,
         rpc: impl FnOnce(Channel, Request<Q>) -> F,
-    ) -> Result<A, ClientError>
+    ) -> Result<A, Failure>
     where
         A: Send + 'static,
         F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
@@ -146,7 +146,7 @@ impl Client {
         server: &Server,
         message: Q,
         rpc: impl FnOnce(Channel, Request<Q>) -> F,
-    ) -> Result<A, ClientError>
+    ) -> Result<A, Failure>
     where
         A: Send + 'static,
         F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
@@ -165,13 +165,15 @@ impl Client {
             // A server that rejects, or reports that its store is unavailable, is reachable: the circuit breaker stays
             // closed.
             in_use.answered();
-            Ok(answer.map_err(ClientError::from))
+            Ok(answer)
         };
-        let answer = server.line.call(work).await.map_err(ClientError::Outage)?;
-        if let (Err(ClientError::Forbidden(_)), Some(token)) = (&answer, &self.inner.token) {
+        let answer = server.line.call(work).await.map_err(Failure::Other)?;
+        if let (Err(status), Some(token)) = (&answer, &self.inner.token)
+            && is_forbidden(status)
+        {
             token.refused();
         }
-        answer
+        answer.map_err(Failure::from)
     }
 }
 

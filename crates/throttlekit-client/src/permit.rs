@@ -3,173 +3,182 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::admit::{BoxFuture, Debiting, Ending, Held};
 use throttlekit::clock::{BootClock, Clock};
-use throttlekit::rate::Timestamp;
-use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
+use throttlekit::rate::{ALLOW_FULL, Timestamp};
+use throttlekit::store::{Background, DebitId, random_name};
+use throttlekit::{Answer, Decision, Guarantee, StoreError};
 use throttlekit_proto::v1::{AdmitResponse, DebitRequest, ReleaseRequest};
+use tokio::task::JoinHandle;
 
 use crate::client::Server;
+use crate::failure::Failure;
 use crate::renewer::Hold;
-use crate::{Client, ClientError, RemoteAnswer, RemotePolicy, Work, wire};
+use crate::request::Request;
+use crate::rpc::RELEASE_TRIES;
+use crate::{Client, RemotePolicy, wire};
 
-/// Maximum number of attempts of a release before the lease is left to expire.
-const RELEASE_TRIES: usize = 3;
-
-/// Work that a server admitted. Heartbeats renew its lease; dropping it counts as ignored.
-///
-/// A permit [fences](Self::is_fenced) itself: when the server has reclaimed it, or when this process could not renew it
-/// in time by its own clock, which is never later than the server does. Work that must not run concurrently with
-/// another's stops then.
-#[derive(Debug)]
-pub struct RemotePermit {
-    limiter: RemotePolicy,
-    key: String,
+/// Work that a server admitted, or a stream of debits. Heartbeats renew its lease, if it holds one.
+pub(crate) struct RemotePermit {
+    policy: RemotePolicy,
+    request: Request,
     hold: Option<Arc<Hold>>,
     /// Time at which the work was requested.
     sent: Timestamp,
-    estimate: u64,
     used: u64,
     actual_cost: Option<u64>,
-}
-
-/// The outcome of work.
-#[derive(Clone, Copy, Debug, Default)]
-struct Ended {
-    dropped: bool,
-    ignored: bool,
-    latency: Duration,
+    /// The last debit without a lease.
+    last: DebitId,
+    guarantee: Guarantee,
 }
 
 impl RemotePermit {
-    /// Returns the time of the clock by which permits fence themselves.
-    pub(crate) fn now() -> Timestamp {
-        BootClock.now()
-    }
-
+    /// Creates the permit of work that was requested at `sent` and admitted.
     pub(crate) fn held(
-        limiter: RemotePolicy,
+        policy: RemotePolicy,
         server: Arc<Server>,
         told: AdmitResponse,
         sent: Timestamp,
-        work: &Work<'_>,
+        request: Request,
     ) -> Self {
-        if told.lease_id.is_empty() {
-            return Self::of_nothing(limiter, work);
+        let mut permit = Self::unheld(policy, request);
+        if !told.lease_id.is_empty() {
+            let client = permit.policy.client();
+            let lives = Duration::from_millis(wire::units(told.lease_for_ms));
+            let lives = if lives.is_zero() { client.inner.lease_for } else { lives };
+            let hold = Hold::new(told.lease_id, server, lives, sent, permit.background());
+            Client::keep(client, &hold);
+            (permit.hold, permit.sent) = (Some(hold), sent);
         }
-        let lives = Duration::from_millis(wire::units(told.lease_for_ms));
-        let lives = if lives.is_zero() { limiter.client().inner.lease_for } else { lives };
-        let background = limiter.client().inner.background.clone();
-        let hold = Hold::new(told.lease_id, server, lives, sent, background);
-        Client::keep(limiter.client(), &hold);
-        let mut permit = Self::of_nothing(limiter, work);
-        (permit.hold, permit.sent) = (Some(hold), sent);
         permit
     }
 
-    pub(crate) fn of_nothing(limiter: RemotePolicy, work: &Work<'_>) -> Self {
-        let (sent, estimate) = (Self::now(), work.cost);
-        Self { limiter, key: work.key.into(), hold: None, sent, estimate, used: 0, actual_cost: None }
+    /// Creates a permit that holds nothing.
+    pub(crate) fn unheld(policy: RemotePolicy, request: Request) -> Self {
+        let last = DebitId { stream: random_name(), number: 0 };
+        let (hold, actual_cost, guarantee) = (None, None, Guarantee::Exact);
+        Self { policy, request, hold, sent: BootClock.now(), used: 0, actual_cost, last, guarantee }
     }
 
-    /// Returns the units counted so far.
-    pub fn used(&self) -> u64 {
-        self.actual_cost.unwrap_or(self.used)
+    /// Lowers the guarantee to this.
+    pub(crate) fn weaken(mut self, guarantee: Guarantee) -> Self {
+        self.guarantee = self.guarantee.weaker(guarantee);
+        self
     }
 
-    /// Returns the units reserved and not used yet; none if nothing is held.
-    pub fn reserved(&self) -> u64 {
-        if self.hold.is_some() { self.estimate.saturating_sub(self.used()) } else { 0 }
-    }
-
-    /// Returns how long the work has been admitted, if something is held.
-    pub fn elapsed(&self) -> Option<Duration> {
-        self.hold.is_some().then(|| Self::now().since(self.sent))
-    }
-
-    /// Returns whether the permit no longer covers the work. Never for one that holds nothing.
-    pub fn is_fenced(&self) -> bool {
-        self.hold.as_ref().is_some_and(|hold| hold.is_fenced())
-    }
-
-    /// Waits until the permit no longer covers the work.
-    pub async fn fenced(&self) {
-        match &self.hold {
-            Some(hold) => hold.fenced().await,
-            None => std::future::pending().await,
+    /// Charges tokens to the reservation of the work, and beyond.
+    async fn charge(&mut self, tokens: u64) -> Result<Decision, StoreError> {
+        let request = self.request.with_cost(tokens)?;
+        let answer = match &self.hold {
+            Some(hold) => self.debit_held(hold, request).await?,
+            None => {
+                self.last.number += 1;
+                self.policy.debit_request(&request, self.last).await?
+            }
+        };
+        if answer.allowed {
+            self.used = self.used.saturating_add(tokens);
         }
+        self.guarantee = self.guarantee.weaker(answer.guarantee);
+        Ok(answer.decision)
     }
 
-    /// Charges tokens to the reservation of the work, and beyond. One at a time, and sent once.
-    pub async fn debit(&mut self, tokens: u64) -> Result<RemoteAnswer, ClientError> {
-        let Some(hold) = &self.hold else { return self.limiter.debit(&self.key, tokens, None).await };
-        let request = DebitRequest {
-            policy: self.limiter.policy().into(),
-            key: self.key.clone(),
-            tokens: wire::cost(tokens)?,
+    /// Sends one debit to the server that holds the lease, once.
+    async fn debit_held(&self, hold: &Hold, request: Request) -> Result<Answer, Failure> {
+        let message = DebitRequest {
+            policy: self.policy.name().into(),
+            key: request.key,
+            tokens: request.cost,
             lease_id: hold.id.clone(),
             ..DebitRequest::default()
         };
-        let call = |channel, request| async move { RateLimiterClient::new(channel).debit(request).await };
-        let answer = wire::answer(self.limiter.client().ask_at(&hold.server, request, call).await?.decision)?;
-        if answer.decision.allowed {
-            self.used = self.used.saturating_add(tokens);
-        }
-        Ok(answer)
+        Ok(wire::answer(&self.policy.client().debit_at(&hold.server, message).await?))
     }
 
-    /// Sets the actual cost, which replaces the estimate when the work ends.
-    pub fn settle(&mut self, actual: u64) {
+    fn background(&self) -> Background {
+        self.policy.client().inner.background.clone()
+    }
+
+    /// Releases the lease, once, in a task. A lease whose release does not arrive expires.
+    fn release(
+        &mut self,
+        ending: Ending,
+        latency: Option<Duration>,
+    ) -> Option<JoinHandle<Result<(), Failure>>> {
+        let hold = self.hold.take()?;
+        let client = self.policy.client().clone();
+        client.inner.renewer.forget(&hold);
+        let message = ReleaseRequest {
+            lease_id: hold.id.clone(),
+            dropped: ending == Ending::Dropped,
+            actual_cost: self.actual_cost.map(|cost| i64::try_from(cost).unwrap_or(i64::MAX)),
+            ignored: ending == Ending::Ignored,
+            // The server measures it if it is 0.
+            latency_ms: latency.map_or(0, |latency| i64::try_from(latency.as_millis()).unwrap_or(i64::MAX)),
+        };
+        Some(self.background().spawn(async move { client.release(&hold.server, message).await }))
+    }
+}
+
+impl Held for RemotePermit {
+    fn end(mut self: Box<Self>, ending: Ending, latency: Option<Duration>) {
+        drop(self.release(ending, latency));
+    }
+
+    fn close(mut self: Box<Self>, ending: Ending) -> BoxFuture<'static, Result<(), StoreError>> {
+        let (released, background) = (self.release(ending, None), self.background());
+        Box::pin(async move {
+            let Some(released) = released else { return Ok(()) };
+            match background.wait(RELEASE_TRIES, released).await? {
+                Ok(released) => Ok(released?),
+                Err(_) => Err(StoreError::unavailable("the runtime of the client ended")),
+            }
+        })
+    }
+
+    fn debit(&mut self, units: u64) -> Debiting<'_> {
+        // The wire reads 0 as 1.
+        if units == 0 {
+            return Debiting::ready(Ok(ALLOW_FULL));
+        }
+        Debiting::pending(self.charge(units))
+    }
+
+    fn settle(&mut self, actual: u64) {
         self.actual_cost = Some(actual);
     }
 
-    /// Reports that the work succeeded.
-    pub fn success(mut self) {
-        self.end(Ended::default());
+    fn used(&self) -> u64 {
+        self.actual_cost.unwrap_or(self.used)
     }
 
-    /// The same with the latency of the work. Default: measured by the server.
-    pub fn success_after(mut self, latency: Duration) {
-        self.end(Ended { latency, ..Ended::default() });
+    fn reserved(&self) -> u64 {
+        if self.hold.is_some() { self.request.units().saturating_sub(self.used()) } else { 0 }
     }
 
-    /// Reports that the backend was overloaded or failed.
-    pub fn dropped(mut self) {
-        self.end(Ended { dropped: true, ..Ended::default() });
+    fn elapsed(&self) -> Option<Duration> {
+        self.hold.is_some().then(|| BootClock.now().since(self.sent))
     }
 
-    /// Reports that the work is no sample of the backend.
-    pub fn ignored(mut self) {
-        self.end(Ended { ignored: true, ..Ended::default() });
+    fn guarantee(&self) -> Guarantee {
+        self.guarantee
     }
 
-    /// Releases the lease, once, in a separate task. A lease whose release does not arrive expires.
-    fn end(&mut self, how: Ended) {
-        let Some(hold) = self.hold.take() else { return };
-        let client = self.limiter.client().clone();
-        client.inner.renewer.forget(&hold);
-        let request = ReleaseRequest {
-            lease_id: hold.id.clone(),
-            dropped: how.dropped,
-            actual_cost: self.actual_cost.map(|cost| i64::try_from(cost).unwrap_or(i64::MAX)),
-            ignored: how.ignored,
-            latency_ms: i64::try_from(how.latency.as_millis()).unwrap_or(i64::MAX),
-        };
-        let background = client.inner.background.clone();
-        background.spawn(async move {
-            for _ in 0..RELEASE_TRIES {
-                let call =
-                    |channel, request| async move { RateLimiterClient::new(channel).release(request).await };
-                let told = client.ask_at(&hold.server, request.clone(), call).await;
-                if !told.is_err_and(|error| error.is_outage()) {
-                    return;
-                }
-            }
-        });
+    fn is_fenced(&self) -> bool {
+        self.hold.as_ref().is_some_and(|hold| hold.is_fenced())
+    }
+
+    fn fenced(&self) -> BoxFuture<'_, ()> {
+        match &self.hold {
+            Some(hold) => Box::pin(hold.fenced()),
+            None => Box::pin(std::future::pending()),
+        }
     }
 }
 
 impl Drop for RemotePermit {
     fn drop(&mut self) {
-        self.end(Ended { ignored: true, ..Ended::default() });
+        let ending = if std::thread::panicking() { Ending::Dropped } else { Ending::Ignored };
+        drop(self.release(ending, None));
     }
 }

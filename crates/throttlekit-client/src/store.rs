@@ -1,4 +1,4 @@
-//! A server as the library's store for one policy.
+//! A server as the library's store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,90 +6,121 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use throttlekit::clock::{BootClock, Clock, WallClock};
 use throttlekit::rate::{Mark, Verdict};
 use throttlekit::store::{
-    Background, Charge, Charges, Debit, Debited, Epoch, LeaseRequest, LeaseReturn, Leased, Outcome,
-    Settlement, Snapshot, Store, StoreError, Want,
+    Background, Capabilities, Charge, Charges, Debit, Debited, Epoch, LeaseRequest, LeaseReturn, Leased,
+    LocalShares, Outcome, Settlement, Snapshot, Store, StoreError, Want,
 };
-use throttlekit::{Call, Guarantee};
-use throttlekit_proto::v1::fleet_client::FleetClient;
-use throttlekit_proto::v1::{self, ReserveRequest, Returned};
+use throttlekit::{Answer, Guarantee};
+use throttlekit_proto::v1::{self, Lease, ReserveRequest, Returned};
 
+use crate::failure::Failure;
+use crate::fallback::closed;
+use crate::guarantees::Guarantees;
+use crate::request::Request;
 use crate::returns::{Name, Returns};
-use crate::{Client, ClientError, RemoteAnswer, RemotePolicy, wire};
+use crate::store_key::StoreKey;
+use crate::{Client, wire};
 
 /// Above all windows that servers count, and below [`Epoch::NONE`]: for leases without a window.
 const UNNAMED: u64 = 1 << 63;
 
-/// A server as a [`Store`] of one policy, from which a leased
-/// [`SharedLimiter`](throttlekit::SharedLimiter) takes units.
+/// A server as a [`Store`], from which leased [`SharedLimiter`](throttlekit::SharedLimiter)s take units. Cheap to clone.
 ///
-/// It admits by `Check`, debits by `Debit`, leases and returns by `Reserve`. The server keeps the state and does not
-/// expose it, so peek, settle and reset are not supported: use a [`RemotePolicy`].
+/// The name of the limiter is that of the server's policy, which needs `fleet: {}`, and the limit must be the policy's:
+/// the server determines how much it lends and for how long, and the limiter computes decisions by the limit. Units of a
+/// smooth rate live for the limiter's [`hold`](throttlekit::leasing::Leasing::hold) time, and for a second at most.
+///
+/// However many processes do so, a window admits at most its limit (guarantee `lease-coupled`); a smooth rate admits at
+/// most its limit plus what it refills in that time (guarantee `lease-rolling`).
+///
+/// ```no_run
+/// use throttlekit::{Budget, OnOutage, SharedLimiter};
+/// use throttlekit_client::Client;
+///
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::new("http://127.0.0.1:50051")?;
+/// let api = SharedLimiter::builder(client.store(), "api", Budget::per_minute(10_000))
+///     .leased()
+///     .on_outage(OnOutage::Open)
+///     .build()?;
+/// assert!(api.check("alice").await?.allowed);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It admits by `Check`, debits by `Debit`, leases and returns by `Reserve`. The server decides a request alone if it
+/// costs more than the limit ever holds, and if it costs more than 1 on a smooth rate, whose units of different leases do
+/// not add up. The server keeps the state and does not expose it, so peek, settle and reset are not supported: use a
+/// [`RemotePolicy`](crate::RemotePolicy).
 #[derive(Clone)]
 pub struct RemoteStore {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    strict: RemotePolicy,
+    client: Client,
     returns: Returns,
     unnamed: AtomicU64,
-    /// The guarantee of the server's last response, as a number.
-    worth: AtomicU64,
+    guarantees: Guarantees,
 }
 
 impl RemoteStore {
-    pub(crate) fn new(client: Client, policy: &str) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         let (returns, unnamed) = (Returns::default(), AtomicU64::new(UNNAMED));
-        let strict = RemotePolicy::closed(client, policy);
-        Self { shared: Arc::new(Shared { strict, returns, unnamed, worth: AtomicU64::new(0) }) }
+        Self { shared: Arc::new(Shared { client, returns, unnamed, guarantees: Guarantees::default() }) }
     }
 
     fn client(&self) -> &Client {
-        self.shared.strict.client()
+        &self.shared.client
     }
 
-    async fn check(&self, ask: &Charges<'_>) -> Result<Outcome, StoreError> {
-        let [charge] = ask.charges else {
+    async fn check(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        let [charge] = charges.charges else {
             return Err(StoreError::misconfigured("a policy of a server is one limit to its clients"));
         };
-        let key = key_of(charge.key)?;
-        let answer = self.shared.strict.check(Call::by(&key).cost(charge.cost)).await?;
-        self.outcome(answer)
+        let StoreKey { policy, key } = StoreKey::parse(charge.key)?;
+        let request = Request::by(key, charge.cost)?;
+        let decision = self.client().check(&policy, &request).await;
+        self.outcome(&policy, charge, decision)
     }
 
     async fn debit_one(&self, debit: &Debit<'_>) -> Result<Debited, StoreError> {
-        let key = key_of(debit.charge.key)?;
-        let answer = self.shared.strict.debit(&key, debit.charge.cost, Some(debit.id)).await?;
-        Ok(Debited { outcome: self.outcome(answer)?, repeated: false })
+        let StoreKey { policy, key } = StoreKey::parse(debit.charge.key)?;
+        let request = Request::by(key, debit.charge.cost)?;
+        let decision = self.client().debit(&policy, &request, debit.id).await;
+        Ok(Debited { outcome: self.outcome(&policy, &debit.charge, decision)?, repeated: false })
     }
 
-    /// Converts a response of the server. Those of our own fallback are errors.
-    fn outcome(&self, answer: RemoteAnswer) -> Result<Outcome, StoreError> {
-        if let Some(outage) = answer.outage {
-            return Err(outage.into());
-        }
-        self.shared.worth.store(worth(answer.guarantee), Relaxed);
-        let decision = answer.decision;
-        let verdict = Verdict { decision, binding: 0 };
-        let (decisions, marks) = (vec![decision], vec![Mark(0)]);
-        Ok(Outcome { now: WallClock.now(), verdict, decisions, marks, guarantee: answer.guarantee })
+    /// Converts a response. A policy that fails closed has denied, so that no fallback of the limiter overrides it.
+    fn outcome(
+        &self,
+        policy: &str,
+        charge: &Charge<'_>,
+        decision: Result<v1::Decision, Failure>,
+    ) -> Result<Outcome, StoreError> {
+        let answer = match decision {
+            Ok(decision) => wire::answer(&decision),
+            Err(Failure::Closed(_)) => return Ok(outcome_of(&closed(charge.form.limit().units()))),
+            Err(failure) => return Err(failure.into()),
+        };
+        self.shared.guarantees.note(policy, answer.guarantee);
+        Ok(outcome_of(&answer))
     }
 
     async fn reserve(&self, ask: &LeaseRequest<'_>) -> Result<Leased, StoreError> {
-        let key = key_of(ask.key)?;
+        let key = StoreKey::parse(ask.key)?;
         let sent = BootClock.now();
         let lease = self.send(&key, Some(ask.want), None).await?;
         let unnamed = || Epoch(self.shared.unnamed.fetch_add(1, Relaxed));
-        let lent = wire::lent(&lease, ask.term, ask.want, WallClock.now(), unnamed)?;
-        if let (Some(lives), true) = (lent.loan.lives, lent.loan.granted > 0) {
-            let name = Name { id: lease.return_id, wire_epoch: lease.epoch, units: lent.loan.granted };
-            self.shared.returns.keep(key, lent.loan.epoch, name, sent + lives);
+        let leased = wire::leased(&lease, ask.term, ask.want, WallClock.now(), unnamed)?;
+        if let (Some(lives), true) = (leased.loan.lives, leased.loan.granted > 0) {
+            let name = Name { id: lease.return_id, wire_epoch: lease.epoch, units: leased.loan.granted };
+            self.shared.returns.keep(key, leased.loan.epoch, name, sent + lives);
         }
-        Ok(lent)
+        Ok(leased)
     }
 
     async fn hand_back(&self, back: &LeaseReturn<'_>) -> Result<(), StoreError> {
-        let key = key_of(back.key)?;
+        let key = StoreKey::parse(back.key)?;
         let mut result = Ok(());
         for Name { id, wire_epoch, units } in self.shared.returns.take(&key, back.back.epoch, back.back.units)
         {
@@ -102,27 +133,31 @@ impl RemoteStore {
 
     async fn send(
         &self,
-        key: &str,
+        StoreKey { policy, key }: &StoreKey,
         want: Option<Want>,
         returned: Option<Returned>,
-    ) -> Result<v1::Lease, ClientError> {
+    ) -> Result<Lease, Failure> {
         let (wants, least) =
             want.map_or((0, 0), |want| (signed(want.wants), signed(want.least.min(want.wants))));
         let client_id = self.client().inner.name.clone();
-        let caller = v1::Caller { domain: key.into(), client_id, ..v1::Caller::default() };
-        let request = ReserveRequest {
-            policy: self.shared.strict.policy().into(),
+        let caller = v1::Caller { domain: key.clone(), client_id, ..v1::Caller::default() };
+        let message = ReserveRequest {
+            policy: policy.clone(),
             caller: Some(caller),
             wants,
             least,
             returned,
-            key: key.into(),
+            key: key.clone(),
             ..ReserveRequest::default()
         };
-        let call = |channel, request| async move { FleetClient::new(channel).reserve(request).await };
-        let lease = self.client().ask(request, call).await?.lease;
-        lease.ok_or_else(|| ClientError::Failed("the server left a reservation without an answer".into()))
+        self.client().reserve(message).await
     }
+}
+
+fn outcome_of(answer: &Answer) -> Outcome {
+    let decision = answer.decision;
+    let (verdict, guarantee) = (Verdict { decision, binding: 0 }, answer.guarantee);
+    Outcome { now: answer.now, verdict, decisions: vec![decision], marks: vec![Mark(0)], guarantee }
 }
 
 fn signed(units: u64) -> i64 {
@@ -159,11 +194,11 @@ impl Store for RemoteStore {
     }
 
     async fn peek(&self, _: &[Charge<'_>]) -> Result<Snapshot, StoreError> {
-        Err(untold("peeks"))
+        Err(unsupported("peeks"))
     }
 
     async fn settle(&self, _: &[Settlement<'_>]) -> Result<(), StoreError> {
-        Err(untold("settlements"))
+        Err(unsupported("settlements"))
     }
 
     async fn lease(&self, asks: &[LeaseRequest<'_>]) -> Vec<Result<Leased, StoreError>> {
@@ -183,94 +218,25 @@ impl Store for RemoteStore {
     }
 
     async fn reset(&self, _: &[&str]) -> Result<(), StoreError> {
-        Err(untold("resets"))
+        Err(unsupported("resets"))
     }
 
     fn guarantee(&self) -> Guarantee {
-        worth_of(self.shared.worth.load(Relaxed))
+        self.shared.guarantees.weakest()
+    }
+
+    fn local_shares(&self) -> Option<&LocalShares> {
+        Some(&self.client().inner.shares)
+    }
+
+    /// The server reads keys, and lends as much as its policy allows.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default().key_part_max(usize::MAX).partial_leases()
     }
 }
 
-fn untold(what: &str) -> StoreError {
-    StoreError::misconfigured(format_args!("a server takes no {what} of single limits: ask a RemotePolicy"))
+fn unsupported(what: &str) -> StoreError {
+    StoreError::rejected(format_args!("a server takes no {what} of single limits: use a RemotePolicy"))
 }
 
-const LOCAL: u64 = u64::MAX;
-const OPEN: u64 = u64::MAX - 1;
-const CLOSED: u64 = u64::MAX - 2;
-
-fn worth(guarantee: Guarantee) -> u64 {
-    match guarantee {
-        Guarantee::Exact => 0,
-        Guarantee::Bounded(over) => over.clamp(1, CLOSED - 1),
-        Guarantee::Local => LOCAL,
-        Guarantee::Open => OPEN,
-        Guarantee::Closed => CLOSED,
-    }
-}
-
-fn worth_of(number: u64) -> Guarantee {
-    match number {
-        0 => Guarantee::Exact,
-        LOCAL => Guarantee::Local,
-        OPEN => Guarantee::Open,
-        CLOSED => Guarantee::Closed,
-        over => Guarantee::Bounded(over),
-    }
-}
-
-/// Extracts the caller's key from a name that the library gave it: `prefix:{policy/key}rule:`, escaped.
-fn key_of(name: &str) -> Result<String, StoreError> {
-    let odd =
-        || StoreError::misconfigured(format_args!("{name}: a server is asked by text of up to 200 bytes"));
-    let inner = name.split_once(":{").and_then(|(_, rest)| rest.split_once('}')).ok_or_else(odd)?.0;
-    let key = inner.split_once('/').ok_or_else(odd)?.1;
-    let mut bytes = Vec::with_capacity(key.len());
-    let mut rest = key.as_bytes();
-    while let [byte, more @ ..] = rest {
-        rest = more;
-        match byte {
-            b'%' => {
-                let hex = rest.get(..2).and_then(|hex| str::from_utf8(hex).ok()).ok_or_else(odd)?;
-                bytes.push(u8::from_str_radix(hex, 16).map_err(|_| odd())?);
-                rest = &rest[2..];
-            }
-            // A hash, which cannot be decoded.
-            b'#' => return Err(odd()),
-            plain => bytes.push(*plain),
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| odd())
-}
-
-throttlekit::debug_fields!([] RemoteStore, |it| policy = it.shared.strict.policy());
-
-#[cfg(test)]
-mod tests {
-    use throttlekit::rate::shared::ScriptEncoding;
-    use throttlekit::store::KeySpace;
-    use throttlekit::{Limit, Rate};
-
-    use super::*;
-
-    #[test]
-    fn a_key_is_read_back_as_it_was_given() {
-        let form = ScriptEncoding::of(&Limit::gcra(Rate::per_second(1)).unwrap()).unwrap();
-        let space = KeySpace::new("tk", "a/pi {}", "", &form);
-        for key in ["alice", "", "{x}/y:%#z", "ключ", &"k".repeat(200)] {
-            assert_eq!(key_of(&space.key(key.as_bytes(), key.as_bytes())).as_deref(), Ok(key));
-        }
-        let long = "k".repeat(201);
-        assert!(key_of(&space.key(long.as_bytes(), long.as_bytes())).is_err(), "a hash stands for it");
-        assert!(key_of(&space.key(&[0xff], &[0xff])).is_err(), "the wire carries text");
-    }
-
-    #[test]
-    fn what_an_answer_is_worth_survives_its_number() {
-        let bounds =
-            [Guarantee::Exact, Guarantee::Bounded(7), Guarantee::Local, Guarantee::Open, Guarantee::Closed];
-        for guarantee in bounds {
-            assert_eq!(worth_of(worth(guarantee)), guarantee);
-        }
-    }
-}
+throttlekit::debug_fields!([] RemoteStore, |it| client = it.client());

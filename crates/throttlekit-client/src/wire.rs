@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit::rate::{Forecast, Timestamp};
 use throttlekit::store::{Epoch, Leased, Loan, StoreError, Term, Want};
-use throttlekit::{Axis, Decision, Guarantee, Retry};
+use throttlekit::{Answer, Axis, Decision, Guarantee, Retry};
 use throttlekit_proto::v1;
-
-use crate::{ClientError, RemoteAnswer};
 
 /// Maximum assumed difference between this machine's clock and that of a server that reports no durations.
 const SKEW_MAX: Duration = Duration::from_millis(250);
@@ -20,36 +19,18 @@ fn instant(wire: i64) -> Timestamp {
     Timestamp::from_millis(units(wire))
 }
 
-/// Converts a cost. Costs are at least 1 on the wire, where 0 means 1.
-pub(crate) fn cost(cost: u64) -> Result<i64, ClientError> {
-    match i64::try_from(cost) {
-        Ok(0) => Err(ClientError::invalid("a cost is at least 1 on the wire: peek instead")),
-        Ok(cost) => Ok(cost),
-        Err(_) => Err(ClientError::invalid(format_args!("a cost is at most {}", i64::MAX))),
-    }
-}
-
-/// Converts a key. Keys are text on the wire.
-pub(crate) fn key(key: &[u8]) -> Result<&str, ClientError> {
-    str::from_utf8(key).map_err(|_| ClientError::invalid("a key is not UTF-8: send it as text, in hex say"))
-}
-
-pub(crate) fn answer(decision: Option<v1::Decision>) -> Result<RemoteAnswer, ClientError> {
-    let told =
-        decision.ok_or_else(|| ClientError::Failed("the server left an ask without an answer".into()))?;
-    Ok(RemoteAnswer {
-        decision: Decision {
-            allowed: told.allowed,
-            limit: units(told.limit),
-            remaining: units(told.remaining),
-            reset_at: instant(told.reset_at),
-            retry_after: retry(&told),
-        },
-        guarantee: guarantee(&told.guarantee, told.overshoot_bound),
-        binding_axis: axis(&told.binding_axis),
-        shadow_denied: told.shadow_denied,
-        outage: None,
-    })
+/// Converts a decision. The wire has no time of it, so it counts as made now.
+pub(crate) fn answer(told: &v1::Decision) -> Answer {
+    let decision = Decision {
+        allowed: told.allowed,
+        limit: units(told.limit),
+        remaining: units(told.remaining),
+        reset_at: instant(told.reset_at),
+        retry_after: retry(told),
+    };
+    let mut answer = Answer::new(decision, guarantee(told), WallClock.now());
+    answer.shadow_denied = told.shadow_denied;
+    answer
 }
 
 /// Converts the retry hint. Servers without one report a duration.
@@ -64,9 +45,9 @@ fn retry(told: &v1::Decision) -> Retry {
 }
 
 /// Converts the guarantee. Servers without one count as exact.
-fn guarantee(label: &str, overshoot: i64) -> Guarantee {
-    match label {
-        "bounded" => Guarantee::Bounded(units(overshoot)),
+pub(crate) fn guarantee(told: &v1::Decision) -> Guarantee {
+    match told.guarantee.as_str() {
+        "bounded" => Guarantee::Bounded(units(told.overshoot_bound)),
         "local" => Guarantee::Local,
         "open" => Guarantee::Open,
         "closed" => Guarantee::Closed,
@@ -78,20 +59,19 @@ pub(crate) fn axis(label: &str) -> Option<Axis> {
     Axis::ALL.into_iter().find(|axis| axis.label() == label)
 }
 
-pub(crate) fn forecast(told: Option<v1::Forecast>) -> Result<Forecast, ClientError> {
-    let told = told.ok_or_else(|| ClientError::Failed("the server forecast nothing".into()))?;
-    Ok(Forecast {
+pub(crate) fn forecast(told: &v1::Forecast) -> Forecast {
+    Forecast {
         spendable_now: units(told.spendable_now),
         next_replenish_at: instant(told.next_replenish_at),
         full_at: instant(told.full_at),
-    })
+    }
 }
 
 /// Converts a lease for a holder that requested this term, received at `now` of the wall clock.
 ///
 /// The duration counts from when the holder sent its request. If a server reports only an instant, the maximum clock
 /// difference is subtracted.
-pub(crate) fn lent(
+pub(crate) fn leased(
     lease: &v1::Lease,
     term: Term,
     want: Want,

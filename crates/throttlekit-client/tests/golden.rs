@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use throttlekit::clock::ManualClock;
+use throttlekit::leasing::{Leasing, Margin};
 use throttlekit::rate::Timestamp;
-use throttlekit::{Decision, Limit, Retry};
-use throttlekit_client::{Call, Client, FleetLimiter, Leasing, Margin};
+use throttlekit::store::{DebitId, random_name};
+use throttlekit::{Call, Decision, Limit, Retry, SharedLimiter};
+use throttlekit_client::{Client, RemoteStore};
 use throttlekit_conformance::{CoreSubject, Spec, Subject, golden};
 use throttlekit_core::rate::Cadence;
 use throttlekit_proto::v1::fleet_server::{Fleet, FleetServer};
@@ -70,13 +72,16 @@ fn rate_and_budget_suites_are_answered_field_for_field_over_the_wire() {
         let client = server.client().build().unwrap();
         let mut asked = 0;
         for (index, suite) in suites.iter().enumerate() {
-            let limiter = client.limiter(&format!("p{index}"));
-            let mut exact = exact_wait(suite);
+            let limiter = client.policy(&format!("p{index}"));
+            let (mut exact, stream) = (exact_wait(suite), random_name());
             for (number, ask) in suite.asks.iter().enumerate() {
                 let now = Timestamp::from_millis(ask.now);
                 clock.set(now);
                 let answer = match suite.spec {
-                    Spec::Budget { .. } => limiter.debit(&suite.key, ask.cost, None).await,
+                    Spec::Budget { .. } => {
+                        let id = DebitId { stream, number: number as u64 + 1 };
+                        limiter.debit((&suite.key, ask.cost), id).await
+                    }
                     _ => limiter.check(Call::by(&suite.key).cost(ask.cost)).await,
                 };
                 let mut expected = ask.expect;
@@ -148,13 +153,17 @@ async fn serve(script: Script) -> SocketAddr {
     address
 }
 
-fn spender(client: &Client, suite: &LeaseSuite, clock: &ManualClock) -> FleetLimiter<ManualClock> {
+fn spender(
+    client: &Client,
+    suite: &LeaseSuite,
+    clock: &ManualClock,
+) -> SharedLimiter<RemoteStore, ManualClock> {
     let window = Limit::fixed_window(suite.limit, Duration::from_millis(suite.ttl_ms));
     // Time is counted here and not measured, so no margin is taken off; and units are reserved when they are needed.
     let leasing = Leasing::new().margin(Margin::NONE).refill_at_percent(0).return_after(None);
     let leasing = if suite.window_coupled { leasing } else { leasing.carry(1) };
-    let builder = client.fleet(&suite.name, window.unwrap()).clock(clock.clone());
-    builder.leasing(leasing).build().unwrap()
+    let builder = SharedLimiter::builder(client.store(), &suite.name, window.unwrap());
+    builder.leased_with(leasing).clock(clock.clone()).build().unwrap()
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use throttlekit::internals::Mutex;
+use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::store::StoreClientStats;
-use throttlekit_client::{
-    Batch, Call, Client, ClientError, FleetLimiter, Leasing, RemoteAnswer, RemotePolicy,
-};
+use throttlekit::{Answer, Call, SharedLimiter, StoreError};
+use throttlekit_client::{Client, RemotePolicy, RemoteStore};
 use throttlekit_conformance::Dice;
 use throttlekit_server::engine::Backend;
 use throttlekit_verify::isolation::{
@@ -31,16 +31,16 @@ const AT_ONCE: usize = 8;
 struct Remote {
     client: Client,
     strict: RemotePolicy,
-    leased: Option<FleetLimiter>,
+    leased: Option<SharedLimiter<RemoteStore>>,
     timing: Timing,
     /// A key of its own, as all schedules share one server.
     key: String,
 }
 
-fn seen(answer: Option<Result<RemoteAnswer, ClientError>>) -> Seen {
+fn seen(answer: Option<Result<Answer, StoreError>>) -> Seen {
     match answer {
         None => Seen::GaveUp,
-        Some(Ok(RemoteAnswer { outage: Some(outage), .. })) => Seen::Outage(outage.to_string()),
+        Some(Ok(Answer { outage: Some(outage), .. })) => Seen::Outage(outage.to_string()),
         Some(Ok(_)) => Seen::Answer,
         Some(Err(error)) => Seen::Error(error.to_string()),
     }
@@ -84,10 +84,10 @@ impl Bench for RemoteBench {
                 .map_err(|error| error.to_string())?;
             let window = throttlekit::Limit::fixed_window(UNITS, HOUR).map_err(|error| error.to_string())?;
             let leasing = Leasing::new().batch(Batch::Fixed(BATCH));
-            let leased = client.fleet("api", window).leasing(leasing).build();
+            let leased = SharedLimiter::builder(client.store(), "api", window).leased_with(leasing).build();
             let leased = leased.map_err(|error| error.to_string())?;
             let remote = Arc::new(Remote {
-                strict: client.limiter("api"),
+                strict: client.policy("api"),
                 leased: (schedule.kind == Kind::RemoteLeased).then_some(leased),
                 client,
                 timing,

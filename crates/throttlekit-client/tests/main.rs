@@ -1,8 +1,8 @@
 //! Tests against a real server in this process.
 
 mod common;
-mod fleet;
 mod golden;
 mod isolation;
-mod limiter;
+mod leased;
+mod policy;
 mod tls;

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use throttlekit::Limit;
-use throttlekit_client::{Client, ClientBuilder};
+use throttlekit::{Limit, SharedLimiter};
+use throttlekit_client::{Client, ClientBuilder, RemoteStore};
 use throttlekit_proto::v1::fleet_server::{Fleet, FleetServer};
 use throttlekit_proto::v1::{Lease, ReserveRequest, ReserveResponse};
 use tokio::net::TcpListener;
@@ -66,12 +66,15 @@ async fn serve(names: &Names) -> SocketAddr {
     address
 }
 
+fn leased(client: &Client) -> SharedLimiter<RemoteStore> {
+    let minute = Limit::fixed_window(10, Duration::from_secs(60)).unwrap();
+    SharedLimiter::builder(client.store(), "api", minute).leased().build().unwrap()
+}
+
 async fn is_lent(client: ClientBuilder) -> Result<bool, String> {
     let client = client.deadline(Duration::from_secs(5)).build().map_err(|error| error.to_string())?;
-    let minute = Limit::fixed_window(10, Duration::from_secs(60)).unwrap();
-    let fleet = client.fleet("api", minute).leasing(throttlekit_client::Leasing::new());
-    let answer = fleet.build().unwrap().check("k").await.map_err(|error| error.to_string())?;
-    Ok(answer.outage.is_none() && answer.decision.allowed)
+    let answer = leased(&client).check("k").await.map_err(|error| error.to_string())?;
+    Ok(answer.outage.is_none() && answer.allowed)
 }
 
 #[test]
@@ -102,12 +105,10 @@ fn a_token_in_a_file_is_read_again_when_it_is_refused() {
         std::fs::write(&file, "stale\n").unwrap();
         let client = Client::builder(uri).trust(names.authority()).identity(&certificate, &key);
         let client = client.token_file(&file).deadline(Duration::from_secs(5)).build().unwrap();
-        let minute = Limit::fixed_window(10, Duration::from_secs(60)).unwrap();
-        let fleet = client.fleet("api", minute).leasing(throttlekit_client::Leasing::new());
-        let fleet = fleet.build().unwrap();
+        let leased = leased(&client);
         std::fs::write(&file, "rotated\n").unwrap();
-        assert!(fleet.check("k").await.is_err(), "the one that was read first");
-        assert!(fleet.check("k").await.unwrap().decision.allowed);
+        assert!(leased.check("k").await.is_err(), "the one that was read first");
+        assert!(leased.check("k").await.unwrap().allowed);
         std::fs::remove_file(&file).unwrap();
     });
 }

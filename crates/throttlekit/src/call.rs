@@ -148,7 +148,8 @@ impl<'a> Call<'a> {
         self.priority
     }
 
-    pub(crate) fn bid(&self) -> Bid {
+    /// Returns the value, the cost and the expected hold time, as pricing uses them.
+    pub fn bid(&self) -> Bid {
         Bid { value: self.value, cost: self.cost, hold: self.hold }
     }
 }

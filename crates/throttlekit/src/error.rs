@@ -40,6 +40,15 @@ pub enum BuildError {
     OrderOfLimits,
     /// An axis that this kind of limit does not belong to; states where to put it.
     WrongAxis(&'static str),
+    /// The address of a server, or its TLS settings. Correct what the reason names.
+    InvalidEndpoint {
+        /// The address.
+        endpoint: Box<str>,
+        /// The reason.
+        reason: Box<str>,
+    },
+    /// A token that cannot be read or sent; states the reason. Use printable ASCII.
+    InvalidToken(Box<str>),
     /// A setting outside its range.
     OutOfRange {
         /// Name of the setting.
@@ -82,6 +91,10 @@ impl fmt::Display for BuildError {
                 "a limit that gives nothing back must be the last one of a policy: move it to the end",
             ),
             Self::WrongAxis(why) => write!(f, "wrong axis: {why}"),
+            Self::InvalidEndpoint { endpoint, reason } => {
+                write!(f, "invalid endpoint {endpoint:?}: {reason}")
+            }
+            Self::InvalidToken(reason) => write!(f, "invalid token: {reason}"),
             Self::OutOfRange { setting, expected } => {
                 write!(f, "{setting} is out of range: expected {expected}")
             }

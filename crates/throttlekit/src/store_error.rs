@@ -23,6 +23,9 @@ pub enum StoreError {
     Misconfigured(Arc<str>),
     /// A key of ours holds data that we did not write.
     BadState(Arc<str>),
+    /// A server rejected the request: the policy is unknown or does not support it, the caller is not authorized, or the
+    /// request is invalid. The same request is rejected again.
+    Rejected(Arc<str>),
     /// A later debit of the stream has been decided; the one with this number was not charged now. A straggler that
     /// nobody waits for, or a stream that does not number its debits upwards, one at a time.
     Stale(u64),
@@ -42,6 +45,11 @@ impl StoreError {
     /// Creates an error for a key that holds foreign data.
     pub fn bad_state(cause: impl fmt::Display) -> Self {
         Self::BadState(cause.to_string().into())
+    }
+
+    /// Creates an error for a request that is rejected, because of `cause`.
+    pub fn rejected(cause: impl fmt::Display) -> Self {
+        Self::Rejected(cause.to_string().into())
     }
 
     /// Returns whether the engine is unavailable: `OnOutage` decides instead.
@@ -70,6 +78,7 @@ impl fmt::Display for StoreError {
                     "a key of ours holds something else ({cause}); find who writes there, then reset the key"
                 )
             }
+            Self::Rejected(cause) => write!(f, "the request was rejected: {cause}"),
             Self::Stale(number) => write!(
                 f,
                 "debit {number} came after a later one of its stream and was not charged; number debits upwards, one at a time"

@@ -39,7 +39,7 @@ pub enum Kind {
     Policy,
     /// `RemotePolicy` of the client.
     Remote,
-    /// `FleetLimiter` of the client.
+    /// Leased `SharedLimiter` over the client's `RemoteStore`.
     RemoteLeased,
 }
 

@@ -22,6 +22,8 @@ pub struct Admission<P = SharedPermit> {
     pub permit: Option<P>,
     /// Store error, if a fallback decided.
     pub outage: Option<StoreError>,
+    /// Allowed only because the policy is in shadow mode. Reported by servers.
+    pub shadow_denied: bool,
 }
 
 impl<P> Admission<P> {
@@ -44,8 +46,9 @@ impl<P> Admission<P> {
 
     /// Converts the permit.
     pub(crate) fn map<Q>(self, convert: impl FnOnce(P) -> Q) -> Admission<Q> {
-        let Self { decision, axes, priced_out, guarantee, permit, outage } = self;
-        Admission { decision, axes, priced_out, guarantee, permit: permit.map(convert), outage }
+        let Self { decision, axes, priced_out, guarantee, permit, outage, shadow_denied } = self;
+        let permit = permit.map(convert);
+        Admission { decision, axes, priced_out, guarantee, permit, outage, shadow_denied }
     }
 
     /// Returns the permit, or the denial with the axis that denied.
@@ -81,6 +84,7 @@ impl<P> Admission<P> {
             guarantee: Guarantee::Exact,
             permit: None,
             outage: None,
+            shadow_denied: false,
         }
     }
 

@@ -32,7 +32,7 @@ impl<S: Store, C: LeaseClock + 'static> Admit for SharedLimiter<S, C> {
 /// The charge stays: a limiter holds nothing.
 impl From<Answer> for Admission {
     fn from(answer: Answer) -> Self {
-        let Answer { decision, guarantee, outage, .. } = answer;
-        Self { guarantee, outage, ..Self::of(Axis::Rate, decision, SharedPermit::none()) }
+        let Answer { decision, guarantee, outage, shadow_denied, .. } = answer;
+        Self { guarantee, outage, shadow_denied, ..Self::of(Axis::Rate, decision, SharedPermit::none()) }
     }
 }

@@ -84,7 +84,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenBudget<S, C> {
         let decision =
             Decision { allowed: false, limit, remaining: 0, reset_at: now, retry_after: Retry::OnRelease };
         let guarantee = shared.store().guarantee();
-        Answer { decision, binding: 0, guarantee, now, outage: None, receipt: None }
+        Answer::new(decision, guarantee, now)
     }
 }
 

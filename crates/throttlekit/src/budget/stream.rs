@@ -197,7 +197,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
             retry_after: Retry::Now,
         };
         let guarantee = shared.store().guarantee();
-        Answer { decision, binding: 0, guarantee, now: shared.now(), outage: None, receipt: None }
+        Answer::new(decision, guarantee, shared.now())
     }
 
     /// Debits tokens that are not reserved, or lets the fallback decide.

@@ -160,12 +160,14 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiterBuilder<S, C> {
         }
         let home = self.home()?;
         let Self { store, policy, limits: named, need, on_outage, remember, leasing, clock, .. } = self;
+        let key_part_max = store.capabilities().key_part_max;
         let mut limits = Vec::with_capacity(named.len());
         let mut places = Vec::with_capacity(named.len());
         for NamedLimit { name, by, limit } in named {
             let limit = limit?;
             let form = ScriptEncoding::of(&limit)?;
-            let (reserving, space) = (form.uncrossed(), KeySpace::new(PREFIX, &policy, &name, &form));
+            let space = KeySpace::new(PREFIX, &policy, &name, &form).part_max(key_part_max);
+            let reserving = form.uncrossed();
             limits.push(limit);
             places.push(Place { name, by, form, reserving, space });
         }

@@ -174,7 +174,7 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiter<S, C> {
         let (call, strict) = (call.into(), self.strict());
         let (each, now) = strict.peek(&strict.parts(&call)).await?;
         let verdict = strict.need.judge(&each);
-        let answer = Answer::of(verdict.decision, strict.store().guarantee(), now);
+        let answer = Answer::new(verdict.decision, strict.store().guarantee(), now);
         Ok(self.weighed(Answer { binding: verdict.binding, ..answer }))
     }
 

@@ -25,6 +25,8 @@ pub struct Answer {
     pub outage: Option<StoreError>,
     /// Receipt with which the actual cost can be settled. Only what the store charged can be.
     pub receipt: Option<Receipt>,
+    /// Allowed only because the policy is in shadow mode. Reported by servers.
+    pub shadow_denied: bool,
 }
 
 /// Proof of charges, by which they can be settled when the actual cost is known. Once: it cannot be copied.
@@ -51,9 +53,11 @@ impl Answer {
         self.decision
     }
 
-    /// Creates an answer of the store that is not settled.
-    pub(super) fn of(decision: Decision, guarantee: Guarantee, now: Timestamp) -> Self {
-        Self { decision, binding: 0, guarantee, now, outage: None, receipt: None }
+    /// Creates an answer without a receipt, made at `now`. For limiters of other crates.
+    #[inline]
+    pub fn new(decision: Decision, guarantee: Guarantee, now: Timestamp) -> Self {
+        let (outage, receipt, shadow_denied) = (None, None, false);
+        Self { decision, binding: 0, guarantee, now, outage, receipt, shadow_denied }
     }
 
     pub(super) fn from_store(
@@ -64,7 +68,7 @@ impl Answer {
     ) -> Self {
         let Verdict { decision, binding } = outcome.verdict;
         let receipt = decision.allowed.then(|| Receipt::of(outcome, keys, parts));
-        Self { decision, binding, guarantee, now: outcome.now, outage: None, receipt }
+        Self { binding, receipt, ..Self::new(decision, guarantee, outcome.now) }
     }
 }
 

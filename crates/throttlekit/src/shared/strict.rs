@@ -123,7 +123,7 @@ impl<S: Store> Strict<S> {
         let answers = self.store.debit(&[Debit { charge, id, remember: self.remember }]).await;
         let outcome = answers.into_iter().next().unwrap_or_else(|| Err(no_answer()))?.outcome;
         let guarantee = self.note(&outcome);
-        Ok(Answer::of(outcome.verdict.decision, guarantee, outcome.now))
+        Ok(Answer::new(outcome.verdict.decision, guarantee, outcome.now))
     }
 
     /// Returns what each key has left on its limit, and the store's time. No fallback applies.
@@ -218,7 +218,7 @@ impl<S: Store> Strict<S> {
 
     /// Creates an answer of the store that is not settled.
     pub(crate) fn answered(&self, now: Timestamp, decision: Decision) -> Answer {
-        Answer::of(decision, self.note_as(Guarantee::Exact, now), now)
+        Answer::new(decision, self.note_as(Guarantee::Exact, now), now)
     }
 
     /// Returns the fallback's answer to a request for which the store has none.
@@ -231,7 +231,7 @@ impl<S: Store> Strict<S> {
         let (verdict, guarantee) = self.fallback.answer(parts, &self.limits, now);
         self.tallies.count(guarantee);
         let (decision, binding) = (verdict.decision, verdict.binding);
-        Ok(Answer { decision, binding, guarantee, now, outage: Some(error), receipt: None })
+        Ok(Answer { binding, outage: Some(error), ..Answer::new(decision, guarantee, now) })
     }
 
     /// Counts an answer of the store, and returns its guarantee.

@@ -86,6 +86,9 @@ macro_rules! forward_store {
     (@Store local_shares $($to:tt)+) => {
         $crate::forward_store!(@plain Store local_shares() -> Option<&$crate::store::LocalShares>; $($to)+);
     };
+    (@Store capabilities $($to:tt)+) => {
+        $crate::forward_store!(@plain Store capabilities() -> $crate::store::Capabilities; $($to)+);
+    };
     (@$trait:ident guarantee $($to:tt)+) => {
         $crate::forward_store!(@plain $trait guarantee() -> $crate::Guarantee; $($to)+);
     };

@@ -17,7 +17,7 @@
 use sha2::{Digest, Sha256};
 use throttlekit_core::rate::shared::{Kind, ScriptEncoding};
 
-/// Maximum length of a part of a key that is written out.
+/// Default maximum length of a part of a key that is written out.
 pub const KEY_PART_MAX: usize = 200;
 
 /// Names under which the keys of one limit are kept.
@@ -27,6 +27,8 @@ pub struct KeySpace {
     head: String,
     /// Rule and limit.
     tail: String,
+    /// Maximum length of a part that is written out.
+    part_max: usize,
 }
 
 impl KeySpace {
@@ -58,7 +60,7 @@ impl KeySpace {
     /// Encodes a name for keys and for their values: different from every other, without separators, and never empty.
     pub fn part(name: &[u8]) -> String {
         let mut written = String::new();
-        part(name, &mut written);
+        part(name, KEY_PART_MAX, &mut written);
         // No other name is encoded so: elsewhere two digits follow.
         if written.is_empty() { "%".into() } else { written }
     }
@@ -71,18 +73,23 @@ impl KeySpace {
         head.push('/');
         let mut tail = format!("}}{tag}:");
         escape(limit.as_bytes(), &mut tail);
-        Self { head, tail }
+        Self { head, tail, part_max: KEY_PART_MAX }
+    }
+
+    /// Sets the maximum length of a part that is written out. Default: [`KEY_PART_MAX`].
+    pub fn part_max(self, part_max: usize) -> Self {
+        Self { part_max, ..self }
     }
 
     /// Returns the name of `key` beside the others with the routing key `home`.
     pub fn key(&self, home: &[u8], key: &[u8]) -> String {
         let mut name = String::with_capacity(self.head.len() + self.tail.len() + home.len() + key.len() + 8);
         name.push_str(&self.head);
-        part(home, &mut name);
+        part(home, self.part_max, &mut name);
         name.push_str(&self.tail);
         if key != home {
             name.push('/');
-            part(key, &mut name);
+            part(key, self.part_max, &mut name);
         }
         name
     }
@@ -113,8 +120,8 @@ fn rule_tag(form: &ScriptEncoding) -> String {
     }
 }
 
-fn part(bytes: &[u8], name: &mut String) {
-    if bytes.len() <= KEY_PART_MAX {
+fn part(bytes: &[u8], part_max: usize, name: &mut String) {
+    if bytes.len() <= part_max {
         return escape(bytes, name);
     }
     name.push('#');
@@ -188,6 +195,8 @@ mod tests {
             names[0],
             "a digest is no key"
         );
+        let whole = space("api", "").part_max(usize::MAX).key(&long, &long);
+        assert_eq!(whole.len(), "tk:{api/}g:".len() + long.len());
     }
 
     proptest! {

@@ -6,6 +6,7 @@
 //! builds its responses with [`Outcome::of`]. [`MemoryStore`] is the same in one process.
 
 mod breaker;
+mod capabilities;
 mod debit;
 mod endpoint;
 mod forward;
@@ -20,6 +21,7 @@ mod region;
 mod slots;
 mod streams;
 
+pub use capabilities::Capabilities;
 pub use debit::{Countable, Debit, DebitId, Debited, LastDebit, REMEMBER_DEFAULT, REMEMBER_MAX};
 pub use endpoint::{Probe, StoreClient, StoreClientOptions, StoreClientStats};
 pub use heartbeat::{Heard, beat};
@@ -107,6 +109,11 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
+    /// Returns how the store differs from others. A wrapper of a store forwards it.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
     /// Returns the background for its work and for everything built on it. A wrapper of a store forwards it.
     fn background(&self) -> Background {
         Background::default()
@@ -115,5 +122,5 @@ pub trait Store: Send + Sync + 'static {
 
 impl<S: Store> Store for std::sync::Arc<S> {
     forward_store!(Store for self => **self; admit, admit_each, debit, peek, settle, lease, give_back, reset);
-    forward_store!(Store for self => **self; guarantee, local_shares, background);
+    forward_store!(Store for self => **self; guarantee, local_shares, capabilities, background);
 }

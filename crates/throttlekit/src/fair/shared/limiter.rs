@@ -304,7 +304,7 @@ impl<C: LeaseClock + 'static> Place<C> {
     fn answer(&self, decision: Decision) -> Answer {
         let guarantee = self.source.guarantee();
         self.tallies.count(guarantee);
-        Answer { decision, binding: 0, guarantee, now: self.theirs(), outage: None, receipt: None }
+        Answer::new(decision, guarantee, self.theirs())
     }
 
     /// Decides a request by the fallback, as [`OnOutage`](crate::OnOutage) sets it, for all tenants alike.
@@ -317,14 +317,7 @@ impl<C: LeaseClock + 'static> Place<C> {
         let everyone = Part { key: b"", cost };
         let (verdict, guarantee) = self.stand_in.answer(&[everyone], &[*self.source.limit()], now);
         self.tallies.count(guarantee);
-        Ok(Answer {
-            decision: verdict.decision,
-            binding: 0,
-            guarantee,
-            now,
-            outage: Some(error),
-            receipt: None,
-        })
+        Ok(Answer { outage: Some(error), ..Answer::new(verdict.decision, guarantee, now) })
     }
 
     fn come_back(&self) -> Decision {

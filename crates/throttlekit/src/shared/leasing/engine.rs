@@ -40,7 +40,8 @@ pub(in crate::shared) struct Engine<S, C> {
     /// Units beyond the limit that may pass because of leasing.
     beyond: u64,
     limit_units: u64,
-    /// Requests that cost more go to the store: no local lease takes as much, or the bound does not allow for it.
+    /// Requests that cost more go to the store: no local lease takes as much, the bound does not allow for it, or the
+    /// store does not lend as much.
     cost_max: u64,
     request_ids: AtomicU64,
     /// Background of the lease requests and the returner.
@@ -57,6 +58,8 @@ impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
         let authority = if options.leases() { Some(lender(&strict, limit, &clock, &options)?) } else { None };
         let term = authority.map_or(Term::Carry, |authority| authority.term());
         let nodes = options.carry.unwrap_or(u64::MAX);
+        let held_max = if term == Term::Carry { options.lease_max } else { UNITS_HELD_MAX };
+        let cost_max = held_max.min(strict.store().capabilities().leased_cost_max(&limit));
         Ok(Self {
             plan: options.plan(term, clock.behind_max()),
             table: Table::new(options.keys_max),
@@ -64,7 +67,7 @@ impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
             hash: SecretHash::random(),
             beyond: authority.map_or(0, |authority| authority.beyond(nodes, options.lease_max)),
             limit_units: limit.units(),
-            cost_max: if term == Term::Carry { options.lease_max } else { UNITS_HELD_MAX },
+            cost_max,
             request_ids: AtomicU64::new(0),
             background: strict.store().background(),
             keeps: Arc::default(),
@@ -157,7 +160,7 @@ impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
     /// Creates an answer of the node itself.
     pub(super) fn local(&self, decision: Decision) -> Answer {
         let guarantee = self.worth(self.strict.store().guarantee());
-        Answer { decision, binding: 0, guarantee, now: self.strict.now(), outage: None, receipt: None }
+        Answer::new(decision, guarantee, self.strict.now())
     }
 
     /// Returns the guarantee of the store's decision beside what is lent.

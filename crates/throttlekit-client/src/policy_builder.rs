@@ -1,23 +1,23 @@
 //! The builder of a remote policy.
 
 use throttlekit::rate::LimitError;
-use throttlekit::{Limit, OnOutage};
+use throttlekit::{BuildError, Limit, OnOutage};
 
-use crate::limiter::Fallback;
+use crate::fallback::Fallback;
 use crate::{Client, RemotePolicy};
 
 /// Configures a [`RemotePolicy`].
 #[derive(Debug)]
-pub struct LimiterBuilder {
+pub struct RemotePolicyBuilder {
     client: Client,
-    policy: String,
+    name: String,
     limit: Option<Result<Limit, LimitError>>,
     on_outage: OnOutage,
 }
 
-impl LimiterBuilder {
-    pub(crate) fn new(client: Client, policy: &str) -> Self {
-        Self { client, policy: policy.into(), limit: None, on_outage: OnOutage::default() }
+impl RemotePolicyBuilder {
+    pub(crate) fn new(client: Client, name: &str) -> Self {
+        Self { client, name: name.into(), limit: None, on_outage: OnOutage::default() }
     }
 
     /// Sets the policy's limit, as configured on the server: required for a local share, and reported by the tower
@@ -31,15 +31,17 @@ impl LimiterBuilder {
     }
 
     /// Sets the fallback while the server is unreachable. Default: fail closed.
+    ///
+    /// It does not apply if the server responds that its own store is unavailable and the policy fails closed.
     pub fn on_outage(mut self, choice: OnOutage) -> Self {
         self.on_outage = choice;
         self
     }
 
-    /// Builds the limiter. Returns an error if its limit is invalid.
-    pub fn build(self) -> Result<RemotePolicy, throttlekit::BuildError> {
+    /// Builds the policy. Returns an error if its limit is invalid, or missing for a local share.
+    pub fn build(self) -> Result<RemotePolicy, BuildError> {
         let limit = self.limit.transpose()?;
-        let stand_in = Fallback::new(self.on_outage, limit.as_ref())?;
-        Ok(RemotePolicy::new(self.client, &self.policy, limit, stand_in))
+        let fallback = Fallback::new(self.on_outage, limit.as_ref())?;
+        Ok(RemotePolicy::new(self.client, &self.name, limit, fallback))
     }
 }

@@ -1,14 +1,16 @@
-//! Laws `lease-coupled` and `lease-rolling` over real sockets: many clients that spend what one server lends, however the network and the server behave.
+//! Guarantees `lease-coupled` and `lease-rolling` over real sockets: many clients spend what one server lends, however
+//! the network and the server behave.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throttlekit::Limit;
 use throttlekit::clock::{Clock, WallClock};
+use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::rate::Timestamp;
-use throttlekit_client::{Batch, Call, FleetLimiter, Guarantee, Leasing};
+use throttlekit::{Call, Guarantee, Limit, OnOutage, Rate, Retry, SharedLimiter};
+use throttlekit_client::{Client, RemoteStore};
 use throttlekit_proto::v1::fleet_client::FleetClient;
 use throttlekit_proto::v1::{ReserveRequest, Returned};
 use throttlekit_server::engine::Backend;
@@ -49,15 +51,20 @@ impl Book {
     }
 }
 
-fn limiter(address: std::net::SocketAddr) -> FleetLimiter {
+/// A limiter that spends units of the policy `api`.
+fn leased(client: &Client, limit: Limit, leasing: Leasing) -> SharedLimiter<RemoteStore> {
+    SharedLimiter::builder(client.store(), "api", limit).leased_with(leasing).build().unwrap()
+}
+
+fn limiter(address: std::net::SocketAddr) -> SharedLimiter<RemoteStore> {
     let client = client_of(address).deadline(Duration::from_millis(200)).build().unwrap();
     let window = Limit::fixed_window(LIMIT, WINDOW).unwrap();
     let leasing = Leasing::new().batch(Batch::Fixed(20)).return_after(Some(Duration::from_millis(50)));
-    client.fleet("api", window).leasing(leasing).build().unwrap()
+    leased(&client, window, leasing)
 }
 
 /// Asks at costs of 1 to 7 until told to stop.
-async fn spend(limiter: FleetLimiter, seed: u64, book: Arc<Book>, stop: Arc<AtomicBool>) {
+async fn spend(limiter: SharedLimiter<RemoteStore>, seed: u64, book: Arc<Book>, stop: Arc<AtomicBool>) {
     let mut dice = seed;
     while !stop.load(Relaxed) {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -65,7 +72,7 @@ async fn spend(limiter: FleetLimiter, seed: u64, book: Arc<Book>, stop: Arc<Atom
         let before = WallClock.now();
         let answer = limiter.check(Call::by("k").cost(cost)).await.unwrap();
         let after = WallClock.now();
-        if answer.decision.allowed {
+        if answer.allowed {
             assert_eq!(answer.guarantee, Guarantee::Exact);
             book.passed(cost, before, after);
             // So that units lie in purses when windows end.
@@ -179,16 +186,17 @@ fn lease_rolling_many_clients_pass_no_more_than_the_rate_and_what_is_lent_for_a_
         let mut spenders = tokio::task::JoinSet::new();
         for _ in 0..CLIENTS {
             let client = server.client().build().unwrap();
-            let fleet = client.fleet("api", throttlekit::Rate::per_second(200).burst(50));
-            let fleet = fleet.leasing(Leasing::new().batch(Batch::Fixed(10))).build().unwrap();
+            let rate = Limit::gcra(Rate::per_second(200).burst(50)).unwrap();
+            let leasing = Leasing::new().batch(Batch::Fixed(10)).hold(Duration::from_secs(1));
+            let limiter = leased(&client, rate, leasing);
             let passed = passed.clone();
             spenders.spawn(async move {
                 let mut turn = 0;
                 while WallClock.now().since(begun) < Duration::from_secs(2) {
                     turn += 1;
                     let cost = if turn % 8 == 0 { 2 } else { 1 };
-                    let answer = fleet.check(Call::by("k").cost(cost)).await.unwrap();
-                    passed.fetch_add(cost * u64::from(answer.decision.allowed), Relaxed);
+                    let answer = limiter.check(Call::by("k").cost(cost)).await.unwrap();
+                    passed.fetch_add(cost * u64::from(answer.allowed), Relaxed);
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             });
@@ -239,14 +247,14 @@ fn what_a_limiter_holds_goes_back_when_it_closes() {
     runtime().block_on(async {
         let (client, hour) = (server.client().build().unwrap(), hour());
         let leasing = Leasing::new().batch(Batch::Fixed(60)).return_after(None);
-        let fleet = client.fleet("api", hour).leasing(leasing).build().unwrap();
-        assert!(fleet.check(Call::by("a key: {1}").cost(10)).await.unwrap().decision.allowed);
-        assert_eq!(fleet.stats().units_lent, 60);
-        let strict = client.limiter("api");
-        assert_eq!(strict.peek("a key: {1}").await.unwrap().decision.remaining, 40);
-        fleet.close().await.unwrap();
-        assert_eq!(strict.peek("a key: {1}").await.unwrap().decision.remaining, 90);
-        assert!(fleet.try_check("a key: {1}").is_none());
+        let limiter = leased(&client, hour, leasing);
+        assert!(limiter.check(Call::by("a key: {1}").cost(10)).await.unwrap().allowed);
+        assert_eq!(limiter.stats().leasing.units_lent, 60);
+        let strict = client.policy("api");
+        assert_eq!(strict.peek("a key: {1}").await.unwrap().remaining, 40);
+        limiter.close().await.unwrap();
+        assert_eq!(strict.peek("a key: {1}").await.unwrap().remaining, 90);
+        assert!(limiter.try_check("a key: {1}").is_none());
     });
 }
 
@@ -257,16 +265,16 @@ fn what_is_left_of_several_leases_goes_back_whole() {
     runtime().block_on(async {
         let (client, hour) = (server.client().build().unwrap(), hour());
         let leasing = Leasing::new().batch(Batch::Fixed(20)).refill_at_percent(90).return_after(None);
-        let fleet = client.fleet("api", hour).leasing(leasing).build().unwrap();
+        let limiter = leased(&client, hour, leasing);
         let mut spent = 0;
-        while fleet.stats().units_lent < 40 {
-            assert!(fleet.check("k").await.unwrap().decision.allowed);
+        while limiter.stats().leasing.units_lent < 40 {
+            assert!(limiter.check("k").await.unwrap().allowed);
             spent += 1;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert!(spent < 20, "{spent}: of the first lease something is left");
-        fleet.close().await.unwrap();
-        let left = client.limiter("api").peek("k").await.unwrap().decision.remaining;
+        limiter.close().await.unwrap();
+        let left = client.policy("api").peek("k").await.unwrap().remaining;
         assert_eq!(left, 100 - spent);
     });
 }
@@ -278,12 +286,12 @@ fn fewer_units_than_an_ask_needs_are_left_to_others() {
     runtime().block_on(async {
         let (client, hour) = (server.client().build().unwrap(), hour());
         let leasing = Leasing::new().batch(Batch::Fixed(20)).return_after(None);
-        let fleet = client.fleet("api", hour).leasing(leasing).build().unwrap();
-        let strict = client.limiter("api");
-        assert!(strict.check(Call::by("k").cost(95)).await.unwrap().decision.allowed);
-        assert!(!fleet.check(Call::by("k").cost(10)).await.unwrap().decision.allowed);
-        assert_eq!(strict.peek("k").await.unwrap().decision.remaining, 5);
-        assert!(fleet.check(Call::by("k").cost(5)).await.unwrap().decision.allowed);
+        let limiter = leased(&client, hour, leasing);
+        let strict = client.policy("api");
+        assert!(strict.check(Call::by("k").cost(95)).await.unwrap().allowed);
+        assert!(!limiter.check(Call::by("k").cost(10)).await.unwrap().allowed);
+        assert_eq!(strict.peek("k").await.unwrap().remaining, 5);
+        assert!(limiter.check(Call::by("k").cost(5)).await.unwrap().allowed);
     });
 }
 
@@ -309,12 +317,73 @@ fn more_than_the_limit_is_never_and_reserves_nothing() {
     let server = Running::start(HOURLY, Backend::memory());
     runtime().block_on(async {
         let (client, hour) = (server.client().build().unwrap(), hour());
-        let fleet = client.fleet("api", hour).build().unwrap();
-        let answer = fleet.check(Call::by("k").cost(101)).await.unwrap();
-        assert_eq!(answer.decision.retry_after, throttlekit_client::Retry::Never);
-        assert_eq!((fleet.stats().leases, answer.decision.remaining), (0, 100));
+        let limiter = leased(&client, hour, Leasing::auto());
+        let answer = limiter.check(Call::by("k").cost(101)).await.unwrap();
+        assert_eq!(answer.retry_after, Retry::Never);
+        assert_eq!((limiter.stats().leasing.leases, answer.remaining), (0, 100));
         let long = "k".repeat(300);
-        assert_eq!(fleet.check(&long).await.unwrap().decision.remaining, 99);
-        assert_eq!(client.limiter("api").peek(&long).await.unwrap().decision.remaining, 99);
+        assert_eq!(limiter.check(&long).await.unwrap().remaining, 99);
+        assert_eq!(client.policy("api").peek(&long).await.unwrap().remaining, 99);
+    });
+}
+
+/// Units of a smooth rate do not add up across leases, and a lease may be smaller than the request.
+#[test]
+fn requests_that_cost_more_than_one_unit_of_a_smooth_rate_go_to_the_server() {
+    let policy = "  api: {rate: {limit: 100, per: 1h}, fleet: {lease_max: 3}}\n";
+    let server = Running::start(policy, Backend::memory());
+    runtime().block_on(async {
+        let client = server.client().build().unwrap();
+        let rate = Limit::gcra(Rate::per(100, Duration::from_secs(3_600))).unwrap();
+        let limiter = leased(&client, rate, Leasing::new());
+        assert!(limiter.check(("k", 50)).await.unwrap().allowed);
+        assert_eq!(limiter.stats().leasing.leases, 0);
+        assert!(limiter.check("k").await.unwrap().allowed);
+        assert!(limiter.stats().leasing.leases > 0);
+    });
+}
+
+/// The name of a limiter is that of the policy, so one store serves several.
+#[test]
+fn limiters_of_several_policies_share_a_store() {
+    let window = |name, limit| {
+        format!("  {name}: {{rate: {{algorithm: fixed_window, limit: {limit}, per: 1h}}, fleet: {{}}}}\n")
+    };
+    let server = Running::start(&(window("small", 10) + &window("large", 1_000)), Backend::memory());
+    runtime().block_on(async {
+        let client = server.client().build().unwrap();
+        let store = client.store();
+        for (name, limit) in [("small", 10), ("large", 1_000)] {
+            let window = Limit::fixed_window(limit, Duration::from_secs(3_600)).unwrap();
+            let leasing = Leasing::new().batch(Batch::Fixed(5)).refill_at_percent(0).return_after(None);
+            let builder = SharedLimiter::builder(store.clone(), name, window);
+            let limiter = builder.leased_with(leasing).build().unwrap();
+            assert!(limiter.check("k").await.unwrap().allowed);
+            assert_eq!(client.policy(name).peek("k").await.unwrap().remaining, limit - 5);
+            limiter.close().await.unwrap();
+            assert_eq!(client.policy(name).peek("k").await.unwrap().remaining, limit - 1);
+        }
+    });
+}
+
+#[test]
+fn outages_are_decided_by_the_fallback_of_the_limiter() {
+    let mut server = Running::start(HOURLY, Backend::memory());
+    let clients = runtime();
+    let client = server.client().deadline(Duration::from_millis(300)).build().unwrap();
+    let [open, local] = [OnOutage::Open, OnOutage::Local { nodes: std::num::NonZeroU32::new(50).unwrap() }]
+        .map(|choice| {
+            SharedLimiter::builder(client.store(), "api", hour()).leased().on_outage(choice).build()
+        });
+    server.kill();
+    clients.block_on(async {
+        let answer = open.unwrap().check("k").await.unwrap();
+        assert!(answer.allowed && answer.outage.is_some() && answer.guarantee == Guarantee::Open);
+        let local = local.unwrap();
+        let mut passed = 0;
+        for _ in 0..5 {
+            passed += u32::from(local.check("k").await.unwrap().allowed);
+        }
+        assert_eq!(passed, 2, "a fiftieth of a hundred");
     });
 }

@@ -1,0 +1,148 @@
+//! The calls to a server, one method each.
+
+use std::sync::Arc;
+
+use throttlekit::StoreError;
+use throttlekit::store::DebitId;
+use throttlekit_proto::v1::fleet_client::FleetClient;
+use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
+use throttlekit_proto::v1::{
+    AdmitRequest, AdmitResponse, CheckManyRequest, CheckRequest, DebitRequest, Decision, Forecast,
+    ForecastRequest, Keys, Lease, PeekRequest, ReleaseRequest, ReserveRequest,
+};
+
+use crate::Client;
+use crate::client::Server;
+use crate::failure::Failure;
+use crate::request::Request;
+
+/// Maximum number of attempts of a debit with an id.
+const DEBIT_TRIES: usize = 3;
+/// Maximum number of attempts of a release before the lease is left to expire.
+pub(crate) const RELEASE_TRIES: u32 = 3;
+
+impl Client {
+    pub(crate) async fn check(&self, policy: &str, request: &Request) -> Result<Decision, Failure> {
+        let message = CheckRequest {
+            policy: policy.into(),
+            key: request.key.clone(),
+            cost: request.cost,
+            keys: request.others.clone(),
+        };
+        let call = |channel, message| async move { RateLimiterClient::new(channel).check(message).await };
+        decided(self.ask(message, call).await?.decision)
+    }
+
+    /// Decides requests of one cost.
+    pub(crate) async fn check_many(
+        &self,
+        policy: &str,
+        requests: &[&Request],
+    ) -> Result<Vec<Decision>, Failure> {
+        let has_others = requests.iter().any(|request| !request.others.is_empty());
+        let others = requests.iter().filter(|_| has_others);
+        let message = CheckManyRequest {
+            policy: policy.into(),
+            keys: requests.iter().map(|request| request.key.clone()).collect(),
+            cost: requests.first().map_or(1, |request| request.cost),
+            others: others.map(|request| Keys { keys: request.others.clone() }).collect(),
+        };
+        let call =
+            |channel, message| async move { RateLimiterClient::new(channel).check_many(message).await };
+        let decisions = self.ask(message, call).await?.decisions;
+        if decisions.len() == requests.len() { Ok(decisions) } else { Err(no_answer().into()) }
+    }
+
+    pub(crate) async fn peek(&self, policy: &str, request: Request) -> Result<Decision, Failure> {
+        let message = PeekRequest { policy: policy.into(), key: request.key, keys: request.others };
+        let call = |channel, message| async move { RateLimiterClient::new(channel).peek(message).await };
+        decided(self.ask(message, call).await?.decision)
+    }
+
+    pub(crate) async fn forecast(&self, policy: &str, request: Request) -> Result<Forecast, Failure> {
+        let Request { key, others: keys, cost, .. } = request;
+        let message = ForecastRequest { policy: policy.into(), key, cost, keys };
+        let call = |channel, message| async move { RateLimiterClient::new(channel).forecast(message).await };
+        self.ask(message, call).await?.forecast.ok_or_else(|| no_answer().into())
+    }
+
+    /// Charges tokens. Sent again if the response was lost: it counts once.
+    pub(crate) async fn debit(
+        &self,
+        policy: &str,
+        request: &Request,
+        id: DebitId,
+    ) -> Result<Decision, Failure> {
+        let message = DebitRequest {
+            policy: policy.into(),
+            key: request.key.clone(),
+            tokens: request.cost,
+            stream: id.stream.to_be_bytes().to_vec().into(),
+            number: id.number,
+            lease_id: String::new(),
+            keys: request.others.clone(),
+        };
+        let mut decision = self.debit_at(&self.server(), message.clone()).await;
+        for _ in 1..DEBIT_TRIES {
+            if !decision.as_ref().is_err_and(Failure::may_pass) {
+                break;
+            }
+            decision = self.debit_at(&self.server(), message.clone()).await;
+        }
+        decision
+    }
+
+    /// Sends one debit to this server, once.
+    pub(crate) async fn debit_at(&self, server: &Server, message: DebitRequest) -> Result<Decision, Failure> {
+        let call = |channel, message| async move { RateLimiterClient::new(channel).debit(message).await };
+        decided(self.ask_at(server, message, call).await?.decision)
+    }
+
+    /// Admits work, and returns the server that holds its lease.
+    pub(crate) async fn admit(
+        &self,
+        policy: &str,
+        request: &Request,
+    ) -> Result<(Arc<Server>, Decision, AdmitResponse), Failure> {
+        let message = AdmitRequest {
+            policy: policy.into(),
+            key: request.key.clone(),
+            cost: request.cost,
+            hold: request.hold_ms,
+            value: request.value,
+            keys: request.others.clone(),
+        };
+        let server = self.server();
+        let call = |channel, message| async move { RateLimiterClient::new(channel).admit(message).await };
+        let mut response = self.ask_at(&server, message, call).await?;
+        let decision = decided(response.decision.take())?;
+        Ok((server, decision, response))
+    }
+
+    /// Releases a lease, which is idempotent.
+    pub(crate) async fn release(&self, server: &Server, message: ReleaseRequest) -> Result<(), Failure> {
+        let mut released = Ok(());
+        for _ in 0..RELEASE_TRIES {
+            let call =
+                |channel, message| async move { RateLimiterClient::new(channel).release(message).await };
+            released = self.ask_at(server, message.clone(), call).await.map(drop);
+            if !released.as_ref().is_err_and(Failure::may_pass) {
+                break;
+            }
+        }
+        released
+    }
+
+    pub(crate) async fn reserve(&self, message: ReserveRequest) -> Result<Lease, Failure> {
+        let call = |channel, message| async move { FleetClient::new(channel).reserve(message).await };
+        self.ask(message, call).await?.lease.ok_or_else(|| no_answer().into())
+    }
+}
+
+fn decided(decision: Option<Decision>) -> Result<Decision, Failure> {
+    decision.ok_or_else(|| no_answer().into())
+}
+
+fn no_answer() -> StoreError {
+    StoreError::bad_state("the server left a request without a decision")
+}
