@@ -12,7 +12,7 @@ use throttlekit_proto::v1::{
     HeartbeatResponse, PeekRequest, PeekResponse, ReleaseRequest, ReleaseResponse, Retry,
 };
 use throttlekit_redis::RedisStore;
-use throttlekit_server::engine::Backend;
+use throttlekit_server::internals::engine::Backend;
 use throttlekit_server::{Server, ServerOptions};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use anyhow::{Result, anyhow, ensure};
-use throttlekit_server::engine::{PolicyCall, Engine, EngineOptions};
+use throttlekit_server::internals::engine::{PolicyCall, Engine, EngineOptions};
 use throttlekit_server::policy;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use throttlekit_server::access;
+use throttlekit_server::internals::access;
 use throttlekit_server::policy::{self, Finding, PolicyError, PolicyFile};
 
 /// Reads a file. The error names the file, the cause and the fix.
@@ -42,6 +42,7 @@ fn judged<T>(path: &Path, judge: impl Fn(&str) -> Result<T, Vec<PolicyError>>) -
     let bytes = read(path)?;
     policy::text(&bytes).map_err(|error| vec![error]).and_then(judge).or_else(|errors| {
         errors.iter().for_each(|error| eprintln!("{error}"));
-        bail!("{}: {} to mend, see above; docs/policies.md has the format", path.display(), errors.len())
+        let (count, s) = (errors.len(), if errors.len() == 1 { "" } else { "s" });
+        bail!("{}: {count} error{s}, see above; docs/policies.md has the format", path.display())
     })
 }

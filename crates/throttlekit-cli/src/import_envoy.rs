@@ -16,7 +16,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let bytes = file::read(&args.file)?;
     let refused = |error: policy::PolicyError| {
-        anyhow::anyhow!("{}: {error}\nnothing was imported: mend this, and run it again", args.file.display())
+        anyhow::anyhow!(
+            "{}: {error}\nnothing was imported: fix the file and run the command again",
+            args.file.display()
+        )
     };
     let imported = policy::text(&bytes).and_then(policy::import_envoy).map_err(refused)?;
     imported.notes.iter().for_each(|note| eprintln!("note: {note}"));

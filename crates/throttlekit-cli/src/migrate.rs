@@ -1,6 +1,6 @@
 //! `throttlekit migrate`.
 
-use throttlekit_server::StoreUrl;
+use throttlekit_server::{ServerError, StoreUrl};
 
 /// Options of `throttlekit migrate`.
 #[derive(clap::Args)]
@@ -19,6 +19,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Creates the error for a store that failed. Leaves out the store's URL, since it may hold a password.
-pub(crate) fn store_fails(url: &StoreUrl, error: &str) -> anyhow::Error {
-    anyhow::anyhow!("--store ({}): {error}: see that it runs and that the address is right", url.kind())
+pub(crate) fn store_fails(url: &StoreUrl, error: &ServerError) -> anyhow::Error {
+    anyhow::anyhow!("--store ({}): {error}", url.kind())
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use http::HeaderName;
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
-use throttlekit_server::access::{PROXY_TOKEN, Secret, Secrets};
-use throttlekit_server::engine::Backend;
-use throttlekit_server::listen::{Tls, TlsFiles, judge_bind};
-use throttlekit_server::telemetry::{LogFormat, flush_logs, logs};
+use throttlekit_server::internals::access::{PROXY_TOKEN, Secret, Secrets};
+use throttlekit_server::internals::engine::Backend;
+use throttlekit_server::internals::listen::{Tls, TlsFiles, judge_bind};
+use throttlekit_server::internals::telemetry::{LogFormat, flush_logs, logs};
 use throttlekit_server::{Server, ServerOptions, StoreUrl};
 use tokio::task::JoinHandle;
 

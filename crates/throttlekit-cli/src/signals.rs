@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit_server::telemetry::flush_logs;
+use throttlekit_server::internals::telemetry::flush_logs;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Time limit for writing the last lines of the log.

@@ -51,7 +51,7 @@ fn a_good_file_ends_with_0_and_a_bad_one_with_1_and_its_place() {
     assert!(said.out.starts_with("api:\n  5 units a minute"), "{}", said.out);
     let quiet = throttlekit(&["lint", "-q", &good]);
     assert_eq!((quiet.ends_with, quiet.out.as_str(), quiet.err.as_str()), (0, "", ""));
-    refuses(&["lint", &bad], &["did you mean `limit`?", "at line 3, column 16", "bad.yaml: 1 to mend"]);
+    refuses(&["lint", &bad], &["did you mean `limit`?", "at line 3, column 16", "bad.yaml: 1 error"]);
     refuses(&["lint", "nowhere.yaml"], &["nowhere.yaml: No such file", "check the path"]);
 }
 
@@ -67,7 +67,7 @@ fn a_server_that_cannot_start_says_what_to_do() {
         refuses(&args, says);
     };
     on_free(&[], "nowhere.yaml", &["nowhere.yaml: No such file", "check the path"]);
-    on_free(&[], &bad, &["did you mean `limit`?", "at line 3, column 16", "bad.yaml: 1 to mend"]);
+    on_free(&[], &bad, &["did you mean `limit`?", "at line 3, column 16", "bad.yaml: 1 error"]);
     on_free(&["--tls-cert", "a.pem"], &good, &["--tls-key is missing"]);
     on_free(&["--store", "mysql://db"], &good, &["redis://host:port"]);
     on_free(&[], "/dev/zero", &["/dev/zero: not a regular file"]);
@@ -99,7 +99,7 @@ fn a_server_without_its_store_says_so_and_serves() {
     }
     refuses(
         &["migrate", "--store", "postgres://127.0.0.1:1/db"],
-        &["--store (postgres)", "see that it runs"],
+        &["--store (postgres)", "check that the store runs"],
     );
 }
 
@@ -144,7 +144,7 @@ fn a_list_of_callers_is_checked_and_its_secrets_where_that_is_asked_for() {
     assert_eq!((said.ends_with, said.err.as_str()), (0, ""), "the file may be elsewhere");
     refuses(
         &["lint", "-q", "--secrets", &away],
-        &["access.principals.a.token_file: /no/such/token", "at line 5", "listed.yaml: 1 to mend"],
+        &["access.principals.a.token_file: /no/such/token", "at line 5", "listed.yaml: 1 error"],
     );
     let door = listed("principals: {a: {certificate: 'dns:a', allow: [{doors: [chekc]}]}}");
     refuses(&["lint", &door], &["did you mean `check`?", "at line 5"]);

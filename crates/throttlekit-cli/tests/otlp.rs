@@ -99,7 +99,7 @@ async fn what_a_served_policy_decides_reaches_a_collector() {
     let named = |name: &str| spans.iter().filter(|span| span.starts_with(&format!("{name} "))).count();
     assert_eq!(named("throttlekit.v1.RateLimiter/Check"), 2, "{spans:#?}");
     assert_eq!((named("v1/forward-auth"), named("unknown"), spans.len()), (1, 1, 4), "{spans:#?}");
-    let denied = spans.iter().filter(|span| span.contains("\"denied\"") && span.contains("\"rate\""));
+    let denied = spans.iter().filter(|span| span.contains("BoolValue(false)") && span.contains("\"rate\""));
     assert_eq!(denied.count(), 2, "{spans:#?}");
     let metrics = collector.metrics.lock().unwrap().clone();
     assert!(metrics.contains("throttlekit.decisions") && metrics.contains("\"api\""), "{metrics}");

@@ -16,7 +16,7 @@ use throttlekit_conformance::{CoreSubject, Spec, Subject, golden};
 use throttlekit_core::rate::Cadence;
 use throttlekit_proto::v1::fleet_server::{Fleet, FleetServer};
 use throttlekit_proto::v1::{Lease, ReserveRequest, ReserveResponse};
-use throttlekit_server::engine::Backend;
+use throttlekit_server::internals::engine::Backend;
 use tokio::net::TcpListener;
 use tonic::{Request, Response, Status};
 
@@ -100,9 +100,9 @@ fn rate_and_budget_suites_are_answered_field_for_field_over_the_wire() {
 }
 
 /// Where waiting never helps, the first implementation says how long anyhow.
-fn golden_of(decision: &Decision) -> golden::Answer {
+fn golden_of(decision: &Decision) -> golden::GoldenDecision {
     assert_ne!(decision.retry_after, Retry::Never, "no suite asks for more than its limit holds");
-    golden::Answer::of(decision).expect("a wait")
+    golden::GoldenDecision::of(decision).expect("a wait")
 }
 
 #[derive(Deserialize)]
@@ -126,7 +126,7 @@ enum Event {
 #[serde(rename_all = "camelCase")]
 struct Expect {
     needs_refresh: bool,
-    decision: Option<golden::Answer>,
+    decision: Option<golden::GoldenDecision>,
 }
 
 /// Grants that wait to be reserved. None: the server is away.
@@ -204,7 +204,7 @@ async fn play(suite: &LeaseSuite, script: &Script, client: &Client) {
                 }
                 let answer = limiter.check(Call::by("k").cost(*cost)).await.unwrap();
                 assert_eq!(answer.outage.is_some(), expect.needs_refresh, "{}, event {index}", suite.name);
-                let told = golden::Answer::of(&answer.decision);
+                let told = golden::GoldenDecision::of(&answer.decision);
                 match expect.decision {
                     Some(expected) => assert_eq!(told, Some(expected), "{}, event {index}", suite.name),
                     None => assert!(!answer.decision.allowed, "{}, event {index}", suite.name),

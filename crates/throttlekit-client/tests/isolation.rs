@@ -10,7 +10,7 @@ use throttlekit::store::StoreClientStats;
 use throttlekit::{Answer, Call, SharedLimiter, StoreError};
 use throttlekit_client::{Client, RemotePolicy, RemoteStore};
 use throttlekit_conformance::Dice;
-use throttlekit_server::engine::Backend;
+use throttlekit_server::internals::engine::Backend;
 use throttlekit_verify::isolation::{
     Bench, Boxed, Engine, Kind, Proxy, Schedule, Seen, Shared, Step, Timing, Trouble, examine,
 };

@@ -13,7 +13,7 @@ use throttlekit::{Call, Guarantee, Limit, OnOutage, Rate, Retry, SharedLimiter};
 use throttlekit_client::{Client, RemoteStore};
 use throttlekit_proto::v1::fleet_client::FleetClient;
 use throttlekit_proto::v1::{ReserveRequest, Returned};
-use throttlekit_server::engine::Backend;
+use throttlekit_server::internals::engine::Backend;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::common::{Proxy, Running, client_of, runtime};

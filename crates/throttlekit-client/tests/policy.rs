@@ -9,7 +9,7 @@ use throttlekit::{
     Admit, Axis, BuildError, Call, Guarantee, OnOutage, Rate, Retry, SharedPermit, StoreError,
 };
 use throttlekit_client::{Client, ClientBuilder, RemotePolicy};
-use throttlekit_server::engine::Backend;
+use throttlekit_server::internals::engine::Backend;
 
 use crate::common::{Proxy, Running, client_of, runtime};
 

@@ -2,6 +2,8 @@
 //!
 //! [`bugs!`](crate::bugs!) declares the bugs of one subject. [`Found`] is the outcome of looking for them.
 
+use std::fmt;
+
 /// A seeded bug. [`bugs!`](crate::bugs!) implements it.
 pub trait SeededBug: Copy + 'static {
     /// All bugs of the same subject, in the order of their declaration.
@@ -125,13 +127,25 @@ impl Found {
     }
 
     /// Returns an error that names the missed bugs, if there are any.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), MissedBugs> {
         if self.missed.is_empty() {
             return Ok(());
         }
-        Err(format!("seeded bugs not found: {}", self.missed.join(", ")))
+        Err(MissedBugs(self.missed.clone()))
     }
 }
+
+/// The names of seeded bugs that a check did not find.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissedBugs(pub Vec<&'static str>);
+
+impl fmt::Display for MissedBugs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seeded bugs not found: {}", self.0.join(", "))
+    }
+}
+
+impl std::error::Error for MissedBugs {}
 
 #[doc(hidden)]
 pub const fn snake_case_len(pascal: &str) -> usize {
@@ -167,7 +181,7 @@ pub const fn text(snake: &[u8]) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::Found;
+    use super::{Found, MissedBugs};
 
     crate::bugs! {
         /// Two.
@@ -188,7 +202,7 @@ mod tests {
     fn an_outcome_names_what_was_found_and_what_was_not() {
         let outcome = Found::all(|bug: Bug| bug == Bug::Lost).merge(Found::of(&[Bug::Lost], |_| true));
         assert_eq!(outcome.line(), "seeded bugs found 2/3: lost, lost");
-        assert_eq!(outcome.check(), Err("seeded bugs not found: one_too_many".into()));
+        assert_eq!(outcome.check(), Err(MissedBugs(vec!["one_too_many"])));
         assert_eq!(Found::of(&[Bug::Lost], |_| true).check(), Ok(()));
     }
 }

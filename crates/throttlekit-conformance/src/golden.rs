@@ -6,6 +6,7 @@ use serde::Deserialize;
 use throttlekit_core::rate::Cadence;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
+use crate::difference::Difference;
 use crate::{Spec, Subject};
 
 /// The golden vectors as JSON. They also contain six suites of leases, which only a client over the wire can play.
@@ -21,26 +22,26 @@ pub struct Golden {
     /// The only key.
     pub key: String,
     /// The requests with the expected responses.
-    pub asks: Vec<GoldenAsk>,
+    pub asks: Vec<GoldenRequest>,
 }
 
 /// One request and the expected response.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub struct GoldenAsk {
+pub struct GoldenRequest {
     /// Time, in milliseconds since the epoch.
     pub now: u64,
     /// Cost of a request, or number of tokens of a debit.
     #[serde(alias = "tokens")]
     pub cost: Cost,
     /// The expected response.
-    pub expect: Answer,
+    pub expect: GoldenDecision,
 }
 
 /// The five fields of version 1 of the wire format: times in milliseconds, rounded up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs, reason = "the fields of a Decision")]
-pub struct Answer {
+pub struct GoldenDecision {
     pub allowed: bool,
     pub limit: u64,
     pub remaining: u64,
@@ -48,7 +49,7 @@ pub struct Answer {
     pub retry_after_ms: u64,
 }
 
-impl Answer {
+impl GoldenDecision {
     /// Rounds a decision for version 1 of the wire format. An infinite wait cannot be encoded there.
     pub fn of(decision: &Decision) -> Option<Self> {
         Some(Self {
@@ -63,11 +64,13 @@ impl Answer {
 
 impl Golden {
     /// Plays the suite and compares field by field.
-    pub fn play(&self, subject: &mut impl Subject) -> Result<(), String> {
+    pub fn play(&self, subject: &mut impl Subject) -> Result<(), Difference> {
         for (index, ask) in self.asks.iter().enumerate() {
             let decision = subject.check(&self.key, ask.cost, Timestamp::from_millis(ask.now));
-            if Answer::of(&decision) != Some(ask.expect) {
-                return Err(format!("{}: ask {index}: want {:?}, got {decision:?}", self.name, ask.expect));
+            if GoldenDecision::of(&decision) != Some(ask.expect) {
+                let difference =
+                    format!("{}: request {index}: want {:?}, got {decision:?}", self.name, ask.expect);
+                return Err(difference.into());
             }
         }
         Ok(())
@@ -93,7 +96,7 @@ struct Suite {
     name: String,
     strategy: Strategy,
     key: String,
-    ops: Vec<GoldenAsk>,
+    ops: Vec<GoldenRequest>,
 }
 
 /// A budget suite, which has no key of its own.
@@ -101,7 +104,7 @@ struct Suite {
 struct BudgetSuite {
     name: String,
     options: BudgetOptions,
-    ops: Vec<GoldenAsk>,
+    ops: Vec<GoldenRequest>,
 }
 
 #[derive(Deserialize)]

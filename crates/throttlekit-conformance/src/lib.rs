@@ -8,7 +8,7 @@
 //! * [`mod@bugs`] declares seeded bugs with their descriptions, and the outcome of looking for them.
 //! * [`regions`] checks how several regions share one budget, and its seeded bugs.
 //! * [`slots`] checks shared concurrency limits, and its seeded bugs.
-//! * [`rolls`] checks stores of membership records, and its seeded bugs.
+//! * [`membership`] checks stores of membership records, and its seeded bugs.
 //! * [`stores`] checks shared state: every response and every state of a [`Store`](throttlekit::store::Store).
 //!
 //! A store's test is ten lines:
@@ -18,19 +18,20 @@
 //!
 //! let report = examine(|limit, _start| CoreSubject::new(*limit), 10)?;
 //! assert!(report.answers > 100, "{report:?}");
-//! # Ok::<(), String>(())
+//! # Ok::<(), throttlekit_conformance::Difference>(())
 //! ```
 
 pub mod bugs;
 #[doc(hidden)]
 pub mod check;
 mod dice;
+mod difference;
 pub mod golden;
 pub mod laws;
-#[doc(hidden)]
-pub mod played;
+pub mod membership;
 pub mod regions;
-pub mod rolls;
+#[doc(hidden)]
+pub mod scenarios;
 pub mod slots;
 mod spec;
 pub mod stores;
@@ -43,9 +44,10 @@ pub mod vectors;
 pub mod world;
 
 pub use dice::Dice;
+pub use difference::Difference;
 pub use spec::Spec;
 pub use subject::{CoreSubject, Subject};
-pub use suite::{Report, WORLDS, examine, play, suite};
+pub use suite::{SuiteReport, WORLDS, examine, play, suite};
 pub use timeline::Timeline;
 pub use world::{Operation, World};
 

@@ -5,6 +5,7 @@ use std::fmt;
 use throttlekit_core::rate::Limit;
 use throttlekit_core::{Decision, Forecast, Timestamp};
 
+use crate::difference::Difference;
 use crate::timeline::print_answer;
 use crate::{CoreSubject, Operation, Spec, Subject, Timeline, World, golden, vectors};
 
@@ -13,7 +14,7 @@ pub const WORLDS: u64 = 2_000;
 
 /// Counts of comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct SuiteReport {
     /// Golden suites, traces and scenarios.
     pub timelines: usize,
     /// Decisions in them.
@@ -28,7 +29,7 @@ pub struct Report {
 /// # Panics
 ///
 /// If a decision differs, with its position.
-pub fn suite<S: Subject>(make: impl FnMut(&Limit, Timestamp) -> S) -> Report {
+pub fn suite<S: Subject>(make: impl FnMut(&Limit, Timestamp) -> S) -> SuiteReport {
     examine(make, WORLDS).unwrap_or_else(|difference| panic!("same-everywhere is violated\n{difference}"))
 }
 
@@ -36,8 +37,8 @@ pub fn suite<S: Subject>(make: impl FnMut(&Limit, Timestamp) -> S) -> Report {
 pub fn examine<S: Subject>(
     mut make: impl FnMut(&Limit, Timestamp) -> S,
     worlds: u64,
-) -> Result<Report, String> {
-    let mut report = Report::default();
+) -> Result<SuiteReport, Difference> {
+    let mut report = SuiteReport::default();
     let mut made =
         |spec: &Spec, start| make(&spec.limit().expect("specs are checked where they are made"), start);
     for suite in golden::suites() {
@@ -57,7 +58,7 @@ pub fn examine<S: Subject>(
     Ok(report)
 }
 
-impl Report {
+impl SuiteReport {
     fn add(&mut self, answers: usize) {
         self.timelines += 1;
         self.answers += answers;
@@ -65,11 +66,11 @@ impl Report {
 }
 
 /// Runs a trace and compares every decision, field by field.
-pub fn play(timeline: &Timeline, subject: &mut impl Subject) -> Result<(), String> {
+pub fn play(timeline: &Timeline, subject: &mut impl Subject) -> Result<(), Difference> {
     for line in &timeline.lines {
         let answer = subject.check(&line.key, line.cost, line.now);
         if answer != line.answer {
-            return Err(format!("\n  want {line}\n  got  {}", print_answer(&answer)));
+            return Err(format!("\n  want {line}\n  got  {}", print_answer(&answer)).into());
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ pub fn print_duration(duration: Duration) -> String {
 }
 
 /// Parses the format of [`print_duration`].
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = UNITS.iter().find(|(name, _)| *name == &text[digits.len()..]);
     let nanos = unit.and_then(|(_, size)| digits.parse::<u64>().ok()?.checked_mul(*size));
@@ -26,7 +26,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses the format of a [`Timestamp`]: seconds, a point, nine digits, `s`.
-pub fn parse_instant(text: &str) -> Result<Timestamp, String> {
+pub(crate) fn parse_instant(text: &str) -> Result<Timestamp, String> {
     let parts = text.strip_suffix('s').and_then(|t| t.split_once('.')).filter(|(_, f)| f.len() == 9);
     let nanos = parts.and_then(|(seconds, fraction)| {
         let whole = seconds.parse::<u64>().ok()?.checked_mul(NANOS_PER_SECOND)?;
@@ -40,7 +40,7 @@ pub fn parse_instant(text: &str) -> Result<Timestamp, String> {
 }
 
 /// Parses a whole number, or returns an error with the expected format.
-pub fn parse_number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, String> {
+pub(crate) fn parse_number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is no {what}; write a whole number"))
 }
 

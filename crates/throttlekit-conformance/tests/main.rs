@@ -2,8 +2,8 @@
 
 mod golden;
 mod laws;
+mod membership;
 mod regions;
-mod rolls;
 mod slots;
 mod stores;
 mod suite;

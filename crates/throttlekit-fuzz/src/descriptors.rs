@@ -1,7 +1,7 @@
 //! Rules and descriptors in any mix, beside a slow search that is plainly right.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use throttlekit_server::api::envoy::{Matcher, joined};
+use throttlekit_server::internals::api::envoy::{Matcher, joined};
 use throttlekit_server::policy::{DomainSpec, EntrySpec, RuleSpec};
 
 const DOMAINS_MAX: usize = 3;

@@ -1,6 +1,6 @@
 //! A policy file, or a file of another service, from anyone.
 
-use throttlekit_server::policy::{self, BYTES_MAX, ERRORS_MAX, Level, PolicyError, PolicyFile};
+use throttlekit_server::policy::{self, BYTES_MAX, ERRORS_MAX, PolicyError, PolicyFile, Severity};
 
 /// So much may be told about one file.
 const TOLD_BYTES_MAX: usize = 1 << 20;
@@ -19,7 +19,7 @@ pub fn policy(data: &[u8]) -> bool {
     let loads = loaded.is_ok();
     match loaded {
         Ok((file, warnings)) => {
-            assert!(warnings.iter().all(|finding| finding.level == Level::Warning));
+            assert!(warnings.iter().all(|finding| finding.severity == Severity::Warning));
             let told = policy::explain(&file);
             assert!(
                 file.policies.keys().all(|name| told.contains(name.as_str())),

@@ -1,6 +1,6 @@
 //! The sketch of another node, and the roll of a fleet that a store kept.
 
-use throttlekit_core::concurrency::fleet::Roll;
+use throttlekit_core::concurrency::division::Membership;
 use throttlekit_core::overload::{LinearSketch, Merged};
 
 const HEAD: usize = 32;
@@ -11,9 +11,9 @@ const CELLS_MAX: usize = 1 << 10;
 /// Reads bytes as they are, and as they would be if whoever sent them knew the format. What is read is written the
 /// same, and adding it to another never loses a count.
 pub fn sketch(data: &[u8]) -> bool {
-    if let Ok(roll) = Roll::from_bytes(data) {
+    if let Ok(roll) = Membership::from_bytes(data) {
         let written = roll.to_bytes();
-        assert_eq!(Roll::from_bytes(&written).expect("a roll reads again"), roll);
+        assert_eq!(Membership::from_bytes(&written).expect("a roll reads again"), roll);
     }
     if let Ok(sketch) = LinearSketch::from_bytes(data) {
         assert_eq!(sketch.to_bytes(), data, "it is not written as it was read");

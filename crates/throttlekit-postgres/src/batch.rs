@@ -1,6 +1,6 @@
 //! Batches of requests as arrays for the server, and decoding of its replies.
 
-use throttlekit::rate::shared::{Correction, Kind, ScriptEncoding};
+use throttlekit::rate::shared::{Correction, ScriptEncoding, ScriptRule};
 use throttlekit::rate::{Need, State, Timestamp};
 use throttlekit::store::{Charge, Charges, Outcome, Settlement, Snapshot, StoreError};
 
@@ -140,19 +140,19 @@ pub(crate) fn slot(keys: &[&str], key: &str) -> i32 {
 
 pub(crate) fn kind(form: &ScriptEncoding) -> i32 {
     match form.kind() {
-        Kind::Gcra => 0,
-        Kind::Window => 1,
-        Kind::Month => 2,
-        Kind::Sliding => 3,
-        Kind::Log => 4,
-        Kind::Budget => -1,
-        Kind::BudgetMonth => -2,
+        ScriptRule::Gcra => 0,
+        ScriptRule::Window => 1,
+        ScriptRule::Month => 2,
+        ScriptRule::Sliding => 3,
+        ScriptRule::Log => 4,
+        ScriptRule::Budget => -1,
+        ScriptRule::BudgetMonth => -2,
     }
 }
 
 /// The same for `peek`, which also returns the pace of a bucket to callers that support it.
 pub(crate) fn looked_at(form: &ScriptEncoding) -> i32 {
-    if form.kind() == Kind::Gcra { 5 } else { kind(form) }
+    if form.kind() == ScriptRule::Gcra { 5 } else { kind(form) }
 }
 
 pub(crate) fn charge_numbers(charge: &Charge<'_>) -> [i64; CHARGE_NUMBERS] {

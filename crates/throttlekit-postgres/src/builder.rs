@@ -23,6 +23,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Data that a crash of the server may lose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
     /// Nothing: each admission is on disk before its response. The server's own setting determines whether it is also
     /// on a standby.

@@ -56,7 +56,7 @@ mod store_connections;
 mod sweep;
 
 pub use builder::{Durability, PostgresStoreBuilder};
-pub use schema::{Report, Warning};
+pub use schema::{SchemaReport, SchemaWarning};
 #[cfg(feature = "seeded")]
 #[doc(hidden)]
 pub use seeded::SeededBug;

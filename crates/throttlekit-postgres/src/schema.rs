@@ -37,17 +37,17 @@ const FRAGMENTS: [(&str, &str); 4] = [
 
 /// The result of a check of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct SchemaReport {
     /// PostgreSQL's version number: 150018 is 15.18.
     pub server_version: i32,
     /// Settings that weaken a guarantee. Ideally empty.
-    pub warnings: Vec<Warning>,
+    pub warnings: Vec<SchemaWarning>,
 }
 
 /// A setting that weakens a guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Warning {
+pub enum SchemaWarning {
     /// A crash empties the table: with R crashes, up to (1 + R) times the limit is admitted in one window.
     Unlogged,
     /// `synchronous_commit` is off: a crash loses the admissions of up to three times `wal_writer_delay`.
@@ -62,7 +62,7 @@ pub enum Warning {
     SecondPrimary,
 }
 
-impl fmt::Display for Warning {
+impl fmt::Display for SchemaWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unlogged => "the table is unlogged: a crash empties it and every key begins anew",
@@ -166,7 +166,7 @@ impl Schema {
 
     /// Checks whether the server can be used: new enough, no standby, the right schema. Reports settings that only
     /// weaken a guarantee.
-    pub(crate) async fn check(&self, link: &StoreConnections) -> Result<Report, StoreError> {
+    pub(crate) async fn check(&self, link: &StoreConnections) -> Result<SchemaReport, StoreError> {
         // A role that may not read statistics sees that there is a standby, not how it is attached.
         let text = "SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
                     current_setting('default_transaction_isolation'), current_setting('synchronous_commit'),
@@ -189,14 +189,14 @@ impl Schema {
         self.refuse(row.get(0), row.get(1), row.get(2), found)?;
         let (commit, fsync, standbys): (&str, &str, bool) = (row.get(3), row.get(4), row.get(5));
         let warnings = [
-            (persistence.as_deref() == Some("u"), Warning::Unlogged),
-            (commit == "off", Warning::CommitNotAwaited),
-            (fsync == "off", Warning::NoFsync),
-            (commit == "local" && standbys, Warning::StandbyNotAwaited),
-            (row.get(7), Warning::AsynchronousStandby),
+            (persistence.as_deref() == Some("u"), SchemaWarning::Unlogged),
+            (commit == "off", SchemaWarning::CommitNotAwaited),
+            (fsync == "off", SchemaWarning::NoFsync),
+            (commit == "local" && standbys, SchemaWarning::StandbyNotAwaited),
+            (row.get(7), SchemaWarning::AsynchronousStandby),
         ];
         let warnings = warnings.into_iter().filter(|(holds, _)| *holds).map(|(_, warning)| warning).collect();
-        Ok(Report { server_version: row.get(0), warnings })
+        Ok(SchemaReport { server_version: row.get(0), warnings })
     }
 
     async fn found_version(&self, link: &StoreConnections) -> Result<Option<i32>, StoreError> {

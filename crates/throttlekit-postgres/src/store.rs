@@ -24,7 +24,7 @@ use crate::connections::Held;
 use crate::error::{Failure, from_server};
 use crate::lineage::Lineage;
 use crate::owned_params::OwnedParams;
-use crate::schema::{MIGRATION_MAX, Report, Schema, Warning};
+use crate::schema::{MIGRATION_MAX, Schema, SchemaReport, SchemaWarning};
 use crate::store_connections::{Param, Statement, StoreConnections};
 
 /// Timeout of the first connect to a server that neither responds nor refuses.
@@ -54,7 +54,7 @@ pub(crate) struct Inner {
     setup: tokio::sync::Mutex<()>,
     /// The circuit breaker's count of responses.
     answers: OnceLock<Arc<AtomicU64>>,
-    report: Mutex<Option<Report>>,
+    report: Mutex<Option<SchemaReport>>,
     pub(crate) lineage: Lineage,
     /// Identifies this store among those that probe the server.
     pub(crate) handle: i64,
@@ -120,7 +120,7 @@ impl PostgresStore {
 
     /// Checks again whether the server can be used, and what weakens the guarantee. Takes up to 5 s, whatever the
     /// deadline of calls, since it may check other hosts; the circuit breaker does not count it.
-    pub async fn check(&self) -> Result<Report, StoreError> {
+    pub async fn check(&self) -> Result<SchemaReport, StoreError> {
         let inner = self.inner.clone();
         let check = async move {
             timeout(CHECK_MAX, inner.check()).await.unwrap_or(Err(StoreError::Deadline(CHECK_MAX)))
@@ -129,7 +129,7 @@ impl PostgresStore {
     }
 
     /// Returns the report of the last check; `None` while the server has been unreachable since the start.
-    pub fn report(&self) -> Option<Report> {
+    pub fn report(&self) -> Option<SchemaReport> {
         self.inner.report.lock().clone()
     }
 
@@ -327,11 +327,11 @@ impl Inner {
     }
 
     /// Checks the server's settings and history, and the other hosts of the address.
-    pub(crate) async fn check(&self) -> Result<Report, StoreError> {
+    pub(crate) async fn check(&self) -> Result<SchemaReport, StoreError> {
         let mut report = self.schema.check(&self.link).await?;
         self.learn_lineage(self.link.control.hold().await?).await?.give_back();
         if self.other_primary().await? {
-            report.warnings.push(Warning::SecondPrimary);
+            report.warnings.push(SchemaWarning::SecondPrimary);
         }
         *self.report.lock() = Some(report.clone());
         Ok(report)
@@ -479,9 +479,13 @@ impl Store for PostgresStore {
     /// Returns the guarantee. Not exact if a crash may lose charges, by the settings of this store or of the server.
     /// Nor if charges that still count may have been lost already, or are counted on another primary.
     fn guarantee(&self) -> Guarantee {
-        let forgets = |report: &Report| {
-            let serious =
-                [Warning::Unlogged, Warning::CommitNotAwaited, Warning::NoFsync, Warning::SecondPrimary];
+        let forgets = |report: &SchemaReport| {
+            let serious = [
+                SchemaWarning::Unlogged,
+                SchemaWarning::CommitNotAwaited,
+                SchemaWarning::NoFsync,
+                SchemaWarning::SecondPrimary,
+            ];
             report.warnings.iter().any(|warning| serious.contains(warning))
         };
         if self.inner.report.lock().as_ref().is_some_and(forgets) {

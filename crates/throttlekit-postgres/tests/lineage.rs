@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throttlekit::store::Store;
 use throttlekit::{Guarantee, Limit, SharedLimiter};
-use throttlekit_postgres::{Durability, PostgresStore, PostgresStoreBuilder, Warning};
+use throttlekit_postgres::{Durability, PostgresStore, PostgresStoreBuilder, SchemaWarning};
 use throttlekit_verify::postgres::{LIMIT, Server, Window, crash_round, failover_round, restore_round};
 
 fn builder(url: &str) -> PostgresStoreBuilder {
@@ -85,7 +85,7 @@ async fn an_asynchronous_standby_is_a_warning() {
     let theirs = primary.url().replace("postgres@", "app@");
     let app = builder(&theirs).migrate_on_connect(false).connect().await.unwrap();
     for store in [owner.store(), &app] {
-        assert_eq!(store.check().await.unwrap().warnings, [Warning::AsynchronousStandby]);
+        assert_eq!(store.check().await.unwrap().warnings, [SchemaWarning::AsynchronousStandby]);
         assert_eq!(store.guarantee(), Guarantee::Exact, "nothing is lost yet");
     }
 }

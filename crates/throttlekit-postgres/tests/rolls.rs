@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::common::{builder, clear, client, fresh};
 use throttlekit::store::{MembershipStore, ROLL_BYTES_MAX, StoreError, Swapped};
-use throttlekit_conformance::rolls::{examine_rolls, race};
+use throttlekit_conformance::membership::{examine_membership, race};
 
 const WORLDS: u64 = 150;
 const MINUTE: Duration = Duration::from_secs(60);
@@ -14,7 +14,7 @@ async fn fleet_rolls_are_swapped_on_postgres_as_promised() {
     clear("tk_roll_same").await;
     builder("tk_roll_same").connect().await.unwrap();
     let make = |clock| builder("tk_roll_same").connections(2).clock(clock).connect();
-    let report = examine_rolls(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
+    let report = examine_membership(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(report.swapped > 50 && report.newer > 50, "{report:?}");
 }
 

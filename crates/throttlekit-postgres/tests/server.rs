@@ -11,7 +11,7 @@ use throttlekit::store::{
 };
 use throttlekit::store::{Return, ReturnId, Term, Want};
 use throttlekit::{Guarantee, Limit, Rate, SharedLimiter};
-use throttlekit_postgres::{Durability, PostgresStore, Warning};
+use throttlekit_postgres::{Durability, PostgresStore, SchemaWarning};
 
 fn per_hour(units: u64) -> throttlekit::rate::shared::ScriptEncoding {
     form(Limit::gcra(Rate::per_hour(units)).unwrap())
@@ -461,7 +461,7 @@ async fn durability_is_told() {
     let store = fresh(schema).await;
     let report = store.report().unwrap();
     assert!(report.server_version >= 130_000);
-    assert!(report.warnings.iter().all(|warning| *warning == Warning::NoFsync), "{report:?}");
+    assert!(report.warnings.iter().all(|warning| *warning == SchemaWarning::NoFsync), "{report:?}");
     let limiter = SharedLimiter::new(store, "api", Rate::per_minute(10)).unwrap();
     let answer = limiter.check("alice").await.unwrap();
     assert!(
@@ -470,11 +470,11 @@ async fn durability_is_told() {
     );
 
     let deferred = builder(schema).durability(Durability::Deferred).connect().await.unwrap();
-    assert!(deferred.report().unwrap().warnings.contains(&Warning::CommitNotAwaited));
+    assert!(deferred.report().unwrap().warnings.contains(&SchemaWarning::CommitNotAwaited));
     assert_ne!(deferred.guarantee(), Guarantee::Exact);
     clear(schema).await;
     drop(builder(schema).durability(Durability::Unlogged).connect().await.unwrap());
     let unknowing = builder(schema).connect().await.unwrap();
-    assert!(unknowing.check().await.unwrap().warnings.contains(&Warning::Unlogged));
+    assert!(unknowing.check().await.unwrap().warnings.contains(&SchemaWarning::Unlogged));
     assert_ne!(unknowing.guarantee(), Guarantee::Exact);
 }

@@ -9,7 +9,7 @@ use throttlekit::store::{
     Beat, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore, Store, StoreError,
 };
 use throttlekit_conformance::slots::{examine_slots, slot_storm, slots_after_a_clock_was_ahead};
-use throttlekit_postgres::Warning;
+use throttlekit_postgres::SchemaWarning;
 use tokio_postgres::Client;
 
 /// `cargo xtask verify slots held` plays many more.
@@ -191,7 +191,7 @@ async fn a_count_of_slots_that_a_crash_empties_is_told() {
     fresh(schema).await;
     client().await.batch_execute(&format!("ALTER TABLE {schema}.slot_keys SET UNLOGGED")).await.unwrap();
     let report = builder(schema).connect().await.unwrap().check().await.unwrap();
-    assert!(report.warnings.contains(&Warning::Unlogged), "{report:?}");
+    assert!(report.warnings.contains(&SchemaWarning::Unlogged), "{report:?}");
 }
 
 /// Waits until a session waits for a row that another holds.

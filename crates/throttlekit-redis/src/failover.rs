@@ -15,6 +15,7 @@ use throttlekit::store::StoreError;
 /// | `Wait` | ≤ L if one of the replicas that acknowledged is promoted | one round trip to the replicas per charge |
 /// | `Fence` | ≤ L | no charge of a key whose window has seen a failover, until the next window |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Failover {
     /// Responds as soon as the primary has. A failover may lose charges that were not replicated.
     Async {

@@ -7,7 +7,7 @@ use throttlekit::store::{
 };
 use throttlekit::store::{Settlement, Snapshot, StoreError, TooManyRegions};
 use throttlekit_core::rate::Mark;
-use throttlekit_core::rate::shared::{Correction, Kind};
+use throttlekit_core::rate::shared::{Correction, ScriptRule};
 
 use crate::fence::{self, Fence};
 use crate::script::ScriptText;
@@ -112,7 +112,7 @@ fn charges(cmd: &mut Cmd, asks: &[&Charges<'_>]) {
 /// Returns the numbers for the script's fast path: a unit is whole microseconds, so every state is.
 fn plain_gcra(asks: &[&Charges<'_>]) -> Option<[i64; 3]> {
     let [Charges { charges: [charge], .. }] = asks else { return None };
-    if charge.form.kind() != Kind::Gcra || charge.cost == 0 {
+    if charge.form.kind() != ScriptRule::Gcra || charge.cost == 0 {
         return None;
     }
     match charge.form.charge(charge.cost)[..] {
@@ -192,15 +192,15 @@ pub(crate) fn give_back(call: Call<'_>, by: By, backs: &[&LeaseReturn<'_>]) -> C
     cmd
 }
 
-pub(crate) fn letter(kind: Kind) -> &'static str {
+pub(crate) fn letter(kind: ScriptRule) -> &'static str {
     match kind {
-        Kind::Gcra => "g",
-        Kind::Window => "w",
-        Kind::Month => "m",
-        Kind::Budget => "b",
-        Kind::BudgetMonth => "n",
-        Kind::Sliding => "s",
-        Kind::Log => "l",
+        ScriptRule::Gcra => "g",
+        ScriptRule::Window => "w",
+        ScriptRule::Month => "m",
+        ScriptRule::Budget => "b",
+        ScriptRule::BudgetMonth => "n",
+        ScriptRule::Sliding => "s",
+        ScriptRule::Log => "l",
     }
 }
 

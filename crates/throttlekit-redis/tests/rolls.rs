@@ -8,8 +8,8 @@ use throttlekit::clock::ManualClock;
 use throttlekit::store::{
     KeySpace, MembershipRecord, MembershipStore, ROLL_BYTES_MAX, StoreError, Swapped, beat,
 };
-use throttlekit_conformance::rolls::{examine_rolls, race};
-use throttlekit_core::concurrency::fleet::{Beat, Combine, Fold, NodeId, Report, Split};
+use throttlekit_conformance::membership::{examine_membership, race};
+use throttlekit_core::concurrency::division::{Combine, Fold, NodeId, NodeReport, ReportResponse, Split};
 use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 
 const WORLDS: u64 = 150;
@@ -18,7 +18,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn swaps_as_promised(builder: RedisStoreBuilder) {
     let store = builder.connect().await.unwrap();
     let make = move |clock| std::future::ready(Ok(store.at(clock)));
-    let report = examine_rolls(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
+    let report = examine_membership(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(report.swapped > 50 && report.newer > 50, "{report:?}");
 }
 
@@ -75,9 +75,9 @@ fn fold() -> Fold {
     Fold { combine, split, initial: 6, most: 6, lives, linger: Duration::ZERO }
 }
 
-fn report(node: u128, beat: u64) -> Report {
+fn report(node: u128, beat: u64) -> NodeReport {
     let node = NodeId(node);
-    Report { node, beat, applied: 0, holds: 0, in_flight: 0, limit: 0, wants: 0, leaving: false }
+    NodeReport { node, beat, applied: 0, holds: 0, in_flight: 0, limit: 0, wants: 0, leaving: false }
 }
 
 /// A server that began anew may have forgotten grants. It waits out whoever may still write elsewhere; then the roll begins
@@ -91,10 +91,10 @@ async fn a_fence_begins_a_roll_anew_under_another_server() {
         RedisStore::builder(url).failover(Failover::Fence { isolation }).connect().await.unwrap()
     };
     let (store, key) = (connect().await, KeySpace::roll("tk", "fence"));
-    let granted = async |store: &RedisStore, report: &Report| loop {
+    let granted = async |store: &RedisStore, report: &NodeReport| loop {
         match beat(store, &key, &fold(), MINUTE, report).await {
             Ok(heard) => match heard.beat {
-                Beat::Grant(grant) => break grant,
+                ReportResponse::Grant(grant) => break grant,
                 other => panic!("{other:?}"),
             },
             Err(error) if error.is_outage() => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -111,7 +111,7 @@ async fn a_fence_begins_a_roll_anew_under_another_server() {
     let before: Vec<u8> = redis::cmd("GET").arg(&key).query_async(&mut beside).await.unwrap();
     // Another id, as after a promotion or a start.
     redis::cmd("SET").arg(&key).arg(foreign_seal(&before)).exec_async(&mut beside).await.unwrap();
-    let held = Report { applied: all.number, holds: 6, ..report(1, 3) };
+    let held = NodeReport { applied: all.number, holds: 6, ..report(1, 3) };
     let kept = granted(&store, &held).await;
     assert_eq!((kept.share, kept.number), (6, all.number + 1), "what it holds is not taken from it");
     assert_eq!(granted(&store, &report(2, 1)).await.share, 0);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use throttlekit::clock::{Clock, PreciseClock};
-use throttlekit_server::access::Access;
+use throttlekit_server::internals::access::Access;
 use throttlekit_server::policy::{AccessSpec, PrincipalSpec};
 
 const EACH: u32 = 2_000;
@@ -74,5 +74,5 @@ fn list(principals: u32) -> Result<Access, String> {
         (format!("p{number}"), PrincipalSpec { token_sha256: Some(digest), ..PrincipalSpec::default() })
     };
     let principals = (0..principals).map(principal).collect();
-    Access::of(&AccessSpec { principals, ..AccessSpec::default() })
+    Access::of(&AccessSpec { principals, ..AccessSpec::default() }).map_err(|error| error.to_string())
 }

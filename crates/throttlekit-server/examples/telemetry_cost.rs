@@ -8,8 +8,8 @@ use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit::observe::Event;
 use throttlekit::rate::ALLOW_FULL;
 use throttlekit::{Axis, Decision, Guarantee};
-use throttlekit_server::engine::DecisionObserver;
-use throttlekit_server::telemetry::{ServerTelemetry, TelemetryOptions};
+use throttlekit_server::internals::engine::DecisionObserver;
+use throttlekit_server::internals::telemetry::{ServerTelemetry, TelemetryOptions};
 
 const EACH: u32 = 1_000_000;
 const ROUNDS: u32 = 7;

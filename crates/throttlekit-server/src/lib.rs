@@ -7,26 +7,42 @@
 //! * `otlp`: traces and metrics to an OpenTelemetry collector. Off by default.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-pub mod access;
-pub mod api;
+mod access;
+mod api;
 mod audit;
 mod background;
 mod date_time;
-pub mod engine;
+mod engine;
 mod files;
 mod limits;
-pub mod listen;
+mod listen;
 pub mod policy;
 mod principal;
-pub mod reload;
+mod reload;
 mod server;
+mod server_error;
 mod share;
 mod store_url;
-pub mod telemetry;
+mod telemetry;
 mod wire_format;
 
 pub use server::{Server, ServerOptions};
+pub use server_error::ServerError;
 pub use store_url::StoreUrl;
+
+/// Parts of the server for the command, tests and benchmarks. Not part of the public API: may change in any release.
+#[doc(hidden)]
+pub mod internals {
+    macro_rules! parts {
+        ($($part:ident),*) => {$(
+            pub mod $part {
+                pub use crate::$part::*;
+            }
+        )*};
+    }
+
+    parts!(access, api, engine, listen, reload, telemetry);
+}
 
 /// The README's code, compiled as doc tests.
 #[cfg(doctest)]

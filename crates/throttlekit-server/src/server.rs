@@ -22,11 +22,12 @@ use tower::{Layer, Service};
 use crate::access::{Identify, PROXY_TOKEN, Secrets};
 use crate::api::envoy::EnvoyRls;
 use crate::api::fair_use::FairUse;
-use crate::api::grpc::{FleetApi, MonitorApi, RateLimiterApi, health, undecodable_is_invalid};
+use crate::api::grpc::{LeaseApi, MonitorApi, RateLimiterApi, health, undecodable_is_invalid};
 use crate::api::http::HttpApi;
 use crate::engine::{Backend, Engine, EngineOptions};
-use crate::listen::{self, Counters, ListenOptions, Speaks, Tls};
+use crate::listen::{self, Counters, ListenOptions, Speaks, Tls, TlsFiles};
 use crate::reload::{Loaded, Reloader};
+use crate::server_error::ServerError;
 use crate::share::{Processor, Shares};
 use crate::telemetry::{
     METRICS_CONTENT_TYPE, Pages, ServerStats, ServerTelemetry, TelemetryOptions, Traces, metrics, watch_store,
@@ -94,6 +95,18 @@ impl ServerOptions {
             otlp: None,
         }
     }
+
+    /// Enables TLS with this certificate chain and its private key, in PEM. With `client_ca`, client certificates that
+    /// these CAs issued are required. Changed files are reloaded while the server runs.
+    pub fn load_tls(
+        &mut self,
+        cert: PathBuf,
+        key: PathBuf,
+        client_ca: Option<PathBuf>,
+    ) -> Result<(), ServerError> {
+        self.tls = Tls::load(&TlsFiles { cert: Some(cert), key: Some(key), client_ca })?;
+        Ok(())
+    }
 }
 
 /// The counters of listeners and APIs.
@@ -140,12 +153,11 @@ pub struct Server {
 
 impl Server {
     /// Reads the file, opens the listeners and starts serving. The error says why it cannot.
-    pub async fn start(options: ServerOptions) -> Result<Self, String> {
+    pub async fn start(options: ServerOptions) -> Result<Self, ServerError> {
         let loaded = Loaded::read(&options.policies)?;
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let reloader = Reloader::new(options.policies.clone(), &loaded, options.secrets.clone())?;
-        let telemetry =
-            ServerTelemetry::start(options.telemetry.clone()).map_err(|error| error.to_string())?;
+        let telemetry = ServerTelemetry::start(options.telemetry.clone()).map_err(ServerError::telemetry)?;
         #[cfg(feature = "otlp")]
         let collector = options.otlp.as_deref();
         #[cfg(not(feature = "otlp"))]
@@ -218,11 +230,15 @@ impl Server {
         Ok(server)
     }
 
-    fn grpc_api(&self, options: &ServerOptions, stopped: watch::Receiver<bool>) -> Result<Routes, String> {
+    fn grpc_api(
+        &self,
+        options: &ServerOptions,
+        stopped: watch::Receiver<bool>,
+    ) -> Result<Routes, ServerError> {
         let (engine, bytes_max) = (&self.engine, options.limits.message_bytes_max);
         let shares = self.seen.shares.clone();
         let rate_limiter = RateLimiterServer::new(RateLimiterApi::new(engine.clone()));
-        let fleet = FleetServer::new(FleetApi::new(engine.clone()));
+        let fleet = FleetServer::new(LeaseApi::new(engine.clone()));
         let monitor = MonitorApi::new(self.telemetry.clone(), engine.clone(), self.reloader.clone());
         let mut routes = Routes::new(rate_limiter.max_decoding_message_size(bytes_max))
             .add_service(fleet.max_decoding_message_size(bytes_max))
@@ -232,7 +248,7 @@ impl Server {
         if options.reflection {
             let known = tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(throttlekit_proto::DESCRIPTORS);
-            routes = routes.add_service(known.build_v1().map_err(|error| error.to_string())?);
+            routes = routes.add_service(known.build_v1().map_err(ServerError::telemetry)?);
         }
         Ok(routes.prepare())
     }
@@ -289,16 +305,19 @@ impl Server {
     }
 
     /// Returns the engine behind the APIs.
+    #[doc(hidden)]
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
     /// Returns the telemetry, which observes every decision.
+    #[doc(hidden)]
     pub fn telemetry(&self) -> &Arc<ServerTelemetry> {
         &self.telemetry
     }
 
     /// Returns the reloader of the policy file.
+    #[doc(hidden)]
     pub fn reloader(&self) -> &Arc<Reloader> {
         &self.reloader
     }
@@ -339,8 +358,8 @@ impl Server {
     }
 }
 
-async fn bind(address: SocketAddr, flag: &str) -> Result<(TcpListener, SocketAddr), String> {
-    let wrong = |error: std::io::Error| format!("{address}: {error}: choose another with {flag}");
+async fn bind(address: SocketAddr, option: &'static str) -> Result<(TcpListener, SocketAddr), ServerError> {
+    let wrong = |error| ServerError::Listen { address, option, error };
     let listener = TcpListener::bind(address).await.map_err(wrong)?;
     let bound = listener.local_addr().map_err(wrong)?;
     Ok((listener, bound))

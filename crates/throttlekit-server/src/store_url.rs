@@ -10,9 +10,11 @@ use throttlekit_redis::RedisStore;
 use tokio::runtime::Handle;
 
 use crate::engine::Backend;
+use crate::server_error::ServerError;
 
 /// Location of the store, as given on a command line.
 #[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StoreUrl {
     /// In this process.
     Memory,
@@ -27,7 +29,7 @@ pub enum StoreUrl {
 impl StoreUrl {
     /// Parses a URL: `memory`, `redis://…` or `rediss://…`, `redis+cluster://a,b,c` or `rediss+cluster://…`,
     /// `postgres://…`. A user name and password before the first node of a cluster apply to all nodes.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, ServerError> {
         if text == "memory" {
             return Ok(Self::Memory);
         }
@@ -46,9 +48,7 @@ impl StoreUrl {
         if text.starts_with("postgres://") || text.starts_with("postgresql://") {
             return Ok(Self::Postgres(text.into()));
         }
-        Err("a store is `memory`, `redis://host:port`, `redis+cluster://host:port,host:port` or `postgres://host/db`; \
-             for TLS `rediss://` and `rediss+cluster://`"
-            .into())
+        Err(ServerError::StoreUrl)
     }
 
     /// Returns `memory`, `redis` or `postgres`, which may be shown. A URL may hold a password.
@@ -61,19 +61,21 @@ impl StoreUrl {
     }
 
     /// Creates or upgrades the schema of PostgreSQL. Other stores need none.
-    pub async fn migrate(&self) -> Result<(), String> {
+    pub async fn migrate(&self) -> Result<(), ServerError> {
         match self {
             Self::Memory | Self::Redis(_) | Self::RedisCluster(_) => Ok(()),
-            Self::Postgres(url) => {
-                PostgresStore::builder(url).migrate().await.map_err(|error| error.to_string())
-            }
+            Self::Postgres(url) => Ok(PostgresStore::builder(url).migrate().await?),
         }
     }
 
     /// Connects to the store. `deadline` limits each call; default: the store's own. `ca` holds the CA certificates for
     /// the servers, in PEM; default: the public ones. Background tasks run on this runtime: on a thread of their own
     /// they would wait for a processor while the server is busy.
-    pub async fn connect(&self, deadline: Option<Duration>, ca: Option<Vec<u8>>) -> Result<Backend, String> {
+    pub async fn connect(
+        &self,
+        deadline: Option<Duration>,
+        ca: Option<Vec<u8>>,
+    ) -> Result<Backend, ServerError> {
         let redis = |mut builder: throttlekit_redis::RedisStoreBuilder| async {
             if let Some(deadline) = deadline {
                 builder = builder.deadline(deadline);
@@ -82,7 +84,7 @@ impl StoreUrl {
                 builder = builder.ca(pem);
             }
             builder = builder.runtime(Handle::current());
-            builder.connect().await.map(Backend::Redis).map_err(|error| error.to_string())
+            Ok(Backend::Redis(builder.connect().await?))
         };
         match self {
             Self::Memory => Ok(Backend::memory()),
@@ -96,8 +98,7 @@ impl StoreUrl {
                 if let Some(pem) = &ca {
                     builder = builder.tls(trusting(pem)?);
                 }
-                let store =
-                    builder.runtime(Handle::current()).connect().await.map_err(|error| error.to_string())?;
+                let store = builder.runtime(Handle::current()).connect().await?;
                 Ok(Backend::Postgres(Arc::new(store)))
             }
         }
@@ -105,15 +106,18 @@ impl StoreUrl {
 }
 
 /// Creates a TLS configuration that trusts these CA certificates.
-fn trusting(pem: &[u8]) -> Result<rustls::ClientConfig, String> {
+fn trusting(pem: &[u8]) -> Result<rustls::ClientConfig, ServerError> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        ServerError::tls(format!("CA certificates of the store: {error}: expected PEM"))
+    };
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        let certificate = certificate.map_err(|error| format!("the store's authorities: {error}"))?;
-        roots.add(certificate).map_err(|error| format!("the store's authorities: {error}"))?;
+        let certificate = certificate.map_err(|error| wrong(&error))?;
+        roots.add(certificate).map_err(|error| wrong(&error))?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| error.to_string())?;
+    let builder = builder.map_err(ServerError::tls)?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
@@ -130,15 +134,15 @@ mod tests {
 
     #[test]
     fn an_address_says_which_store() {
-        let cluster =
-            |urls: &[&str]| Ok(StoreUrl::RedisCluster(urls.iter().map(ToString::to_string).collect()));
-        assert_eq!(StoreUrl::parse("memory"), Ok(StoreUrl::Memory));
-        assert_eq!(StoreUrl::parse("rediss://h:1"), Ok(StoreUrl::Redis("rediss://h:1".into())));
-        assert_eq!(StoreUrl::parse("redis+cluster://a:1"), cluster(&["redis://a:1"]), "also of one node");
+        let cluster = |urls: &[&str]| StoreUrl::RedisCluster(urls.iter().map(ToString::to_string).collect());
+        let parsed = |text: &str| StoreUrl::parse(text).unwrap();
+        assert_eq!(parsed("memory"), StoreUrl::Memory);
+        assert_eq!(parsed("rediss://h:1"), StoreUrl::Redis("rediss://h:1".into()));
+        assert_eq!(parsed("redis+cluster://a:1"), cluster(&["redis://a:1"]), "also of one node");
         let all = cluster(&["rediss://u:p@a:1", "rediss://u:p@b:2"]);
-        assert_eq!(StoreUrl::parse("rediss+cluster://u:p@a:1,b:2"), all);
-        assert_eq!(format!("{all:?}"), "Ok(redis)", "a password is not shown");
-        assert_eq!(StoreUrl::parse("postgresql://h/d"), Ok(StoreUrl::Postgres("postgresql://h/d".into())));
-        assert!(StoreUrl::parse("dynamodb://x").unwrap_err().contains("redis://"));
+        assert_eq!(parsed("rediss+cluster://u:p@a:1,b:2"), all);
+        assert_eq!(format!("{all:?}"), "redis", "a password is not shown");
+        assert_eq!(parsed("postgresql://h/d"), StoreUrl::Postgres("postgresql://h/d".into()));
+        assert!(StoreUrl::parse("dynamodb://x").unwrap_err().to_string().contains("redis://"));
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use throttlekit::Guarantee;
 use throttlekit_redis::RedisStore;
-use throttlekit_server::access::Principal;
-use throttlekit_server::engine::{Backend, Engine, EngineOptions, PolicyCall};
+use throttlekit_server::internals::access::Principal;
+use throttlekit_server::internals::engine::{Backend, Engine, EngineOptions, PolicyCall};
 use throttlekit_server::policy;
 
 use crate::own_redis::OwnRedis;

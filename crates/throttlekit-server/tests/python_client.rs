@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 use throttlekit::clock::ManualClock;
 use throttlekit::rate::Timestamp;
 use throttlekit_conformance::{golden, vectors};
-use throttlekit_server::engine::Backend;
+use throttlekit_server::internals::engine::Backend;
 use throttlekit_server::{Server, ServerOptions};
 use throttlekit_verify::python::{interpreter, limited, run};
 

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use throttlekit_core::Cost;
-use throttlekit_core::lease::{Loan, Request, Return, ReturnId};
+use throttlekit_core::lease::{HolderRequest, Loan, Return, ReturnId};
 
 /// One thing that happens. [`World::apply`](crate::world::World::apply) says what comes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,7 +102,7 @@ pub enum Message {
         /// From whom.
         node: usize,
         /// What it asks for.
-        request: Request,
+        request: HolderRequest,
     },
     /// To a node.
     Reply {

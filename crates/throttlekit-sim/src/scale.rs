@@ -6,8 +6,10 @@
 
 use core::time::Duration;
 
-use throttlekit_core::lease::{Account, Authority, Batch, Holder, Margin, PlainWord, Plan, Purse, Request};
-use throttlekit_core::lease::{Sizing, Spend, Term, Turn, Want};
+use throttlekit_core::lease::{
+    Account, Authority, Batch, Holder, HolderOptions, HolderRequest, LocalLease, Margin, PlainWord,
+};
+use throttlekit_core::lease::{HolderStep, Sizing, Spend, Term, Want};
 use throttlekit_core::rate::{Limit, LimitError};
 use throttlekit_core::{Cost, Timestamp};
 
@@ -110,14 +112,14 @@ struct Fleet {
 /// One key on one node.
 struct Seat {
     holder: Holder,
-    purse: Purse<PlainWord>,
+    purse: LocalLease<PlainWord>,
     sizing: Sizing,
 }
 
 impl Fleet {
     fn new(shape: &Shape, authority: Authority, batch: &Batch) -> Self {
         let share = if let Lending::Tapered(share) = shape.lending { share } else { 1 };
-        let plan = Plan {
+        let plan = HolderOptions {
             term: Term::Window,
             margin: Margin::NONE,
             lease_max: shape.limit,
@@ -126,7 +128,7 @@ impl Fleet {
         };
         let seat = || Seat {
             holder: Holder::new(plan),
-            purse: Purse::new(),
+            purse: LocalLease::new(),
             sizing: Sizing::new(batch.clone(), WINDOW),
         };
         Self {
@@ -144,7 +146,7 @@ impl Fleet {
             return;
         }
         // At most twice: what a reply brings is there for the one who waits.
-        while let Turn::Wait = seat.turn(now, toll) {
+        while let HolderStep::Wait = seat.turn(now, toll) {
             let batch = seat.sizing.batch(now);
             let Some(request) = seat.holder.poll_request(&seat.purse, 0, batch, now) else { return };
             let want = self.lending.want(request);
@@ -156,7 +158,7 @@ impl Fleet {
 }
 
 impl Lending {
-    fn want(self, request: Request) -> Want {
+    fn want(self, request: HolderRequest) -> Want {
         match self {
             Self::Whole => Want { least: request.want.wants, ..request.want },
             Self::Partial | Self::Tapered(_) => request.want,
@@ -165,9 +167,9 @@ impl Lending {
 }
 
 impl Seat {
-    fn turn(&mut self, now: Timestamp, toll: &mut Toll) -> Turn {
+    fn turn(&mut self, now: Timestamp, toll: &mut Toll) -> HolderStep {
         let turn = self.holder.handle_ask(&self.purse, 1, || now);
-        if let Turn::Spent { .. } = turn {
+        if let HolderStep::Spent { .. } = turn {
             self.serve(now, toll);
         }
         turn

@@ -24,6 +24,8 @@ pub struct Attributes {
 }
 
 impl Attributes {
+    /// The policy's name.
+    pub const POLICY: &str = "throttlekit.policy";
     /// `true` if allowed.
     pub const ALLOWED: &str = "throttlekit.allowed";
     /// Maximum number of units admitted at once.

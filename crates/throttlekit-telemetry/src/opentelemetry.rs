@@ -84,7 +84,7 @@ impl Observed<'_> {
 }
 
 fn policy_of(policy: &PolicyCounts) -> KeyValue {
-    KeyValue::new("throttlekit.policy", policy.policy().to_owned())
+    KeyValue::new(Attributes::POLICY, policy.policy().to_owned())
 }
 
 fn by_policy(

@@ -218,24 +218,26 @@ impl<'a, const N: usize> From<&'a [&'a str; N]> for OtherKeys<'a> {
     }
 }
 
-/// An owned copy of a call.
+/// An owned copy of a call. One with a single short key is copied without an allocation.
 #[cfg(feature = "store")]
 #[derive(Debug)]
 pub(crate) struct OwnedCall {
-    keys: Box<[Box<[u8]>]>,
+    first: OwnedKey,
+    others: Box<[Box<[u8]>]>,
+    costs: Box<[u64]>,
     pub(crate) estimate: u64,
-    /// The call without its keys.
+    /// The call without its keys and the cost on each limit.
     rest: Call<'static>,
 }
 
 #[cfg(feature = "store")]
 impl OwnedCall {
-    pub(crate) fn of(call: &Call<'_>) -> std::sync::Arc<Self> {
-        let keys = (0..call.key_count()).map(|place| call.key_at(place).into()).collect();
+    pub(crate) fn of(call: &Call<'_>) -> Self {
+        let others = (1..call.key_count()).map(|place| call.key_at(place).into()).collect();
         let Call { cost, value, hold, weight, priority, .. } = *call;
-        let (key, others) = (&[], OtherKeys::Bytes(&[]));
-        let rest = Call { key, others, cost, costs: &[], value, hold, weight, priority };
-        std::sync::Arc::new(Self { keys, estimate: cost, rest })
+        let (key, no_others) = (&[], OtherKeys::Bytes(&[]));
+        let rest = Call { key, others: no_others, cost, costs: &[], value, hold, weight, priority };
+        Self { first: OwnedKey::of(call.key), others, costs: call.costs.into(), estimate: cost, rest }
     }
 
     pub(crate) fn weight(&self) -> Option<Weight> {
@@ -243,12 +245,15 @@ impl OwnedCall {
     }
 
     pub(crate) fn key_at(&self, place: usize) -> &[u8] {
-        self.keys.get(place).map_or(&[], |key| key)
+        match place.checked_sub(1) {
+            None => self.first.bytes(),
+            Some(other) => self.others.get(other).map_or(&[], |key| key),
+        }
     }
 
     /// Returns the keys after the first.
     pub(crate) fn others(&self) -> Vec<&[u8]> {
-        self.keys[1..].iter().map(|key| &**key).collect()
+        self.others.iter().map(|key| &**key).collect()
     }
 
     /// Borrows the call; `others` are its [others](Self::others).
@@ -258,7 +263,57 @@ impl OwnedCall {
 
     /// Borrows the call without its keys before `place`; `others` are its [others](Self::others).
     pub(crate) fn borrowed_from<'a>(&'a self, place: usize, others: &'a [&'a [u8]]) -> Call<'a> {
-        let others = others.get(place..).unwrap_or_default();
-        Call { key: self.key_at(place), others: OtherKeys::Bytes(others), ..self.rest }
+        let others = OtherKeys::Bytes(others.get(place..).unwrap_or_default());
+        Call { key: self.key_at(place), others, costs: &self.costs, ..self.rest }
+    }
+}
+
+/// Keys up to this length are copied in place: tenants, user IDs, addresses, UUIDs.
+#[cfg(feature = "store")]
+const KEY_IN_PLACE_MAX: usize = 40;
+
+#[cfg(feature = "store")]
+#[derive(Debug)]
+enum OwnedKey {
+    InPlace(u8, [u8; KEY_IN_PLACE_MAX]),
+    Boxed(Box<[u8]>),
+}
+
+#[cfg(feature = "store")]
+impl OwnedKey {
+    fn of(key: &[u8]) -> Self {
+        let mut bytes = [0; KEY_IN_PLACE_MAX];
+        match (bytes.get_mut(..key.len()), u8::try_from(key.len())) {
+            (Some(place), Ok(length)) => {
+                place.copy_from_slice(key);
+                Self::InPlace(length, bytes)
+            }
+            _ => Self::Boxed(key.into()),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::InPlace(length, bytes) => &bytes[..usize::from(*length)],
+            Self::Boxed(bytes) => bytes,
+        }
+    }
+}
+
+#[cfg(all(test, feature = "store"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owned_call_borrows_as_the_call_it_was_made_of() {
+        for length in [0, 1, KEY_IN_PLACE_MAX, KEY_IN_PLACE_MAX + 1, 300] {
+            let key = vec![b'k'; length];
+            let call = Call::by(&key).and(&["org", "model"]).cost(7).costs(&[1, 2]).value(3.0).weight(9);
+            let owned = OwnedCall::of(&call);
+            let others = owned.others();
+            let borrowed = owned.borrowed(&others);
+            assert_eq!(borrowed, call.and(&[b"org".as_slice(), b"model"]), "{length} bytes");
+            assert_eq!(owned.borrowed_from(1, &others).key(), b"org");
+        }
     }
 }

@@ -117,6 +117,7 @@ impl Clock for WallClock {
 ///
 /// Wall-clock time for limits that follow the calendar or align to the epoch, precise time for all others.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum SystemClock {
     /// See [`PreciseClock`].
     Precise(PreciseClock),

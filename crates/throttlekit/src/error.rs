@@ -21,7 +21,7 @@ pub enum BuildError {
     LeaseTooShort(Duration),
     /// A leased limiter has one limit. Put it into a policy to combine it with others.
     LeasedSeveral,
-    /// More limits than one machine evaluates together. Split them over two machines.
+    /// More limits than one limiter evaluates together. Split them over two limiters.
     TooManyLimits {
         /// Maximum number of limits.
         max: usize,

@@ -152,7 +152,7 @@ mod memory;
 
 /// Observers of decisions.
 pub mod observe {
-    pub use crate::admit::{Event, Observer};
+    pub use crate::admit::{Event, Observed, Observer};
 }
 
 pub mod overload;

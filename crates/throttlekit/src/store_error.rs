@@ -11,6 +11,7 @@ use std::time::Duration;
 /// third is not: a policy that fails open would admit every client that sends enough. The others are for operators to
 /// look at, and no policy hides them.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum StoreError {
     /// The engine cannot be reached, or refuses.
     Unavailable(Arc<str>),

@@ -52,6 +52,7 @@ pub(super) const STAGES: &[Stage] = &[
     Stage::new("locks", "cargo xtask locks"),
     Stage::new("links", "cargo xtask links"),
     Stage::new("manifests", "cargo xtask manifests"),
+    Stage::new("api", "cargo xtask api"),
     Stage::new("clone", "cargo xtask clone"),
     Stage::new("publish", "cargo xtask publish"),
     Stage::new("verify-rate", "cargo xtask verify rate --cases 2000"),

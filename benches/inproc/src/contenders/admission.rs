@@ -4,7 +4,6 @@
 //! goes back, and so does the slot.
 
 use std::hint::black_box;
-use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::observe::{Event, Observer};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit_server::telemetry::Scale;
+use throttlekit_server::internals::telemetry::Scale;
 
 /// Up to 2⁴² ns, over an hour.
 const SCALE: Scale = Scale { low_bits: 8, high_bits: 42, sub_bits: 5 };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit_client::{Client, ClientBuilder};
-use throttlekit_server::engine::Backend;
+use throttlekit_server::internals::engine::Backend;
 use throttlekit_server::{Server, ServerOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use throttlekit_core::rate::{Charge, Limit, Need, Rule, State, Verdict};
+use throttlekit_core::rate::{Limit, LimitCharge, Need, Rule, State, Verdict};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
 use super::{Bug, Check, Law, Seeded, ensure, limit, over_worlds};
@@ -44,16 +44,16 @@ fn check_one<R: Rule<State: PartialEq + Debug>>(rule: &R, world: &World) -> Chec
     Ok(())
 }
 
-type CheckMany = fn(Need, &mut [Charge<'_>], Timestamp) -> Verdict;
+type CheckMany = fn(Need, &mut [LimitCharge<'_>], Timestamp) -> Verdict;
 
 /// Checks one, charges it, checks the next: a denial by the second leaves a charge behind.
-fn in_turn(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
+fn in_turn(need: Need, charges: &mut [LimitCharge<'_>], now: Timestamp) -> Verdict {
     let decisions: Vec<Decision> = charges.iter_mut().map(|c| c.limit.check(c.state, c.cost, now)).collect();
     need.judge(&decisions)
 }
 
 /// Charges limits that denied as well, once one allowed.
-fn all_for_any(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
+fn all_for_any(need: Need, charges: &mut [LimitCharge<'_>], now: Timestamp) -> Verdict {
     let decisions: Vec<Decision> = charges.iter().map(|c| c.limit.decide(c.state, c.cost, now)).collect();
     let verdict = need.judge(&decisions);
     if verdict.decision.allowed {
@@ -63,12 +63,12 @@ fn all_for_any(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdic
 }
 
 /// Names the first limit, whichever decided.
-fn names_the_first(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
+fn names_the_first(need: Need, charges: &mut [LimitCharge<'_>], now: Timestamp) -> Verdict {
     Verdict { binding: 0, ..need.check(charges, now) }
 }
 
 /// Returns the wait of the first limit that allows, although all must.
-fn shortest_wait(need: Need, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
+fn shortest_wait(need: Need, charges: &mut [LimitCharge<'_>], now: Timestamp) -> Verdict {
     let denied = |d: &Decision| if d.allowed { None } else { Some(d.retry_after) };
     let shortest = charges.iter().filter_map(|c| denied(&c.limit.decide(c.state, c.cost, now))).min();
     let mut verdict = need.check(charges, now);
@@ -104,8 +104,8 @@ fn check_at(
     cost: u64,
     now: Timestamp,
 ) -> Verdict {
-    let mut charges: Vec<Charge<'_>> =
-        limits.iter().zip(states).map(|(limit, state)| Charge { limit, state, cost }).collect();
+    let mut charges: Vec<LimitCharge<'_>> =
+        limits.iter().zip(states).map(|(limit, state)| LimitCharge { limit, state, cost }).collect();
     check(need, &mut charges, now)
 }
 

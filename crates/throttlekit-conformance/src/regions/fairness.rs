@@ -16,7 +16,7 @@ const IN_VAIN: u64 = 4;
 
 /// The outcome of one scenario.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct FairnessOutcome {
     /// Units of each tenant, in all regions.
     pub got: Vec<u64>,
     /// Its ideal share.
@@ -29,7 +29,7 @@ pub struct Outcome {
     pub left_max: u64,
 }
 
-impl Outcome {
+impl FairnessOutcome {
     /// Runs the scenario until no tenant is granted any more.
     pub fn of(world: &FairWorld, bug: Option<RegionBug>) -> Self {
         let limit = Limit::fixed_window(world.limit, WINDOW).expect("in range");
@@ -98,7 +98,7 @@ fn shuffle(sim: &mut Sim, pairs: &mut [(usize, usize)]) {
 /// Checks the guarantee `fair-regions`, fairness, in the scenario of this seed, where every tenant is backlogged.
 pub fn check_fairness(seed: u64, bug: Option<RegionBug>) -> Result<f64, Violation> {
     let world = FairWorld::backlogged(seed);
-    let outcome = Outcome::of(&world, bug);
+    let outcome = FairnessOutcome::of(&world, bug);
     let sum: u64 = outcome.got.iter().sum();
     let fails = |what: &str| Err(Violation { seed, story: format!("{what}\n{outcome:?}\n{world:?}") });
     if sum > world.limit {

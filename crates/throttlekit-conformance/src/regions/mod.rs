@@ -18,8 +18,8 @@ mod sim;
 mod tenants_storm;
 
 pub use fair_world::FairWorld;
-pub use fairness::{Outcome, check_fairness};
-pub use pool_storm::{PoolStorm, pool_storm};
+pub use fairness::{FairnessOutcome, check_fairness};
+pub use pool_storm::{PoolContention, pool_storm};
 pub use pool_world::{PoolOperation, PoolWorld};
 pub use safety::check_safety;
 pub use same_pool::{PoolReport, examine_pool, find_pool_bug};

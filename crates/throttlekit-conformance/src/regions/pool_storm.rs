@@ -17,7 +17,7 @@ const WANTS: u64 = 7;
 
 /// The result of the stress test.
 #[derive(Clone, Debug)]
-pub struct PoolStorm {
+pub struct PoolContention {
     /// The budget.
     pub limit: u64,
     /// Units granted to each region in the end.
@@ -27,7 +27,7 @@ pub struct PoolStorm {
 /// Regions of equal weight request units by several tasks each until none is granted any more.
 ///
 /// The window is of a year, so that none ends in between.
-pub async fn pool_storm<P: RegionStore + Clone>(pool: P, policy: &str) -> PoolStorm {
+pub async fn pool_storm<P: RegionStore + Clone>(pool: P, policy: &str) -> PoolContention {
     let year = Limit::fixed_window(LIMIT, Duration::from_secs(365 * 86_400)).expect("in range");
     let (form, key) =
         (ScriptEncoding::of(&year).expect("can be kept"), Arc::new(KeySpace::pool("tk", policy)));
@@ -51,7 +51,7 @@ pub async fn pool_storm<P: RegionStore + Clone>(pool: P, policy: &str) -> PoolSt
         let (region, sum) = ended.expect("a task does not panic");
         granted[region as usize] += sum;
     }
-    PoolStorm { limit: LIMIT, granted }
+    PoolContention { limit: LIMIT, granted }
 }
 
 async fn take<P: RegionStore>(pool: &P, form: &ScriptEncoding, key: &str, region: u64, wants: u64) -> u64 {

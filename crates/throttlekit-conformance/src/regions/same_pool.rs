@@ -11,7 +11,7 @@ use throttlekit_core::rate::shared::ScriptEncoding;
 use super::pool_world::{PoolOperation, PoolWorld};
 use super::seeded_pool::{PoolBug, SeededPool};
 use crate::laws::Violation;
-use crate::played::{self, Played, Tally};
+use crate::scenarios::{self, Played, Tally};
 use crate::stores::policy_name;
 
 /// Counts of comparisons.
@@ -52,7 +52,7 @@ where
     M: Fn(ManualClock) -> F + Send + Sync + 'static,
     F: Future<Output = Result<P, StoreError>> + Send + 'static,
 {
-    played::examine::<PoolWorld, P, _, _>(make, seeds).await
+    scenarios::examine::<PoolWorld, P, _, _>(make, seeds).await
 }
 
 /// Returns the number of scenarios until the check finds a seeded bug, if `worlds_max` are enough.

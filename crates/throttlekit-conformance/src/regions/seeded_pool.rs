@@ -7,7 +7,7 @@ use throttlekit::internals::Mutex;
 use throttlekit::rate::Timestamp;
 use throttlekit::store::{RegionGrant, RegionRequest, RegionStore, StoreError};
 use throttlekit_core::fair::Weight;
-use throttlekit_core::fair::pool::{Grant, Level, Part, Pool, PoolRequest, PoolState, Sight};
+use throttlekit_core::fair::pool::{Level, Part, Pool, PoolGrant, PoolRequest, PoolSnapshot, PoolState};
 use throttlekit_core::rate::{Rule, State};
 
 crate::bugs! {
@@ -61,7 +61,7 @@ impl PoolBug {
         state: &mut PoolState,
         ask: PoolRequest<'_>,
         now: Timestamp,
-    ) -> Grant {
+    ) -> PoolGrant {
         let ends = pool.limit().decide(&State::Fresh, 0, now).reset_at;
         if now >= state.ends || (self == Self::WindowByClock && ends != state.ends) {
             state.ends = ends;
@@ -94,7 +94,7 @@ impl PoolBug {
         grant
     }
 
-    fn sight(self, pool: &Pool, state: &PoolState, region: &str, own: Part) -> Sight {
+    fn sight(self, pool: &Pool, state: &PoolState, region: &str, own: Part) -> PoolSnapshot {
         let units = pool.limit().units();
         let level = Level::of(units, state.regions.values());
         let weights: u64 = state.regions.values().map(|part| part.weight.get()).sum();
@@ -118,13 +118,13 @@ impl PoolBug {
         let others: u64 = others.map(|(_, part)| taken(part)).sum();
         match self {
             Self::FirstComeFirstServed => {
-                Sight { ends: state.ends, held: own.granted, share: u64::MAX, others }
+                PoolSnapshot { ends: state.ends, held: own.granted, share: u64::MAX, others }
             }
             Self::OwnShareTwice => {
                 let others = others.saturating_sub(share(own.weight).saturating_sub(own.granted));
-                Sight { ends: state.ends, held: own.granted, share: share(own.weight), others }
+                PoolSnapshot { ends: state.ends, held: own.granted, share: share(own.weight), others }
             }
-            _ => Sight { ends: state.ends, held: own.granted, share: share(own.weight), others },
+            _ => PoolSnapshot { ends: state.ends, held: own.granted, share: share(own.weight), others },
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use throttlekit::Limit;
 use throttlekit_core::Timestamp;
-use throttlekit_core::fair::branch::{Branch, BranchPlan, Credit, Turn};
-use throttlekit_core::fair::pool::{Grant, Pool, PoolRequest, PoolState};
+use throttlekit_core::fair::branch::{Branch, BranchDecision, BranchPlan, Credit};
+use throttlekit_core::fair::pool::{Pool, PoolGrant, PoolRequest, PoolState};
 use throttlekit_core::fair::{Member, Weight};
 use throttlekit_core::lease::{Epoch, Margin};
 
@@ -131,7 +131,7 @@ struct Flight {
     sent: Timestamp,
     /// At the pool, then back.
     arrives: Timestamp,
-    reply: Option<(Grant, Timestamp)>,
+    reply: Option<(PoolGrant, Timestamp)>,
 }
 
 impl Sim {
@@ -194,7 +194,7 @@ impl Sim {
         at.advance(clock, bug);
         let member = at.member(tenant, weight);
         match at.branch.ask(member, weight, cost, clock) {
-            Turn::Admit(_) => {
+            BranchDecision::Admit(_) => {
                 if self.faults.pause > 0 && self.dice.once_in(self.faults.pause) {
                     self.now = self.now + Duration::from_millis(self.dice.below(2_000));
                 }
@@ -204,12 +204,12 @@ impl Sim {
                 }
                 self.count(tenant, region, cost);
             }
-            Turn::Wait { .. } | Turn::Deny(_) if at.phantom >= cost => {
+            BranchDecision::Wait { .. } | BranchDecision::Deny(_) if at.phantom >= cost => {
                 at.phantom -= cost;
                 self.count(tenant, region, cost);
             }
-            Turn::Deny(_) => {}
-            Turn::Wait { needs } => {
+            BranchDecision::Deny(_) => {}
+            BranchDecision::Wait { needs } => {
                 at.branch.wait(needs);
                 at.waiting.push(Waiter { tenant, weight, cost, needs });
                 self.send(region);
@@ -270,7 +270,7 @@ impl Sim {
         Some(())
     }
 
-    fn arrive(&mut self, flight: &Flight, mut grant: Grant, theirs: Timestamp) {
+    fn arrive(&mut self, flight: &Flight, mut grant: PoolGrant, theirs: Timestamp) {
         let bug = self.bug;
         let &Flight { region, id, sent, .. } = flight;
         let at = &mut self.regions[region];

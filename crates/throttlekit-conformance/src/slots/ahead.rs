@@ -6,6 +6,8 @@ use throttlekit::clock::ManualClock;
 use throttlekit::rate::Timestamp;
 use throttlekit::store::{Beat, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore};
 
+use crate::difference::Difference;
+
 const LIVES: Duration = Duration::from_secs(30);
 const AHEAD: Duration = Duration::from_secs(86_400);
 const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -18,7 +20,7 @@ pub async fn slots_after_a_clock_was_ahead(
     store: &impl SlotStore,
     clock: &ManualClock,
     key: &str,
-) -> Result<(), String> {
+) -> Result<(), Difference> {
     let lease = |id: u128| SlotLease { key, lease: LeaseId(id), owner: Owner(id) };
     let held = async |id: u128| {
         let ask = SlotRequest { key, lease: LeaseId(id), owner: Owner(id), most: MOST, lives: LIVES };
@@ -42,5 +44,5 @@ pub async fn slots_after_a_clock_was_ahead(
     expect("the slot of the dead comes back within its lease", held(next).await == Ok(true))?;
     expect("the slot of the living does not", held(last).await == Ok(false))?;
     let beat = store.heartbeat(&[lease(dead), lease(alive)], LIVES).await;
-    expect("each is told which", matches!(beat[..], [Ok(Beat::Lost), Ok(Beat::Held(_))]))
+    Ok(expect("each is told which", matches!(beat[..], [Ok(Beat::Lost), Ok(Beat::Held(_))]))?)
 }

@@ -18,5 +18,5 @@ pub use ahead::slots_after_a_clock_was_ahead;
 pub use book::{Book, SeededSlots, SlotBug};
 pub use holders::{HolderBug, Seen, check_holders, find_holder_bug};
 pub use same::{SlotReport, examine_slots, find_slot_bug};
-pub use storm::{SlotStorm, slot_storm};
+pub use storm::{SlotContention, slot_storm};
 pub use world::{SlotOperation, SlotWorld};

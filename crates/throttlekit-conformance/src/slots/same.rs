@@ -12,7 +12,7 @@ use throttlekit::store::{
 use super::book::{Book, SeededSlots, SlotBug};
 use super::world::{SlotOperation, SlotWorld};
 use crate::laws::Violation;
-use crate::played::{self, Played, Tally};
+use crate::scenarios::{self, Played, Tally};
 use crate::stores::policy_name;
 
 /// Counts of comparisons.
@@ -67,7 +67,7 @@ where
     M: Fn(ManualClock) -> F + Send + Sync + 'static,
     F: Future<Output = Result<S, StoreError>> + Send + 'static,
 {
-    played::examine::<SlotWorld, S, _, _>(make, seeds).await
+    scenarios::examine::<SlotWorld, S, _, _>(make, seeds).await
 }
 
 /// Returns the number of scenarios until the check finds a seeded bug, if `worlds_max` are enough.

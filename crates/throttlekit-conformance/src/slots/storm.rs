@@ -16,7 +16,7 @@ const LIVES: Duration = Duration::from_secs(30);
 
 /// The result of the stress test.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SlotStorm {
+pub struct SlotContention {
     /// The limit.
     pub most: u32,
     /// Acquired slots.
@@ -35,7 +35,7 @@ pub struct SlotStorm {
 
 /// Tasks acquire slots, repeat the request, send a heartbeat, try to release another's, and release their own twice,
 /// `rounds` times each.
-pub async fn slot_storm<S: SlotStore + Clone>(store: S, policy: &str, rounds: u64) -> SlotStorm {
+pub async fn slot_storm<S: SlotStore + Clone>(store: S, policy: &str, rounds: u64) -> SlotContention {
     let key: Arc<str> = KeySpace::slots("tk", policy).key(b"storm", b"storm").into();
     let (seen, over) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
     let mut tasks = JoinSet::new();
@@ -49,7 +49,7 @@ pub async fn slot_storm<S: SlotStore + Clone>(store: S, policy: &str, rounds: u6
     over.store(true, SeqCst);
     let counted = watch.await.expect("the watch does not panic");
     let left = store.occupancy(&[&key]).await.expect("the store answers");
-    SlotStorm {
+    SlotContention {
         most: MOST,
         taken: seen.taken.load(SeqCst),
         denied: seen.denied.load(SeqCst),

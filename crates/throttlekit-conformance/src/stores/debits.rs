@@ -7,9 +7,9 @@ use std::sync::Arc;
 use throttlekit::store::{Charge, Debit, DebitId, Debited, Store, StoreError};
 use throttlekit_core::rate::Rule;
 
+use super::fixture::{Fault, Heard, same, same_outcome};
 use super::play::Play;
 use super::policy::{Placed, Policy};
-use super::seat::{Fault, Heard, same, same_outcome};
 use super::world::{StoreDebit, Turn};
 
 /// The last number of each stream of each key.

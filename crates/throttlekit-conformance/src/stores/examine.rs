@@ -9,9 +9,9 @@ use throttlekit::clock::ManualClock;
 use throttlekit::store::{Store, StoreError};
 use tokio::task::JoinSet;
 
+use super::fixture::Fault;
 use super::play::play;
 use super::report::StoreReport;
-use super::seat::Fault;
 use super::seeded::{SeededStore, StoreBug};
 use super::world::StoreWorld;
 use crate::laws::Violation;

@@ -24,7 +24,7 @@ const WINDOW: Duration = Duration::from_secs(30 * 86_400);
 
 /// The result of the stress test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LendStorm {
+pub struct LendContention {
     /// The limit of the window.
     pub limit: u64,
     /// Maximum number of units out at once, leases and admissions.
@@ -42,7 +42,7 @@ pub struct LendStorm {
 /// # Panics
 ///
 /// If the store is unavailable.
-pub async fn lend_storm<S: Store + Clone>(store: S, policy: &str) -> LendStorm {
+pub async fn lend_storm<S: Store + Clone>(store: S, policy: &str) -> LendContention {
     let limit = Limit::fixed_window(LIMIT, WINDOW).expect("a window");
     let form = ScriptEncoding::of(&limit).expect("of whole microseconds");
     let key = KeySpace::new("tk", policy, "", &form).key(b"hot", b"hot");
@@ -54,7 +54,7 @@ pub async fn lend_storm<S: Store + Clone>(store: S, policy: &str) -> LendStorm {
     while storm.lease(LIMIT, 1).await.is_some() {}
     let Tally { out, most_out, lent, parts } = &storm.tally;
     let [most_out, out, lent, parts] = [most_out, out, lent, parts].map(|number| number.load(SeqCst));
-    LendStorm { limit: LIMIT, most_out, out, lent, parts }
+    LendContention { limit: LIMIT, most_out, out, lent, parts }
 }
 
 struct Storm<S> {

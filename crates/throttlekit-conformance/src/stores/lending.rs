@@ -8,9 +8,9 @@ use throttlekit::store::{LeaseRequest, LeaseReturn, Leased, Store, StoreError};
 use throttlekit_core::lease::{Return, ReturnId, Term, Want};
 use throttlekit_core::rate::{Mark, Rule, Settle};
 
+use super::fixture::{Fault, Heard, same};
 use super::play::Play;
 use super::policy::{Placed, Policy};
-use super::seat::{Fault, Heard, same};
 use super::world::{StoreLease, Used};
 
 /// Leases and their returns.

@@ -19,6 +19,7 @@
 mod coverage;
 mod debits;
 mod examine;
+mod fixture;
 mod hot_key;
 mod lend_storm;
 mod lending;
@@ -26,7 +27,6 @@ mod play;
 mod policy;
 mod reference;
 mod report;
-mod seat;
 mod seeded;
 mod seeded_debits;
 mod seeded_lending;
@@ -38,7 +38,7 @@ mod world;
 pub use examine::policy_name;
 pub use examine::{LANES, STORE_WORLDS, examine_store, find_store_bug};
 pub use hot_key::{PROCESSES, Storm, TASKS, storm, storm_in_processes, storm_policy};
-pub use lend_storm::{LendStorm, lend_storm};
+pub use lend_storm::{LendContention, lend_storm};
 pub use reference::CoreStates;
 #[doc(hidden)]
 pub use reference::same_state;

@@ -11,11 +11,11 @@ use throttlekit::{Decision, Retry};
 use throttlekit_core::rate::{Mark, Rule};
 
 use super::debits::Numbers;
+use super::fixture::{Direct, Fault, Heard, Seat, Through, look};
 use super::lending::Lending;
 use super::policy::{Placed, Policy};
 use super::reference::CoreStates;
 use super::report::Notes;
-use super::seat::{Direct, Fault, Heard, Seat, Through, look};
 use super::world::{EARLIEST, EXACT_END, MICRO, StoreOperation, StoreRequest, StoreWorld, Used, reach};
 use crate::text::nanos;
 

@@ -8,7 +8,7 @@ use throttlekit::rate::{Cadence, Timestamp};
 use throttlekit::store::{Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, Outcome};
 use throttlekit::store::{Settlement, Snapshot, Store, StoreError};
 use throttlekit::{Limit, Retry};
-use throttlekit_core::rate::shared::{Kind, ScriptEncoding};
+use throttlekit_core::rate::shared::{ScriptEncoding, ScriptRule};
 use throttlekit_core::rate::{Need, Rule, Settle, State};
 
 use super::reference::CoreStates;
@@ -141,7 +141,7 @@ impl SeededStore {
         if let Some(wrong) = form(self.bug, known) {
             return wrong;
         }
-        if !self.is(StoreBug::MonthOfThirtyDays) || known.kind() != Kind::Month {
+        if !self.is(StoreBug::MonthOfThirtyDays) || known.kind() != ScriptRule::Month {
             return *known;
         }
         let length = Duration::from_secs(30 * 86_400);
@@ -221,7 +221,7 @@ impl SeededStore {
                 let left = limit.decide(&state, 0, now).remaining;
                 known.settle(&Settlement { charged: 0, actual: left.min(s.actual - s.charged), ..*s }, now);
             }
-            StoreBug::DebtWithoutEnd if s.actual > s.charged && s.form.kind() == Kind::Gcra => {
+            StoreBug::DebtWithoutEnd if s.actual > s.charged && s.form.kind() == ScriptRule::Gcra => {
                 let cost = (s.actual - s.charged).min(throttlekit::rate::UNITS_MAX);
                 known.charge(&Charge { key: s.key, form: s.form, cost }, now);
             }
@@ -323,7 +323,7 @@ fn ticks_per_micro(form: &ScriptEncoding) -> u128 {
 fn refund_shaper(known: &mut CoreStates, s: &Settlement<'_>, now: Timestamp) {
     known.settle(s, now);
     let numbers = s.form.charge(s.charged - s.actual);
-    if let (Kind::Gcra, State::Tat(tat)) = (s.form.kind(), known.entry(s.key, s.form.limit())) {
+    if let (ScriptRule::Gcra, State::Tat(tat)) = (s.form.kind(), known.entry(s.key, s.form.limit())) {
         let shapes = s.form.correction(throttlekit_core::rate::Mark(0), 1, 0)
             == throttlekit_core::rate::shared::Correction::Nothing;
         let ticks = u128::from(numbers[0].unsigned_abs()) * ticks_per_micro(s.form);

@@ -23,7 +23,8 @@ use super::examine::policy_name;
 use super::reference::CoreStates;
 use super::report::StoreReport;
 use super::world::{EARLIEST, MICRO, latest};
-use crate::golden::{Answer, Golden};
+use crate::difference::Difference;
+use crate::golden::{Golden, GoldenDecision};
 use crate::text::nanos;
 use crate::timeline::print_answer;
 use crate::{Spec, Timeline, golden, vectors};
@@ -35,7 +36,7 @@ const AWAY_FROM_ZERO: u64 = 7 * EARLIEST.as_nanos();
 /// difference.
 ///
 /// Those that no shared store can play are listed in the report with the reason, never dropped silently.
-pub async fn examine_vectors<S, M, F>(make: M) -> Result<StoreReport, String>
+pub async fn examine_vectors<S, M, F>(make: M) -> Result<StoreReport, Difference>
 where
     S: Store,
     M: Fn(ManualClock) -> F,
@@ -107,8 +108,9 @@ impl<'a, S: Store> Table<'a, S> {
         for (index, ask) in suite.asks.iter().enumerate() {
             self.move_to(Timestamp::from_millis(ask.now) + shift).await?;
             let decision = self.ask(&suite.key, ask.cost).await?;
-            let want = Answer { reset_at: ask.expect.reset_at + shift.as_millis() as u64, ..ask.expect };
-            if Answer::of(&decision) != Some(want) {
+            let want =
+                GoldenDecision { reset_at: ask.expect.reset_at + shift.as_millis() as u64, ..ask.expect };
+            if GoldenDecision::of(&decision) != Some(want) {
                 return Err(format!("ask {index}: want {want:?}, got {decision:?}"));
             }
         }

@@ -1,13 +1,13 @@
 //! Concurrency: ceilings that follow latency, slots held under a lease, one ceiling shared by many nodes.
 //!
 //! * [`Estimator`] infers a ceiling from latency, [`Ceiling`] sets its bounds and its rule.
-//! * [`fleet`] shares one ceiling among nodes that admit work without remote calls.
+//! * [`division`] shares one ceiling among nodes that admit work without remote calls.
 //! * [`SlotTable`] tracks the holders of one key's slots and their expiry, [`Hold`] is the holder's side of one slot.
 
 mod aimd;
 mod ceiling;
+pub mod division;
 mod estimator;
-pub mod fleet;
 mod gradient;
 mod groups;
 mod hold;
@@ -21,7 +21,7 @@ mod windowed_min;
 pub use ceiling::Ceiling;
 pub use estimator::{Estimator, Sample};
 pub use hold::Hold;
-pub use slots::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotSight, SlotStep, SlotTable};
+pub use slots::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotSnapshot, SlotStep, SlotTable};
 pub use windowed_min::WindowedMin;
 
 /// Outcome of work that held a slot.

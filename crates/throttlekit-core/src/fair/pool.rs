@@ -88,7 +88,7 @@ pub struct Part {
 
 /// The response to a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Grant {
+pub struct PoolGrant {
     /// Units it may spend in addition to those granted before: as many as it wants, or fewer.
     pub granted: Cost,
     /// Units it could have had in addition to these, had it wanted them.
@@ -116,7 +116,7 @@ impl core::error::Error for TooManyRegions {}
 
 /// View of a pool for one region: all that its response depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Sight {
+pub struct PoolSnapshot {
     /// End of the window.
     pub ends: Timestamp,
     /// Units granted to the region so far.
@@ -155,7 +155,7 @@ impl Pool {
         state: &mut PoolState,
         ask: PoolRequest<'_>,
         now: Timestamp,
-    ) -> Result<Grant, TooManyRegions> {
+    ) -> Result<PoolGrant, TooManyRegions> {
         self.roll(state, now);
         if state.regions.len() >= REGIONS_MAX && !state.regions.contains_key(ask.region) {
             return Err(TooManyRegions);
@@ -171,13 +171,13 @@ impl Pool {
     }
 
     /// Computes the response to a region with this view that wants `wants` units.
-    pub fn word(&self, sight: &Sight, wants: Cost, now: Timestamp) -> Grant {
-        let Sight { ends, held, share, others } = *sight;
+    pub fn word(&self, sight: &PoolSnapshot, wants: Cost, now: Timestamp) -> PoolGrant {
+        let PoolSnapshot { ends, held, share, others } = *sight;
         // Beyond its share once, by what rounding leaves over. Otherwise one region would take all of that.
         let ceiling = if held > share { held } else { self.limit.units().saturating_sub(others) };
         let room = ceiling.saturating_sub(held);
         let granted = wants.min(room);
-        Grant { granted, more: room - granted, epoch: Epoch(ends.as_nanos()), lives: ends.since(now) }
+        PoolGrant { granted, more: room - granted, epoch: Epoch(ends.as_nanos()), lives: ends.since(now) }
     }
 
     /// Ends a window at its initial end, however the clock moves; then all regions start over.
@@ -188,12 +188,12 @@ impl Pool {
         }
     }
 
-    fn sight(&self, state: &PoolState, region: &str) -> Sight {
+    fn sight(&self, state: &PoolState, region: &str) -> PoolSnapshot {
         let level = Level::of(self.limit.units(), state.regions.values());
         let taken = |part: &Part| part.granted.max(level.share(part.weight));
         let others = state.regions.iter().filter(|(name, _)| &***name != region).map(|(_, part)| taken(part));
         let own = state.regions.get(region);
-        Sight {
+        PoolSnapshot {
             ends: state.ends,
             held: own.map_or(0, |part| part.granted),
             share: own.map_or(0, |part| level.share(part.weight)),
@@ -254,7 +254,7 @@ mod tests {
             Self { pool, state: PoolState::default(), now: Timestamp::from_millis(1_000) }
         }
 
-        fn grant(&mut self, region: &str, weight: u64, wants: u64) -> Grant {
+        fn grant(&mut self, region: &str, weight: u64, wants: u64) -> PoolGrant {
             let weight = Weight::new(weight).unwrap();
             self.pool.grant(&mut self.state, PoolRequest { region, weight, wants }, self.now).unwrap()
         }

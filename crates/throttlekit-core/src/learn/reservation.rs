@@ -35,6 +35,7 @@ impl Default for ReservationOptions {
 
 /// Invalid reservation options.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum ReservationError {
     /// A cost is not between 10⁻⁹ and 10⁹.
     Cost(f64),

@@ -8,6 +8,7 @@ use crate::{Cost, Timestamp};
 /// Size of the batch that is fetched at once. The bound holds for any size; it trades calls to the store against idle
 /// units.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Batch {
     /// Always `n` units.
     Fixed(Cost),

@@ -42,7 +42,7 @@ pub trait Word {
 ///
 /// Spending never blocks. Filling and emptying is for one thread at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Purse<W> {
+pub struct LocalLease<W> {
     /// Tag, and units above [`BIAS`].
     units: W,
     /// Tag, and the millisecond at which the units expire.
@@ -89,7 +89,7 @@ impl Draw {
     }
 }
 
-impl<W: Word> Purse<W> {
+impl<W: Word> LocalLease<W> {
     /// Creates an empty local lease.
     pub fn new() -> Self {
         Self { units: W::new(BIAS), until: W::new(0) }
@@ -214,7 +214,7 @@ impl<W: Word> Purse<W> {
     }
 }
 
-impl<W: Word> Default for Purse<W> {
+impl<W: Word> Default for LocalLease<W> {
     fn default() -> Self {
         Self::new()
     }
@@ -286,8 +286,8 @@ mod tests {
         Timestamp::from_millis(millis)
     }
 
-    fn purse(units: Cost, until: u64) -> Purse<PlainWord> {
-        let purse = Purse::new();
+    fn purse(units: Cost, until: u64) -> LocalLease<PlainWord> {
+        let purse = LocalLease::new();
         purse.fill(units, at(until), false);
         purse
     }

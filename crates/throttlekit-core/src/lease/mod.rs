@@ -1,7 +1,7 @@
 //! Leasing: units admitted upstream in bulk, spent locally, settled late.
 //!
 //! An [`Authority`] keeps one limit and lends parts of it. A [`Holder`] on each node requests a batch and puts the lent
-//! units into a local lease ([`Purse`]), from which its callers spend locally. Neither does any I/O: a driver passes in
+//! units into a local lease ([`LocalLease`]), from which its callers spend locally. Neither does any I/O: a driver passes in
 //! what arrived and the time, and sends what they return. A server, a simulator and a model checker drive these same
 //! types.
 //!
@@ -26,8 +26,8 @@ mod want;
 
 pub use authority::{Account, Authority, Epoch, Loan, Return, ReturnId, Term};
 pub use batch::{Batch, Sizing};
-pub use holder::{Holder, Plan, Reply, Request, Turn};
-pub use local_lease::{Draw, PlainWord, Purse, Spend, UNITS_HELD_MAX, Word};
+pub use holder::{Holder, HolderOptions, HolderRequest, HolderStep, Reply};
+pub use local_lease::{Draw, LocalLease, PlainWord, Spend, UNITS_HELD_MAX, Word};
 pub use margin::Margin;
 pub use sizing::{PredictiveSizer, Sizer, SizerOptions, SizingError, eoq_cost, eoq_optimum};
 pub use want::Want;

@@ -7,7 +7,7 @@ use core::fmt;
 use super::Shape;
 
 /// A number in memory that may be shared between threads.
-pub trait Slot<T> {
+pub trait CounterSlot<T> {
     /// A slot that holds this.
     fn new(value: T) -> Self;
     /// Returns its value.
@@ -21,9 +21,9 @@ pub trait Slot<T> {
 /// Storage of counts: cells of one thread, or machine words that threads share.
 pub trait Memory: fmt::Debug {
     /// A counter.
-    type Count: Slot<u32> + fmt::Debug;
+    type Count: CounterSlot<u32> + fmt::Debug;
     /// The hash of a key.
-    type Word: Slot<u64> + fmt::Debug;
+    type Word: CounterSlot<u64> + fmt::Debug;
 }
 
 /// Memory of one thread.
@@ -37,7 +37,7 @@ impl Memory for Plain {
 
 macro_rules! plain_slot {
     ($number:ty) => {
-        impl Slot<$number> for Cell<$number> {
+        impl CounterSlot<$number> for Cell<$number> {
             fn new(value: $number) -> Self {
                 Cell::new(value)
             }

@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{Memory, Slot};
+use super::{CounterSlot, Memory};
 
 /// Keys that may replace each other. Their names fill one cache line.
 const WAYS: usize = 8;

@@ -1,6 +1,6 @@
 //! Proof that a solution is optimal, independent of how it was found.
 
-use super::{Budgets, Kind, Prices, Solution};
+use super::{Budgets, Prices, RequestKind, Solution};
 
 /// Distance of a solution from meeting the Karush–Kuhn–Tucker conditions: zero for an exact one.
 ///
@@ -22,15 +22,16 @@ pub struct Certificate {
 
 impl Certificate {
     /// Examines a solution of this problem.
-    pub fn of(kinds: &[Kind], budgets: &Budgets, solution: &Solution) -> Self {
-        let priced = |kind: &Kind| {
+    pub fn of(kinds: &[RequestKind], budgets: &Budgets, solution: &Solution) -> Self {
+        let priced = |kind: &RequestKind| {
             let Prices { rate, cost, hold } = solution.duals;
             rate + cost * kind.cost + if budgets.hold.is_some() { hold * kind.hold } else { 0.0 }
         };
         let pairs = || kinds.iter().zip(&solution.fractions);
-        let used = |of: fn(&Kind) -> f64| pairs().map(|(kind, x)| kind.weight * of(kind) * x).sum::<f64>();
-        let all = |of: fn(&Kind) -> f64| kinds.iter().map(|kind| kind.weight * of(kind)).sum::<f64>();
-        let uses: [fn(&Kind) -> f64; 3] = [|_| 1.0, |kind| kind.cost, |kind| kind.hold];
+        let used =
+            |of: fn(&RequestKind) -> f64| pairs().map(|(kind, x)| kind.weight * of(kind) * x).sum::<f64>();
+        let all = |of: fn(&RequestKind) -> f64| kinds.iter().map(|kind| kind.weight * of(kind)).sum::<f64>();
+        let uses: [fn(&RequestKind) -> f64; 3] = [|_| 1.0, |kind| kind.cost, |kind| kind.hold];
         let whole = [budgets.rate, budgets.cost, budgets.hold.unwrap_or(f64::MAX)];
         let prices = [solution.duals.rate, solution.duals.cost, solution.duals.hold];
         let primal = used(|kind| kind.value);

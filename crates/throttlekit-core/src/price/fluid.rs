@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::linear::{AXES, dot};
 use super::simplex::{Program, TOLERANCE};
 use super::tie_break::most_selective;
-use super::{Budgets, KINDS_MAX, Kind, PriceError, Prices, number};
+use super::{Budgets, KINDS_MAX, PriceError, Prices, RequestKind, number};
 
 /// The optimal admission of a workload, and the prices that achieve it.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,16 +30,16 @@ pub struct Solution {
 /// worst. `cargo xtask verify bid-price` prints both in microseconds.
 ///
 /// ```
-/// use throttlekit_core::price::{Budgets, Kind, solve_fluid_lp};
+/// use throttlekit_core::price::{Budgets, RequestKind, solve_fluid_lp};
 ///
-/// let small = Kind { weight: 500.0, value: 1.0, cost: 100.0, hold: 0.0 };
-/// let large = Kind { weight: 500.0, value: 50.0, cost: 10_000.0, hold: 0.0 };
+/// let small = RequestKind { weight: 500.0, value: 1.0, cost: 100.0, hold: 0.0 };
+/// let large = RequestKind { weight: 500.0, value: 50.0, cost: 10_000.0, hold: 0.0 };
 /// let solution = solve_fluid_lp(&[small, large], &Budgets { rate: 1_000.0, cost: 50_000.0, hold: None })?;
 /// assert_eq!(solution.fractions, [1.0, 0.0]);
 /// assert!((solution.duals.cost - 0.01).abs() < 1e-12);
 /// # Ok::<(), throttlekit_core::price::PriceError>(())
 /// ```
-pub fn solve_fluid_lp(kinds: &[Kind], budgets: &Budgets) -> Result<Solution, PriceError> {
+pub fn solve_fluid_lp(kinds: &[RequestKind], budgets: &Budgets) -> Result<Solution, PriceError> {
     validate(kinds, budgets)?;
     let scale = Scale::of(kinds);
     let program = scale.program(kinds, budgets);
@@ -51,7 +51,7 @@ pub fn solve_fluid_lp(kinds: &[Kind], budgets: &Budgets) -> Result<Solution, Pri
     Ok(Solution { duals: clear_the_margin(kinds, &scale, scale.prices(duals)), fractions, objective })
 }
 
-fn validate(kinds: &[Kind], budgets: &Budgets) -> Result<(), PriceError> {
+fn validate(kinds: &[RequestKind], budgets: &Budgets) -> Result<(), PriceError> {
     if kinds.len() > KINDS_MAX {
         return Err(PriceError::TooManyKinds(kinds.len()));
     }
@@ -76,9 +76,9 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(kinds: &[Kind]) -> Self {
+    fn of(kinds: &[RequestKind]) -> Self {
         let counted = || kinds.iter().filter(|kind| kind.weight > 0.0);
-        let largest = |of: fn(&Kind) -> f64| match counted().map(of).fold(0.0, f64::max) {
+        let largest = |of: fn(&RequestKind) -> f64| match counted().map(of).fold(0.0, f64::max) {
             0.0 => 1.0,
             most => most,
         };
@@ -90,12 +90,12 @@ impl Scale {
         }
     }
 
-    fn program(&self, kinds: &[Kind], budgets: &Budgets) -> Program {
+    fn program(&self, kinds: &[RequestKind], budgets: &Budgets) -> Program {
         // All kinds together use at most one for each of them, so more than this binds as little.
         let enough = 2.0 * kinds.len() as f64;
         let budget = |whole: f64, unit: f64| (whole / self.weight / unit).min(enough);
-        let hold = |kind: &Kind| if budgets.hold.is_some() { kind.hold / self.hold } else { 0.0 };
-        let rated = |kind: &Kind| if kind.weight > 0.0 { 1.0 } else { 0.0 };
+        let hold = |kind: &RequestKind| if budgets.hold.is_some() { kind.hold / self.hold } else { 0.0 };
+        let rated = |kind: &RequestKind| if kind.weight > 0.0 { 1.0 } else { 0.0 };
         Program {
             uses: kinds
                 .iter()
@@ -121,7 +121,7 @@ impl Scale {
 /// Lowers prices by what rounding may have added, so that kinds whose value is exactly their price clear it.
 ///
 /// Of the axes that have a price, the one that the kind uses most is lowered: this changes others least.
-fn clear_the_margin(kinds: &[Kind], scale: &Scale, prices: Prices) -> Prices {
+fn clear_the_margin(kinds: &[RequestKind], scale: &Scale, prices: Prices) -> Prices {
     const TRIES: u32 = 8;
     let mut prices = [prices.rate, prices.cost, prices.hold];
     for kind in kinds.iter().filter(|kind| kind.weight > 0.0) {

@@ -24,7 +24,7 @@ mod tie_break;
 
 pub use certificate::Certificate;
 pub use fluid::{Solution, solve_fluid_lp};
-pub use refiner::{Left, Refiner, RefinerOptions, SAMPLE_MAX, Turn};
+pub use refiner::{Left, Refiner, RefinerOptions, Review, SAMPLE_MAX};
 
 use core::fmt;
 
@@ -112,7 +112,7 @@ impl Prices {
 
 /// Requests of one kind, in a workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Kind {
+pub struct RequestKind {
     /// Number of them that arrive while the budgets last.
     pub weight: f64,
     /// Value of admitting one.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::mixture::mixture;
 use super::replay::{Seen, Stage};
-use super::{Bid, Budgets, Kind, PriceError, Prices, number, solve_fluid_lp};
+use super::{Bid, Budgets, PriceError, Prices, RequestKind, number, solve_fluid_lp};
 use crate::Timestamp;
 
 /// Largest number of requests after which prices are reviewed.
@@ -49,7 +49,7 @@ pub struct Left {
 
 /// Result of a price review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum Review {
     /// No other prices would have earned more.
     Keep,
     /// Other prices would have.
@@ -73,12 +73,12 @@ pub enum Turn {
 /// samples if that is more. It is never part of [`observe`](Self::observe), which is a few instructions.
 ///
 /// ```
-/// use throttlekit_core::price::{Bid, Budgets, Kind, Refiner, RefinerOptions};
+/// use throttlekit_core::price::{Bid, Budgets, RequestKind, Refiner, RefinerOptions};
 /// use throttlekit_core::Timestamp;
 ///
 /// // We believe in many small asks, and price for them.
-/// let small = Kind { weight: 500.0, value: 1.0, cost: 100.0, hold: 0.0 };
-/// let large = Kind { weight: 500.0, value: 50.0, cost: 10_000.0, hold: 0.0 };
+/// let small = RequestKind { weight: 500.0, value: 1.0, cost: 100.0, hold: 0.0 };
+/// let large = RequestKind { weight: 500.0, value: 50.0, cost: 10_000.0, hold: 0.0 };
 /// let budgets = Budgets { rate: 1_000.0, cost: 50_000.0, hold: None };
 /// let mut refiner = Refiner::new(&[small, large], &budgets, RefinerOptions::default())?;
 ///
@@ -108,7 +108,11 @@ pub struct Refiner {
 
 impl Refiner {
     /// Begins with the prices of this workload. Its weights are the number of requests the budgets are for.
-    pub fn new(kinds: &[Kind], budgets: &Budgets, options: RefinerOptions) -> Result<Self, PriceError> {
+    pub fn new(
+        kinds: &[RequestKind],
+        budgets: &Budgets,
+        options: RefinerOptions,
+    ) -> Result<Self, PriceError> {
         if !(1..=SAMPLE_MAX).contains(&options.sample) {
             return Err(PriceError::Sample(options.sample));
         }
@@ -151,7 +155,7 @@ impl Refiner {
     ///
     /// Pass what is left of the budgets and how many requests are still to come, if known; otherwise the whole budgets
     /// and the initial weights are assumed. `left` is ignored unless its numbers are finite and not negative.
-    pub fn reprice(&mut self, left: Option<Left>) -> Turn {
+    pub fn reprice(&mut self, left: Option<Left>) -> Review {
         self.fresh = 0;
         let left = left.filter(Left::is_sane);
         let told = left.is_some();
@@ -159,15 +163,15 @@ impl Refiner {
         self.seen.make_contiguous();
         let (seen, _) = self.seen.as_slices();
         if seen.is_empty() || left.asks < 1.0 {
-            return Turn::Keep;
+            return Review::Keep;
         }
         let stage = self.stage(seen, &left);
         let best = self.best(seen, &left, &stage);
         if best == self.prices || told && self.can_wait(seen, &left, &stage, best) {
-            return Turn::Keep;
+            return Review::Keep;
         }
         self.prices = best;
-        Turn::Adopt
+        Review::Adopt
     }
 
     /// Returns the prices that earn most; the current ones, unless others earn strictly more.
@@ -209,8 +213,9 @@ impl Refiner {
 
     /// The prices of the observed requests, if there are any.
     fn solved(&self, seen: &[Seen], left: &Left) -> Option<Prices> {
-        let kind = |seen: &Seen| Kind { weight: 1.0, value: seen.value, cost: seen.cost, hold: seen.hold };
-        let kinds: Vec<Kind> = mixture(seen.iter().map(kind));
+        let kind =
+            |seen: &Seen| RequestKind { weight: 1.0, value: seen.value, cost: seen.cost, hold: seen.hold };
+        let kinds: Vec<RequestKind> = mixture(seen.iter().map(kind));
         let part = seen.len() as f64 / left.asks;
         let hold = self.options.slots.map(|slots| f64::from(slots) * length(seen));
         let budgets = Budgets { rate: left.rate * part, cost: left.cost * part, hold };
@@ -239,7 +244,8 @@ mod tests {
     const LARGE: Bid = Bid { value: 50.0, cost: 10_000, hold: None };
 
     fn refiner(sample: usize) -> Refiner {
-        let kind = |bid: Bid| Kind { weight: 500.0, value: bid.value, cost: bid.cost as f64, hold: 0.0 };
+        let kind =
+            |bid: Bid| RequestKind { weight: 500.0, value: bid.value, cost: bid.cost as f64, hold: 0.0 };
         let budgets = Budgets { rate: 1_000.0, cost: 50_000.0, hold: None };
         Refiner::new(&[kind(SMALL), kind(LARGE)], &budgets, RefinerOptions { sample, slots: None }).unwrap()
     }
@@ -269,8 +275,8 @@ mod tests {
         observe(&mut refiner, &[LARGE], 19);
         refiner.observe(&LARGE, Timestamp::EPOCH);
         let left = |asks| Some(Left { asks, rate: 1_000.0, cost: 50_000.0 });
-        assert_eq!(refiner.reprice(left(200.0)), Turn::Keep, "five will come later as well");
-        assert_eq!(refiner.reprice(left(40.0)), Turn::Adopt, "after two samples more none would");
+        assert_eq!(refiner.reprice(left(200.0)), Review::Keep, "five will come later as well");
+        assert_eq!(refiner.reprice(left(40.0)), Review::Adopt, "after two samples more none would");
     }
 
     #[test]
@@ -283,6 +289,6 @@ mod tests {
         }
         assert!(refiner.seen.iter().all(|seen| seen.value == 1.0));
         let nonsense = Left { asks: f64::NAN, rate: -1.0, cost: f64::INFINITY };
-        assert_eq!(refiner.reprice(Some(nonsense)), Turn::Keep);
+        assert_eq!(refiner.reprice(Some(nonsense)), Review::Keep);
     }
 }

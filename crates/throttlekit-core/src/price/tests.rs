@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn a_kind_worth_exactly_its_price_clears_it() {
     for (value, cost) in [(1.0, 3), (0.1, 7), (1e-7, 1_000_003), (9e15, 11), (0.3, 1 << 52)] {
-        let kind = Kind { weight: 9.0, value, cost: cost as f64, hold: 0.0 };
+        let kind = RequestKind { weight: 9.0, value, cost: cost as f64, hold: 0.0 };
         let budgets = Budgets { rate: 9.0, cost: 4.5 * cost as f64, hold: None };
         let solution = solve_fluid_lp(&[kind], &budgets).unwrap();
         assert!(solution.duals.cost > 0.0, "{solution:?}");
@@ -30,14 +30,14 @@ fn a_value_that_is_no_number_is_turned_away_and_so_is_a_negative_one() {
 
 #[test]
 fn what_cannot_be_priced_is_refused() {
-    let kind = Kind { weight: 1.0, value: 1.0, cost: 1.0, hold: 1.0 };
+    let kind = RequestKind { weight: 1.0, value: 1.0, cost: 1.0, hold: 1.0 };
     let budgets = Budgets { rate: 1.0, cost: 1.0, hold: None };
-    let solve = |kinds: &[Kind], budgets: Budgets| solve_fluid_lp(kinds, &budgets).map(drop);
+    let solve = |kinds: &[RequestKind], budgets: Budgets| solve_fluid_lp(kinds, &budgets).map(drop);
     assert_eq!(solve(&[], budgets), Err(PriceError::Empty));
-    assert_eq!(solve(&[Kind { weight: 0.0, ..kind }], budgets), Err(PriceError::Empty));
+    assert_eq!(solve(&[RequestKind { weight: 0.0, ..kind }], budgets), Err(PriceError::Empty));
     assert_eq!(solve(&[kind; 65], budgets), Err(PriceError::TooManyKinds(65)));
     assert!(matches!(
-        solve(&[Kind { cost: f64::NAN, ..kind }], budgets),
+        solve(&[RequestKind { cost: f64::NAN, ..kind }], budgets),
         Err(PriceError::NotANumber("a cost", _))
     ));
     assert!(solve(&[kind], Budgets { hold: Some(-1.0), ..budgets }).is_err());

@@ -29,7 +29,7 @@ pub use gcra::{Gcra, Tat};
 pub use limit::{Limit, State};
 pub(crate) use pace::checked_units;
 pub use pace::{LimitError, Rate};
-pub use several::{Charge, Need, Verdict};
+pub use several::{LimitCharge, Need, Verdict};
 pub use sliding_log::{Log, SlidingLog};
 pub use sliding_window::{Ring, SlidingWindow};
 pub use window::{BUDGET_MAX, Count, Window};

@@ -26,7 +26,7 @@ pub struct Verdict {
 
 /// One limit × one key's state × one cost.
 #[derive(Debug)]
-pub struct Charge<'a> {
+pub struct LimitCharge<'a> {
     /// The rule.
     pub limit: &'a Limit,
     /// Its state of the key.
@@ -46,7 +46,7 @@ impl Need {
     }
 
     /// Decides over all charges and applies them all or none (guarantee `deny-is-free`). Panics if there are none.
-    pub fn check(self, charges: &mut [Charge<'_>], now: Timestamp) -> Verdict {
+    pub fn check(self, charges: &mut [LimitCharge<'_>], now: Timestamp) -> Verdict {
         let decisions: Vec<_> = charges.iter().map(|c| c.limit.decide(c.state, c.cost, now)).collect();
         let verdict = self.judge(&decisions);
         if verdict.decision.allowed {

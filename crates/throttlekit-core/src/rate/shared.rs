@@ -73,7 +73,7 @@ impl Deref for Numbers {
 
 /// The rule that a script must run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ScriptRule {
     /// [`Gcra`].
     Gcra,
     /// [`Window`] on an even grid.
@@ -90,7 +90,7 @@ pub enum Kind {
     Log,
 }
 
-impl Kind {
+impl ScriptRule {
     /// Checks whether it is a [`Window`], budget or not: they keep the same state.
     pub fn is_window(self) -> bool {
         matches!(self, Self::Window | Self::Month | Self::Budget | Self::BudgetMonth)
@@ -140,15 +140,15 @@ impl ScriptEncoding {
     }
 
     /// Returns the rule.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ScriptRule {
         match self.limit {
-            Limit::Gcra(_) => Kind::Gcra,
-            Limit::Window(Window { grid: Grid::Even { .. }, crosses: false, .. }) => Kind::Window,
-            Limit::Window(Window { grid: Grid::Month { .. }, crosses: false, .. }) => Kind::Month,
-            Limit::Window(Window { grid: Grid::Even { .. }, crosses: true, .. }) => Kind::Budget,
-            Limit::Window(Window { grid: Grid::Month { .. }, crosses: true, .. }) => Kind::BudgetMonth,
-            Limit::SlidingWindow(_) => Kind::Sliding,
-            Limit::SlidingLog(_) => Kind::Log,
+            Limit::Gcra(_) => ScriptRule::Gcra,
+            Limit::Window(Window { grid: Grid::Even { .. }, crosses: false, .. }) => ScriptRule::Window,
+            Limit::Window(Window { grid: Grid::Month { .. }, crosses: false, .. }) => ScriptRule::Month,
+            Limit::Window(Window { grid: Grid::Even { .. }, crosses: true, .. }) => ScriptRule::Budget,
+            Limit::Window(Window { grid: Grid::Month { .. }, crosses: true, .. }) => ScriptRule::BudgetMonth,
+            Limit::SlidingWindow(_) => ScriptRule::Sliding,
+            Limit::SlidingLog(_) => ScriptRule::Log,
         }
     }
 
@@ -163,10 +163,10 @@ impl ScriptEncoding {
     /// Returns how long a charge counts, in µs, rounded up.
     pub fn counts_for_micros(&self) -> u64 {
         let micros = match (self.kind(), &self.one[..]) {
-            (Kind::Gcra, [_, _, depth, ..]) => depth.saturating_add(1),
-            (Kind::Window | Kind::Budget | Kind::Log, [_, _, length, ..]) => *length,
-            (Kind::Sliding, [_, _, length, buckets]) => length + length / buckets + 1,
-            (Kind::Month | Kind::BudgetMonth, _) => MONTH_MICROS,
+            (ScriptRule::Gcra, [_, _, depth, ..]) => depth.saturating_add(1),
+            (ScriptRule::Window | ScriptRule::Budget | ScriptRule::Log, [_, _, length, ..]) => *length,
+            (ScriptRule::Sliding, [_, _, length, buckets]) => length + length / buckets + 1,
+            (ScriptRule::Month | ScriptRule::BudgetMonth, _) => MONTH_MICROS,
             _ => i64::MAX,
         };
         natural(micros).unwrap_or(0)
@@ -197,7 +197,7 @@ impl ScriptEncoding {
     /// Checks whether a store can report exactly how many units are left, which lending needs. Holds for all ordinary
     /// limits.
     pub fn counts_units(&self) -> bool {
-        let rest = if self.kind() == Kind::Gcra { self.one[1] } else { 0 };
+        let rest = if self.kind() == ScriptRule::Gcra { self.one[1] } else { 0 };
         u128::from(rest.unsigned_abs()) * (u128::from(self.limit.units()) + 2) < u128::from(EXACT_MAX)
     }
 
@@ -310,7 +310,7 @@ impl ScriptEncoding {
 
     fn owed(&self, units: Cost) -> Numbers {
         let mut owed = numbers(&self.limit, self.pace, units.min(UNITS_MAX));
-        if self.kind() == Kind::Gcra && !(0..=int(DEBT_MAX_MICROS)).contains(&owed[0]) {
+        if self.kind() == ScriptRule::Gcra && !(0..=int(DEBT_MAX_MICROS)).contains(&owed[0]) {
             owed.values[0] = int(DEBT_MAX_MICROS);
         }
         owed

@@ -14,10 +14,10 @@ use throttlekit_proto::v1::{
     AdmitRequest, CheckManyRequest, CheckRequest, DebitRequest, ForecastRequest, HeartbeatRequest,
     PeekRequest, ReleaseRequest, ReserveRequest,
 };
-use throttlekit_server::access::Caller;
-use throttlekit_server::api::envoy::EnvoyRls;
-use throttlekit_server::api::grpc::{FleetApi, RateLimiterApi};
-use throttlekit_server::engine::{Backend, Engine, EngineOptions};
+use throttlekit_server::internals::access::Caller;
+use throttlekit_server::internals::api::envoy::EnvoyRls;
+use throttlekit_server::internals::api::grpc::{LeaseApi, RateLimiterApi};
+use throttlekit_server::internals::engine::{Backend, Engine, EngineOptions};
 use throttlekit_server::policy::{self, PolicyFile};
 use tokio::runtime::{Builder, Runtime};
 use tonic::{Code, Request, Status};
@@ -60,7 +60,7 @@ pub(super) struct Scenario {
     runtime: Runtime,
     clock: ManualClock,
     asks: RateLimiterApi,
-    fleet: FleetApi,
+    fleet: LeaseApi,
     envoy: EnvoyRls,
     leases: VecDeque<String>,
     loans: VecDeque<String>,
@@ -78,7 +78,7 @@ impl Scenario {
         let engine = runtime.block_on(async { Engine::start(options, FILE.clone()) }).expect("an engine");
         Self {
             asks: RateLimiterApi::new(engine.clone()),
-            fleet: FleetApi::new(engine.clone()),
+            fleet: LeaseApi::new(engine.clone()),
             envoy: EnvoyRls::new(engine),
             leases: VecDeque::new(),
             loans: VecDeque::new(),

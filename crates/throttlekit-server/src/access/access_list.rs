@@ -15,6 +15,7 @@ use super::secret_cache::{self, SecretCache};
 use super::{Caller, Principal, Secret};
 use crate::listen::Peer;
 use crate::policy::{AccessSpec, PrincipalSpec, tokens};
+use crate::server_error::ServerError;
 
 /// Secrets of a server whose file names no principals. Those that were read from files are reloaded while the server
 /// runs.
@@ -53,6 +54,7 @@ enum Demand {
 
 /// The reason why a caller is not authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AuthError {
     /// The token belongs to nobody.
     WrongToken,
@@ -86,7 +88,7 @@ impl Access {
     }
 
     /// Builds the list of a file. Reads the tokens that it refers to; a token that cannot be read is an error.
-    pub fn of(spec: &AccessSpec) -> Result<Self, String> {
+    pub fn of(spec: &AccessSpec) -> Result<Self, ServerError> {
         let held = SecretCache::of(secret_cache::read(principals::sources(spec)));
         let built = Self::build(Some(spec), &Secrets::default(), &held, &Arc::default())?;
         built.whole()
@@ -98,13 +100,14 @@ impl Access {
         secrets: &Secrets,
         held: &SecretCache,
         refusals: &Arc<Refusals>,
-    ) -> Result<Built, String> {
+    ) -> Result<Built, ServerError> {
         let (refusals, mut failing) = (refusals.clone(), Vec::new());
         let kind = match spec {
             Some(spec) => {
                 let anonymous = Allowed::of(Principal::anyone(), &spec.anonymous, &refusals)
-                    .map_err(|why| format!("access.anonymous: {why}"))?;
-                let principals = Principals::build(spec, held, &refusals, &mut failing)?;
+                    .map_err(|why| ServerError::access(format!("access.anonymous: {why}")))?;
+                let principals =
+                    Principals::build(spec, held, &refusals, &mut failing).map_err(ServerError::access)?;
                 Kind::Listed { principals, anonymous: anonymous.into() }
             }
             None => Self::open(secrets.clone()).kind.held_by(held, &mut failing),
@@ -199,8 +202,8 @@ pub(crate) struct Built {
 
 impl Built {
     /// Returns the list if it lacks nothing.
-    pub(crate) fn whole(self) -> Result<Access, String> {
-        self.failing.into_iter().next().map_or(Ok(self.access), Err)
+    pub(crate) fn whole(self) -> Result<Access, ServerError> {
+        self.failing.into_iter().next().map_or(Ok(self.access), |why| Err(ServerError::access(why)))
     }
 }
 

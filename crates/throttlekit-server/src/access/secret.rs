@@ -9,6 +9,7 @@ use subtle::{Choice, ConstantTimeEq};
 
 use crate::files::read_regular;
 use crate::policy::{ListedToken, TokenLocation};
+use crate::server_error::ServerError;
 
 /// Minimum length: shorter secrets can be guessed.
 const BYTES_MIN: usize = 16;
@@ -42,17 +43,18 @@ impl Secret {
     }
 
     /// Reads a secret from a file, without surrounding white space. It must have at least 16 bytes.
-    pub fn in_file(path: &Path) -> Result<Self, String> {
-        let wrong = |why: &dyn fmt::Display| format!("{}: {why}", path.display());
-        let text = read_regular(path, FILE_BYTES_MAX).map_err(|error| wrong(&error))?;
-        let secret = Self::long(text.trim_ascii()).map_err(|why| wrong(&why))?;
+    pub fn in_file(path: &Path) -> Result<Self, ServerError> {
+        let text = read_regular(path, FILE_BYTES_MAX).map_err(|error| ServerError::file(path, error))?;
+        let short = |why: String| ServerError::secret(path.display(), why);
+        let secret = Self::long(text.trim_ascii()).map_err(short)?;
         Ok(Self { file: Some(path.into()), ..secret })
     }
 
     /// Reads a secret from an environment variable, without surrounding white space. It must have at least 16 bytes.
-    pub fn in_env(name: &str) -> Result<Self, String> {
-        let text = std::env::var(name).map_err(|_| format!("the environment has no `{name}`"))?;
-        Self::long(text.trim_ascii().as_bytes()).map_err(|why| format!("`{name}`: {why}"))
+    pub fn in_env(name: &str) -> Result<Self, ServerError> {
+        let wrong = |why: String| ServerError::secret(format_args!("`{name}`"), why);
+        let text = std::env::var(name).map_err(|_| wrong("the environment has no such variable".into()))?;
+        Self::long(text.trim_ascii().as_bytes()).map_err(wrong)
     }
 
     fn long(text: &[u8]) -> Result<Self, String> {
@@ -104,9 +106,10 @@ impl Source {
     }
 
     pub(crate) fn read(&self) -> Result<Secret, String> {
-        match self {
+        let secret = match self {
             Self::File(path) => Secret::in_file(path),
             Self::Env(name) => Secret::in_env(name),
-        }
+        };
+        secret.map_err(|error| error.to_string())
     }
 }

@@ -19,6 +19,6 @@ fn check(file: &PolicyFile, report: &mut Report) {
     if report.findings.is_empty()
         && let Some(Err(why)) = file.access.as_ref().map(Access::of)
     {
-        report.error(&At::key("access"), why);
+        report.error(&At::key("access"), why.to_string());
     }
 }

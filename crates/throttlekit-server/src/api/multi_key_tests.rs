@@ -15,7 +15,7 @@ use throttlekit_proto::v1::{
 use tonic::{Code, Request, Status};
 use tower::ServiceExt;
 
-use super::grpc::{FleetApi, RateLimiterApi};
+use super::grpc::{LeaseApi, RateLimiterApi};
 use super::http::router;
 use crate::access::{Access, Caller};
 use crate::engine::{Backend, Engine, EngineOptions};
@@ -49,7 +49,7 @@ fn asked<T>(message: T) -> Request<T> {
 /// Returns what each RPC reports for a call by `acme/ada` and by this further key: the rest of nine units or a hundred
 /// tokens.
 async fn by_grpc(engine: &Engine, other: &str) -> Vec<Result<i64, Code>> {
-    let (limiter, fleet) = (RateLimiterApi::new(engine.clone()), FleetApi::new(engine.clone()));
+    let (limiter, fleet) = (RateLimiterApi::new(engine.clone()), LeaseApi::new(engine.clone()));
     let (key, keys) = ("acme/ada".to_owned(), vec![other.to_owned()]);
     let left = |decision: Option<throttlekit_proto::v1::Decision>| decision.unwrap().remaining;
     let code = |status: Status| status.code();

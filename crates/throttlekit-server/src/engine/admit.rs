@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use throttlekit::clock::{BootClock, Clock};
 use throttlekit::store::LeaseId;
-use throttlekit::{Axis, Call};
+use throttlekit::{Admit as _, Axis};
 
 use super::admitted_work::NotDebited;
 use super::lease_capacity::Full;
 use super::policy_call::Keys;
 use super::recovery;
 use super::running_policy::RunningPolicy;
-use super::{Admitted, Answered, Beats, Ended, Engine, PolicyCall, Refusal};
+use super::{Admitted, Answered, Ended, Engine, HeartbeatResult, PolicyCall, Refusal};
 use crate::principal::Principal;
 
 /// Maximum time that a stopping server waits for returns to reach the stores.
@@ -30,10 +30,11 @@ impl Engine {
         ask.judge()?;
         let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
         let variant = served.variant(ask.key).clone();
-        let Some(policy) = variant.admits()? else {
+        variant.admits()?;
+        if variant.is_unlimited() {
             let answer = self.told(&served, &ask, Answered::free(), since);
             return Ok(Admitted { answer, lease: None });
-        };
+        }
         variant.has_keys(1 + ask.others.len())?;
         if let Some((limit, left)) = self.recovering(&served) {
             let answer = self.told(&served, &ask, recovery::denial(limit, left), since);
@@ -42,9 +43,9 @@ impl Engine {
         // Frees expired slots first.
         self.shared.leases.expire();
         let place = self.shared.leases.reserve(who.owner(), served.lease_for())?;
-        let call = Call::by(ask.key).and(ask.others).cost(ask.cost).value(value);
+        let call = ask.call().value(value);
         let call = if let Some(hold) = hold { call.hold(hold) } else { call };
-        let admission = Box::pin(policy.admit(call)).await?;
+        let admission = variant.limits.admit(call).await?;
         let answer = Answered::admitted(&admission);
         let held = admission.permit.map(|permit| place.hold(&served.name, ask.owned_keys(), permit));
         let lease = held.transpose()?;
@@ -98,7 +99,7 @@ impl Engine {
     }
 
     /// Renews leases.
-    pub fn heartbeat(&self, who: &Principal, leases: &[LeaseId]) -> Beats {
+    pub fn heartbeat(&self, who: &Principal, leases: &[LeaseId]) -> HeartbeatResult {
         self.shared.leases.heartbeat(who.owner(), leases)
     }
 

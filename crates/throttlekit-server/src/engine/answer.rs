@@ -101,7 +101,7 @@ pub struct WorkLease {
 
 /// Results of a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Beats {
+pub struct HeartbeatResult {
     /// Renewed leases, in the order of the request.
     pub live: Vec<LeaseId>,
     /// Leases that were not renewed: expired, released, another owner's or unknown.
@@ -158,6 +158,7 @@ const POLICY_CHARS_SHOWN: usize = 60;
 
 /// Reason why there is no decision.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Refusal {
     /// There is no policy of this name.
     UnknownPolicy(String),

@@ -20,6 +20,7 @@ const PROBE: &str = "tk:{throttlekit.probe/}h:";
 
 /// Location of the counts.
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum Backend {
     /// In this process: for a single instance.
     Memory(Arc<MemoryStore<Arc<dyn Clock>>>),

@@ -8,7 +8,7 @@ use throttlekit::policy::SharedPolicyBuilder;
 use throttlekit::{Axis, Concurrency as Limit, Guard, SharedGuard};
 
 use super::backend::Counted;
-use crate::policy::{AdaptiveSpec, ConcurrencySpec, Estimator, Scope};
+use crate::policy::{AdaptiveSpec, ConcurrencySpec, EstimatorSpec, Scope};
 
 /// Factor by which AIMD lowers the limit when work is dropped.
 const BACKOFF: f64 = 0.9;
@@ -154,8 +154,8 @@ fn limit_of(spec: &ConcurrencySpec) -> Limit {
     let Some(AdaptiveSpec { min, max, algorithm }) = spec.adaptive else { return spec.limit.into() };
     let ceiling = Ceiling::between(min, max).starting_at(spec.limit);
     match algorithm {
-        Estimator::Gradient => ceiling.into(),
-        Estimator::Aimd => ceiling.aimd(BACKOFF).into(),
+        EstimatorSpec::Gradient => ceiling.into(),
+        EstimatorSpec::Aimd => ceiling.aimd(BACKOFF).into(),
     }
 }
 

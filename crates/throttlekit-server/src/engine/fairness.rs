@@ -6,8 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use throttlekit::fair::TenantShare;
 use throttlekit::policy::SharedPolicyBuilder;
-use throttlekit::store::StoreError;
-use throttlekit::{Answer, Axis, Budget, BuildError, Call, OnOutage, SharedFairLimiter};
+use throttlekit::{Axis, Budget, BuildError, OnOutage, SharedFairLimiter};
 
 use super::backend::Counted;
 use crate::policy::FairSpec;
@@ -18,7 +17,7 @@ type Weights = ArcSwap<HashMap<Box<[u8]>, u64>>;
 /// A budget that all keys of a policy share by weight.
 #[derive(Clone)]
 pub(super) struct Fairness {
-    limiter: Arc<SharedFairLimiter>,
+    pub(super) limiter: SharedFairLimiter,
     weights: Arc<Weights>,
 }
 
@@ -42,7 +41,7 @@ impl Fairness {
         if let Some(tenants) = spec.tenants_max {
             builder = builder.tenants_max(tenants);
         }
-        Ok(Self { limiter: Arc::new(builder.build()?), weights })
+        Ok(Self { limiter: builder.build()?, weights })
     }
 
     /// Adapts it to a changed file. Returns `None` if more than weights changed. Those are unchanged until the file is
@@ -55,10 +54,6 @@ impl Fairness {
     /// Applies the weights of the file, which take effect at each tenant's next request.
     pub(super) fn put_in_force(&self, spec: &FairSpec) {
         self.weights.store(Arc::new(weights(spec)));
-    }
-
-    pub(super) async fn check(&self, call: Call<'_>) -> Result<Answer, StoreError> {
-        self.limiter.check(call).await
     }
 
     pub(super) fn share_of(&self, tenant: &[u8]) -> Option<TenantShare> {

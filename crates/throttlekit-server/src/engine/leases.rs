@@ -11,7 +11,7 @@ use throttlekit::{Decision, Guarantee, SharedPermit};
 use super::admitted_work::{AdmittedWork, NotDebited, RegisteredWork};
 use super::lease_capacity::{Full, LeaseCapacity, LeaseSlot};
 use super::policy_call::Keys;
-use super::{Beats, Ended, WorkLease};
+use super::{Ended, HeartbeatResult, WorkLease};
 
 /// Interval at which a drain checks for remaining leases.
 const DRAIN_LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -75,7 +75,7 @@ impl Leases {
         held
     }
 
-    pub(super) fn heartbeat(&self, owner: Owner, leases: &[LeaseId]) -> Beats {
+    pub(super) fn heartbeat(&self, owner: Owner, leases: &[LeaseId]) -> HeartbeatResult {
         let mut held: Vec<Option<Slot>> = vec![None; leases.len()];
         for registry in self.all() {
             for (known, beat) in held.iter_mut().zip(registry.heartbeat(owner, leases)) {
@@ -85,7 +85,7 @@ impl Leases {
             }
         }
         let now = WallClock.now();
-        let mut beats = Beats::default();
+        let mut beats = HeartbeatResult::default();
         for (lease, slot) in leases.iter().zip(held) {
             match slot.filter(|_| !self.ended_if_fenced(owner, *lease)) {
                 Some(slot) => {

@@ -33,7 +33,7 @@ use throttlekit::observe::Event;
 use throttlekit::rate::{Forecast, Timestamp};
 use throttlekit::store::{DebitId, StoreError};
 
-pub use answer::{Admitted, Answered, Beats, Granted, Refusal, WorkLease};
+pub use answer::{Admitted, Answered, Granted, HeartbeatResult, Refusal, WorkLease};
 pub use backend::Backend;
 pub use concurrency::GuardView;
 use failures::Failures;
@@ -49,6 +49,7 @@ pub use view::{PolicyView, Reloaded, StoreHealth};
 
 use crate::policy::PolicyFile;
 use crate::principal::Principal;
+use crate::server_error::ServerError;
 use crate::share::Turn;
 
 /// A future whose type would be too large to name or to inline.
@@ -113,7 +114,7 @@ struct Shared {
 
 impl Engine {
     /// Runs the policies of a file. The error names those that cannot run, with the cause. Needs a tokio runtime.
-    pub fn start(options: EngineOptions, file: PolicyFile) -> Result<Self, String> {
+    pub fn start(options: EngineOptions, file: PolicyFile) -> Result<Self, ServerError> {
         let failures = Arc::default();
         let (running, _) = PolicySet::of(file, &options, &failures, None)?;
         let leases = Leases::new(options.leases_max, options.leases_per_principal_max);
@@ -150,7 +151,7 @@ impl Engine {
     pub async fn check(&self, ask: PolicyCall<'_>) -> Result<Answered, Refusal> {
         ask.judge()?;
         let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
-        let answer = served.variant(ask.key).check(&ask.keys(), ask.cost).await?;
+        let answer = served.variant(ask.key).check(ask.call()).await?;
         Ok(self.told(&served, &ask, answer, since))
     }
 
@@ -162,18 +163,13 @@ impl Engine {
         calls: &[Vec<&[u8]>],
         cost: u64,
     ) -> Result<Vec<Answered>, Refusal> {
-        self.decide_many(policy, &policy_call::many(policy, calls, cost)?, cost).await
+        self.decide_many(policy, &policy_call::many(policy, calls, cost)?).await
     }
 
     /// Decides requests that were validated.
-    async fn decide_many(
-        &self,
-        policy: &str,
-        asks: &[PolicyCall<'_>],
-        cost: u64,
-    ) -> Result<Vec<Answered>, Refusal> {
+    async fn decide_many(&self, policy: &str, asks: &[PolicyCall<'_>]) -> Result<Vec<Answered>, Refusal> {
         let (served, since) = (self.policy(policy)?, self.shared.clock.now());
-        let many: Later<'_, Result<Vec<_>, _>> = Box::pin(served.check_many(asks, cost));
+        let many: Later<'_, Result<Vec<_>, _>> = Box::pin(served.check_many(asks));
         let answers = many.await?;
         let each = asks.iter().zip(answers);
         each.map(|(ask, answer)| Ok(self.told(&served, ask, answer?, since))).collect()
@@ -196,7 +192,7 @@ impl Engine {
             {
                 return Err(StoreError::Overloaded.into());
             }
-            answers.extend(self.decide_many(policy, part, cost).await?);
+            answers.extend(self.decide_many(policy, part).await?);
         }
         Answered::all_decided(answers)
     }
@@ -205,7 +201,7 @@ impl Engine {
     pub async fn peek(&self, ask: PolicyCall<'_>) -> Result<Answered, Refusal> {
         ask.judge()?;
         let served = self.policy(ask.policy)?;
-        let answer = served.variant(ask.key).peek(&ask.keys()).await?;
+        let answer = served.variant(ask.key).peek(ask.call()).await?;
         Ok(if served.spec.shadow { answer.shadowed() } else { answer })
     }
 
@@ -213,7 +209,7 @@ impl Engine {
     pub async fn forecast(&self, ask: PolicyCall<'_>) -> Result<Forecast, Refusal> {
         ask.judge()?;
         let served = self.policy(ask.policy)?;
-        served.variant(ask.key).forecast(&ask.keys(), ask.cost).await
+        served.variant(ask.key).forecast(ask.call()).await
     }
 
     /// Debits a token budget for what was produced: the cost is the tokens. A debit with an idempotency key counts
@@ -221,7 +217,7 @@ impl Engine {
     pub async fn debit(&self, ask: PolicyCall<'_>, name: Option<DebitId>) -> Result<Answered, Refusal> {
         ask.judge()?;
         let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
-        let answer = served.variant(ask.key).debit(&ask.keys(), ask.cost, name).await?;
+        let answer = served.variant(ask.key).debit(ask.call(), name).await?;
         Ok(self.told(&served, &ask, answer, since))
     }
 
@@ -247,7 +243,7 @@ impl Engine {
         ask.judge()?;
         let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
         let variant = served.variant(ask.key).clone();
-        if variant.asks_nobody() {
+        if variant.is_unlimited() {
             return Ok(Granted::freely(ask.cost));
         }
         let no_lender = "this policy lends nothing to clients: give it `fleet: {}`";

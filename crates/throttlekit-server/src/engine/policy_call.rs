@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::Call;
+
 use super::Refusal;
 use crate::policy::KEYS_MAX;
 
@@ -54,6 +56,11 @@ pub struct HandBack {
 }
 
 impl<'a> PolicyCall<'a> {
+    /// Returns the call for limiters.
+    pub(super) fn call(&self) -> Call<'a> {
+        Call::by(self.key).and(self.others).cost(self.cost)
+    }
+
     /// Returns all keys, the first one first.
     pub(super) fn keys(&self) -> Vec<&'a [u8]> {
         std::iter::once(self.key).chain(self.others.iter().copied()).collect()

@@ -8,6 +8,7 @@ use super::running_policy::{PolicyContext, RunningPolicy};
 use super::variant::Variant;
 use super::{Engine, EngineOptions, Reloaded, SWEEP_EVERY};
 use crate::policy::PolicyFile;
+use crate::server_error::ServerError;
 
 /// Maximum number of checks whether a removed policy is still in use.
 const UNUSED_TRIES_MAX: u32 = 40;
@@ -20,7 +21,7 @@ pub(super) struct PolicySet {
 
 impl Engine {
     /// Applies a new file. On an error nothing changes. What stays the same keeps running.
-    pub async fn reload(&self, file: PolicyFile) -> Result<Reloaded, String> {
+    pub async fn reload(&self, file: PolicyFile) -> Result<Reloaded, ServerError> {
         let _alone = self.shared.reloading.lock().await;
         let before = self.shared.running.load_full();
         let (running, reloaded) =
@@ -45,7 +46,7 @@ impl PolicySet {
         options: &EngineOptions,
         failures: &Arc<Failures>,
         before: Option<&Self>,
-    ) -> Result<(Self, Reloaded), String> {
+    ) -> Result<(Self, Reloaded), ServerError> {
         let same_defaults = before.filter(|before| before.file.defaults == file.defaults);
         let context = PolicyContext {
             backend: &options.backend,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use throttlekit::OnOutage;
 use throttlekit::fair::TenantShare;
+use throttlekit::{Call, OnOutage};
 
 use super::backend::{Backend, Counted};
 use super::concurrency::{Concurrency, GuardView};
@@ -16,6 +16,7 @@ use super::fairness::Fairness;
 use super::variant::{Common, Variant};
 use super::{Answered, PolicyCall, Refusal};
 use crate::policy::{ConcurrencySpec, Defaults, LEASE_FOR, OutageSpec, OverrideSpec, PolicySpec, Scope};
+use crate::server_error::ServerError;
 
 /// One running policy. Cheap to clone, except for overrides.
 #[derive(Clone)]
@@ -52,7 +53,7 @@ impl RunningPolicy {
         context: &PolicyContext<'_>,
         before: Option<&Self>,
         warnings: &mut Vec<String>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, ServerError> {
         let on_outage = on_outage(spec.on_outage.or(context.defaults.on_outage).unwrap_or_default());
         if let Some(same) = before.filter(|before| before.on_outage == on_outage && alike(&before.spec, spec))
         {
@@ -60,7 +61,7 @@ impl RunningPolicy {
         }
         let calls = before.map(|before| before.calls.clone()).unwrap_or_default();
         let store = Counted::new(context.backend.clone(), calls.clone(), context.failures.clone());
-        let in_force = |error: String| format!("policy `{name}`: {error}");
+        let cannot_run = |reason: String| ServerError::policy(name, reason);
         let guards = match &spec.concurrency {
             Some(concurrency) => {
                 let kept = before.and_then(|before| before.guards_for(concurrency));
@@ -71,7 +72,10 @@ impl RunningPolicy {
                         "policy `{name}`: slots are counted anew; those held go on beside them"
                     ));
                 }
-                Some(kept.map_or_else(|| Concurrency::new(concurrency, name, &store), Ok).map_err(in_force)?)
+                Some(
+                    kept.map_or_else(|| Concurrency::new(concurrency, name, &store), Ok)
+                        .map_err(cannot_run)?,
+                )
             }
             None => None,
         };
@@ -81,7 +85,7 @@ impl RunningPolicy {
                 let kept = same_outage
                     .and_then(|before| before.fairness.as_ref()?.kept(before.spec.fair.as_ref()?, fair));
                 let new = || Fairness::new(fair, name, context.region, &store, on_outage);
-                Some(kept.map_or_else(new, Ok).map_err(|error| in_force(error.to_string()))?)
+                Some(kept.map_or_else(new, Ok).map_err(|error| cannot_run(error.to_string()))?)
             }
             None => None,
         };
@@ -95,7 +99,7 @@ impl RunningPolicy {
             base: Arc::new(if spec.disabled {
                 Variant::unlimited()
             } else {
-                Variant::new(spec, &common).map_err(in_force)?
+                Variant::new(spec, &common).map_err(cannot_run)?
             }),
             whole: HashMap::new(),
             prefixes: HashMap::new(),
@@ -103,7 +107,7 @@ impl RunningPolicy {
             guards: None,
             fairness: None,
         };
-        served.add_overrides(spec, &common).map_err(in_force)?;
+        served.add_overrides(spec, &common).map_err(cannot_run)?;
         (served.guards, served.fairness) = (guards.clone(), fairness.clone());
         if let Some(before) = before {
             served.warn_of_fresh_counts(before, warnings);
@@ -186,22 +190,20 @@ impl RunningPolicy {
     pub(super) async fn check_many(
         &self,
         asks: &[PolicyCall<'_>],
-        cost: u64,
     ) -> Result<Vec<Result<Answered, Refusal>>, Refusal> {
-        let calls: Vec<_> = asks.iter().map(PolicyCall::keys).collect();
         let mut alike: Vec<(&Arc<Variant>, Vec<usize>)> = Vec::new();
-        for (index, keys) in calls.iter().enumerate() {
-            let variant = self.variant(keys[0]);
-            variant.has_keys(keys.len())?;
+        for (index, ask) in asks.iter().enumerate() {
+            let variant = self.variant(ask.key);
+            variant.has_keys(1 + ask.others.len())?;
             match alike.iter_mut().find(|(known, _)| Arc::ptr_eq(known, variant)) {
                 Some((_, indices)) => indices.push(index),
                 None => alike.push((variant, vec![index])),
             }
         }
-        let mut answers: Vec<Option<Result<Answered, Refusal>>> = vec![None; calls.len()];
+        let mut answers: Vec<Option<Result<Answered, Refusal>>> = vec![None; asks.len()];
         for (variant, indices) in alike {
-            let asked: Vec<&[&[u8]]> = indices.iter().map(|index| &*calls[*index]).collect();
-            for (index, answer) in indices.into_iter().zip(variant.check_many(&asked, cost).await) {
+            let calls: Vec<Call<'_>> = indices.iter().map(|index| asks[*index].call()).collect();
+            for (index, answer) in indices.into_iter().zip(variant.check_many(&calls).await) {
                 answers[index] = Some(answer);
             }
         }

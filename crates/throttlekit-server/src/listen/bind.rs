@@ -2,21 +2,20 @@
 
 use std::net::SocketAddr;
 
+use crate::server_error::ServerError;
+
 /// Checks whether an address may be listened on. Without TLS only loopback is allowed, unless `--allow-plaintext` is
 /// set; then the warning is to be shown.
 pub fn judge_bind(
     address: SocketAddr,
     has_tls: bool,
     allow_plaintext: bool,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, ServerError> {
     if has_tls || address.ip().to_canonical().is_loopback() {
         return Ok(None);
     }
     if !allow_plaintext {
-        return Err(format!(
-            "{address} can be reached from other machines, and there is no TLS: give --tls-cert and --tls-key, or say \
-             --allow-plaintext if something in front encrypts and decides who may connect"
-        ));
+        return Err(ServerError::Plaintext(address));
     }
     Ok(Some(format!(
         "listening on {address} WITHOUT TLS: everyone on the way can read keys and tokens and change answers"
@@ -29,7 +28,9 @@ mod tests {
 
     #[test]
     fn in_the_clear_only_this_machine_is_served() {
-        let judge = |address: &str, tls, allowed| judge_bind(address.parse().unwrap(), tls, allowed);
+        let judge = |address: &str, tls, allowed| {
+            judge_bind(address.parse().unwrap(), tls, allowed).map_err(|error| error.to_string())
+        };
         for local in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert_eq!(judge(local, false, false), Ok(None), "{local}");
         }

@@ -29,6 +29,7 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 
 /// Protocols of a listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Speaks {
     /// HTTP/2 only: gRPC.
     #[default]

@@ -18,6 +18,7 @@ use super::Speaks;
 use super::certificate_expiry::expires;
 use crate::audit::AUDIT;
 use crate::files::read_regular;
+use crate::server_error::ServerError;
 
 /// Maximum size of a certificate file: 1 MiB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -82,7 +83,7 @@ impl Configs {
 impl Tls {
     /// Reads the files. No files: no TLS. An incomplete set is an error that names the missing files: a server that was
     /// meant to use TLS does not start without it.
-    pub fn load(files: &TlsFiles) -> Result<Option<Self>, String> {
+    pub fn load(files: &TlsFiles) -> Result<Option<Self>, ServerError> {
         let Some(files) = Files::whole(files)? else { return Ok(None) };
         let now = ArcSwap::from_pointee(files.load()?);
         Ok(Some(Self { shared: Arc::new(Shared { files, now }), asks: true }))
@@ -105,7 +106,7 @@ impl Tls {
     }
 
     /// Reads the files again. Returns whether something changed; on an error the current configuration stays.
-    pub fn reload(&self) -> Result<bool, String> {
+    pub fn reload(&self) -> Result<bool, ServerError> {
         let loaded = self.shared.files.load()?;
         let is_new = loaded.digest != self.shared.now.load().digest;
         if is_new {
@@ -120,7 +121,7 @@ impl Tls {
         let mut told = None;
         loop {
             tokio::time::sleep(every).await;
-            let reloaded = self.reload_aside().await;
+            let reloaded = self.reload_aside().await.map_err(|error| error.to_string());
             match &reloaded {
                 Ok(true) => {
                     let expires = self.expires().map(|at| at.as_millis_ceil() / 1_000);
@@ -145,14 +146,14 @@ impl Tls {
                 tracing::error!(%error, "TLS certificates cannot be reloaded: the old ones stay");
             }
         }
-        reloaded != Ok(false)
+        !matches!(reloaded, Ok(false))
     }
 
     /// Reloads off the threads that serve: the files may be on a disk that hangs.
-    async fn reload_aside(&self) -> Result<bool, String> {
+    async fn reload_aside(&self) -> Result<bool, ServerError> {
         let this = self.clone();
         let reloaded = tokio::task::spawn_blocking(move || this.reload()).await;
-        reloaded.unwrap_or_else(|error| Err(error.to_string()))
+        reloaded.unwrap_or_else(|error| Err(ServerError::tls(error)))
     }
 
     pub(super) fn acceptor(&self, speaks: Speaks) -> TlsAcceptor {
@@ -168,7 +169,7 @@ impl Tls {
 throttlekit::debug_fields!([] Tls, |it| demands_certificates = it.demands_certificates());
 
 impl Files {
-    fn whole(given: &TlsFiles) -> Result<Option<Self>, String> {
+    fn whole(given: &TlsFiles) -> Result<Option<Self>, ServerError> {
         let TlsFiles { cert, key, client_ca } = given.clone();
         let missing = match (cert, key) {
             (Some(cert), Some(key)) => return Ok(Some(Self { cert, key, client_ca })),
@@ -177,10 +178,10 @@ impl Files {
             (None, Some(_)) => "--tls-key is given and --tls-cert is missing",
             (None, None) => "--tls-client-ca is given and --tls-cert and --tls-key are missing",
         };
-        Err(format!("{missing}: TLS needs both, and nothing is served in the clear by mistake"))
+        Err(ServerError::tls(format!("{missing}: TLS needs both, and plaintext is never a fallback")))
     }
 
-    fn load(&self) -> Result<Loaded, String> {
+    fn load(&self) -> Result<Loaded, ServerError> {
         let (cert, key) = (read(&self.cert)?, read(&self.key)?);
         let client_ca = self.client_ca.as_deref().map(read).transpose()?;
         let mut digest = Sha256::new();
@@ -194,17 +195,18 @@ impl Files {
         Ok(Loaded { digest: digest.finalize().into(), expires, asking, unasking })
     }
 
-    fn config(&self, cert: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<ServerConfig, String> {
+    fn config(&self, cert: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<ServerConfig, ServerError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain = certificates(&self.cert, cert)?;
-        let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|error| format!("{}: no private key in PEM: {error}", self.key.display()))?;
+        let no_key = |error| format!("{}: no private key in PEM: {error}", self.key.display());
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| ServerError::tls(no_key(error)))?;
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?;
+            .map_err(ServerError::tls)?;
         let builder = match (client_ca, &self.client_ca) {
             (Some(pem), Some(path)) => {
-                let wrong = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
+                let wrong =
+                    |error: &dyn fmt::Display| ServerError::tls(format!("{}: {error}", path.display()));
                 let mut roots = RootCertStore::empty();
                 for root in certificates(path, pem)? {
                     roots.add(root).map_err(|error| wrong(&error))?;
@@ -215,7 +217,8 @@ impl Files {
             _ => builder.with_no_client_auth(),
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|error| {
-            format!("{} and {} do not go together: {error}", self.cert.display(), self.key.display())
+            let (cert, key) = (self.cert.display(), self.key.display());
+            ServerError::tls(format!("{cert} and {key} do not go together: {error}"))
         })?;
         if client_ca.is_some() {
             forbid_resumption(&mut config);
@@ -232,12 +235,13 @@ fn forbid_resumption(config: &mut ServerConfig) {
     config.send_tls13_tickets = 0;
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    read_regular(path, FILE_BYTES_MAX).map_err(|error| format!("{}: {error}", path.display()))
+fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
+    read_regular(path, FILE_BYTES_MAX).map_err(|error| ServerError::file(path, error))
 }
 
-fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ServerError> {
+    let wrong = |why: &dyn fmt::Display| ServerError::tls(format!("{}: {why}", path.display()));
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let all = all.map_err(|error| format!("{}: no certificates in PEM: {error}", path.display()))?;
-    if all.is_empty() { Err(format!("{}: holds no certificate", path.display())) } else { Ok(all) }
+    let all = all.map_err(|error| wrong(&format_args!("no certificates in PEM: {error}")))?;
+    if all.is_empty() { Err(wrong(&"holds no certificate")) } else { Ok(all) }
 }

@@ -25,6 +25,7 @@ pub struct DomainSpec {
 /// Headers that this server adds to responses. Envoy adds its own `x-ratelimit-*` if configured to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum HeadersSpec {
     /// `retry-after` on denials for which waiting helps, which Envoy does not add.
     #[default]

@@ -1,6 +1,6 @@
 //! Loading a file: parse, check, try.
 
-use super::check::{Finding, Level, Report, check, too_many};
+use super::check::{Finding, Report, Severity, check, too_many};
 use super::error::{Place, PolicyError, step};
 use super::model::PolicyFile;
 use super::read;
@@ -29,7 +29,7 @@ pub const ERRORS_MAX: usize = 100;
 pub fn load(text: &str) -> Result<(PolicyFile, Vec<Finding>), Vec<PolicyError>> {
     let (root, file) = read_file(text).map_err(|error| vec![error])?;
     let (errors, warnings): (Vec<_>, Vec<_>) =
-        check(&file).into_iter().partition(|finding| finding.level == Level::Error);
+        check(&file).into_iter().partition(|finding| finding.severity == Severity::Error);
     if errors.is_empty() {
         let placed = |found: Finding| Finding { place: place_of(&root, &found.path), ..found };
         return Ok((file, warnings.into_iter().map(placed).collect()));

@@ -99,6 +99,7 @@ pub struct OverrideSpec {
 /// Algorithm of a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Algorithm {
     /// A smooth rate, with a burst after idle time.
     #[default]
@@ -152,6 +153,7 @@ pub struct RateSpec {
 /// A duration, or a part of the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(untagged)]
+#[non_exhaustive]
 pub enum Period {
     /// A day, a week or a month of the calendar.
     Calendar(CalendarPart),
@@ -162,6 +164,7 @@ pub enum Period {
 /// A part of the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum CalendarPart {
     /// From midnight to midnight.
     Day,
@@ -174,6 +177,7 @@ pub enum CalendarPart {
 /// Calls to the store that a limit makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum LeaseMode {
     /// One per batch for frequent keys; one per request for the others.
     #[default]
@@ -218,6 +222,7 @@ pub struct CostSpec {
 /// Calls whose slots are counted together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Scope {
     /// All calls of this server instance.
     #[default]
@@ -257,13 +262,14 @@ pub struct AdaptiveSpec {
     pub max: u32,
     /// Estimator. Default: `gradient`.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub algorithm: Estimator,
+    pub algorithm: EstimatorSpec,
 }
 
 /// Estimator of an adaptive limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Estimator {
+#[non_exhaustive]
+pub enum EstimatorSpec {
     /// By the ratio of the latency without load to the current one.
     #[default]
     Gradient,
@@ -320,6 +326,7 @@ pub struct FleetSpec {
 /// Fallback while the store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
 pub enum OutageSpec {
     /// Fail closed: denies everything.
     #[default]

@@ -16,6 +16,7 @@ use crate::background;
 use crate::engine::{Engine, Reloaded};
 use crate::files::read_regular;
 use crate::policy::{self, PolicyFile};
+use crate::server_error::ServerError;
 
 /// Status of the current file, and of later ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,15 +82,14 @@ pub struct Loaded {
 
 impl Loaded {
     /// Loads a policy file. The error says what is wrong with it.
-    pub fn read(path: &Path) -> Result<Self, String> {
-        let bytes = read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    pub fn read(path: &Path) -> Result<Self, ServerError> {
+        let bytes = read(path).map_err(|error| ServerError::file(path, error))?;
         Self::of(&bytes)
     }
 
-    fn of(bytes: &[u8]) -> Result<Self, String> {
-        let text = policy::text(bytes).map_err(|error| error.to_string())?;
-        let (file, findings) = policy::load(text)
-            .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    fn of(bytes: &[u8]) -> Result<Self, ServerError> {
+        let text = policy::text(bytes).map_err(|error| ServerError::PolicyFile(vec![error]))?;
+        let (file, findings) = policy::load(text).map_err(ServerError::PolicyFile)?;
         let warnings = findings.iter().map(ToString::to_string).collect();
         Ok(Self { file, warnings, digest: Sha256::digest(bytes).into() })
     }
@@ -101,7 +101,7 @@ impl Reloader {
     /// # Errors
     ///
     /// If any secret cannot be read: a server does not start with an incomplete access list.
-    pub fn new(path: PathBuf, loaded: &Loaded, secrets: Secrets) -> Result<Arc<Self>, String> {
+    pub fn new(path: PathBuf, loaded: &Loaded, secrets: Secrets) -> Result<Arc<Self>, ServerError> {
         let reading = Reading { before: Arc::default(), secrets, refusals: Arc::default() };
         let held = reading.held(&loaded.file);
         let access = reading.build(&loaded.file, &held)?.whole()?;
@@ -139,7 +139,7 @@ impl Reloader {
 
     /// Reads the file, and applies it if it changed and is valid. Returns `None` if it did not change. Reads tokens and
     /// secrets again too, whatever the result for the file.
-    pub async fn look(&self, engine: &Engine) -> Option<Result<Reloaded, String>> {
+    pub async fn look(&self, engine: &Engine) -> Option<Result<Reloaded, ServerError>> {
         let mut seen = self.seen.lock().await;
         let result = self.look_at_file(&mut seen, engine).await;
         if !matches!(result, Some(Ok(_))) {
@@ -148,16 +148,16 @@ impl Reloader {
         result
     }
 
-    async fn look_at_file(&self, seen: &mut Seen, engine: &Engine) -> Option<Result<Reloaded, String>> {
+    async fn look_at_file(&self, seen: &mut Seen, engine: &Engine) -> Option<Result<Reloaded, ServerError>> {
         let path = self.path.clone();
         let bytes = match tokio::task::spawn_blocking(move || read(&path)).await.ok()? {
             Ok(bytes) => bytes,
             // It is being replaced; the next check finds it.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
             Err(error) => {
-                let error = format!("{}: {error}", self.path.display());
-                let is_new = seen.unreadable.as_ref() != Some(&error);
-                seen.unreadable = Some(error.clone());
+                let error = ServerError::file(&self.path, error);
+                let before = seen.unreadable.replace(error.to_string());
+                let is_new = before != seen.unreadable;
                 return is_new.then(|| Err(self.reject(None, error)));
             }
         };
@@ -195,7 +195,7 @@ impl Reloader {
         bytes: Vec<u8>,
         seen: &mut Seen,
         engine: &Engine,
-    ) -> Result<Reloaded, String> {
+    ) -> Result<Reloaded, ServerError> {
         // Off the threads that serve: a file may take long to check, especially a malicious one, and its token files
         // may be on a disk that hangs.
         let reading = self.reading(seen);
@@ -203,12 +203,13 @@ impl Reloader {
             let loaded = Loaded::of(&bytes)?;
             let held = reading.held(&loaded.file);
             let built = reading.build(&loaded.file, &held)?;
-            Ok::<_, String>((loaded, held, built))
+            Ok::<_, ServerError>((loaded, held, built))
         });
-        let (loaded, held, built) = judging.await.ok_or("the file could not be judged: see the log")??;
+        let not_checked = || ServerError::Reload("the policy file was not checked: see the log".into());
+        let (loaded, held, built) = judging.await.ok_or_else(not_checked)??;
         let Loaded { file, warnings, .. } = loaded;
         if file.access.is_none() && engine.file().access.is_some() {
-            return Err("`access` is gone, which would open the doors to everyone: restart the server if that is meant".into());
+            return Err(ServerError::Reload(ACCESS_REMOVED.into()));
         }
         let before = self.access.swap(built.access.into());
         let mut reloaded = match engine.reload(file).await {
@@ -244,7 +245,7 @@ impl Reloader {
                 self.note_access(&before, built.failing, seen);
             }
             // The current file was validated, so its secrets are not the cause.
-            Some(Err(error)) => tracing::error!(error, "access list not rebuilt"),
+            Some(Err(error)) => tracing::error!(%error, "access list not rebuilt"),
         }
     }
 
@@ -279,11 +280,11 @@ impl Reloader {
         self.status.store(Arc::new(status));
     }
 
-    fn reject(&self, digest: Option<&[u8; 32]>, error: String) -> String {
+    fn reject(&self, digest: Option<&[u8; 32]>, error: ServerError) -> ServerError {
         let hash = digest.map(short).unwrap_or_default();
         tracing::info!(target: AUDIT, hash, in_force = self.status().hash, "policy file rejected");
         self.set_status(|status| {
-            (status.rejected, status.last_error) = (status.rejected + 1, Some(error.clone()));
+            (status.rejected, status.last_error) = (status.rejected + 1, Some(error.to_string()));
         });
         error
     }
@@ -326,6 +327,10 @@ impl Reloader {
     }
 }
 
+/// Error of a file that would allow everyone everything.
+const ACCESS_REMOVED: &str =
+    "`access` was removed, which would allow every caller everything: restart the server if that is intended";
+
 /// Maximum number of log lines at once about tokens that cannot be used; all are counted.
 const WARNINGS_MAX: usize = 20;
 
@@ -350,7 +355,7 @@ impl Reading {
         self.before.next(reading, BootClock.now())
     }
 
-    fn build(&self, file: &PolicyFile, held: &SecretCache) -> Result<Built, String> {
+    fn build(&self, file: &PolicyFile, held: &SecretCache) -> Result<Built, ServerError> {
         Access::build(file.access.as_ref(), &self.secrets, held, &self.refusals)
     }
 }

@@ -45,12 +45,12 @@ impl Fixture {
         std::fs::remove_file(self.folder.path().join(name)).unwrap();
     }
 
-    async fn look(&self) -> Option<Result<Reloaded, String>> {
+    async fn look(&self) -> Option<Result<Reloaded, ServerError>> {
         self.reloader.look(&self.engine).await
     }
 
     /// Writes a policy file, and checks it until it is applied or rejected.
-    async fn load(&self, text: &str) -> Result<Reloaded, String> {
+    async fn load(&self, text: &str) -> Result<Reloaded, ServerError> {
         self.write("policies.yaml", text);
         assert!(self.look().await.is_none(), "it may be half written");
         self.look().await.unwrap()
@@ -191,7 +191,7 @@ async fn a_server_does_not_start_with_a_token_that_cannot_be_read() {
     fixture.remove("b");
     let path = fixture.folder.path().join("policies.yaml");
     let refused = Reloader::new(path.clone(), &Loaded::read(&path).unwrap(), Secrets::default());
-    assert!(refused.err().unwrap().contains("access.principals.b: token_file: "));
+    assert!(refused.err().unwrap().to_string().contains("access.principals.b: token_file: "));
 }
 
 #[tokio::test]
@@ -268,7 +268,7 @@ async fn a_file_that_is_no_file_is_refused_at_once_and_reported_once() {
     std::fs::remove_file(&path).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
     let within = tokio::time::timeout(Duration::from_secs(30), fixture.look());
-    let error = within.await.expect("a pipe is not waited for").unwrap().unwrap_err();
+    let error = within.await.expect("a pipe is not waited for").unwrap().unwrap_err().to_string();
     assert!(error.contains("not a regular file"), "{error}");
     assert!(fixture.look().await.is_none() && fixture.look().await.is_none());
     assert_eq!(fixture.reloader.status().rejected, 1);
@@ -280,5 +280,5 @@ async fn a_file_that_is_no_file_is_refused_at_once_and_reported_once() {
     std::fs::write(&path, good).unwrap();
     assert!(fixture.look().await.is_none());
     assert_eq!(fixture.reloader.status().last_error, None, "the one in force is back");
-    assert!(Loaded::read(Path::new("/dev/zero")).err().unwrap().contains("not a regular file"));
+    assert!(Loaded::read(Path::new("/dev/zero")).err().unwrap().to_string().contains("not a regular file"));
 }

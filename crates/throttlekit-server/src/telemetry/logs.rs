@@ -18,6 +18,8 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::server_error::ServerError;
+
 /// Maximum number of lines in the queue.
 const LINES_MAX: usize = 8_192;
 /// Maximum number of bytes in the queue.
@@ -28,6 +30,7 @@ static QUEUE: OnceLock<Queue> = OnceLock::new();
 
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LogFormat {
     /// Text for people.
     #[default]
@@ -42,10 +45,11 @@ pub enum LogFormat {
 /// # Errors
 ///
 /// If the filter is invalid, no thread can be started, or a log is already installed.
-pub fn logs(format: LogFormat, filter: &str) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| format!("log filter `{filter}`: {error}"))?;
+pub fn logs(format: LogFormat, filter: &str) -> Result<(), ServerError> {
+    let invalid = |error| ServerError::telemetry(format_args!("log filter `{filter}`: {error}"));
+    let filter = EnvFilter::try_new(filter).map_err(invalid)?;
     let registry = tracing_subscriber::registry().with(filter);
-    let queue = Queue::start(io::stderr()).map_err(|error| error.to_string())?;
+    let queue = Queue::start(io::stderr()).map_err(ServerError::telemetry)?;
     let lines = fmt::layer().with_writer({
         let queue = queue.clone();
         move || queue.clone()
@@ -54,7 +58,7 @@ pub fn logs(format: LogFormat, filter: &str) -> Result<(), String> {
         LogFormat::Text => registry.with(lines.with_ansi(io::stderr().is_terminal())).try_init(),
         LogFormat::Json => registry.with(lines.json().flatten_event(true)).try_init(),
     };
-    set.map_err(|error| error.to_string())?;
+    set.map_err(ServerError::telemetry)?;
     let _ = QUEUE.set(queue);
     // The default hook writes to standard error itself, and would block on its reader.
     std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));

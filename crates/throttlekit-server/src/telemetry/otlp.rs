@@ -12,6 +12,7 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 
 use super::ServerTelemetry;
 pub use super::spans::{RpcSpans, Spanned};
+use crate::server_error::ServerError;
 
 /// Service name for a collector.
 const NAME: &str = "throttlekit";
@@ -31,17 +32,19 @@ impl Otlp {
     /// # Errors
     ///
     /// If the address is invalid.
-    pub fn start(endpoint: &str, telemetry: &ServerTelemetry) -> Result<Self, String> {
+    pub fn start(endpoint: &str, telemetry: &ServerTelemetry) -> Result<Self, ServerError> {
         if !endpoint.starts_with("http://") {
-            return Err(format!(
-                "`{endpoint}`: write http://HOST:PORT; the collector is spoken to over gRPC in plain text"
-            ));
+            return Err(ServerError::telemetry(format_args!(
+                "--otlp `{endpoint}`: expected http://HOST:PORT: the collector is called over gRPC in plaintext"
+            )));
         }
         let resource = Resource::builder()
             .with_service_name(NAME)
             .with_attribute(KeyValue::new("service.instance.id", telemetry.options().node_id.clone()))
             .build();
-        let wrong = |error: opentelemetry_otlp::ExporterBuildError| format!("`{endpoint}`: {error}");
+        let wrong = |error: opentelemetry_otlp::ExporterBuildError| {
+            ServerError::telemetry(format_args!("--otlp `{endpoint}`: {error}"))
+        };
         let spans = SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_MAX);
         let metrics = MetricExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_MAX);
         let tracers = SdkTracerProvider::builder()

@@ -13,6 +13,7 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracer;
 use throttlekit::Axis;
 use throttlekit::observe::Event;
+use throttlekit_telemetry::Attributes;
 use tower::{Layer, Service};
 
 tokio::task_local! {
@@ -46,13 +47,12 @@ pub(crate) fn note(event: &Event<'_>) {
 
 impl Decided {
     fn attributes(self) -> impl Iterator<Item = KeyValue> {
-        let decision = if self.allowed { "allowed" } else { "denied" };
         let axis = self.axis.filter(|_| !self.allowed);
         [
-            Some(KeyValue::new("admission.decision", decision)),
-            Some(KeyValue::new("admission.policy", self.policy)),
-            Some(KeyValue::new("admission.guarantee", self.guarantee)),
-            axis.map(|axis| KeyValue::new("admission.binding_axis", axis)),
+            Some(KeyValue::new(Attributes::ALLOWED, self.allowed)),
+            Some(KeyValue::new(Attributes::POLICY, self.policy)),
+            Some(KeyValue::new(Attributes::GUARANTEE, self.guarantee)),
+            axis.map(|axis| KeyValue::new(Attributes::BINDING_AXIS, axis)),
         ]
         .into_iter()
         .flatten()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::ServerTelemetry;
 #[cfg(feature = "otlp")]
 use super::otlp::{Otlp, RpcSpans};
+use crate::server_error::ServerError;
 
 /// Exports traces to a collector, if there is one.
 pub(crate) struct Traces {
@@ -14,10 +15,12 @@ pub(crate) struct Traces {
 
 #[cfg(feature = "otlp")]
 impl Traces {
-    pub(crate) fn start(collector: Option<&str>, telemetry: &Arc<ServerTelemetry>) -> Result<Self, String> {
+    pub(crate) fn start(
+        collector: Option<&str>,
+        telemetry: &Arc<ServerTelemetry>,
+    ) -> Result<Self, ServerError> {
         let start = |endpoint| Otlp::start(endpoint, telemetry).map(Arc::new);
-        let otlp = collector.map(start).transpose().map_err(|error| format!("--otlp {error}"))?;
-        Ok(Self { otlp })
+        Ok(Self { otlp: collector.map(start).transpose()? })
     }
 
     /// Returns a layer that creates a span for each request, or does nothing.
@@ -36,7 +39,7 @@ impl Traces {
 
 #[cfg(not(feature = "otlp"))]
 impl Traces {
-    pub(crate) fn start(_: Option<&str>, _: &Arc<ServerTelemetry>) -> Result<Self, String> {
+    pub(crate) fn start(_: Option<&str>, _: &Arc<ServerTelemetry>) -> Result<Self, ServerError> {
         Ok(Self {})
     }
 

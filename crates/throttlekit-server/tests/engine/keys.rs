@@ -1,8 +1,8 @@
 //! Every question may bring further keys, for limits that go by them.
 
 use throttlekit::store::DebitId;
-use throttlekit_server::access::Principal;
-use throttlekit_server::engine::{Ended, Engine, HandBack, PolicyCall, Refusal};
+use throttlekit_server::internals::access::Principal;
+use throttlekit_server::internals::engine::{Ended, Engine, HandBack, PolicyCall, Refusal};
 
 use super::{ask, engine};
 

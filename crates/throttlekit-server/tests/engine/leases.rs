@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use throttlekit_server::access::Principal;
-use throttlekit_server::engine::{Backend, Ended, Engine, EngineOptions, Refusal};
+use throttlekit_server::internals::access::Principal;
+use throttlekit_server::internals::engine::{Backend, Ended, Engine, EngineOptions, Refusal};
 
 use super::{ask, file};
 

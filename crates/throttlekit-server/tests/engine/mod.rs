@@ -9,10 +9,12 @@ use std::time::Duration;
 use tempfile::TempDir;
 use throttlekit::Retry;
 use throttlekit::store::DebitId;
-use throttlekit_server::access::{Principal, Secrets};
-use throttlekit_server::engine::{Backend, Ended, Engine, EngineOptions, HandBack, PolicyCall, Refusal};
+use throttlekit_server::internals::access::{Principal, Secrets};
+use throttlekit_server::internals::engine::{
+    Backend, Ended, Engine, EngineOptions, HandBack, PolicyCall, Refusal,
+};
+use throttlekit_server::internals::reload::{Loaded, Reloader};
 use throttlekit_server::policy;
-use throttlekit_server::reload::{Loaded, Reloader};
 
 fn engine(policies: &str) -> Engine {
     Engine::start(EngineOptions::over(Backend::memory()), file(policies)).unwrap()
@@ -99,7 +101,7 @@ async fn a_policy_that_is_switched_off_or_only_looks_lends_freely() {
             assert!(granted.units >= 1, "{policy}");
         }
     }
-    let units = |granted: throttlekit_server::engine::Granted| (granted.units, granted.loan);
+    let units = |granted: throttlekit_server::internals::engine::Granted| (granted.units, granted.loan);
     let (four, loan) = units(engine.reserve(&who, ask("on", "a", 4), None).await.unwrap());
     let (one, _) = units(engine.reserve(&who, ask("on", "a", 4), None).await.unwrap());
     assert_eq!((four, one), (4, 1));
@@ -164,7 +166,7 @@ async fn a_reload_keeps_what_was_used_and_a_bad_one_changes_nothing() {
     assert!(reloaded.warnings[0].contains("begin anew"), "{reloaded:?}");
     let mut bad = (*engine.file()).clone();
     bad.policies.insert("bad".into(), policy::PolicySpec::default());
-    assert!(engine.reload(bad).await.unwrap_err().contains("`bad`"));
+    assert!(engine.reload(bad).await.unwrap_err().to_string().contains("`bad`"));
     assert_eq!(engine.file().policies.len(), 1);
 }
 
@@ -189,7 +191,7 @@ async fn a_file_is_taken_when_it_stands_still_and_never_opens_the_doors() {
 
     std::fs::write(&path, text(3, "")).unwrap();
     assert!(reloader.look(&engine).await.is_none());
-    assert!(reloader.look(&engine).await.unwrap().unwrap_err().contains("restart"));
+    assert!(reloader.look(&engine).await.unwrap().unwrap_err().to_string().contains("restart"));
     assert_eq!((reloader.status().reloads, reloader.status().rejected), (1, 1));
     assert!(reloader.look(&engine).await.is_none(), "judged once");
     assert!(policy::load(&text(1, "access:\n")).is_err(), "an empty list is no open door");

@@ -1,7 +1,7 @@
 //! A file that is refused has changed nothing, whichever of its policies was at fault.
 
-use throttlekit_server::access::Principal;
-use throttlekit_server::engine::{Ended, Engine};
+use throttlekit_server::internals::access::Principal;
+use throttlekit_server::internals::engine::{Ended, Engine};
 use throttlekit_server::policy::PolicySpec;
 
 use super::{allowed, ask, engine, file};
@@ -41,7 +41,7 @@ async fn a_refused_file_leaves_ceilings_slots_and_weights_as_they_were() {
     let even = share(&engine).await;
     let mut bad = file(&running(5, 9));
     bad.policies.insert("z".into(), PolicySpec::default());
-    assert!(engine.reload(bad).await.unwrap_err().contains("`z`"));
+    assert!(engine.reload(bad).await.unwrap_err().to_string().contains("`z`"));
     let limits = |engine: &Engine| engine.guards().iter().map(|guard| guard.limit).collect::<Vec<_>>();
     assert_eq!(limits(&engine), [2, 2]);
     assert_eq!(share(&engine).await, even, "the weights");

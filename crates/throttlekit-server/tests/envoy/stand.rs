@@ -13,7 +13,7 @@ use axum::extract::Request;
 use axum::response::IntoResponse;
 use serde_json::Value;
 use throttlekit::clock::{Clock, WallClock};
-use throttlekit_server::engine::{Backend, PolicyCall};
+use throttlekit_server::internals::engine::{Backend, PolicyCall};
 use throttlekit_server::{Server, ServerOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

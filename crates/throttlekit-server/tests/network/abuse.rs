@@ -7,8 +7,8 @@ use prost::Message;
 use throttlekit_proto::v1::{
     AdmitRequest, AdmitResponse, CheckManyRequest, CheckManyResponse, HeartbeatRequest, HeartbeatResponse,
 };
-use throttlekit_server::access::Access;
-use throttlekit_server::listen::{Limits, ListenOptions, Speaks, Stats};
+use throttlekit_server::internals::access::Access;
+use throttlekit_server::internals::listen::{Limits, ListenOptions, Speaks, Stats};
 use throttlekit_server::policy::AccessSpec;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;

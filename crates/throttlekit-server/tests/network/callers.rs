@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use throttlekit_proto::v1::{ReserveRequest, ReserveResponse};
-use throttlekit_server::access::{Access, Secret, Secrets};
-use throttlekit_server::listen::ListenOptions;
+use throttlekit_server::internals::access::{Access, Secret, Secrets};
+use throttlekit_server::internals::listen::ListenOptions;
 use throttlekit_server::policy::AccessSpec;
 use tonic::Code;
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use throttlekit_server::listen::{Limits, ListenOptions, Stats, serve};
+use throttlekit_server::internals::listen::{Limits, ListenOptions, Stats, serve};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

@@ -9,7 +9,7 @@ use http::Request;
 use hyper::body::Bytes;
 use prost::Message;
 use throttlekit_proto::v1::{CheckManyRequest, CheckManyResponse, CheckRequest, CheckResponse};
-use throttlekit_server::engine::Backend;
+use throttlekit_server::internals::engine::Backend;
 use throttlekit_server::{Server, ServerOptions, StoreUrl};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hyper::body::Bytes;
-use throttlekit_server::listen::{Limits, ListenOptions, Speaks};
+use throttlekit_server::internals::listen::{Limits, ListenOptions, Speaks};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};

@@ -5,7 +5,7 @@ use hyper::body::Bytes;
 use prost::Message;
 use tempfile::TempDir;
 use throttlekit_proto::v1::{HeartbeatRequest, HeartbeatResponse};
-use throttlekit_server::engine::Backend;
+use throttlekit_server::internals::engine::Backend;
 use throttlekit_server::{Server, ServerOptions};
 use tonic::Code;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -81,7 +81,7 @@ fn other_errors_stay_what_they_are() {
         response.headers_mut().insert("grpc-status", code.parse().unwrap());
         response.headers_mut().insert("grpc-message", message.parse().unwrap());
         let headers: HeaderMap =
-            throttlekit_server::api::grpc::undecodable_is_invalid(response).headers().clone();
+            throttlekit_server::internals::api::grpc::undecodable_is_invalid(response).headers().clone();
         headers["grpc-status"].to_str().unwrap().to_owned()
     };
     assert_eq!(status("13", "failed%20to%20decode%20Protobuf%20message:%20x"), "3");

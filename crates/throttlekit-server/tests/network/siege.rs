@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use throttlekit_server::engine::Backend;
+use throttlekit_server::internals::engine::Backend;
 use throttlekit_server::{Server, ServerOptions, StoreUrl};
 use tokio::time::{Instant, sleep};
 

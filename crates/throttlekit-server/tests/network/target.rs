@@ -6,10 +6,10 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use throttlekit_proto::v1::fleet_server::FleetServer;
 use throttlekit_proto::v1::rate_limiter_server::RateLimiterServer;
-use throttlekit_server::access::{Access, Identify, Secrets};
-use throttlekit_server::api::grpc::{FleetApi, RateLimiterApi};
-use throttlekit_server::engine::{Backend, Engine, EngineOptions};
-use throttlekit_server::listen::{Counters, ListenOptions, Stats, serve};
+use throttlekit_server::internals::access::{Access, Identify, Secrets};
+use throttlekit_server::internals::api::grpc::{LeaseApi, RateLimiterApi};
+use throttlekit_server::internals::engine::{Backend, Engine, EngineOptions};
+use throttlekit_server::internals::listen::{Counters, ListenOptions, Stats, serve};
 use throttlekit_server::policy;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -46,7 +46,7 @@ impl Target {
         let engine = Engine::start(EngineOptions::over(Backend::memory()), file).expect("an engine");
         let bytes_max = options.limits.message_bytes_max;
         let rates = RateLimiterServer::new(RateLimiterApi::new(engine.clone()));
-        let fleet = FleetServer::new(FleetApi::new(engine));
+        let fleet = FleetServer::new(LeaseApi::new(engine));
         let routes = tonic::service::Routes::new(rates.max_decoding_message_size(bytes_max))
             .add_service(fleet.max_decoding_message_size(bytes_max));
         let access = Arc::new(ArcSwap::from_pointee(access));

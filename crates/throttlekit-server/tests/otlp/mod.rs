@@ -20,10 +20,10 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use throttlekit_proto::v1::CheckRequest;
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::rate_limiter_server::RateLimiterServer;
-use throttlekit_server::api::grpc::RateLimiterApi;
-use throttlekit_server::engine::{Backend, Engine, EngineOptions};
-use throttlekit_server::telemetry::otlp::Otlp;
-use throttlekit_server::telemetry::{ServerTelemetry, TelemetryOptions};
+use throttlekit_server::internals::api::grpc::RateLimiterApi;
+use throttlekit_server::internals::engine::{Backend, Engine, EngineOptions};
+use throttlekit_server::internals::telemetry::otlp::Otlp;
+use throttlekit_server::internals::telemetry::{ServerTelemetry, TelemetryOptions};
 use tokio::net::TcpListener;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
@@ -103,12 +103,12 @@ async fn a_collector_is_sent_a_span_of_each_rpc_and_the_counters() {
     let told =
         |attributes: &BTreeMap<String, String>, name: &str| attributes.get(name).cloned().unwrap_or_default();
     let admission = |at: usize| {
-        ["decision", "policy", "guarantee", "binding_axis"]
-            .map(|name| told(&spans[at], &format!("admission.{name}")))
+        ["allowed", "policy", "guarantee", "binding_axis"]
+            .map(|name| told(&spans[at], &format!("throttlekit.{name}")))
     };
     assert_eq!(spans.len(), 3);
-    assert_eq!(admission(0), ["allowed", "api", "exact", ""]);
-    assert_eq!(admission(1), ["denied", "api", "exact", "rate"]);
+    assert_eq!(admission(0), ["true", "api", "exact", ""]);
+    assert_eq!(admission(1), ["false", "api", "exact", "rate"]);
     assert_eq!(admission(2), ["", "", "", ""]);
     assert_eq!(told(&spans[2], "rpc.response.status_code"), "5");
     for span in &spans {
@@ -132,7 +132,8 @@ fn spans(collector: &Collector) -> Vec<BTreeMap<String, String>> {
         let said = span.attributes.iter().map(|attribute| {
             let value = match attribute.value.clone().and_then(|value| value.value) {
                 Some(Value::StringValue(text)) => text,
-                other => panic!("{other:?} is no text"),
+                Some(Value::BoolValue(said)) => said.to_string(),
+                other => panic!("{other:?} is neither text nor a bool"),
             };
             (attribute.key.clone(), value)
         });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use throttlekit_proto::v1::monitor_client::MonitorClient;
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::{CheckRequest, GetSnapshotRequest, Snapshot};
-use throttlekit_server::engine::Backend;
+use throttlekit_server::internals::engine::Backend;
 use throttlekit_server::{Server, ServerOptions};
 use tonic::transport::Channel;
 use tonic::{Code, Request};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use throttlekit_server::telemetry::{TelemetryOptions, metrics};
+use throttlekit_server::internals::telemetry::{TelemetryOptions, metrics};
 
 use crate::telemetry::strict::Page;
 use crate::telemetry::{load, server_stats, started};

@@ -2,7 +2,7 @@
 
 use throttlekit_proto::envoy::rate_limit_service_client::RateLimitServiceClient;
 use throttlekit_proto::envoy::{Entry, RateLimitDescriptor, RateLimitRequest};
-use throttlekit_server::engine::Backend;
+use throttlekit_server::internals::engine::Backend;
 use throttlekit_server::{Server, ServerOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

@@ -13,12 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::rate::Timestamp;
-use throttlekit_server::access::Principal;
-use throttlekit_server::access::Secrets;
-use throttlekit_server::engine::{Backend, Engine, EngineOptions, PolicyCall};
-use throttlekit_server::listen::Stats;
-use throttlekit_server::reload::{Loaded, Reloader};
-use throttlekit_server::telemetry::{PrincipalSeen, ServerStats, ServerTelemetry, TelemetryOptions};
+use throttlekit_server::internals::access::Principal;
+use throttlekit_server::internals::access::Secrets;
+use throttlekit_server::internals::engine::{Backend, Engine, EngineOptions, PolicyCall};
+use throttlekit_server::internals::listen::Stats;
+use throttlekit_server::internals::reload::{Loaded, Reloader};
+use throttlekit_server::internals::telemetry::{
+    PrincipalSeen, ServerStats, ServerTelemetry, TelemetryOptions,
+};
 
 /// `api` lets 3 a minute pass, `tried` would let 1, `slots` holds 2.
 const FILE: &str = "

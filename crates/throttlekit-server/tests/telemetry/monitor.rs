@@ -7,9 +7,9 @@ use throttlekit_proto::v1::monitor_client::MonitorClient;
 use throttlekit_proto::v1::monitor_server::MonitorServer;
 use throttlekit_proto::v1::{DenialEvent, GetSnapshotRequest, Snapshot, WatchRequest};
 use throttlekit_server::StoreUrl;
-use throttlekit_server::api::grpc::MonitorApi;
-use throttlekit_server::engine::{Backend, Engine, PolicyCall};
-use throttlekit_server::telemetry::{ServerTelemetry, TelemetryOptions};
+use throttlekit_server::internals::api::grpc::MonitorApi;
+use throttlekit_server::internals::engine::{Backend, Engine, PolicyCall};
+use throttlekit_server::internals::telemetry::{ServerTelemetry, TelemetryOptions};
 use tonic::transport::{Channel, Server};
 use tonic::{Code, Streaming};
 

@@ -1,6 +1,6 @@
 //! The page of metrics.
 
-use throttlekit_server::telemetry::{TelemetryOptions, metrics};
+use throttlekit_server::internals::telemetry::{TelemetryOptions, metrics};
 
 use crate::telemetry::strict::Page;
 use crate::telemetry::{load, server_stats, started};

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use throttlekit_core::lease::{Authority, Margin, Plan, Term};
+use throttlekit_core::lease::{Authority, HolderOptions, Margin, Term};
 use throttlekit_core::rate::{Limit, Rate};
 use throttlekit_core::{Cost, Timestamp};
 
@@ -78,7 +78,7 @@ impl Scenario {
         let margin = Margin { holder_ppm, authority_ppm: store_ppm, slack };
         let (batches, lease_max) = batches(dice, units, nodes);
         let share = dice.pick(&[1, 1, 2, 4, nodes]);
-        let plan = Plan { term, margin, lease_max, share, denial_max: Duration::MAX };
+        let plan = HolderOptions { term, margin, lease_max, share, denial_max: Duration::MAX };
         let store_clock = Clock {
             offset: i128::from(dice.within(50, 90) * window + dice.below(window)),
             ppm: drift(dice, store_ppm),

@@ -1,7 +1,7 @@
 //! The first implementation's own models: a grant and the first spend from it are one step.
 //!
 //! Three steps: *serve* from what a node holds, *lease* a whole batch when it holds nothing and serve the first of it,
-//! *roll* into the next window. Underneath run the production [`Authority`], [`Holder`] and [`Purse`]; a state is
+//! *roll* into the next window. Underneath run the production [`Authority`], [`Holder`] and [`LocalLease`]; a state is
 //! what those models called one, `(units left upstream, units of each node, admitted in this window)`, and so the
 //! counts can be compared with theirs.
 
@@ -9,7 +9,9 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use stateright::{Model, Property};
-use throttlekit_core::lease::{Account, Authority, Holder, Margin, PlainWord, Plan, Purse, Term, Turn, Want};
+use throttlekit_core::lease::{
+    Account, Authority, Holder, HolderOptions, HolderStep, LocalLease, Margin, PlainWord, Term, Want,
+};
 use throttlekit_core::rate::Limit;
 use throttlekit_core::{Cost, Timestamp};
 
@@ -83,10 +85,10 @@ impl OneStep {
         self.authority().look(&fleet.account.state, all, fleet.now).granted
     }
 
-    fn lease(&self, fleet: &mut Fleet, node: usize, purse: &Purse<PlainWord>) {
+    fn lease(&self, fleet: &mut Fleet, node: usize, purse: &LocalLease<PlainWord>) {
         let (authority, now) = (self.authority(), fleet.now);
         let holder = &mut fleet.holders[node];
-        assert_eq!(holder.handle_ask(purse, 1, || now), Turn::Wait);
+        assert_eq!(holder.handle_ask(purse, 1, || now), HolderStep::Wait);
         let request = holder.poll_request(purse, 0, self.batch, now).expect("a caller waits");
         let loan = fleet.account.lend(&authority, request.want, now);
         holder.handle_reply(purse, 0, loan, now);
@@ -122,7 +124,7 @@ impl Model for OneStep {
     type Action = Move;
 
     fn init_states(&self) -> Vec<Fleet> {
-        let plan = Plan {
+        let plan = HolderOptions {
             term: self.term,
             margin: Margin::NONE,
             lease_max: self.batch,
@@ -165,7 +167,7 @@ impl Model for OneStep {
                 }
                 let now = fleet.now;
                 let turn = fleet.holders[node].handle_ask(&purse, 1, || now);
-                assert!(matches!(turn, Turn::Spent { .. }), "{turn:?}");
+                assert!(matches!(turn, HolderStep::Spent { .. }), "{turn:?}");
                 fleet.purses[node] = (purse.units(), purse.until());
                 fleet.admitted += 1;
             }
@@ -187,8 +189,8 @@ impl Model for OneStep {
 }
 
 /// A purse as it was: states keep what is in it, since a purse itself can be changed through a shared reference.
-fn thaw((units, until): (Cost, Timestamp)) -> Purse<PlainWord> {
-    let purse = Purse::new();
+fn thaw((units, until): (Cost, Timestamp)) -> LocalLease<PlainWord> {
+    let purse = LocalLease::new();
     purse.fill(units, until, false);
     purse
 }

@@ -8,7 +8,9 @@
 use std::time::Duration;
 
 use stateright::{Model, Property};
-use throttlekit_core::lease::{Account, Authority, Holder, Margin, PlainWord, Plan, Purse, Term, Want};
+use throttlekit_core::lease::{
+    Account, Authority, Holder, HolderOptions, LocalLease, Margin, PlainWord, Term, Want,
+};
 use throttlekit_core::rate::{Limit, Mark, Rate, Settle};
 use throttlekit_core::{Cost, Timestamp};
 
@@ -80,7 +82,7 @@ impl Fleet {
     }
 
     fn lease(&mut self, node: usize) -> Option<()> {
-        let (now, purse) = (self.now(), Purse::<PlainWord>::new());
+        let (now, purse) = (self.now(), LocalLease::<PlainWord>::new());
         let holder = &mut self.holders[node];
         holder.handle_low(now);
         let request = holder.poll_request(&purse, 0, BURST, now)?;
@@ -103,7 +105,7 @@ impl Model for RollingReturn {
     type Action = Move;
 
     fn init_states(&self) -> Vec<Fleet> {
-        let plan = Plan {
+        let plan = HolderOptions {
             term: Term::Rolling(HOLD),
             margin: Margin::NONE,
             lease_max: BURST,

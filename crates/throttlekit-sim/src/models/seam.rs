@@ -1,7 +1,7 @@
 //! Assumptions, removed one at a time where a driver meets the machine: in what it hands in, or does with what comes out.
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::lease::{Epoch, Loan, PlainWord, Purse, Return};
+use throttlekit_core::lease::{Epoch, Loan, LocalLease, PlainWord, Return};
 
 /// What a driver gets wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +41,7 @@ impl Seam {
     }
 
     /// What it does to the purse when a grant was credited that `waiting` callers wait for.
-    pub(super) fn credit_again(self, purse: &Purse<PlainWord>, loan: Loan, waiting: usize) {
+    pub(super) fn credit_again(self, purse: &LocalLease<PlainWord>, loan: Loan, waiting: usize) {
         if self == Self::CreditPerWaiter {
             (1..waiting).for_each(|_| purse.fill(loan.granted, purse.until(), true));
         }

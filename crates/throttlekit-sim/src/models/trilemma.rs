@@ -4,7 +4,7 @@
 //! if one is busy and the others idle it admits `U` too little. However the numbers are chosen,
 //! `Δ + N·U ≥ (N−1)·L`, and an even split reaches that.
 
-use throttlekit_core::lease::{PlainWord, Purse, Spend};
+use throttlekit_core::lease::{LocalLease, PlainWord, Spend};
 use throttlekit_core::{Cost, Timestamp};
 
 /// What was found over every split of one limit.
@@ -51,7 +51,7 @@ fn under(split: &[Cost], limit: Cost) -> Cost {
 
 /// What a node that holds so many units admits of so many asks.
 fn admitted(held: Cost, asks: Cost) -> Cost {
-    let purse = Purse::<PlainWord>::new();
+    let purse = LocalLease::<PlainWord>::new();
     purse.fill(held, Timestamp::MAX, false);
     let spent = |_: &u64| matches!(purse.spend(1, || Timestamp::EPOCH), Spend::Spent { .. });
     (0..asks).filter(spent).count() as u64

@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::concurrency::fleet;
-use throttlekit_core::concurrency::fleet::{
-    Beat, Beats, Combine, Fold, Grant, Node, NodeId, Occupancy, Roll, Split,
+use throttlekit_core::concurrency::division;
+use throttlekit_core::concurrency::division::{
+    Combine, Fold, Grant, HeartbeatIntervals, Membership, Node, NodeId, NodeLoad, ReportResponse, Split,
 };
 use throttlekit_core::lease::Margin;
 
@@ -27,7 +27,7 @@ enum Event {
     Hear {
         at: usize,
         process: u64,
-        report: fleet::Report,
+        report: division::NodeReport,
         sent: u64,
     },
     /// A grant arrives.
@@ -90,12 +90,12 @@ struct World {
     now: u64,
     ends: u64,
     fold: Fold,
-    beats: Beats,
+    beats: HeartbeatIntervals,
     /// What the ceiling truly never exceeds.
     most: u32,
-    roll: Roll,
+    roll: Membership,
     /// The roll as it was before the last beat.
-    before: Roll,
+    before: Membership,
     clock: Clock,
     ppm: u32,
     away_until: u64,
@@ -129,7 +129,7 @@ pub(super) fn run(mut dice: Dice, bug: Option<SlotBug>, tell: &mut dyn FnMut(Str
     let margin = Margin { holder_ppm: trusted, authority_ppm: trusted, slack: Duration::from_micros(1) };
     let mut world = World {
         fold,
-        beats: Beats { every: lives / 4, spacing: lives / 40, margin },
+        beats: HeartbeatIntervals { every: lives / 4, spacing: lives / 40, margin },
         clock: Clock::draw(&mut dice, ppm),
         delay: dice.pick(&[MILLI / 2, 5 * MILLI, 20 * MILLI]),
         lost_percent: dice.pick(&[0, 3, 10]),
@@ -141,8 +141,8 @@ pub(super) fn run(mut dice: Dice, bug: Option<SlotBug>, tell: &mut dyn FnMut(Str
         report: Report::default(),
         now: 0,
         most,
-        roll: Roll::default(),
-        before: Roll::default(),
+        roll: Membership::default(),
+        before: Membership::default(),
         away_until: 0,
         processes: Vec::new(),
         started: 0,
@@ -304,7 +304,7 @@ impl World {
         let limit = if bug == Some(SlotBug::LimitsAdded) { added } else { one.limit };
         let in_flight = if bug == Some(SlotBug::TornReport) { one.told } else { one.in_flight };
         let wants = one.wants.max(one.in_flight);
-        let polled = one.node.poll_report(Occupancy { in_flight, limit, wants }, scatter, shown);
+        let polled = one.node.poll_report(NodeLoad { in_flight, limit, wants }, scatter, shown);
         if let Some(mut report) = polled {
             if one.sent.is_some_and(|sent| shown.since(sent) < self.beats.spacing) {
                 self.report.break_law("beats", || format!("node {at} beats too often"));
@@ -346,7 +346,7 @@ impl World {
         self.queue.push(self.now + takes, event);
     }
 
-    fn hear(&mut self, at: usize, process: u64, mut report: fleet::Report, sent: u64) {
+    fn hear(&mut self, at: usize, process: u64, mut report: division::NodeReport, sent: u64) {
         if self.now < self.away_until {
             return self.report.fired.count(Fault::ReportLost);
         }
@@ -360,7 +360,7 @@ impl World {
         let answer = self.fold.beat(&mut roll, &report, now);
         self.before = core::mem::replace(&mut self.roll, roll);
         self.settle_bound(now);
-        if let Beat::Grant(grant) = answer {
+        if let ReportResponse::Grant(grant) = answer {
             self.send(at, Event::Take { at, process, grant, sent }, Fault::GrantLost);
         }
     }
@@ -503,10 +503,10 @@ impl World {
         if held {
             self.report.fired.count(Fault::RollLost);
         }
-        self.roll = Roll::default();
+        self.roll = Membership::default();
         if self.bug == Some(SlotBug::RollWithoutQuiet) {
             // A roll whose quiet is long over.
-            let gone = fleet::Report {
+            let gone = division::NodeReport {
                 node: NodeId(u128::MAX),
                 beat: 1,
                 applied: 0,

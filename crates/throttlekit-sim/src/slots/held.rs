@@ -38,8 +38,20 @@ enum Message {
 
 #[derive(Clone, Debug)]
 enum Reply {
-    Slot { holder: usize, process: u64, lease: u128, sent: u64, lives: Option<Duration> },
-    Beats { holder: usize, process: u64, leases: Vec<u128>, sent: u64, beats: Vec<Option<Duration>> },
+    Slot {
+        holder: usize,
+        process: u64,
+        lease: u128,
+        sent: u64,
+        lives: Option<Duration>,
+    },
+    HeartbeatIntervals {
+        holder: usize,
+        process: u64,
+        leases: Vec<u128>,
+        sent: u64,
+        beats: Vec<Option<Duration>>,
+    },
 }
 
 struct Holder {
@@ -166,7 +178,9 @@ impl World {
             Event::Ask(holder)
             | Event::Look(holder)
             | Event::Done(holder, _)
-            | Event::Down(Reply::Slot { holder, .. } | Reply::Beats { holder, .. }) => Some(*holder),
+            | Event::Down(Reply::Slot { holder, .. } | Reply::HeartbeatIntervals { holder, .. }) => {
+                Some(*holder)
+            }
             _ => None,
         };
         if let Some(paused) = holder.map(|holder| self.holders[holder].paused_until)
@@ -263,7 +277,11 @@ impl World {
             }
             Message::Beat { holder, process, leases, sent } => {
                 let beats = self.beat(self.owner(holder, process), &leases);
-                self.reply(holder, Reply::Beats { holder, process, leases, sent, beats }, Fault::BeatLost);
+                self.reply(
+                    holder,
+                    Reply::HeartbeatIntervals { holder, process, leases, sent, beats },
+                    Fault::BeatLost,
+                );
             }
             Message::Release { lease, owner } => self.release(lease, owner),
         }
@@ -341,7 +359,7 @@ impl World {
                 self.queue.push(now + work, Event::Done(holder, lease));
                 self.look_later(holder);
             }
-            Reply::Beats { holder, process, leases, sent, beats } => {
+            Reply::HeartbeatIntervals { holder, process, leases, sent, beats } => {
                 let one = &mut self.holders[holder];
                 if one.process != process {
                     return;

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use throttlekit_core::lease::{Loan, Reply, Request, Return, ReturnId, Want};
+use throttlekit_core::lease::{HolderRequest, Loan, Reply, Return, ReturnId, Want};
 use throttlekit_core::{Cost, Timestamp};
 
 use super::World;
@@ -62,7 +62,7 @@ impl World {
         }
         one.second = Some(Sent { id, at: one.clock.read(self.now), ..first });
         let want = Want { wants: first.wants, least: 1, share: 1 };
-        let message = Message::Request { node, request: Request { id, want } };
+        let message = Message::Request { node, request: HolderRequest { id, want } };
         self.send(message);
         Some(message)
     }

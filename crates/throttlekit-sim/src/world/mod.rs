@@ -15,7 +15,7 @@ mod store;
 
 use core::time::Duration;
 
-use throttlekit_core::lease::{Authority, Plan, Term};
+use throttlekit_core::lease::{Authority, HolderOptions, Term};
 use throttlekit_core::rate::Limit;
 use throttlekit_core::{Cost, Timestamp};
 
@@ -35,7 +35,7 @@ pub struct Setup {
     /// What the store lends from, at first.
     pub authority: Authority,
     /// What every holder is told.
-    pub plan: Plan,
+    pub plan: HolderOptions,
     /// How many units each holder is told would be good to hold, at first.
     pub batch: Cost,
     /// How many nodes there are.
@@ -77,7 +77,7 @@ impl Setup {
         let margin = throttlekit_core::lease::Margin::NONE;
         Self {
             authority,
-            plan: Plan {
+            plan: HolderOptions {
                 term: authority.term(),
                 margin,
                 lease_max: batch,

@@ -1,6 +1,6 @@
 //! One node: the production holder and purse, a clock of its own, and whoever waits.
 
-use throttlekit_core::lease::{Epoch, Holder, PlainWord, Purse};
+use throttlekit_core::lease::{Epoch, Holder, LocalLease, PlainWord};
 use throttlekit_core::{Cost, Timestamp};
 
 use super::seams::seeded_plan;
@@ -97,15 +97,15 @@ impl Node {
     }
 
     /// The purse, to be put back with [`put`](Self::put).
-    pub(super) fn purse(&self) -> Purse<PlainWord> {
-        let purse = Purse::new();
+    pub(super) fn purse(&self) -> LocalLease<PlainWord> {
+        let purse = LocalLease::new();
         if self.held.units > 0 {
             purse.fill(self.held.units, self.held.until, false);
         }
         purse
     }
 
-    pub(super) fn put(&mut self, purse: &Purse<PlainWord>) {
+    pub(super) fn put(&mut self, purse: &LocalLease<PlainWord>) {
         let units = purse.units();
         self.held = if units == 0 { Held::default() } else { Held { units, until: purse.until() } };
     }

@@ -4,7 +4,8 @@ use core::time::Duration;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::lease::{
-    Account, Authority, Epoch, Loan, PlainWord, Plan, Purse, Reply, Return, ReturnId, Term, Turn, Want,
+    Account, Authority, Epoch, HolderOptions, HolderStep, Loan, LocalLease, PlainWord, Reply, Return,
+    ReturnId, Term, Want,
 };
 use throttlekit_core::rate::{Settle, State};
 
@@ -45,7 +46,7 @@ impl Node {
     pub(super) fn seeded_credit(
         &mut self,
         setup: &Setup,
-        purse: &Purse<PlainWord>,
+        purse: &LocalLease<PlainWord>,
         (outcome, id, loan): (Reply, u64, Loan),
         flight: Option<Sent>,
         at: Timestamp,
@@ -78,7 +79,7 @@ impl Node {
     }
 
     /// A driver's own idea of what a denial covers.
-    pub(super) fn seeded_denial(&self, setup: &Setup, at: Timestamp) -> Option<Turn> {
+    pub(super) fn seeded_denial(&self, setup: &Setup, at: Timestamp) -> Option<HolderStep> {
         let told = self.told.filter(|_| setup.bug.is_some())?;
         let decision = throttlekit_core::ALLOW_FULL;
         let covers = match setup.bug? {
@@ -86,7 +87,7 @@ impl Node {
             LeaseBug::DenialOutlives => at < told.at + told.wait,
             _ => false,
         };
-        covers.then_some(Turn::Deny(decision))
+        covers.then_some(HolderStep::Deny(decision))
     }
 }
 
@@ -141,7 +142,7 @@ pub(super) fn take_back_to(
     account.take_back(authority, id, back, at);
 }
 
-pub(super) fn seeded_plan(setup: &Setup) -> Plan {
+pub(super) fn seeded_plan(setup: &Setup) -> HolderOptions {
     let mut plan = setup.plan;
     if setup.has(LeaseBug::NoDriftMargin) {
         (plan.margin.holder_ppm, plan.margin.authority_ppm) = (0, 0);

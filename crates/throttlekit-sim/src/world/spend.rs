@@ -1,6 +1,6 @@
 //! Asks, at the purse and then at the holder.
 
-use throttlekit_core::lease::{PlainWord, Purse, Spend, Turn};
+use throttlekit_core::lease::{HolderStep, LocalLease, PlainWord, Spend};
 use throttlekit_core::{Cost, Timestamp};
 
 use super::node::{Node, Taken, Waiter};
@@ -38,17 +38,17 @@ impl World {
         let mut too_early = false;
         for _ in 0..times {
             match one.turn(setup, &purse, asks.cost, at) {
-                Turn::Spent { .. } => answers.allowed += 1,
-                Turn::Deny(_) => {
+                HolderStep::Spent { .. } => answers.allowed += 1,
+                HolderStep::Deny(_) => {
                     answers.denied += 1;
                     too_early |= !one.told.is_some_and(|told| asks.cost >= told.cost && at < told.until);
                 }
-                Turn::Wait if one.waiters.len() < setup.waiters_max => {
+                HolderStep::Wait if one.waiters.len() < setup.waiters_max => {
                     answers.wait += 1;
                     one.waiters.push(Waiter { cost: asks.cost, tries: asks.tries + 1 });
                     one.cheapest = Some(one.cheapest.map_or(asks.cost, |least| least.min(asks.cost)));
                 }
-                Turn::Wait => {
+                HolderStep::Wait => {
                     one.cheapest = Some(one.cheapest.map_or(asks.cost, |least| least.min(asks.cost)));
                     answers.turned_away = times - answers.allowed - answers.denied - answers.wait;
                     break;
@@ -97,7 +97,7 @@ impl World {
         let taken = one.taken.remove(0);
         let at =
             if self.setup.has(LeaseBug::ClockReadBeforeTaking) { taken.at } else { one.clock.read(self.now) };
-        let purse: Purse<PlainWord> = Purse::new();
+        let purse: LocalLease<PlainWord> = LocalLease::new();
         purse.fill(taken.cost, taken.until, false);
         self.ledger.decisions += 1;
         if let Spend::Spent { .. } = purse.spend(taken.cost, || at) {
@@ -118,17 +118,23 @@ impl World {
 impl Node {
     /// One ask: the purse, then the holder.
     #[inline(always)]
-    fn turn(&mut self, setup: &Setup, purse: &Purse<PlainWord>, cost: Cost, at: Timestamp) -> Turn {
+    fn turn(
+        &mut self,
+        setup: &Setup,
+        purse: &LocalLease<PlainWord>,
+        cost: Cost,
+        at: Timestamp,
+    ) -> HolderStep {
         let takes = match setup.bug {
             Some(LeaseBug::CostIgnored) => 1,
             Some(LeaseBug::OneUnitShort) if cost > 1 && purse.units() == cost - 1 => cost - 1,
             _ => cost,
         };
         if let Spend::Spent { left } = purse.spend(takes, || at) {
-            return Turn::Spent { left };
+            return HolderStep::Spent { left };
         }
         match self.holder.handle_ask(purse, takes, || at) {
-            Turn::Wait => self.seeded_denial(setup, at).unwrap_or(Turn::Wait),
+            HolderStep::Wait => self.seeded_denial(setup, at).unwrap_or(HolderStep::Wait),
             turn => turn,
         }
     }

@@ -34,7 +34,7 @@ use super::pair::{AXES, Extras, OnStore, Pairs, SeededPairs, Way};
 use super::subject::{Asked, End, Heard, Subject, Words};
 use throttlekit_conformance::check::ensure;
 use throttlekit_conformance::laws::Violation;
-use throttlekit_conformance::played::{self, Played, Tally};
+use throttlekit_conformance::scenarios::{self, Played, Tally};
 use throttlekit_conformance::stores::{policy_name, same_state};
 
 /// No clock goes further back than this before its world began: a word in process counts from a day before.
@@ -106,7 +106,7 @@ where
         let make = make.clone();
         async move { Ok(OnStore::new(make(clock).await?)) }
     };
-    played::examine::<FusedWorld, OnStore<S>, _, _>(make, seeds).await
+    scenarios::examine::<FusedWorld, OnStore<S>, _, _>(make, seeds).await
 }
 
 /// The bugs that it must find.
@@ -125,7 +125,7 @@ pub const FUSED_BUGS: [AdmissionBug; 8] = [
 /// whether there is anything to find.
 pub async fn find_fused_bug(bug: Option<AdmissionBug>, timelines_max: u64) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededPairs::new(clock, bug)) };
-    let found = played::examine::<FusedWorld, SeededPairs, _, _>(make, 0..timelines_max).await;
+    let found = scenarios::examine::<FusedWorld, SeededPairs, _, _>(make, 0..timelines_max).await;
     found.err().map(|violation| violation.seed + 1)
 }
 

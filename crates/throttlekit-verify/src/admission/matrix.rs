@@ -26,7 +26,7 @@ use super::seat::{Bench, RealBench, Seat, SeededBench};
 use super::subject::{Asked, End, Heard, Told, Words};
 use throttlekit_conformance::check::{Check, ensure};
 use throttlekit_conformance::laws::Violation;
-use throttlekit_conformance::played::{self, Played, Tally};
+use throttlekit_conformance::scenarios::{self, Played, Tally};
 use throttlekit_conformance::stores::policy_name;
 
 pub(super) const START: Timestamp = Timestamp::from_millis(1_700_000_010_000);
@@ -122,13 +122,13 @@ where
         async move { Ok(RealBench::new([make(clock.clone()).await?, make(clock.clone()).await?], clock)) }
     };
     let chosen = (0..).zip(all()).filter(|(_, cell)| locals || cell.is_shared()).step_by(step.max(1));
-    played::examine_each::<Cell, RealBench<S>, _, _>(make, chosen.map(|(seed, _)| seed).collect()).await
+    scenarios::examine_each::<Cell, RealBench<S>, _, _>(make, chosen.map(|(seed, _)| seed).collect()).await
 }
 
 /// How many cells it takes until a seeded bug is found, if it is; with no bug, whether there is anything to find.
 pub async fn find_matrix_bug(bug: Option<AdmissionBug>) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededBench::new(clock, bug)) };
-    let found = played::examine::<Cell, SeededBench, _, _>(make, 0..cells()).await;
+    let found = scenarios::examine::<Cell, SeededBench, _, _>(make, 0..cells()).await;
     found.err().map(|violation| violation.seed + 1)
 }
 

@@ -23,7 +23,7 @@ use super::subject::{Asked, End, Heard, Subject};
 use crate::price::Belief;
 use throttlekit_conformance::check::{Check, ensure};
 use throttlekit_conformance::laws::Violation;
-use throttlekit_conformance::played::{self, Played, Tally};
+use throttlekit_conformance::scenarios::{self, Played, Tally};
 use throttlekit_conformance::stores::{Used, policy_name, same_state};
 use throttlekit_conformance::{Dice, Spec};
 
@@ -111,14 +111,14 @@ where
         let make = make.clone();
         async move { Ok(OnStore::new(make(clock).await?)) }
     };
-    played::examine::<PricedWorld, OnStore<S>, _, _>(make, seeds).await
+    scenarios::examine::<PricedWorld, OnStore<S>, _, _>(make, seeds).await
 }
 
 /// How many timelines it takes until a seeded bug is found, if `timelines_max` are enough; with no bug, whether there is
 /// anything to find.
 pub async fn find_priced_bug(bug: Option<AdmissionBug>, timelines_max: u64) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededPairs::new(clock, bug)) };
-    let found = played::examine::<PricedWorld, SeededPairs, _, _>(make, 0..timelines_max).await;
+    let found = scenarios::examine::<PricedWorld, SeededPairs, _, _>(make, 0..timelines_max).await;
     found.err().map(|violation| violation.seed + 1)
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::laws::Violation;
 use throttlekit_conformance::regions::{
-    FairWorld, Outcome, PoolBug, PoolReport, RegionBug, check_fairness, check_safety, find_pool_bug,
+    FairWorld, FairnessOutcome, PoolBug, PoolReport, RegionBug, check_fairness, check_safety, find_pool_bug,
     find_region_bug,
 };
 
@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let used = |(admitted, of): (u64, u64)| admitted as f64 / of.max(1) as f64;
     let safe =
         tell("safe: part of the limit", many("safe", worlds, |seed| check_safety(seed, None).map(used)));
-    let misplaced = |seed| Ok(Outcome::of(&FairWorld::mixed(seed), None).misplaced());
+    let misplaced = |seed| Ok(FairnessOutcome::of(&FairWorld::mixed(seed), None).misplaced());
     let mixed = tell("not promised: misplaced if mixed", many("mixed", worlds / 10, misplaced));
     let pools = pools(timelines, run.services())?;
     run.seeded(find_seeded()?);

@@ -2,7 +2,7 @@
 
 use throttlekit_conformance::bugs::SeededBug;
 use throttlekit_conformance::laws::Law;
-use throttlekit_conformance::{laws, regions, rolls, slots, stores};
+use throttlekit_conformance::{laws, membership, regions, slots, stores};
 use throttlekit_sim::bugs::LeaseBug;
 use throttlekit_sim::slots::SlotBug;
 
@@ -54,7 +54,7 @@ fn others() -> Vec<Listed> {
         ("fair-regions/pool", every::<regions::PoolBug>()),
         ("fair-regions", every::<regions::RegionBug>()),
         ("fleet", every::<super::fleet::Bug>()),
-        ("fleet-rolls", every::<rolls::RollBug>()),
+        ("fleet-rolls", every::<membership::MembershipBug>()),
         ("fleet-slots", every::<fleet::Bug>()),
         ("fleet-slots/simulated", every::<SlotBug>()),
         ("inference/steady", every::<inference::InferenceBug>()),

@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit::store::MemoryStore;
+use throttlekit_conformance::Difference;
 use throttlekit_conformance::laws::Violation;
 use throttlekit_conformance::regions::{PoolReport, examine_pool};
 use throttlekit_conformance::stores::{
@@ -40,7 +41,7 @@ pub(crate) struct Engine {
     /// The variable that says where it is; empty if it is in this process.
     variable: &'static str,
     worlds: fn(String, Range<u64>) -> Proving<Result<StoreReport, Violation>>,
-    vectors: fn(String) -> Proving<Result<StoreReport, String>>,
+    vectors: fn(String) -> Proving<Result<StoreReport, Difference>>,
     /// The same for the pools of regions that it keeps.
     pub(crate) pools: fn(String, Range<u64>) -> Proving<Result<PoolReport, Violation>>,
     /// The same for limits whose numbers change.
@@ -201,7 +202,7 @@ async fn play(
     let mut report = StoreReport::default();
     if options.from == 0 {
         let vectors = (engine.vectors)(address.to_owned()).await;
-        report.add(vectors.map_err(|difference| (StoreReport::default(), difference))?);
+        report.add(vectors.map_err(|difference| (StoreReport::default(), difference.to_string()))?);
     }
     let end = options.from.saturating_add(options.timelines);
     let mut next = options.from;

@@ -37,11 +37,11 @@ pub struct Tally {
     pub served: u64,
     /// Pieces of work that the backend refused, since their deadline had passed.
     pub refused: u64,
-    /// Beats of all nodes in a second.
+    /// Heartbeats of all nodes in a second.
     pub beats_a_second: f64,
-    /// Beats that another node's came between.
+    /// Heartbeats that another node's came between.
     pub races: u64,
-    /// Beats that failed.
+    /// Heartbeats that failed.
     pub failed: u64,
     /// How often a grant died.
     pub fences: u64,

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem as Program};
-use throttlekit_core::price::{Kind, Prices};
+use throttlekit_core::price::{Prices, RequestKind};
 
 use super::Problem;
 
@@ -33,14 +33,14 @@ pub(super) fn dual_value(problem: &Problem, prices: &Prices) -> f64 {
     let duals = [prices.rate, prices.cost, prices.hold];
     let spent: f64 =
         budgets(problem).iter().zip(duals).map(|(budget, dual)| budget.unwrap_or(0.0) * dual).sum();
-    let gain = |kind: &Kind| {
+    let gain = |kind: &RequestKind| {
         let price: f64 = uses(kind).iter().zip(duals).map(|(use_, dual)| use_ * dual).sum();
         kind.weight * (kind.value - price).max(0.0)
     };
     spent + problem.kinds.iter().map(gain).sum::<f64>()
 }
 
-fn uses(kind: &Kind) -> [f64; 3] {
+fn uses(kind: &RequestKind) -> [f64; 3] {
     [1.0, kind.cost, kind.hold]
 }
 

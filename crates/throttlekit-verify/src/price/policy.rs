@@ -1,7 +1,7 @@
 //! Ways to admit, and what they earn on a stream of bids.
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::price::{Bid, Left, Prices, Refiner, Turn};
+use throttlekit_core::price::{Bid, Left, Prices, Refiner, Review};
 
 /// What there is to spend, at the time an ask comes.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub trait Reprices {
     /// Takes in an ask; true when it is time to look again.
     fn observe(&mut self, bid: &Bid, now: Timestamp) -> bool;
     /// Looks again.
-    fn reprice(&mut self, left: Option<Left>) -> Turn;
+    fn reprice(&mut self, left: Option<Left>) -> Review;
 }
 
 impl Reprices for Refiner {
@@ -43,7 +43,7 @@ impl Reprices for Refiner {
     fn observe(&mut self, bid: &Bid, now: Timestamp) -> bool {
         Self::observe(self, bid, now)
     }
-    fn reprice(&mut self, left: Option<Left>) -> Turn {
+    fn reprice(&mut self, left: Option<Left>) -> Review {
         Self::reprice(self, left)
     }
 }

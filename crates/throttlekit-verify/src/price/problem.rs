@@ -1,6 +1,6 @@
 //! Fluid problems to solve: ordinary ones, and such as have many optimal duals.
 
-use throttlekit_core::price::{Budgets, KINDS_MAX, Kind};
+use throttlekit_core::price::{Budgets, KINDS_MAX, RequestKind};
 
 use throttlekit_conformance::Dice;
 
@@ -10,7 +10,7 @@ pub struct Problem {
     /// From which family.
     pub family: Family,
     /// What comes.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<RequestKind>,
     /// What there is to spend.
     pub budgets: Budgets,
 }
@@ -51,10 +51,10 @@ impl Problem {
     }
 
     fn of(family: Family, kinds: u64, third: bool, dice: &mut Dice) -> Self {
-        let kinds: Vec<Kind> = (0..kinds).map(|_| family.kind(dice)).collect();
+        let kinds: Vec<RequestKind> = (0..kinds).map(|_| family.kind(dice)).collect();
         // Where kinds fill a budget, the same ones fill all of them as often as not.
         let same = dice.once_in(2).then(|| dice.below(kinds.len() as u64 + 1));
-        let mut budget = |of: fn(&Kind) -> f64| family.budget(dice, &kinds, same, of);
+        let mut budget = |of: fn(&RequestKind) -> f64| family.budget(dice, &kinds, same, of);
         let [rate, cost, hold] = [budget(|_| 1.0), budget(|kind| kind.cost), budget(|kind| kind.hold)];
         Self { family, kinds, budgets: Budgets { rate, cost, hold: third.then_some(hold) } }
     }
@@ -66,16 +66,22 @@ impl Problem {
 }
 
 impl Family {
-    fn kind(self, dice: &mut Dice) -> Kind {
+    fn kind(self, dice: &mut Dice) -> RequestKind {
         let mut number = |least: u64| match self {
             Self::Any => unit(dice) * 10.0,
             Self::Scales => 10f64.powf(6.0 * unit(dice) - 3.0),
             Self::Whole | Self::Filled => dice.between(least, 4) as f64,
         };
-        Kind { weight: number(1), value: number(0), cost: number(0), hold: number(0) }
+        RequestKind { weight: number(1), value: number(0), cost: number(0), hold: number(0) }
     }
 
-    fn budget(self, dice: &mut Dice, kinds: &[Kind], same: Option<u64>, of: fn(&Kind) -> f64) -> f64 {
+    fn budget(
+        self,
+        dice: &mut Dice,
+        kinds: &[RequestKind],
+        same: Option<u64>,
+        of: fn(&RequestKind) -> f64,
+    ) -> f64 {
         let whole: f64 = kinds.iter().map(|kind| kind.weight * of(kind)).sum();
         match self {
             Self::Any | Self::Scales => whole * 1.2 * unit(dice),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::price::{
-    Bid, Budgets, Kind, Left, Prices, Refiner, RefinerOptions, Turn, solve_fluid_lp,
+    Bid, Budgets, Left, Prices, Refiner, RefinerOptions, RequestKind, Review, solve_fluid_lp,
 };
 
 use super::policy::Reprices;
@@ -23,7 +23,7 @@ const ABOVE: f64 = 1.0 + 1e-6;
 #[derive(Clone, Debug)]
 pub struct Belief {
     /// What is believed to come.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<RequestKind>,
     /// What there is to spend on it.
     pub budgets: Budgets,
     /// How it looks at what comes.
@@ -62,9 +62,9 @@ pub fn check_refiner(make: Make, seed: u64) -> Result<u64, String> {
             let before = refiner.prices();
             let turn = refiner.reprice(left);
             let after = refiner.prices();
-            adopted += u64::from(turn == Turn::Adopt);
+            adopted += u64::from(turn == Review::Adopt);
             let told = |story| format!("seed {seed}, ask {ask}, {before:?} to {after:?}: {story}");
-            ensure((turn == Turn::Keep) == (before == after), || told(format!("{turn:?}")))?;
+            ensure((turn == Review::Keep) == (before == after), || told(format!("{turn:?}")))?;
             memory.check(left, before, after).map_err(told)?;
         }
     }
@@ -86,8 +86,8 @@ impl Belief {
         Self { kinds, budgets, options: RefinerOptions { sample, slots } }
     }
 
-    fn roll_kinds(dice: &mut Dice) -> Vec<Kind> {
-        let mut kind = || Kind {
+    fn roll_kinds(dice: &mut Dice) -> Vec<RequestKind> {
+        let mut kind = || RequestKind {
             weight: dice.between(1, 300) as f64,
             value: dice.any_size(200) as f64,
             cost: dice.any_size(100) as f64,
@@ -108,7 +108,7 @@ pub(super) struct Memory {
     pub(super) prior: Prices,
     whole: Left,
     options: RefinerOptions,
-    seen: VecDeque<(Kind, f64)>,
+    seen: VecDeque<(RequestKind, f64)>,
 }
 
 impl Memory {
@@ -124,8 +124,8 @@ impl Memory {
         self.whole
     }
 
-    pub(super) fn observe(&mut self, kind: Kind, at: f64) {
-        self.seen.push_back((Kind { weight: 1.0, ..kind }, at));
+    pub(super) fn observe(&mut self, kind: RequestKind, at: f64) {
+        self.seen.push_back((RequestKind { weight: 1.0, ..kind }, at));
         if self.seen.len() > SAMPLES_KEPT * self.options.sample {
             self.seen.pop_front();
         }
@@ -153,9 +153,9 @@ impl Memory {
     }
 
     pub(super) fn candidates(&self, left: &Left) -> Vec<Prices> {
-        let mut kinds: Vec<Kind> = Vec::new();
+        let mut kinds: Vec<RequestKind> = Vec::new();
         for (next, _) in &self.seen {
-            let same = |kind: &&mut Kind| Kind { weight: 1.0, ..**kind } == *next;
+            let same = |kind: &&mut RequestKind| RequestKind { weight: 1.0, ..**kind } == *next;
             match kinds.iter_mut().find(same) {
                 Some(kind) => kind.weight += 1.0,
                 None => kinds.push(*next),

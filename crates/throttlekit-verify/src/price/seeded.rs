@@ -1,7 +1,7 @@
 //! Refiners with a deliberate bug.
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::price::{Bid, Kind, Left, Prices, Turn};
+use throttlekit_core::price::{Bid, Left, Prices, RequestKind, Review};
 
 use super::policy::Reprices;
 use super::refine::{Belief, Memory};
@@ -79,18 +79,18 @@ impl Reprices for SeededRefiner {
 
     fn observe(&mut self, bid: &Bid, now: Timestamp) -> bool {
         let hold = if self.bug == RefinerBug::SeenHoldIgnored { 0.0 } else { bid.hold.unwrap_or(0.0) };
-        let kind = Kind { weight: 1.0, value: bid.value, cost: bid.cost as f64, hold };
+        let kind = RequestKind { weight: 1.0, value: bid.value, cost: bid.cost as f64, hold };
         self.memory.observe(kind, now.since(Timestamp::EPOCH).as_secs_f64());
         self.fresh += 1;
         self.fresh == self.sample
     }
 
-    fn reprice(&mut self, left: Option<Left>) -> Turn {
+    fn reprice(&mut self, left: Option<Left>) -> Review {
         self.fresh = 0;
         let left = left.filter(|_| self.bug != RefinerBug::LeftIgnored);
-        let Some(next) = self.wants(left).filter(|_| !self.frozen) else { return Turn::Keep };
+        let Some(next) = self.wants(left).filter(|_| !self.frozen) else { return Review::Keep };
         self.frozen = self.bug == RefinerBug::FreezesAfterOne;
         self.prices = next;
-        Turn::Adopt
+        Review::Adopt
     }
 }

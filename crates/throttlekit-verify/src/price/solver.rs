@@ -1,12 +1,14 @@
 //! `bid-price`, the solver: its duals are optimal, and of several the right ones.
 
-use throttlekit_core::price::{Budgets, Certificate, Kind, PriceError, Prices, Solution, solve_fluid_lp};
+use throttlekit_core::price::{
+    Budgets, Certificate, PriceError, Prices, RequestKind, Solution, solve_fluid_lp,
+};
 
 use super::judge::{by_another_solver, dual_value, in_whole_numbers};
 use super::{Check, Problem, ensure};
 
 /// A solver under test.
-pub type Solver = fn(&[Kind], &Budgets) -> Result<Solution, PriceError>;
+pub type Solver = fn(&[RequestKind], &Budgets) -> Result<Solution, PriceError>;
 
 /// How far a certificate may be from exact.
 pub const CERTIFICATE_MAX: f64 = 1e-8;
@@ -85,10 +87,10 @@ impl SolverBug {
                 Ok(Solution { duals: solve_fluid_lp(kinds, &more)?.duals, ..solve_fluid_lp(kinds, budgets)? })
             },
             Self::TiesToAny => |kinds, budgets| {
-                let scaled: Vec<Kind> = kinds
+                let scaled: Vec<RequestKind> = kinds
                     .iter()
                     .enumerate()
-                    .map(|(at, kind)| Kind { weight: kind.weight * (1.0 + at as f64 * 1e-7), ..*kind })
+                    .map(|(at, kind)| RequestKind { weight: kind.weight * (1.0 + at as f64 * 1e-7), ..*kind })
                     .collect();
                 Ok(Solution {
                     duals: solve_fluid_lp(&scaled, budgets)?.duals,
@@ -102,7 +104,8 @@ impl SolverBug {
                 with_duals(kinds, budgets, |duals| Prices { cost: duals.rate, rate: duals.cost, ..duals })
             },
             Self::WeightIgnored => |kinds, budgets| {
-                let even: Vec<Kind> = kinds.iter().map(|kind| Kind { weight: 1.0, ..*kind }).collect();
+                let even: Vec<RequestKind> =
+                    kinds.iter().map(|kind| RequestKind { weight: 1.0, ..*kind }).collect();
                 solve_fluid_lp(&even, budgets)
             },
             Self::HoldIgnored => |kinds, budgets| solve_fluid_lp(kinds, &Budgets { hold: None, ..*budgets }),
@@ -123,7 +126,7 @@ impl SolverBug {
 }
 
 fn with_duals(
-    kinds: &[Kind],
+    kinds: &[RequestKind],
     budgets: &Budgets,
     change: fn(Prices) -> Prices,
 ) -> Result<Solution, PriceError> {

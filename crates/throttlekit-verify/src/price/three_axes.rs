@@ -1,7 +1,7 @@
 //! Three axes: asks that hold a slot for different times.
 
 use throttlekit_core::price::{
-    Bid, Budgets, Kind, Prices, Refiner, RefinerOptions, Solution, solve_fluid_lp,
+    Bid, Budgets, Prices, Refiner, RefinerOptions, RequestKind, Solution, solve_fluid_lp,
 };
 
 use super::policy::{Policy, Refined, Till, play};
@@ -15,7 +15,7 @@ pub struct World {
     /// Its name.
     pub name: &'static str,
     /// What comes; the weights say how often.
-    pub kinds: [Kind; 2],
+    pub kinds: [RequestKind; 2],
     rate: u64,
     cost: u64,
     slots: u32,
@@ -46,8 +46,8 @@ pub const RATIONED: World = World {
     slots: 12,
 };
 
-const fn kind(cost: f64, value: f64, hold: f64, weight: f64) -> Kind {
-    Kind { weight, value, cost, hold }
+const fn kind(cost: f64, value: f64, hold: f64, weight: f64) -> RequestKind {
+    RequestKind { weight, value, cost, hold }
 }
 
 /// What is lost in a world, as a part of the fluid optimum, on average over seeds.
@@ -80,14 +80,14 @@ pub struct Wrong {
 
 /// Wrong beliefs about the world of the hog, with refining after every so many asks.
 pub fn wrong_beliefs(sample: usize, seeds: u32) -> Vec<Wrong> {
-    let changed = |change: fn(Kind) -> Kind| HOG.kinds.map(change).to_vec();
+    let changed = |change: fn(RequestKind) -> RequestKind| HOG.kinds.map(change).to_vec();
     let beliefs = [
-        ("mostly hogs", changed(|kind| Kind { weight: 2_000.0 - kind.weight, ..kind })),
-        ("a tenth of the asks", changed(|kind| Kind { weight: kind.weight / 10.0, ..kind })),
-        ("no holds", changed(|kind| Kind { hold: 0.0, ..kind })),
-        ("a hundred times the value", changed(|kind| Kind { value: kind.value * 100.0, ..kind })),
+        ("mostly hogs", changed(|kind| RequestKind { weight: 2_000.0 - kind.weight, ..kind })),
+        ("a tenth of the asks", changed(|kind| RequestKind { weight: kind.weight / 10.0, ..kind })),
+        ("no holds", changed(|kind| RequestKind { hold: 0.0, ..kind })),
+        ("a hundred times the value", changed(|kind| RequestKind { value: kind.value * 100.0, ..kind })),
     ];
-    let row = |(belief, kinds): (&'static str, Vec<Kind>)| {
+    let row = |(belief, kinds): (&'static str, Vec<RequestKind>)| {
         let fixed = solve_fluid_lp(&kinds, &HOG.budgets()).expect("the belief is sound").duals;
         let refined = || Refined { refiner: HOG.refiner(&kinds, sample), told: true };
         Wrong { belief, fixed: HOG.regret(seeds, || fixed), refined: HOG.regret(seeds, refined) }
@@ -135,7 +135,7 @@ impl World {
     }
 
     /// A refiner that believes in these kinds.
-    fn refiner(&self, believed: &[Kind], sample: usize) -> Refiner {
+    fn refiner(&self, believed: &[RequestKind], sample: usize) -> Refiner {
         let options = RefinerOptions { sample, slots: Some(self.slots) };
         Refiner::new(believed, &self.budgets(), options).expect("the world is sound")
     }
@@ -155,7 +155,7 @@ impl World {
         let mut dice = Mulberry::published(0.0, seed);
         let [first, second] = self.kinds;
         let share = first.weight / (first.weight + second.weight);
-        let bid = |kind: Kind| Bid::new(kind.value, kind.cost as u64).hold(kind.hold);
+        let bid = |kind: RequestKind| Bid::new(kind.value, kind.cost as u64).hold(kind.hold);
         (0..ASKS).map(|_| bid(if dice.unit() < share { first } else { second })).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! Two axes, two kinds of asks, and how long one kind keeps coming: regret by correlation.
 
-use throttlekit_core::price::{Bid, Budgets, Kind, Prices, Refiner, RefinerOptions, solve_fluid_lp};
+use throttlekit_core::price::{Bid, Budgets, Prices, Refiner, RefinerOptions, RequestKind, solve_fluid_lp};
 
 use super::policy::{Policy, Refined, Till, play};
 use super::{Check, Mulberry, ensure};
@@ -56,7 +56,7 @@ pub fn regret_by_correlation(correlations: &[f64], seeds: u32) -> Vec<Row> {
 /// clears its price: at those prices, and with a look at them after every so many asks.
 pub fn regret_of_a_wrong_belief(sample: usize, seeds: u32) -> Vec<(f64, f64, f64)> {
     let (kinds, budgets) = workload();
-    let believed = kinds.map(|kind| Kind { value: kind.value * 20.0, ..kind });
+    let believed = kinds.map(|kind| RequestKind { value: kind.value * 20.0, ..kind });
     let fixed = solve_fluid_lp(&believed, &budgets).expect("the workload is sound").duals;
     let refined = || Refined { refiner: refiner(&believed, sample), told: true };
     let row = |rho| (rho, regret(seeds, rho, || fixed), regret(seeds, rho, refined));
@@ -89,13 +89,13 @@ fn regret<P: Policy>(seeds: u32, correlation: f64, policy: impl Fn() -> P) -> f6
 }
 
 /// The workload as it is: both kinds equally often.
-fn workload() -> ([Kind; 2], Budgets) {
-    let kind = |bid: Bid| Kind { weight: 500.0, value: bid.value, cost: bid.cost as f64, hold: 0.0 };
+fn workload() -> ([RequestKind; 2], Budgets) {
+    let kind = |bid: Bid| RequestKind { weight: 500.0, value: bid.value, cost: bid.cost as f64, hold: 0.0 };
     ([SMALL, LARGE].map(kind), Budgets { rate: 1_000.0, cost: 50_000.0, hold: None })
 }
 
 /// A refiner for the budgets of the experiment that believes in these kinds.
-fn refiner(kinds: &[Kind], sample: usize) -> Refiner {
+fn refiner(kinds: &[RequestKind], sample: usize) -> Refiner {
     Refiner::new(kinds, &workload().1, RefinerOptions { sample, slots: None }).expect("the belief is sound")
 }
 

@@ -119,7 +119,7 @@ impl Told<'_> {
     /// Notifies the observer. A panic in it does not reach the caller.
     #[cold]
     #[inline(never)]
-    fn tell<P>(&self, observer: &dyn Observer, admission: &Admission<P>) {
+    pub(super) fn tell<P>(&self, observer: &dyn Observer, admission: &Admission<P>) {
         let event = Event {
             policy: self.policy,
             key: self.call.key(),

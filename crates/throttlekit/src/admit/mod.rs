@@ -28,7 +28,10 @@ mod fair_limiter;
 mod keyless_limiter;
 mod limit_info;
 mod limiter;
+mod observed;
 mod permit;
+#[cfg(feature = "store")]
+mod shared_fair_limiter;
 #[cfg(feature = "store")]
 mod shared_limiter;
 #[cfg(test)]
@@ -51,6 +54,7 @@ pub use denied::Denied;
 pub use event::{Event, Observer};
 pub use eventual::{Admitting, BoxFuture, Debiting, Eventual};
 pub use limit_info::LimitInfo;
+pub use observed::Observed;
 pub use permit::{Held, SharedPermit};
 pub use unlimited::Unlimited;
 

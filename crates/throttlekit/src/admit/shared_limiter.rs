@@ -11,7 +11,8 @@ use crate::{Answer, Call, SharedLimiter};
 impl<S: Store, C: LeaseClock + 'static> Admit for SharedLimiter<S, C> {
     fn admit(&self, call: Call<'_>) -> Admitting {
         if let Some(decision) = self.try_check(call) {
-            return Admitting::ready(Ok(Admission::of(Axis::Rate, decision, SharedPermit::none())));
+            let admission = Admission::of(Axis::Rate, decision, SharedPermit::none());
+            return Admitting::ready(Ok(Admission { guarantee: self.local_guarantee(), ..admission }));
         }
         let (limiter, call) = (self.clone(), OwnedCall::of(&call));
         Admitting::pending(async move {
@@ -32,7 +33,14 @@ impl<S: Store, C: LeaseClock + 'static> Admit for SharedLimiter<S, C> {
 /// The charge stays: a limiter holds nothing.
 impl From<Answer> for Admission {
     fn from(answer: Answer) -> Self {
+        Self::answered(Axis::Rate, answer)
+    }
+}
+
+impl Admission {
+    /// Creates the result of a limiter on one axis, which holds nothing.
+    pub(super) fn answered(axis: Axis, answer: Answer) -> Self {
         let Answer { decision, guarantee, outage, shadow_denied, .. } = answer;
-        Self { guarantee, outage, shadow_denied, ..Self::of(Axis::Rate, decision, SharedPermit::none()) }
+        Self { guarantee, outage, shadow_denied, ..Self::of(axis, decision, SharedPermit::none()) }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::lease::{Epoch, Margin, Purse, Return, ReturnId, Term, UNITS_HELD_MAX, Want};
+use throttlekit_core::lease::{Epoch, LocalLease, Margin, Return, ReturnId, Term, UNITS_HELD_MAX, Want};
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::rate::{Rule as _, State};
 
@@ -52,7 +52,7 @@ pub(super) struct Ledger<S, C> {
 pub(super) struct Slip {
     /// The key in the store's encoding.
     pub(super) key: Arc<str>,
-    pub(super) purse: Purse<SharedWord>,
+    pub(super) purse: LocalLease<SharedWord>,
     /// The window that the local reservation was taken from.
     epoch: AtomicU64,
     /// Time of the last activity of the stream, in nanoseconds.
@@ -161,7 +161,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     pub(super) fn enter(&self, stream: u128, key: &[u8]) -> Option<Arc<Slip>> {
         let slip = Arc::new(Slip {
             key: self.shared.strict().key(key).into(),
-            purse: Purse::new(),
+            purse: LocalLease::new(),
             epoch: AtomicU64::new(Epoch::NONE.0),
             stirred_at: AtomicU64::new(self.clock.now().as_nanos()),
         });

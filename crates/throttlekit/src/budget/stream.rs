@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use throttlekit_core::lease::{Draw, Purse, Spend, Want};
+use throttlekit_core::lease::{Draw, LocalLease, Spend, Want};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
 use super::handle::Opened;
@@ -261,12 +261,12 @@ debug_fields!(
 
 /// Tokens taken for a chunk. If it is denied, or its future is dropped, they are put back.
 struct Drawn<'a> {
-    purse: &'a Purse<SharedWord>,
+    purse: &'a LocalLease<SharedWord>,
     draw: Draw,
 }
 
 impl<'a> Drawn<'a> {
-    fn of(purse: &'a Purse<SharedWord>, tokens: u64) -> Self {
+    fn of(purse: &'a LocalLease<SharedWord>, tokens: u64) -> Self {
         Self { purse, draw: purse.draw(tokens) }
     }
 

@@ -189,7 +189,7 @@ impl<C: Clock> Each<C> {
 
     /// Returns the most that a key may have in any limit: the maximum of its own.
     fn most(&self, key: &[u8]) -> u32 {
-        self.own_limit(key).map_or(u32::MAX, |limit| limit.most())
+        self.own_limit(key).map_or(u32::MAX, OneLimit::most)
     }
 }
 

@@ -83,7 +83,7 @@ pub(crate) use single::decision;
 pub use slot_leases::SlotStats;
 pub use stats::GuardStats;
 #[cfg(feature = "store")]
-pub use throttlekit_core::concurrency::fleet::{Combine, Grant, Split};
+pub use throttlekit_core::concurrency::division::{Combine, Grant, Split};
 pub use throttlekit_core::concurrency::{Ceiling, Ending};
 
 pub use crate::admit::Denied;

@@ -38,7 +38,7 @@ pub(super) struct OwnedSlot<C: Clock> {
     slot: Slot,
 }
 
-/// What a key holds beside its own slot.
+/// The holdings of a key beside its own slot.
 pub(super) struct More<C: Clock> {
     // In drop order: the slot before the key's entry in the shared limit.
     pub(super) total: Option<OwnedSlot<C>>,

@@ -1,4 +1,4 @@
-//! What all limits of a guard have in common.
+//! Settings that all limits of a guard share.
 
 use throttlekit_core::concurrency::Estimator;
 

@@ -194,7 +194,7 @@ impl Several {
 mod tests {
     use std::time::Duration;
 
-    use throttlekit_core::rate::{Charge, Rate, State};
+    use throttlekit_core::rate::{LimitCharge, Rate, State};
 
     use super::*;
     use crate::Limiter;
@@ -241,7 +241,7 @@ mod tests {
                     let own = states.iter_mut().find(|(name, _)| *name == key).map(|(_, own)| own);
                     let both = own.unwrap().iter_mut().zip(&mut org).enumerate();
                     let state = both.map(|(index, (own, org))| if index % 2 == 0 { own } else { org });
-                    let charges = state.zip(&limits).map(|(state, limit)| Charge { limit, state, cost });
+                    let charges = state.zip(&limits).map(|(state, limit)| LimitCharge { limit, state, cost });
                     let want = need.check(&mut charges.collect::<Vec<_>>(), clock.now());
                     let got = limiter.check_binding(Call::by(key).and(&["org"]).cost(cost));
                     assert_eq!(got, (want.decision, want.binding), "{number} limits, {need:?}");

@@ -1,6 +1,6 @@
 //! Prices shared by threads.
 
-use throttlekit_core::price::{Bid, Left, Prices, Refiner, Turn};
+use throttlekit_core::price::{Bid, Left, Prices, Refiner, Review};
 
 use crate::clock::{Clock, PreciseClock};
 use crate::sync::{Mutex, RwLock};
@@ -84,7 +84,7 @@ impl<C: Clock> Pricer<C> {
     fn observe(&self, bid: &Bid, left: impl FnOnce() -> Option<Left>) {
         let Source::Refined { refiner, prices, clock } = &self.source else { return };
         let Some(mut refiner) = refiner.try_lock() else { return };
-        if refiner.observe(bid, clock.now()) && refiner.reprice(left()) == Turn::Adopt {
+        if refiner.observe(bid, clock.now()) && refiner.reprice(left()) == Review::Adopt {
             *prices.write() = refiner.prices();
         }
     }
@@ -95,13 +95,13 @@ mod tests {
     use std::thread;
 
     use throttlekit_core::Timestamp;
-    use throttlekit_core::price::{Budgets, Kind, RefinerOptions};
+    use throttlekit_core::price::{Budgets, RefinerOptions, RequestKind};
 
     use super::*;
     use crate::clock::ManualClock;
 
     fn refiner(sample: usize) -> Refiner {
-        let kind = |value, cost| Kind { weight: 500.0, value, cost, hold: 0.0 };
+        let kind = |value, cost| RequestKind { weight: 500.0, value, cost, hold: 0.0 };
         let budgets = Budgets { rate: 1_000.0, cost: 50_000.0, hold: None };
         Refiner::new(
             &[kind(1.0, 100.0), kind(50.0, 10_000.0)],

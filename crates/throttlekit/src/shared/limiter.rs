@@ -10,7 +10,7 @@ use super::strict::Strict;
 use super::{Answer, Receipt, SharedLimiterBuilder, SharedLimiterStats};
 use crate::clock::{BootClock, LeaseClock};
 use crate::store::{DebitId, Store, StoreError};
-use crate::{BuildError, Call};
+use crate::{BuildError, Call, Guarantee};
 
 /// One limit, or several decided as one, over state that many processes share. A cheap handle: clones share everything.
 ///
@@ -247,6 +247,15 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiter<S, C> {
             Mode::Leased(engine) => engine.takes_back(),
         };
         takes_back && self.limits().iter().all(Limit::hands_back)
+    }
+
+    /// Returns the guarantee of a decision that this node makes locally.
+    pub(crate) fn local_guarantee(&self) -> Guarantee {
+        let store = self.store().guarantee();
+        match &self.mode {
+            Mode::Strict(_) => store,
+            Mode::Leased(engine) => engine.worth(store),
+        }
     }
 
     /// Lowers the guarantee of an answer of the store by what is leased.

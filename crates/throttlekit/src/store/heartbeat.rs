@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::concurrency::fleet::{Beat, Fold, Report, Roll};
+use throttlekit_core::concurrency::division::{Fold, Membership, NodeReport, ReportResponse};
 use tokio::time::sleep;
 
 use super::{MembershipStore, StoreError, Swapped};
@@ -19,7 +19,7 @@ const ASIDE_MAX: Duration = Duration::from_millis(8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// Result of the rebalance.
-    pub beat: Beat,
+    pub beat: ReportResponse,
     /// Time of the rebalance, by the store's clock.
     pub now: Timestamp,
     /// Number of times that another heartbeat came first.
@@ -37,13 +37,13 @@ pub async fn beat<R: MembershipStore>(
     key: &str,
     fold: &Fold,
     keeps: Duration,
-    report: &Report,
+    report: &NodeReport,
 ) -> Result<Heard, StoreError> {
     let mut kept = store.load(key).await?;
     if kept.version == 0 {
         // A swap where there is no record may come late: after others began the record and lost it again. So it does
         // not carry how long ago that was; only a swap of an existing record does.
-        kept = match store.swap(key, 0, &Roll::default().to_bytes(), keeps).await? {
+        kept = match store.swap(key, 0, &Membership::default().to_bytes(), keeps).await? {
             Swapped::Done => store.load(key).await?,
             Swapped::Newer(newer) => newer,
         };
@@ -51,7 +51,7 @@ pub async fn beat<R: MembershipStore>(
     for races in 0..RACES_MAX {
         let mut roll = kept.roll(key)?;
         let (now, beat) = (kept.now, fold.beat(&mut roll, report, kept.now));
-        if !matches!(beat, Beat::Grant(_)) {
+        if !matches!(beat, ReportResponse::Grant(_)) {
             return Ok(Heard { beat, now, races });
         }
         match store.swap(key, kept.version, &roll.to_bytes(), keeps).await? {

@@ -15,7 +15,7 @@
 //! replaced by its SHA-256.
 
 use sha2::{Digest, Sha256};
-use throttlekit_core::rate::shared::{Kind, ScriptEncoding};
+use throttlekit_core::rate::shared::{ScriptEncoding, ScriptRule};
 
 /// Default maximum length of a part of a key that is written out.
 pub const KEY_PART_MAX: usize = 200;
@@ -112,10 +112,10 @@ pub(super) fn space_of(key: &str) -> (&str, &str) {
 /// budget counts as any window does.
 fn rule_tag(form: &ScriptEncoding) -> String {
     match (form.kind(), form.shape()) {
-        (Kind::Gcra, _) => "g".into(),
+        (ScriptRule::Gcra, _) => "g".into(),
         (kind, _) if kind.is_window() => "w".into(),
-        (Kind::Log, _) => "l".into(),
-        (Kind::Sliding, Some((length, buckets))) => format!("s{length}.{buckets}"),
+        (ScriptRule::Log, _) => "l".into(),
+        (ScriptRule::Sliding, Some((length, buckets))) => format!("s{length}.{buckets}"),
         _ => "s".into(),
     }
 }

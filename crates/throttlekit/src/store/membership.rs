@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::concurrency::fleet::{NODES_MAX, Roll};
+use throttlekit_core::concurrency::division::{Membership, NODES_MAX};
 
 use super::{Background, StoreError};
 use crate::{Guarantee, forward_store};
@@ -19,7 +19,7 @@ pub const ROLL_BYTES_MAX: usize = 72 * (NODES_MAX + 1);
 
 /// Keeps membership records where all nodes reach them.
 ///
-/// A store only keeps them: nodes compute the next record by [`Fold`](throttlekit_core::concurrency::fleet::Fold) and
+/// A store only keeps them: nodes compute the next record by [`Fold`](throttlekit_core::concurrency::division::Fold) and
 /// swap it in if the one they started from is still current; see [`beat`](super::beat). As with a
 /// [`Store`](super::Store), time is the store's own. No swap is retried automatically; one whose reply was lost was
 /// made or not, and the next load shows which.
@@ -77,8 +77,9 @@ impl MembershipRecord {
     }
 
     /// Decodes the record, or returns that it is not ours.
-    pub fn roll(&self, key: &str) -> Result<Roll, StoreError> {
-        Roll::from_bytes(&self.bytes).map_err(|error| StoreError::bad_state(format_args!("{key}: {error}")))
+    pub fn roll(&self, key: &str) -> Result<Membership, StoreError> {
+        Membership::from_bytes(&self.bytes)
+            .map_err(|error| StoreError::bad_state(format_args!("{key}: {error}")))
     }
 }
 
@@ -165,14 +166,14 @@ mod tests {
 
     #[test]
     fn the_longest_roll_fits() {
-        use throttlekit_core::concurrency::fleet::{Combine, Fold, NodeId, Report, Split};
+        use throttlekit_core::concurrency::division::{Combine, Fold, NodeId, NodeReport, Split};
         let seconds = Duration::from_secs(1);
         let (combine, split) = (Combine::Min, Split::Equal);
         let fold = Fold { combine, split, initial: 1, most: 1, lives: seconds, linger: seconds };
-        let mut roll = Roll::default();
+        let mut roll = Membership::default();
         for node in 0..NODES_MAX as u128 {
             let node = NodeId(node);
-            let report = Report {
+            let report = NodeReport {
                 node,
                 beat: 1,
                 applied: 0,

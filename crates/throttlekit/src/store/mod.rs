@@ -36,7 +36,7 @@ pub use region::{RegionGrant, RegionRequest, RegionStore};
 pub use slots::{LIVES_MAX, LIVES_MIN, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore};
 pub use throttlekit_core::concurrency::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotStep};
 pub use throttlekit_core::fair::Weight;
-pub use throttlekit_core::fair::pool::{Grant, TooManyRegions};
+pub use throttlekit_core::fair::pool::{PoolGrant, TooManyRegions};
 pub use throttlekit_core::lease::{Epoch, Loan, Return, ReturnId, Term, Want};
 
 pub use crate::background::{Background, TaskSlot};

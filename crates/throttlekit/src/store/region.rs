@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::fair::Weight;
-use throttlekit_core::fair::pool::{Grant, Pool, PoolRequest, Sight};
+use throttlekit_core::fair::pool::{Pool, PoolGrant, PoolRequest, PoolSnapshot};
 use throttlekit_core::rate::UNITS_MAX;
 use throttlekit_core::rate::shared::ScriptEncoding;
 
@@ -51,7 +51,7 @@ pub struct RegionGrant {
     /// Time of the response, by the pool's clock.
     pub now: Timestamp,
     /// The grant.
-    pub grant: Grant,
+    pub grant: PoolGrant,
 }
 
 impl RegionRequest<'_> {
@@ -86,7 +86,7 @@ impl RegionGrant {
         let (Some(ends), Some(held), Some(share), Some(others)) = (ends, held, share, others) else {
             return Err(bad());
         };
-        let sight = Sight { ends: Timestamp::from_micros(ends), held, share, others };
+        let sight = PoolSnapshot { ends: Timestamp::from_micros(ends), held, share, others };
         let grant = ask.pool()?.word(&sight, ask.wants, now);
         if number(granted) == Some(grant.granted) { Ok(Self { now, grant }) } else { Err(bad()) }
     }
@@ -119,7 +119,7 @@ mod tests {
         let (form, now) = (hour(), Timestamp::from_millis(1_000));
         let seen = [3_600_000_000, 10, 50, 50];
         let granted = |granted| RegionGrant::of(&ask(&form, "us"), seen, now, granted);
-        let Grant { granted: units, more, epoch, lives } = granted(30).unwrap().grant;
+        let PoolGrant { granted: units, more, epoch, lives } = granted(30).unwrap().grant;
         assert_eq!((units, more, lives), (30, 10, Duration::from_secs(3_599)));
         assert_eq!(epoch, Epoch(3_600_000_000_000));
         assert!([29, 31, -1].map(granted).iter().all(Result::is_err));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::concurrency::{Beat, LeaseId, Owner, SLOTS_MAX, Slot, SlotSight, SlotStep};
+use throttlekit_core::concurrency::{Beat, LeaseId, Owner, SLOTS_MAX, Slot, SlotSnapshot, SlotStep};
 
 use super::{Background, StoreError};
 use crate::{Guarantee, forward_store};
@@ -149,7 +149,7 @@ impl SlotAnswer {
         let bad = || disagree(ask.key);
         let held = u32::try_from(held).ok().filter(|&held| held <= SLOTS_MAX).ok_or_else(bad)?;
         let (own, room_at) = (micros(own).ok_or_else(bad)?, micros(room_at).ok_or_else(bad)?);
-        let sight = SlotSight { held, own, room_at, quiet_until: Timestamp::EPOCH };
+        let sight = SlotSnapshot { held, own, room_at, quiet_until: Timestamp::EPOCH };
         let step = sight.step(ask.most, life(ask.lives)?, now);
         let fits = match step {
             SlotStep::Admit { slot, held } => admitted && now < slot.until && held > 0,

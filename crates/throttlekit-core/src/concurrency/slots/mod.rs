@@ -75,7 +75,7 @@ pub struct Full {
 
 /// View of the table for one request, without expired leases: all that its response depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SlotSight {
+pub struct SlotSnapshot {
     /// Number of slots held.
     pub held: u32,
     /// Expiry of the requested lease, if the client already holds it.
@@ -223,11 +223,11 @@ impl SlotTable {
         self.longest = self.longest.max(lives);
     }
 
-    fn sight(&self, lease: LeaseId, owner: Owner, most: u32) -> SlotSight {
+    fn sight(&self, lease: LeaseId, owner: Owner, most: u32) -> SlotSnapshot {
         let held = self.len();
         // The excess leases have to expire, and one more.
         let over_at = |most| self.in_order.iter().nth((held - most) as usize).map(|&(until, ..)| until);
-        SlotSight {
+        SlotSnapshot {
             held,
             own: self.ends.get(&(lease, owner)).copied(),
             room_at: Some(most.min(SLOTS_MAX)).filter(|&most| most > 0 && most <= held).and_then(over_at),
@@ -246,7 +246,7 @@ impl SlotTable {
     }
 }
 
-impl SlotSight {
+impl SlotSnapshot {
     /// The rule: the response to a request with this view at `now`. A store that runs its own copy uses this to compute
     /// the response and to check itself.
     pub fn step(&self, most: u32, lives: Duration, now: Timestamp) -> SlotStep {

@@ -17,7 +17,7 @@
 
 use core::time::Duration;
 
-use super::pool::Grant;
+use super::pool::PoolGrant;
 use super::{Member, Roster, Weight};
 use crate::lease::{Epoch, Margin};
 use crate::{Cost, Decision, Retry, Timestamp};
@@ -39,7 +39,7 @@ pub struct BranchPlan {
 ///
 /// ```
 /// use core::time::Duration;
-/// use throttlekit_core::fair::branch::{Branch, BranchPlan, Turn};
+/// use throttlekit_core::fair::branch::{Branch, BranchPlan, BranchDecision};
 /// use throttlekit_core::fair::{Weight, pool::{Pool, PoolRequest, PoolState}};
 /// use throttlekit_core::{Timestamp, lease::Margin, rate::Limit};
 ///
@@ -50,14 +50,14 @@ pub struct BranchPlan {
 ///
 /// let now = Timestamp::from_millis(1_000);
 /// let ann = eu.roster_mut().join(Weight::ONE);
-/// assert!(matches!(eu.ask(ann, Weight::ONE, 4, now), Turn::Wait { .. }), "nothing is in hand");
+/// assert!(matches!(eu.ask(ann, Weight::ONE, 4, now), BranchDecision::Wait { .. }), "nothing is in hand");
 /// eu.wait(4);
 /// let request = eu.poll_request(1, now).expect("someone waits");
 /// let ask = PoolRequest { region: "eu", weight: request.weight, wants: request.wants };
 /// let grant = pool.grant(&mut regions, ask, now).expect("few regions");
 /// eu.handle_reply(request.id, grant, now, now);
 /// eu.stop_waiting(4);
-/// let Turn::Admit(decision) = eu.ask(ann, Weight::ONE, 4, now) else { panic!("ten are in hand") };
+/// let BranchDecision::Admit(decision) = eu.ask(ann, Weight::ONE, 4, now) else { panic!("ten are in hand") };
 /// assert_eq!((grant.granted, decision.remaining), (10, 96));
 /// # Ok::<(), throttlekit_core::rate::LimitError>(())
 /// ```
@@ -100,7 +100,7 @@ struct Sent {
 
 /// Result of a tenant's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum BranchDecision {
     /// Admitted and charged.
     Admit(Decision),
     /// Denied. Nothing changed except that the tenant is active.
@@ -114,7 +114,7 @@ pub enum Turn {
 
 /// Request for units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Request {
+pub struct BranchRequest {
     /// ID of the request.
     pub id: u64,
     /// The weights of all tenants.
@@ -174,11 +174,11 @@ impl Branch {
     /// Decides a request, and charges it if allowed. A cost of zero changes nothing, and reports the most that would
     /// pass.
     ///
-    /// On [`Turn::Admit`] the caller reads the clock again and admits only if [`lives`](Self::lives) is true then: any
+    /// On [`BranchDecision::Admit`] the caller reads the clock again and admits only if [`lives`](Self::lives) is true then: any
     /// time may pass in between.
-    pub fn ask(&mut self, member: Member, weight: Weight, cost: Cost, now: Timestamp) -> Turn {
+    pub fn ask(&mut self, member: Member, weight: Weight, cost: Cost, now: Timestamp) -> BranchDecision {
         if cost > self.plan.limit {
-            return Turn::Deny(self.denied(member, Retry::Never));
+            return BranchDecision::Deny(self.denied(member, Retry::Never));
         }
         if cost > 0 {
             self.roster.set_weight(member, weight);
@@ -186,27 +186,29 @@ impl Branch {
         let Some(window) = self.window.filter(|window| now < window.dies) else {
             let wait = self.closed_until.since(now);
             return if wait > Duration::ZERO {
-                Turn::Deny(self.denied(member, Retry::after(wait)))
+                BranchDecision::Deny(self.denied(member, Retry::after(wait)))
             } else {
-                Turn::Wait { needs: cost }
+                BranchDecision::Wait { needs: cost }
             };
         };
         if cost == 0 {
-            return Turn::Admit(self.standing(member));
+            return BranchDecision::Admit(self.standing(member));
         }
         if !self.roster.admits(member, cost) {
             if self.may_have_changed(now) {
-                return Turn::Wait { needs: 0 };
+                return BranchDecision::Wait { needs: 0 };
             }
-            return Turn::Deny(self.denied(member, Retry::after(window.changes_at(now).since(now))));
+            return BranchDecision::Deny(
+                self.denied(member, Retry::after(window.changes_at(now).since(now))),
+            );
         }
         if cost > self.in_hand() {
-            return Turn::Wait { needs: cost };
+            return BranchDecision::Wait { needs: cost };
         }
         self.roster.spend(member, cost);
         let (guarantee, used) = (self.roster.guarantee(member), self.roster.used_by(member));
         let remaining = guarantee.saturating_sub(used).min(self.roster.left());
-        Turn::Admit(self.decision(true, guarantee.max(used), remaining, Retry::Now))
+        BranchDecision::Admit(self.decision(true, guarantee.max(used), remaining, Retry::Now))
     }
 
     /// Refunds units that a member was charged and did not use: they are available again while the window lasts that
@@ -235,7 +237,7 @@ impl Branch {
     }
 
     /// Returns the request to send now, if any. It is pending until its reply or failure is handled.
-    pub fn poll_request(&mut self, id: u64, now: Timestamp) -> Option<Request> {
+    pub fn poll_request(&mut self, id: u64, now: Timestamp) -> Option<BranchRequest> {
         if self.waiters == 0 || self.asking.is_some() {
             return None;
         }
@@ -244,7 +246,7 @@ impl Branch {
         let weights = self.roster.weights();
         let weight = Weight::new(weights).unwrap_or(if weights == 0 { Weight::ONE } else { Weight::MAX });
         self.asking = Some(Sent { id, at: now, weight: weights });
-        Some(Request { id, weight, wants })
+        Some(BranchRequest { id, weight, wants })
     }
 
     /// Returns the ID of the pending request.
@@ -253,7 +255,7 @@ impl Branch {
     }
 
     /// Handles a reply. `theirs` is the instant of the reply, by the sender's clock.
-    pub fn handle_reply(&mut self, id: u64, grant: Grant, theirs: Timestamp, now: Timestamp) -> Credit {
+    pub fn handle_reply(&mut self, id: u64, grant: PoolGrant, theirs: Timestamp, now: Timestamp) -> Credit {
         let Some(sent) = self.asking.take_if(|sent| sent.id == id) else { return Credit::Lapsed };
         let (dies, over) = (self.plan.margin.deadline(sent.at, grant.lives), now + grant.lives);
         if now >= dies {

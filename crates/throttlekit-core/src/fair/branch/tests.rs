@@ -10,8 +10,8 @@ fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
-fn grant(granted: Cost, more: Cost, epoch: u64, lives: Duration) -> Grant {
-    Grant { granted, more, epoch: Epoch(epoch), lives }
+fn grant(granted: Cost, more: Cost, epoch: u64, lives: Duration) -> PoolGrant {
+    PoolGrant { granted, more, epoch: Epoch(epoch), lives }
 }
 
 /// A branch with one tenant and `granted` units of window 1, which ends at ten seconds.
@@ -31,10 +31,10 @@ const CREDITED: Credit = Credit::Credited { anew: false };
 fn what_is_in_hand_is_spent_without_asking_and_no_more() {
     let (mut branch, tenant) = holding(10, 90);
     for left in (0..10).rev() {
-        assert!(matches!(branch.ask(tenant, ONE, 1, at(2)), Turn::Admit(_)));
+        assert!(matches!(branch.ask(tenant, ONE, 1, at(2)), BranchDecision::Admit(_)));
         assert_eq!(branch.in_hand(), left);
     }
-    assert_eq!(branch.ask(tenant, ONE, 1, at(2)), Turn::Wait { needs: 1 });
+    assert_eq!(branch.ask(tenant, ONE, 1, at(2)), BranchDecision::Wait { needs: 1 });
     assert_eq!(branch.poll_request(2, at(2)), None, "nobody waits");
 }
 
@@ -48,7 +48,7 @@ fn one_request_is_under_way_for_all_who_wait_and_it_is_credited_once() {
     assert_eq!(branch.handle_reply(2, grant(20, 80, 1, 8 * SECOND), at(3), at(3)), CREDITED);
     assert_eq!(branch.handle_reply(2, grant(20, 80, 1, 8 * SECOND), at(3), at(3)), Credit::Lapsed);
     assert_eq!(branch.in_hand(), 20);
-    assert!(matches!(branch.ask(tenant, ONE, 20, at(3)), Turn::Admit(_)));
+    assert!(matches!(branch.ask(tenant, ONE, 20, at(3)), BranchDecision::Admit(_)));
 }
 
 #[test]
@@ -77,28 +77,36 @@ fn a_reply_of_another_window_begins_it_and_what_was_in_hand_is_gone() {
 fn who_has_had_its_share_is_denied_until_it_pays_to_ask_again() {
     let (mut branch, tenant) = holding(10, 10);
     let other = branch.roster_mut().join(ONE);
-    assert_eq!(branch.ask(tenant, ONE, 11, at(2)), Turn::Wait { needs: 0 }, "the weight is new");
+    assert_eq!(branch.ask(tenant, ONE, 11, at(2)), BranchDecision::Wait { needs: 0 }, "the weight is new");
     branch.wait(0);
     assert_eq!(branch.poll_request(2, at(2)).unwrap().wants, 0);
     branch.handle_reply(2, grant(0, 10, 1, 10 * SECOND), at(2), at(2));
     branch.stop_waiting(0);
-    assert!(matches!(branch.ask(tenant, ONE, 10, at(2)), Turn::Admit(_)));
-    let Turn::Deny(denied) = branch.ask(tenant, ONE, 1, at(3)) else { panic!("ten are the other's") };
+    assert!(matches!(branch.ask(tenant, ONE, 10, at(2)), BranchDecision::Admit(_)));
+    let BranchDecision::Deny(denied) = branch.ask(tenant, ONE, 1, at(3)) else {
+        panic!("ten are the other's")
+    };
     assert_eq!(denied.retry_after.wait_ms(), Some(9_998));
-    assert_eq!(branch.ask(tenant, ONE, 1, at(1_002)), Turn::Wait { needs: 0 }, "that was heard a second ago");
-    assert_eq!(branch.ask(other, ONE, 10, at(3)), Turn::Wait { needs: 10 }, "still to be fetched");
+    assert_eq!(
+        branch.ask(tenant, ONE, 1, at(1_002)),
+        BranchDecision::Wait { needs: 0 },
+        "that was heard a second ago"
+    );
+    assert_eq!(branch.ask(other, ONE, 10, at(3)), BranchDecision::Wait { needs: 10 }, "still to be fetched");
 }
 
 /// The budget's clock is stopped: after a second of ours its window has as long to go as before.
 #[test]
 fn a_denial_tells_a_wait_also_where_the_clocks_disagree() {
     let (mut branch, tenant) = holding(10, 0);
-    assert!(matches!(branch.ask(tenant, ONE, 10, at(2)), Turn::Admit(_)));
+    assert!(matches!(branch.ask(tenant, ONE, 10, at(2)), BranchDecision::Admit(_)));
     branch.wait(0);
     branch.poll_request(2, at(9_990)).unwrap();
     branch.handle_reply(2, grant(0, 0, 1, 10 * SECOND), at(0), at(9_990));
     branch.stop_waiting(0);
-    let Turn::Deny(denied) = branch.ask(tenant, ONE, 1, at(10_500)) else { panic!("nothing is left") };
+    let BranchDecision::Deny(denied) = branch.ask(tenant, ONE, 1, at(10_500)) else {
+        panic!("nothing is left")
+    };
     assert_eq!(denied.retry_after.wait_ms(), Some(9_490), "until its units die and are asked for anew");
     assert!(branch.advance(at(10_500 + 9_490)));
 }
@@ -106,15 +114,15 @@ fn a_denial_tells_a_wait_also_where_the_clocks_disagree() {
 #[test]
 fn of_units_that_have_died_nobody_is_told_anything() {
     let (mut branch, tenant) = holding(10, 0);
-    assert!(matches!(branch.ask(tenant, ONE, 10, at(2)), Turn::Admit(_)));
-    assert!(matches!(branch.ask(tenant, ONE, 1, at(3)), Turn::Deny(_)));
-    assert_eq!(branch.ask(tenant, ONE, 1, at(10_001)), Turn::Wait { needs: 1 });
+    assert!(matches!(branch.ask(tenant, ONE, 10, at(2)), BranchDecision::Admit(_)));
+    assert!(matches!(branch.ask(tenant, ONE, 1, at(3)), BranchDecision::Deny(_)));
+    assert_eq!(branch.ask(tenant, ONE, 1, at(10_001)), BranchDecision::Wait { needs: 1 });
 }
 
 #[test]
 fn what_costs_more_than_the_limit_never_passes() {
     let (mut branch, tenant) = holding(10, 90);
-    let Turn::Deny(denied) = branch.ask(tenant, ONE, 101, at(2)) else { panic!("it cannot pass") };
+    let BranchDecision::Deny(denied) = branch.ask(tenant, ONE, 101, at(2)) else { panic!("it cannot pass") };
     assert_eq!(denied.retry_after, Retry::Never);
 }
 
@@ -126,26 +134,32 @@ fn a_window_that_ends_before_the_reply_is_here_is_waited_out() {
     branch.poll_request(1, at(0)).unwrap();
     let dead = grant(10, 90, 1, Duration::from_millis(5));
     assert_eq!(branch.handle_reply(1, dead, at(1), at(6)), Credit::Lapsed);
-    let Turn::Deny(denied) = branch.ask(tenant, ONE, 1, at(6)) else { panic!("nothing can be had") };
+    let BranchDecision::Deny(denied) = branch.ask(tenant, ONE, 1, at(6)) else {
+        panic!("nothing can be had")
+    };
     assert_eq!(denied.retry_after.wait_ms(), Some(5));
-    assert_eq!(branch.ask(tenant, ONE, 1, at(11)), Turn::Wait { needs: 1 });
+    assert_eq!(branch.ask(tenant, ONE, 1, at(11)), BranchDecision::Wait { needs: 1 });
 }
 
 #[test]
 fn an_ask_of_nothing_leaves_a_tenant_its_weight() {
     let (mut branch, tenant) = holding(10, 90);
     let other = branch.roster_mut().join(ONE);
-    assert!(matches!(branch.ask(tenant, Weight::MAX, 0, at(2)), Turn::Admit(told) if told.limit == 50));
+    assert!(
+        matches!(branch.ask(tenant, Weight::MAX, 0, at(2)), BranchDecision::Admit(told) if told.limit == 50)
+    );
     assert_eq!((branch.roster().weight(tenant), branch.roster().weight(other)), (Some(ONE), Some(ONE)));
 }
 
 #[test]
 fn what_is_handed_back_is_in_hand_while_its_window_lives() {
     let (mut branch, tenant) = holding(10, 0);
-    let Turn::Admit(charged) = branch.ask(tenant, ONE, 10, at(2)) else { panic!("ten are in hand") };
+    let BranchDecision::Admit(charged) = branch.ask(tenant, ONE, 10, at(2)) else {
+        panic!("ten are in hand")
+    };
     branch.refund(tenant, 4, charged.reset_at, at(9_999));
     assert_eq!(branch.in_hand(), 4);
-    assert!(matches!(branch.ask(tenant, ONE, 4, at(9_999)), Turn::Admit(_)));
+    assert!(matches!(branch.ask(tenant, ONE, 4, at(9_999)), BranchDecision::Admit(_)));
     branch.refund(tenant, 6, charged.reset_at, at(10_000));
     assert_eq!(branch.in_hand(), 0, "their window is over");
 }
@@ -153,14 +167,16 @@ fn what_is_handed_back_is_in_hand_while_its_window_lives() {
 #[test]
 fn nothing_is_handed_back_into_another_window_nor_more_than_was_used() {
     let (mut branch, tenant) = holding(10, 0);
-    let Turn::Admit(charged) = branch.ask(tenant, ONE, 10, at(2)) else { panic!("ten are in hand") };
+    let BranchDecision::Admit(charged) = branch.ask(tenant, ONE, 10, at(2)) else {
+        panic!("ten are in hand")
+    };
     branch.refund(tenant, 40, charged.reset_at, at(3));
     assert_eq!(branch.in_hand(), 10);
     branch.wait(10);
     branch.poll_request(2, at(9_000)).unwrap();
     branch.handle_reply(2, grant(10, 0, 2, 10 * SECOND), at(9_500), at(9_500));
     let tenant = branch.roster_mut().join(ONE);
-    assert!(matches!(branch.ask(tenant, ONE, 10, at(9_501)), Turn::Admit(_)));
+    assert!(matches!(branch.ask(tenant, ONE, 10, at(9_501)), BranchDecision::Admit(_)));
     branch.refund(tenant, 10, charged.reset_at, at(9_502));
     assert_eq!(branch.in_hand(), 0);
 }
@@ -179,9 +195,9 @@ proptest! {
             }
             let tenant = *member.get_or_insert_with(|| branch.roster_mut().join(ONE));
             match branch.ask(tenant, ONE, cost, at(now)) {
-                Turn::Admit(_) => {}
-                Turn::Deny(denied) => prop_assert!(denied.retry_after > Retry::Now, "{denied:?} at {now}"),
-                Turn::Wait { needs } => {
+                BranchDecision::Admit(_) => {}
+                BranchDecision::Deny(denied) => prop_assert!(denied.retry_after > Retry::Now, "{denied:?} at {now}"),
+                BranchDecision::Wait { needs } => {
                     branch.wait(needs);
                     branch.poll_request(id, at(now)).unwrap();
                     now += takes;

@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
-use super::local_lease::{Purse, UNITS_HELD_MAX, Word};
+use super::local_lease::{LocalLease, UNITS_HELD_MAX, Word};
 use super::{Epoch, Loan, Margin, Return, Spend, Term, Want};
 use crate::{Cost, Decision, Retry, Timestamp};
 
 /// Configuration of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Plan {
+pub struct HolderOptions {
     /// Lifetime of lent units, as configured at the authority.
     pub term: Term,
     /// Error bounds of the clocks.
@@ -23,7 +23,7 @@ pub struct Plan {
 
 /// One key on one node. It has at most one pending request to the authority.
 ///
-/// A driver tries [`Purse::spend`] first and calls the holder when that fails, one caller at a time:
+/// A driver tries [`LocalLease::spend`] first and calls the holder when that fails, one caller at a time:
 ///
 /// ```text
 /// ask ── Spent ──► allow                                  (a unit came meanwhile)
@@ -32,7 +32,7 @@ pub struct Plan {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
-    plan: Plan,
+    plan: HolderOptions,
     /// The window of the units in the local lease.
     epoch: Epoch,
     flight: Option<Flight>,
@@ -74,7 +74,7 @@ struct Denial {
 
 /// Next step for a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum HolderStep {
     /// It is served, and `left` units remain here.
     Spent {
         /// Units left in the local lease.
@@ -88,7 +88,7 @@ pub enum Turn {
 
 /// Request to the authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Request {
+pub struct HolderRequest {
     /// Assigned by the driver; the reply must carry it.
     pub id: u64,
     /// Units to request.
@@ -110,7 +110,7 @@ pub enum Reply {
 
 impl Holder {
     /// Creates a holder without units.
-    pub fn new(plan: Plan) -> Self {
+    pub fn new(plan: HolderOptions) -> Self {
         Self {
             plan,
             epoch: Epoch::default(),
@@ -131,27 +131,32 @@ impl Holder {
 
     /// Handles a caller that the local lease could not serve. A cost of zero is served, and reports what is left.
     ///
-    /// The clock is read after units are taken out, as in [`Purse::spend`]: a thread that slept between reading it and
+    /// The clock is read after units are taken out, as in [`LocalLease::spend`]: a thread that slept between reading it and
     /// calling this would spend expired units.
-    pub fn handle_ask<W: Word>(&mut self, purse: &Purse<W>, cost: Cost, now: impl Fn() -> Timestamp) -> Turn {
+    pub fn handle_ask<W: Word>(
+        &mut self,
+        purse: &LocalLease<W>,
+        cost: Cost,
+        now: impl Fn() -> Timestamp,
+    ) -> HolderStep {
         if cost == 0 {
-            return Turn::Spent { left: purse.left(now()) };
+            return HolderStep::Spent { left: purse.left(now()) };
         }
         if let Spend::Spent { left } = purse.spend(cost, &now) {
-            return Turn::Spent { left };
+            return HolderStep::Spent { left };
         }
         if let Some(batch) = self.next.take() {
             purse.fill(batch.units, batch.until, false);
             if let Spend::Spent { left } = purse.spend(cost, &now) {
-                return Turn::Spent { left };
+                return HolderStep::Spent { left };
             }
         }
         if let Some(decision) = self.denied(cost, now()) {
-            return Turn::Deny(decision);
+            return HolderStep::Deny(decision);
         }
         self.cheapest = if self.waiting == 0 { cost } else { self.cheapest.min(cost) };
         self.waiting = self.waiting.saturating_add(cost);
-        Turn::Wait
+        HolderStep::Wait
     }
 
     /// Returns the decision for a request that a cached denial still covers: one that costs as much or more.
@@ -173,11 +178,11 @@ impl Holder {
     /// any number is safe.
     pub fn poll_request<W: Word>(
         &mut self,
-        purse: &Purse<W>,
+        purse: &LocalLease<W>,
         id: u64,
         batch: Cost,
         now: Timestamp,
-    ) -> Option<Request> {
+    ) -> Option<HolderRequest> {
         if self.flight.is_some() || (self.waiting == 0 && !self.low) {
             return None;
         }
@@ -197,11 +202,17 @@ impl Holder {
         let wants = batch.max(self.waiting).max(self.unserved).min(room).max(least);
         self.flight = Some(Flight { id, sent: now, short_of });
         self.unserved = 0;
-        Some(Request { id, want: Want { wants, least, share: self.plan.share } })
+        Some(HolderRequest { id, want: Want { wants, least, share: self.plan.share } })
     }
 
     /// Handles a reply. Units are credited here and nowhere else; then every waiting caller retries.
-    pub fn handle_reply<W: Word>(&mut self, purse: &Purse<W>, id: u64, loan: Loan, now: Timestamp) -> Reply {
+    pub fn handle_reply<W: Word>(
+        &mut self,
+        purse: &LocalLease<W>,
+        id: u64,
+        loan: Loan,
+        now: Timestamp,
+    ) -> Reply {
         let woken = self.waiting;
         let Some(flight) = self.land(id) else { return Reply::Late };
         if loan.granted == 0 {
@@ -225,7 +236,7 @@ impl Holder {
         self.denial = Some(Denial { cost, until, passes_at, decision });
     }
 
-    fn credit<W: Word>(&mut self, purse: &Purse<W>, loan: Loan, until: Timestamp, now: Timestamp) {
+    fn credit<W: Word>(&mut self, purse: &LocalLease<W>, loan: Loan, until: Timestamp, now: Timestamp) {
         match self.plan.term {
             Term::Rolling(_) if purse.left(now) > 0 => {
                 self.next = Some(Batch { units: loan.granted, until });
@@ -244,7 +255,7 @@ impl Holder {
 
     /// Takes back units that were spent and not used, of the window in the local lease: they are spent again, or
     /// returned with the rest, and expire with it. Units of any other term lapse.
-    pub fn handle_refund<W: Word>(&self, purse: &Purse<W>, units: Cost) {
+    pub fn handle_refund<W: Word>(&self, purse: &LocalLease<W>, units: Cost) {
         if self.plan.term == Term::Window && self.epoch != Epoch::NONE {
             purse.refund(units);
         }
@@ -262,7 +273,7 @@ impl Holder {
     }
 
     /// Returns the units to give back for a key without requests: all of them, if they belong to a window.
-    pub fn poll_return<W: Word>(&mut self, purse: &Purse<W>, now: Timestamp) -> Option<Return> {
+    pub fn poll_return<W: Word>(&mut self, purse: &LocalLease<W>, now: Timestamp) -> Option<Return> {
         if self.plan.term != Term::Window || self.flight.is_some() || self.epoch == Epoch::NONE {
             return None;
         }
@@ -271,7 +282,7 @@ impl Holder {
     }
 
     /// Returns when to poll again without an event: when the units in the local lease expire, or a denial ends.
-    pub fn next_deadline<W: Word>(&self, purse: &Purse<W>) -> Option<Timestamp> {
+    pub fn next_deadline<W: Word>(&self, purse: &LocalLease<W>) -> Option<Timestamp> {
         let dies = (purse.units() > 0).then(|| purse.until());
         let ends = self.denial.map(|denial| denial.until);
         dies.into_iter().chain(ends).filter(|&at| at < Timestamp::MAX).min()

@@ -15,17 +15,18 @@ struct Rig {
     authority: Authority,
     state: State,
     holder: Holder,
-    purse: Purse<PlainWord>,
+    purse: LocalLease<PlainWord>,
 }
 
 impl Rig {
     fn new(limit: Limit, term: Term) -> Self {
-        let plan = Plan { term, margin: Margin::NONE, lease_max: 10, share: 1, denial_max: Duration::MAX };
+        let plan =
+            HolderOptions { term, margin: Margin::NONE, lease_max: 10, share: 1, denial_max: Duration::MAX };
         Self {
             authority: Authority::new(limit, term).unwrap(),
             state: State::default(),
             holder: Holder::new(plan),
-            purse: Purse::new(),
+            purse: LocalLease::new(),
         }
     }
 
@@ -33,15 +34,15 @@ impl Rig {
         Self::new(Limit::fixed_window(25, 10 * SECOND).unwrap(), Term::Window)
     }
 
-    fn ask(&mut self, cost: Cost, now: u64) -> Turn {
+    fn ask(&mut self, cost: Cost, now: u64) -> HolderStep {
         self.holder.handle_ask(&self.purse, cost, || at(now))
     }
 
-    fn request(&mut self, id: u64, now: u64) -> Option<Request> {
+    fn request(&mut self, id: u64, now: u64) -> Option<HolderRequest> {
         self.holder.poll_request(&self.purse, id, 10, at(now))
     }
 
-    fn loan(&mut self, request: Request, store_now: u64) -> Loan {
+    fn loan(&mut self, request: HolderRequest, store_now: u64) -> Loan {
         self.authority.lend(&mut self.state, request.want, at(store_now))
     }
 
@@ -50,8 +51,8 @@ impl Rig {
     }
 
     /// Requests units, and if it must wait fetches a batch and retries.
-    fn serve(&mut self, cost: Cost, now: u64) -> Turn {
-        if let turn @ (Turn::Spent { .. } | Turn::Deny(_)) = self.ask(cost, now) {
+    fn serve(&mut self, cost: Cost, now: u64) -> HolderStep {
+        if let turn @ (HolderStep::Spent { .. } | HolderStep::Deny(_)) = self.ask(cost, now) {
             return turn;
         }
         let request = self.request(now, now).unwrap();
@@ -65,7 +66,7 @@ impl Rig {
 fn a_grant_is_credited_once_however_many_wait() {
     let mut rig = Rig::windowed();
     for _ in 0..4 {
-        assert_eq!(rig.ask(1, 0), Turn::Wait);
+        assert_eq!(rig.ask(1, 0), HolderStep::Wait);
     }
     let request = rig.request(7, 0).unwrap();
     assert_eq!((request.want.wants, request.want.least), (10, 1));
@@ -89,7 +90,7 @@ fn those_whom_a_reply_could_not_serve_are_served_by_the_next() {
     // Nine wake, two are served, and the third retries before the others have come.
     assert_eq!(
         [rig.ask(1, 2), rig.ask(1, 2), rig.ask(1, 2)],
-        [Turn::Spent { left: 1 }, Turn::Spent { left: 0 }, Turn::Wait]
+        [HolderStep::Spent { left: 1 }, HolderStep::Spent { left: 0 }, HolderStep::Wait]
     );
     let second = rig.holder.poll_request(&rig.purse, 2, 2, at(2)).unwrap();
     assert_eq!(second.want.wants, 7);
@@ -119,14 +120,14 @@ fn units_die_as_long_after_the_request_was_sent_as_their_window_lasted_when_they
     let loan = rig.loan(request, 6_000);
     assert_eq!(rig.reply(1, loan, 900), Reply::Credited);
     assert_eq!(rig.purse.until(), at(4_100));
-    assert_eq!(rig.ask(1, 4_099), Turn::Spent { left: 9 });
-    assert_eq!(rig.ask(1, 4_100), Turn::Wait);
+    assert_eq!(rig.ask(1, 4_099), HolderStep::Spent { left: 9 });
+    assert_eq!(rig.ask(1, 4_100), HolderStep::Wait);
 }
 
 #[test]
 fn units_of_a_window_that_is_over_are_not_kept() {
     let mut rig = Rig::windowed();
-    assert_eq!(rig.serve(1, 0), Turn::Spent { left: 9 });
+    assert_eq!(rig.serve(1, 0), HolderStep::Spent { left: 9 });
     // The authority's clock is ahead, and its next window has begun.
     rig.ask(10, 5_000);
     let request = rig.request(1, 5_000).unwrap();
@@ -142,9 +143,9 @@ fn a_caller_that_slept_on_its_way_here_spends_no_dead_units() {
     rig.serve(1, 0);
     let slept = core::cell::Cell::new(9_999);
     let turn = rig.holder.handle_ask(&rig.purse, 1, || at(slept.replace(10_000)));
-    assert_eq!(turn, Turn::Spent { left: 8 });
+    assert_eq!(turn, HolderStep::Spent { left: 8 });
     let turn = rig.holder.handle_ask(&rig.purse, 1, || at(slept.get()));
-    assert_eq!(turn, Turn::Wait, "the clock is read when the unit is out, and it is dead by then");
+    assert_eq!(turn, HolderStep::Wait, "the clock is read when the unit is out, and it is dead by then");
     assert_eq!(rig.purse.units(), 7);
 }
 
@@ -152,14 +153,14 @@ fn a_caller_that_slept_on_its_way_here_spends_no_dead_units() {
 fn a_denial_covers_asks_that_cost_as_much_and_no_others() {
     let mut rig = Rig::windowed();
     for _ in 0..23 {
-        assert!(matches!(rig.serve(1, 0), Turn::Spent { .. }));
+        assert!(matches!(rig.serve(1, 0), HolderStep::Spent { .. }));
     }
     assert_eq!(rig.purse.units(), 2);
     let denied = rig.serve(3, 1_000);
-    assert!(matches!(denied, Turn::Deny(d) if d.retry_after.wait_ms() == Some(9_000)), "{denied:?}");
-    assert!(matches!(rig.ask(4, 4_000), Turn::Deny(d) if d.retry_after.wait_ms() == Some(6_000)));
-    assert_eq!(rig.ask(2, 4_000), Turn::Spent { left: 0 });
-    assert_eq!(rig.ask(3, 10_000), Turn::Wait, "the denial has ended");
+    assert!(matches!(denied, HolderStep::Deny(d) if d.retry_after.wait_ms() == Some(9_000)), "{denied:?}");
+    assert!(matches!(rig.ask(4, 4_000), HolderStep::Deny(d) if d.retry_after.wait_ms() == Some(6_000)));
+    assert_eq!(rig.ask(2, 4_000), HolderStep::Spent { left: 0 });
+    assert_eq!(rig.ask(3, 10_000), HolderStep::Wait, "the denial has ended");
 }
 
 #[test]
@@ -172,22 +173,22 @@ fn what_is_held_never_exceeds_the_most_that_may_be_leased() {
     let loan = rig.loan(ahead, 1);
     rig.reply(2, loan, 1);
     assert_eq!(rig.purse.units(), 10);
-    assert_eq!(rig.serve(15, 2), Turn::Spent { left: 0 });
+    assert_eq!(rig.serve(15, 2), HolderStep::Spent { left: 0 });
 }
 
 #[test]
 fn rolling_units_are_spent_in_the_order_in_which_they_die() {
     let gcra = Limit::gcra(Rate::per_second(10).burst(20)).unwrap();
     let mut rig = Rig::new(gcra, Term::Rolling(2 * SECOND));
-    assert_eq!(rig.serve(1, 0), Turn::Spent { left: 9 });
+    assert_eq!(rig.serve(1, 0), HolderStep::Spent { left: 9 });
     rig.ask(8, 500);
     rig.holder.handle_low(at(1_000));
     let request = rig.request(2, 1_000).unwrap();
     let loan = rig.loan(request, 1_000);
     rig.reply(2, loan, 1_000);
     assert_eq!((rig.purse.units(), rig.purse.until()), (1, at(2_000)), "the first are not out yet");
-    assert_eq!(rig.ask(1, 1_500), Turn::Spent { left: 0 });
-    assert_eq!(rig.ask(1, 1_500), Turn::Spent { left: 8 });
+    assert_eq!(rig.ask(1, 1_500), HolderStep::Spent { left: 0 });
+    assert_eq!(rig.ask(1, 1_500), HolderStep::Spent { left: 8 });
     assert_eq!(rig.purse.until(), at(3_000));
     assert_eq!(rig.holder.poll_return(&rig.purse, at(1_500)), None, "rolling units lapse");
 }
@@ -198,7 +199,7 @@ fn an_idle_key_gives_back_what_it_holds_and_cannot_spend_it() {
     rig.serve(1, 0);
     let back = rig.holder.poll_return(&rig.purse, at(10)).unwrap();
     assert_eq!(back.units, 9);
-    assert_eq!(rig.ask(1, 10), Turn::Wait);
+    assert_eq!(rig.ask(1, 10), HolderStep::Wait);
 }
 
 #[test]
@@ -214,9 +215,9 @@ fn units_that_died_on_the_way_are_not_credited() {
 #[test]
 fn a_cost_above_the_limit_is_denied_for_good() {
     let mut rig = Rig::windowed();
-    assert!(matches!(rig.serve(26, 0), Turn::Deny(d) if d.retry_after == Retry::Never));
-    assert!(matches!(rig.ask(26, 100_000), Turn::Deny(_)));
-    assert!(matches!(rig.serve(1, 100_000), Turn::Spent { .. }));
+    assert!(matches!(rig.serve(26, 0), HolderStep::Deny(d) if d.retry_after == Retry::Never));
+    assert!(matches!(rig.ask(26, 100_000), HolderStep::Deny(_)));
+    assert!(matches!(rig.serve(1, 100_000), HolderStep::Spent { .. }));
 }
 
 #[test]
@@ -242,7 +243,7 @@ fn no_ask_ahead_of_need_takes_the_holder_beyond_the_most_it_may_lease() {
     let per_ten_seconds = || Limit::fixed_window(1_000, 10 * SECOND).unwrap();
     let rolling = Rig::new(gcra(), Term::Rolling(2 * SECOND));
     for mut rig in [rolling, Rig::windowed(), Rig::new(per_ten_seconds(), Term::Carry)] {
-        assert_eq!(rig.serve(1, 0), Turn::Spent { left: 9 });
+        assert_eq!(rig.serve(1, 0), HolderStep::Spent { left: 9 });
         rig.holder.handle_low(at(1));
         let ahead = rig.request(1, 1).unwrap();
         assert_eq!(ahead.want, Want { wants: 1, least: 1, share: 1 }, "nine are held, ten may be");
@@ -257,10 +258,10 @@ fn no_ask_ahead_of_need_takes_the_holder_beyond_the_most_it_may_lease() {
 #[test]
 fn what_costs_nothing_never_waits() {
     let mut rig = Rig::windowed();
-    assert_eq!(rig.ask(0, 0), Turn::Spent { left: 0 });
+    assert_eq!(rig.ask(0, 0), HolderStep::Spent { left: 0 });
     rig.serve(1, 0);
-    assert_eq!(rig.ask(0, 0), Turn::Spent { left: 9 });
-    assert_eq!(rig.ask(0, 10_000), Turn::Spent { left: 0 });
+    assert_eq!(rig.ask(0, 0), HolderStep::Spent { left: 9 });
+    assert_eq!(rig.ask(0, 10_000), HolderStep::Spent { left: 0 });
 }
 
 #[test]

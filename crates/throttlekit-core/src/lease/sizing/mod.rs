@@ -51,6 +51,7 @@ impl Default for SizerOptions {
 
 /// Invalid sizer options.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum SizingError {
     /// A cost is not between 10⁻⁹ and 10⁹.
     Cost(f64),

@@ -1,15 +1,15 @@
 //! The gRPC API, `throttlekit.v1`.
 
-mod fleet;
 mod health;
+mod lease_service;
 mod monitor;
 mod rate_limiter;
 mod status;
 mod undecodable;
 
-pub use fleet::FleetApi;
-pub(crate) use fleet::lease;
 pub(crate) use health::health;
+pub use lease_service::LeaseApi;
+pub(crate) use lease_service::lease;
 pub use monitor::MonitorApi;
 pub use rate_limiter::RateLimiterApi;
 pub use status::status;

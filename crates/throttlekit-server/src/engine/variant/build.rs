@@ -1,17 +1,19 @@
 //! Builds variants from a policy file.
 
+use std::sync::Arc;
+
 use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::policy::SharedPolicyBuilder;
 use throttlekit::price::{Pricer, Prices};
-use throttlekit::store::Store;
-use throttlekit::{Axis, BuildError, Guarantee, Limit, OnOutage, SharedLimiter, SharedPolicy};
+use throttlekit::{Admit, Axis, BuildError, OnOutage, SharedLimiter, SharedPolicy};
 
 use super::super::backend::Counted;
 use super::super::concurrency::Concurrency;
 use super::super::fairness::Fairness;
 use super::super::lender::Lender;
 use super::super::limit_group::{LimitGroup, NamedLimit};
-use super::{Asks, Variant};
+use super::Variant;
+use super::support::Support;
 use crate::policy::{COST_NAME, LeaseMode, LeaseSpec, PolicySpec, PriceSpec, RateSpec};
 
 /// Context that the variants of a policy share.
@@ -24,18 +26,17 @@ pub(in crate::engine) struct Common<'a> {
 }
 
 /// The limits of a policy, by where they are counted.
-struct Limits<'s> {
+struct Limits {
     /// All limits; the budget last.
     every: Vec<NamedLimit>,
     /// Limits that the store counts at every call.
     strict: Vec<NamedLimit>,
     /// The limit of which this instance leases units.
-    leased: Option<Leased<'s>>,
+    leased: Option<Leased>,
 }
 
-struct Leased<'s> {
+struct Leased {
     limit: NamedLimit,
-    spec: &'s LeaseSpec,
     limiter: SharedLimiter<Counted>,
 }
 
@@ -46,22 +47,25 @@ impl Variant {
             [] => None,
             every => Some(common.group(every)?),
         };
+        let Decider { limits: decides, support, policy } = Decider::of(spec, common, &limits, all.as_ref())?;
         Ok(Self {
-            asks: asks(spec, common, &limits, all.as_ref())?,
+            limits: decides,
+            support,
             all,
             budget: match limits.every.last() {
                 Some(budget) if spec.cost.is_some() => Some(common.alone(budget, &limits.every)?),
                 _ => None,
             },
             keys: limits.every.iter().map(|limit| limit.by + 1).max().unwrap_or(1),
-            lender: lender(spec, common)?,
             leased: limits.leased.map(|leased| leased.limiter),
+            policy,
+            lender: lender(spec, common)?,
         })
     }
 }
 
-impl<'s> Limits<'s> {
-    fn of(spec: &'s PolicySpec, common: &Common<'_>) -> Result<Self, String> {
+impl Limits {
+    fn of(spec: &PolicySpec, common: &Common<'_>) -> Result<Self, String> {
         let mut limits = Self { every: Vec::new(), strict: Vec::new(), leased: None };
         for (limit, lease) in rates(spec)? {
             limits.every.push(limit.clone());
@@ -71,7 +75,7 @@ impl<'s> Limits<'s> {
                 }
                 Some(spec) => {
                     let limiter = common.leased(&limit, spec).map_err(wrong)?;
-                    limits.leased = Some(Leased { limit, spec, limiter });
+                    limits.leased = Some(Leased { limit, limiter });
                 }
                 None => limits.strict.push(limit),
             }
@@ -105,40 +109,56 @@ fn budget(spec: &PolicySpec) -> Result<Option<NamedLimit>, String> {
     Ok(Some(NamedLimit { name: COST_NAME.into(), limit, on: Axis::Cost.by(by), by }))
 }
 
-/// Chooses how a check is done: directly if there is only one limit, or else on all axes at once.
-fn asks(
-    spec: &PolicySpec,
-    common: &Common<'_>,
-    limits: &Limits<'_>,
-    all: Option<&LimitGroup>,
-) -> Result<Asks, String> {
-    let slots = common.guards.is_some();
-    let parts = usize::from(!spec.rate.is_empty())
-        + usize::from(spec.cost.is_some())
-        + usize::from(common.fairness.is_some())
-        + usize::from(limits.leased.is_some() && spec.rate.len() > 1);
-    if slots || spec.price.is_some() || parts > 1 {
-        let policy = Box::new(fused(spec, common, limits, all)?);
-        return Ok(Asks::Axes { policy, slots });
+/// The limits of a variant as one, and the requests that they support.
+struct Decider {
+    limits: Arc<dyn Admit>,
+    support: Support,
+    policy: Option<Arc<SharedPolicy>>,
+}
+
+impl Decider {
+    /// Chooses what decides: a limiter if that has all limits, or else all axes at once.
+    fn of(
+        spec: &PolicySpec,
+        common: &Common<'_>,
+        limits: &Limits,
+        all: Option<&LimitGroup>,
+    ) -> Result<Self, String> {
+        let slots = common.guards.is_some();
+        let parts = usize::from(!spec.rate.is_empty())
+            + usize::from(spec.cost.is_some())
+            + usize::from(common.fairness.is_some())
+            + usize::from(limits.leased.is_some() && spec.rate.len() > 1);
+        if slots || spec.price.is_some() || parts > 1 {
+            return Ok(Self::of_axes(fused(spec, common, limits, all)?, slots));
+        }
+        if let Some(Leased { limiter, .. }) = &limits.leased {
+            return Ok(Self::alone(limiter.clone(), Support::LEASED));
+        }
+        if let Some(fairness) = common.fairness {
+            return Ok(Self::alone(fairness.limiter.clone(), Support::FAIR));
+        }
+        let none = || "has no axis: give it a rate, a cost, a concurrency or a fair share".to_owned();
+        let support = if spec.cost.is_some() { Support::BUDGET } else { Support::RATE };
+        all.map(|all| Self::alone(all.limiter.clone(), support)).ok_or_else(none)
     }
-    if let Some(Leased { limit, spec, limiter }) = &limits.leased {
-        return Ok(Asks::Leased(limiter.clone(), worth(&limit.limit, spec, limiter)));
+
+    fn alone(limits: impl Admit, support: Support) -> Self {
+        Self { limits: Arc::new(limits), support, policy: None }
     }
-    if let Some(fairness) = common.fairness {
-        return Ok(Asks::Fairness(fairness.clone()));
+
+    fn of_axes(policy: SharedPolicy, slots: bool) -> Self {
+        let policy = Arc::new(policy);
+        let support = if slots { Support::SLOTS } else { Support::AXES };
+        Self { policy: Some(policy.clone()), ..Self::alone(policy, support) }
     }
-    if spec.cost.is_some() {
-        return Ok(Asks::Budget);
-    }
-    let none = || "has no axis: give it a rate, a cost, a concurrency or a fair share".to_owned();
-    all.map(|all| Asks::Rates(all.limiter.clone())).ok_or_else(none)
 }
 
 /// Combines all axes of a policy.
 fn fused(
     spec: &PolicySpec,
     common: &Common<'_>,
-    limits: &Limits<'_>,
+    limits: &Limits,
     all: Option<&LimitGroup>,
 ) -> Result<SharedPolicy, String> {
     let mut builder = SharedPolicy::builder(common.store.clone(), common.name);
@@ -153,7 +173,7 @@ fn fused(
         (Some(_), _) if !limits.strict.is_empty() => common.group(&limits.strict)?.join(builder),
         _ => builder,
     };
-    if let Some(Leased { limit, limiter, .. }) = &limits.leased {
+    if let Some(Leased { limit, limiter }) = &limits.leased {
         builder = builder.with(limit.on, limiter.clone());
     }
     if let Some(fairness) = common.fairness {
@@ -214,17 +234,6 @@ impl Common<'_> {
             .on_outage(self.on_outage)
             .build()
     }
-}
-
-/// Returns the guarantee of leased units. Units of a window expire with it, so the limit holds as is. Those of a smooth
-/// rate are in addition to what it refills meanwhile: guarantee `lease-rolling`.
-fn worth(limit: &Limit, lease: &LeaseSpec, limiter: &SharedLimiter<Counted>) -> Guarantee {
-    let store = Store::guarantee(limiter.store());
-    let Limit::Gcra(_) = limit else { return store };
-    let hold = lease.hold_for();
-    let (units, period) = (u128::from(limit.units()), limit.period().as_nanos().max(1));
-    let refilled = (units * hold.as_nanos()).div_ceil(period);
-    store.weaker(Guarantee::Bounded(u64::try_from(refilled).unwrap_or(u64::MAX)))
 }
 
 fn wrong(error: impl std::fmt::Display) -> String {

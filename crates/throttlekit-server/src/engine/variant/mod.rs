@@ -2,63 +2,58 @@
 
 mod build;
 mod decide;
+mod support;
 
-use throttlekit::{Guarantee, SharedLimiter, SharedPolicy};
+use std::sync::Arc;
+
+use throttlekit::admit::Unlimited;
+use throttlekit::{Admit, SharedLimiter, SharedPolicy};
 
 pub(super) use build::Common;
 
 use super::Refusal;
 use super::backend::Counted;
-use super::fairness::Fairness;
 use super::lender::Lender;
 use super::limit_group::LimitGroup;
+use support::Support;
 
 /// The limits that apply to some keys of a policy.
 pub(super) struct Variant {
-    asks: Asks,
-    /// All limits on the store as a group, for peeks and forecasts.
+    /// Decides calls.
+    pub(super) limits: Arc<dyn Admit>,
+    /// The requests that it supports.
+    support: Support,
+    /// All limits on the store as a group, for peeks, forecasts and batches.
     all: Option<LimitGroup>,
     /// The budget alone, for debits.
     budget: Option<SharedLimiter<Counted>>,
     /// Number of keys that its limits count by.
     keys: usize,
-    /// Leased limiter of this instance, if there is one.
+    /// Leased limiter of this instance, if there is one. Closed with the server.
     leased: Option<SharedLimiter<Counted>>,
+    /// The policy of several axes, if it is one. It settles in the background.
+    policy: Option<Arc<SharedPolicy>>,
     pub(super) lender: Option<Lender>,
-}
-
-/// Method of a check.
-enum Asks {
-    /// Without limits.
-    Nobody,
-    /// By rates, on the store.
-    Rates(SharedLimiter<Counted>),
-    /// By a rate of which this instance leases units, with the guarantee of a decision from them.
-    Leased(SharedLimiter<Counted>, Guarantee),
-    /// By a budget that all keys share.
-    Fairness(Fairness),
-    /// Not at all: it is a budget, which is debited.
-    Budget,
-    /// By several axes, or slots.
-    Axes { policy: Box<SharedPolicy>, slots: bool },
 }
 
 impl Variant {
     /// Creates a variant that allows everything.
     pub(super) fn unlimited() -> Self {
-        Self { asks: Asks::Nobody, all: None, budget: None, keys: 1, leased: None, lender: None }
+        Self {
+            limits: Arc::new(Unlimited),
+            support: Support::UNLIMITED,
+            all: None,
+            budget: None,
+            keys: 1,
+            leased: None,
+            policy: None,
+            lender: None,
+        }
     }
 
     /// Returns the name of its kind.
     pub(super) fn kind(&self) -> &'static str {
-        match &self.asks {
-            Asks::Nobody => "unlimited",
-            Asks::Rates(_) => "rate",
-            Asks::Leased(..) => "leased",
-            Asks::Fairness(_) => "fair",
-            Asks::Budget => "budget",
-            Asks::Axes { .. } => "admission",
-        }
+        self.support.kind
     }
 
     /// Checks that all keys were sent. A limit by a missing key would count all such calls as one.
@@ -73,27 +68,18 @@ impl Variant {
     }
 
     /// Checks whether everything is allowed.
-    pub(super) fn asks_nobody(&self) -> bool {
-        matches!(self.asks, Asks::Nobody)
+    pub(super) fn is_unlimited(&self) -> bool {
+        self.support.unlimited
+    }
+
+    /// Checks that calls can hold a lease while their work runs.
+    pub(super) fn admits(&self) -> Result<(), Refusal> {
+        self.support.admit.map_err(unsupported)
     }
 
     /// Checks whether returns to stores are still pending.
     pub(super) fn is_settling(&self) -> bool {
-        matches!(&self.asks, Asks::Axes { policy, .. } if policy.stats().settlements_waiting > 0)
-    }
-
-    /// Returns the policy that admits work, if this is one.
-    pub(super) fn admits(&self) -> Result<Option<&SharedPolicy>, Refusal> {
-        match &self.asks {
-            Asks::Axes { policy, .. } => Ok(Some(policy)),
-            Asks::Nobody => Ok(None),
-            Asks::Budget => {
-                Err(unsupported("is a token budget: use Debit, or give the policy slots or a rate too"))
-            }
-            Asks::Rates(_) | Asks::Leased(..) | Asks::Fairness(_) => {
-                Err(unsupported("holds nothing while work runs: use Check, or give the policy slots"))
-            }
-        }
+        self.policy.as_ref().is_some_and(|policy| policy.stats().settlements_waiting > 0)
     }
 
     /// Returns units that were fetched and not spent.

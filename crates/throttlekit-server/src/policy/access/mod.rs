@@ -83,6 +83,7 @@ pub struct TokenSpec {
 /// Endpoints, as named in access lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Endpoint {
     /// Check, CheckMany: requests that are charged.
     Check,

@@ -30,7 +30,7 @@ pub struct Finding {
     /// Path: `policies.api.rate[0].per`.
     pub path: String,
     /// Severity.
-    pub level: Level,
+    pub severity: Severity,
     /// Cause, and the fix.
     pub message: String,
     /// Location in the text, if the text is known.
@@ -39,7 +39,8 @@ pub struct Finding {
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+#[non_exhaustive]
+pub enum Severity {
     /// It works, but probably not as intended.
     Warning,
     /// The file is rejected.
@@ -48,11 +49,11 @@ pub enum Level {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let level = match self.level {
-            Level::Warning => "warning",
-            Level::Error => "error",
+        let severity = match self.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
         };
-        write!(f, "{level}: {}: {}", self.path, self.message)
+        write!(f, "{severity}: {}: {}", self.path, self.message)
     }
 }
 
@@ -85,7 +86,7 @@ pub fn check(file: &PolicyFile) -> Vec<Finding> {
 pub(super) fn too_many(file: &PolicyFile) -> Option<Finding> {
     let over = |at: At, has: usize, what: &str, max: usize| {
         let message = format!("{has} {what}, and at most {max} are read: split them up");
-        (has > max).then_some(Finding { path: at.0, level: Level::Error, message, place: None })
+        (has > max).then_some(Finding { path: at.0, severity: Severity::Error, message, place: None })
     };
     let policies = At::key("policies");
     let rules = file.envoy.iter().map(|domain| domain.rules.len()).sum();
@@ -201,15 +202,15 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn error(&mut self, at: &At, message: impl Into<String>) {
-        self.add(at, Level::Error, message.into());
+        self.add(at, Severity::Error, message.into());
     }
 
     fn warning(&mut self, at: &At, message: impl Into<String>) {
-        self.add(at, Level::Warning, message.into());
+        self.add(at, Severity::Warning, message.into());
     }
 
-    fn add(&mut self, at: &At, level: Level, message: String) {
-        self.findings.push(Finding { path: at.0.clone(), level, message, place: None });
+    fn add(&mut self, at: &At, severity: Severity, message: String) {
+        self.findings.push(Finding { path: at.0.clone(), severity, message, place: None });
     }
 
     /// Checks whether a name is valid in a key, a metric and a URL.

@@ -1,6 +1,6 @@
 //! The other axes.
 
-use super::super::model::{ConcurrencySpec, CostSpec, Estimator, FairSpec, Period, PriceSpec, Scope};
+use super::super::model::{ConcurrencySpec, CostSpec, EstimatorSpec, FairSpec, Period, PriceSpec, Scope};
 use super::super::span::Span;
 use super::LISTED_MAX;
 use super::format::{count, each, list, some, whom, zone};
@@ -32,8 +32,8 @@ pub(super) fn concurrency(slots: &ConcurrencySpec) -> String {
     let silent = Span(slots.slot_lease());
     let ceiling = slots.adaptive.as_ref().map_or(String::new(), |adaptive| {
         let by = match adaptive.algorithm {
-            Estimator::Gradient => "as latency rises and falls",
-            Estimator::Aimd => "up by one, and down when work is dropped",
+            EstimatorSpec::Gradient => "as latency rises and falls",
+            EstimatorSpec::Aimd => "up by one, and down when work is dropped",
         };
         format!(
             " to begin with, and then between {} and {} {by},",

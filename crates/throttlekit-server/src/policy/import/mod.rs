@@ -8,7 +8,7 @@ mod wire;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::check::{Finding, Level, NAME_CHARS_MAX, VERSION, check};
+use super::check::{Finding, NAME_CHARS_MAX, Severity, VERSION, check};
 use super::envoy::{DomainSpec, EntrySpec, RuleSpec};
 use super::error::{PolicyError, did_you_mean};
 use super::load::located;
@@ -35,8 +35,8 @@ pub fn import_envoy(text: &str) -> Result<Imported, PolicyError> {
     let domain: Domain = read::read(text, &root)?;
     let mut import = Import::new(&domain.domain);
     let wrong = |(path, message): Wrong| {
-        let level = Level::Error;
-        located(text, &root, Finding { path, level, message, place: None })
+        let severity = Severity::Error;
+        located(text, &root, Finding { path, severity, message, place: None })
     };
     if domain.domain.is_empty() {
         return Err(wrong((
@@ -46,7 +46,7 @@ pub fn import_envoy(text: &str) -> Result<Imported, PolicyError> {
     }
     import.walk("descriptors", &domain.descriptors.unwrap_or_default(), &[]).map_err(wrong)?;
     let imported = import.finish();
-    match check(&imported.file).into_iter().find(|finding| finding.level == Level::Error) {
+    match check(&imported.file).into_iter().find(|finding| finding.severity == Severity::Error) {
         Some(found) => Err(PolicyError::at(text, found.path, None, found.message)),
         None => Ok(imported),
     }

@@ -74,7 +74,7 @@ fn cost() -> impl Strategy<Value = CostSpec> {
 fn concurrency() -> impl Strategy<Value = ConcurrencySpec> {
     let scope =
         prop_oneof![Just(Scope::Instance), Just(Scope::InstanceKey), Just(Scope::Key), Just(Scope::Fleet)];
-    let estimator = prop_oneof![Just(Estimator::Gradient), Just(Estimator::Aimd)];
+    let estimator = prop_oneof![Just(EstimatorSpec::Gradient), Just(EstimatorSpec::Aimd)];
     let adaptive = (any::<u32>(), any::<u32>(), estimator).prop_map(|(min, max, algorithm)| AdaptiveSpec {
         min,
         max,
@@ -170,11 +170,11 @@ fn survive(text: &str) {
         assert!(!error.to_string().is_empty());
     }
     if let Ok(imported) = import_envoy(text) {
-        assert!(check(&imported.file).iter().all(|finding| finding.level == Level::Warning));
+        assert!(check(&imported.file).iter().all(|finding| finding.severity == Severity::Warning));
     }
     match load(text) {
         Ok((file, _)) => {
-            assert!(check(&file).iter().all(|finding| finding.level == Level::Warning));
+            assert!(check(&file).iter().all(|finding| finding.severity == Severity::Warning));
             assert_eq!(starts(&file), Ok(()), "{text}");
         }
         Err(errors) => assert!(errors.iter().all(|error| !error.to_string().is_empty())),
@@ -217,7 +217,7 @@ proptest! {
         prop_assert!(file.policies.keys().all(|name| told.contains(name.as_str())));
         let findings = check(&file);
         prop_assert!(findings.iter().all(|finding| !finding.path.is_empty() && !finding.message.is_empty()));
-        if findings.iter().all(|finding| finding.level == Level::Warning) {
+        if findings.iter().all(|finding| finding.severity == Severity::Warning) {
             prop_assert_eq!(starts(&file), Ok(()));
         }
     }

@@ -89,7 +89,7 @@ fn cost() -> impl Strategy<Value = CostSpec> {
 
 fn concurrency() -> impl Strategy<Value = ConcurrencySpec> {
     let scope = select(vec![Scope::Instance, Scope::InstanceKey, Scope::Key, Scope::Fleet]);
-    let adaptive = (0..3_u32, 5..200_000_u32, select(vec![Estimator::Gradient, Estimator::Aimd]))
+    let adaptive = (0..3_u32, 5..200_000_u32, select(vec![EstimatorSpec::Gradient, EstimatorSpec::Aimd]))
         .prop_map(|(min, max, algorithm)| AdaptiveSpec { min, max, algorithm });
     let limit = prop_oneof![4 => 1..1_000_u32, 1 => select(vec![0, 100_000, 100_001, u32::MAX])];
     (limit, scope, of(adaptive), of(span())).prop_map(|(limit, scope, adaptive, lease_for)| ConcurrencySpec {
@@ -158,7 +158,7 @@ fn what_the_check_accepts_starts() {
         .run(&policy(), |policy| {
             let file =
                 PolicyFile { version: 1, policies: [("p".into(), policy)].into(), ..PolicyFile::default() };
-            if check(&file).iter().all(|finding| finding.level == Level::Warning) {
+            if check(&file).iter().all(|finding| finding.severity == Severity::Warning) {
                 prop_assert_eq!(starts(&file), Ok(()));
                 accepted.set(accepted.get() + 1);
             } else {

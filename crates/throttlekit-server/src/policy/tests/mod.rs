@@ -37,7 +37,9 @@ fn starts(file: &PolicyFile) -> Result<(), String> {
     static BACKEND: LazyLock<Backend> = LazyLock::new(Backend::memory);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _inside = runtime.enter();
-    Engine::start(EngineOptions::over(BACKEND.clone()), file.clone()).map(drop)
+    Engine::start(EngineOptions::over(BACKEND.clone()), file.clone())
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 /// Returns a file with one policy, `api`, of these lines.

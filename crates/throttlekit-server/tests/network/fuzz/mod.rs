@@ -19,7 +19,7 @@ mod watch;
 
 use std::time::Duration;
 
-use throttlekit_server::listen::Limits;
+use throttlekit_server::internals::listen::Limits;
 
 use crate::measure::number;
 use run::{Plan, Report};

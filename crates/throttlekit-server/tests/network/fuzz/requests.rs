@@ -165,7 +165,7 @@ fn request(method: &str, path: &str, extra: &str, body: &[u8], chunked: bool) ->
 
 #[test]
 fn every_route_is_among_the_seeds() {
-    let document = throttlekit_server::api::http::document();
+    let document = throttlekit_server::internals::api::http::document();
     let paths = document["paths"].as_object().expect("paths").keys();
     for path in paths.map(|path| path.replace("{policy}", "@")) {
         let is_known = ROUTES.iter().any(|(_, known, _)| known.split('?').next() == Some(path.as_str()));

@@ -8,8 +8,8 @@ use axum::body::Body;
 use http::{Request, Response};
 use hyper::body::{Bytes, Incoming};
 use throttlekit_server::Server;
-use throttlekit_server::api::http::HttpApi;
-use throttlekit_server::listen::{Limits, ListenOptions, Speaks, serve};
+use throttlekit_server::internals::api::http::HttpApi;
+use throttlekit_server::internals::listen::{Limits, ListenOptions, Speaks, serve};
 use tokio::net::{TcpListener, TcpStream};
 use tower::ServiceExt;
 

@@ -49,7 +49,7 @@ pub enum Move {
     Tick,
     /// The node beats, and the beat arrives.
     Beat,
-    /// Beats no longer arrive.
+    /// Heartbeats no longer arrive.
     Cut,
     /// They do again.
     Heal,

@@ -3,7 +3,9 @@
 use core::time::Duration;
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::concurrency::fleet::{Beats, Grant, Node, NodeId, Occupancy, Report, Roll};
+use throttlekit_core::concurrency::division::{
+    Grant, HeartbeatIntervals, Membership, Node, NodeId, NodeLoad, NodeReport,
+};
 use throttlekit_core::lease::Margin;
 
 use super::world::{Held, Kept, Known, Letter, MEMBERS_MAX, Says, Seat, UNHEARD};
@@ -12,8 +14,9 @@ use super::{Fleet, Seam, TICK};
 /// What all clocks show: late enough that everything before it can be told.
 pub(super) const NOW: Timestamp = Timestamp::from_millis(1_000);
 /// Every poll is a beat: when one is due is a question of pace, not of safety.
-const BEATS: Beats = Beats { every: Duration::ZERO, spacing: Duration::ZERO, margin: Margin::NONE };
-const IDLE: Occupancy = Occupancy { in_flight: 0, limit: 0, wants: 0 };
+const BEATS: HeartbeatIntervals =
+    HeartbeatIntervals { every: Duration::ZERO, spacing: Duration::ZERO, margin: Margin::NONE };
+const IDLE: NodeLoad = NodeLoad { in_flight: 0, limit: 0, wants: 0 };
 
 /// When a report was sent: a little before the tick, and each report later than the one before it.
 pub(super) fn sent(beat: u8, age: u8) -> Timestamp {
@@ -73,9 +76,9 @@ impl Fleet {
 
 impl Letter {
     /// The report that it is.
-    pub(super) fn report(&self) -> Option<Report> {
+    pub(super) fn report(&self) -> Option<NodeReport> {
         let Says::Report { applied, holds, in_flight, wants, leaving } = self.says else { return None };
-        Some(Report {
+        Some(NodeReport {
             node: NodeId(self.id.into()),
             beat: self.beat.into(),
             applied: applied.into(),
@@ -87,7 +90,7 @@ impl Letter {
         })
     }
 
-    pub(super) fn of(report: &Report) -> Self {
+    pub(super) fn of(report: &NodeReport) -> Self {
         let says = Says::Report {
             applied: report.applied as u8,
             holds: report.holds as u8,
@@ -101,7 +104,7 @@ impl Letter {
 
 impl Kept {
     /// The roll, by way of the bytes that a store keeps. All of a fleet remember equally long.
-    pub(super) fn roll(&self, remembered: Duration) -> Roll {
+    pub(super) fn roll(&self, remembered: Duration) -> Membership {
         let quiet = match self.quiet {
             UNHEARD => u64::MAX,
             ticks => (NOW + TICK * u32::from(ticks)).as_nanos(),
@@ -118,11 +121,11 @@ impl Kept {
             bytes.extend(small.map(|n| u32::from(n).to_le_bytes()).as_flattened());
             bytes.push(known.leaving.into());
         }
-        Roll::from_bytes(&bytes).expect("a roll as it is written")
+        Membership::from_bytes(&bytes).expect("a roll as it is written")
     }
 
     /// The roll as a world keeps it; none if more are on it than there is room for.
-    pub(super) fn of(roll: &Roll) -> Option<Self> {
+    pub(super) fn of(roll: &Membership) -> Option<Self> {
         let bytes = roll.to_bytes();
         let number = u64::from_le_bytes(bytes[12..20].try_into().expect("eight bytes"));
         let ticks = |until: Timestamp| until.since(NOW).as_nanos().div_ceil(TICK.as_nanos()) as u8;

@@ -1,6 +1,6 @@
 //! The fleets that are explored, and how many states each has.
 
-use throttlekit_core::concurrency::fleet::Split;
+use throttlekit_core::concurrency::division::Split;
 
 use super::{Fleet, LAW, Room, Seam};
 use crate::models::case::{Case, without};

@@ -23,7 +23,7 @@ mod world;
 use core::time::Duration;
 
 use stateright::{Model, Property};
-use throttlekit_core::concurrency::fleet::{Combine, Fold, Split};
+use throttlekit_core::concurrency::division::{Combine, Fold, Split};
 
 pub use cases::{assumptions, large, small};
 pub use seam::Seam;

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use throttlekit_core::concurrency::fleet::{Beat, Grant, Occupancy, Split};
+use throttlekit_core::concurrency::division::{Grant, NodeLoad, ReportResponse, Split};
 
 use super::built::{NOW, sent};
 use super::world::{Kept, Known, Letter, MEMBERS_MAX, Says, Seat, UNHEARD, World};
@@ -108,7 +108,7 @@ impl World {
     fn report(&mut self, fleet: &Fleet, at: usize, wants: u8) {
         let seat = &mut self.seats[at];
         let mut node = fleet.node(seat);
-        let occupancy = Occupancy { in_flight: seat.in_flight.into(), limit: 0, wants: wants.into() };
+        let occupancy = NodeLoad { in_flight: seat.in_flight.into(), limit: 0, wants: wants.into() };
         let mut report = node.poll_report(occupancy, 0, NOW).expect("a poll is a beat");
         if fleet.seam == Seam::LeavesWithWork && report.leaving {
             report.in_flight = 0;
@@ -143,7 +143,7 @@ impl World {
         if fleet.split == Split::Demand {
             self.follow(letter.id, before);
         }
-        if let Beat::Grant(Grant { number, share, .. }) = answer {
+        if let ReportResponse::Grant(Grant { number, share, .. }) = answer {
             self.put(Letter { says: Says::Grant { number: number as u8, share: share as u8 }, ..letter });
         }
         Some(())

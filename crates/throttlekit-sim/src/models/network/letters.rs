@@ -1,6 +1,6 @@
 //! What is under way between a node and the store.
 
-use throttlekit_core::lease::{Loan, Request};
+use throttlekit_core::lease::{HolderRequest, Loan};
 
 use super::node::Done;
 use super::{Network, Node};
@@ -9,7 +9,7 @@ use crate::operation::Message;
 /// A request under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Asked {
-    pub(super) request: Request,
+    pub(super) request: HolderRequest,
     /// A reply to it was credited.
     pub(super) credited: bool,
 }
@@ -81,7 +81,7 @@ impl Node {
     pub(super) fn put_reply(
         &mut self,
         network: &Network,
-        request: Request,
+        request: HolderRequest,
         loan: Loan,
         safe: bool,
     ) -> Option<()> {

@@ -23,7 +23,7 @@ mod world;
 use std::time::Duration;
 
 use stateright::{Model, Property};
-use throttlekit_core::lease::{Authority, Margin, Plan, Term};
+use throttlekit_core::lease::{Authority, HolderOptions, Margin, Term};
 use throttlekit_core::rate::{Limit, Rate};
 use throttlekit_core::{Cost, Timestamp};
 
@@ -174,8 +174,8 @@ impl Network {
     }
 
     /// What each node is told.
-    pub fn plan(&self) -> Plan {
-        Plan {
+    pub fn plan(&self) -> HolderOptions {
+        HolderOptions {
             term: self.term(),
             margin: self.margin,
             lease_max: self.batch,

@@ -2,7 +2,9 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use throttlekit_core::lease::{Holder, Loan, PlainWord, Purse, Reply, Return, ReturnId, Spend, Turn};
+use throttlekit_core::lease::{
+    Holder, HolderStep, Loan, LocalLease, PlainWord, Reply, Return, ReturnId, Spend,
+};
 use throttlekit_core::{Cost, Timestamp};
 
 use super::super::seam::Seam;
@@ -66,14 +68,19 @@ impl Node {
 
     /// A purse as it was. States keep what is in it: filling it anew each time, the tag that tells one filling from
     /// another says nothing about the past.
-    fn open_purse(&self) -> Purse<PlainWord> {
-        let purse = Purse::new();
+    fn open_purse(&self) -> LocalLease<PlainWord> {
+        let purse = LocalLease::new();
         purse.fill(self.purse.0, self.purse.1, false);
         purse
     }
 
     /// Keeps what is in the purse, and sends a request if one is needed. Nothing, if there is no room for it.
-    fn close_purse(&mut self, network: &Network, purse: &Purse<PlainWord>, now: Timestamp) -> Option<()> {
+    fn close_purse(
+        &mut self,
+        network: &Network,
+        purse: &LocalLease<PlainWord>,
+        now: Timestamp,
+    ) -> Option<()> {
         let id = self.unused_id();
         if let Some(request) = self.holder.poll_request(purse, id, network.batch, now) {
             self.flight = Some((id, now));
@@ -97,11 +104,11 @@ impl Node {
         Some(Done::admitted(admitted))
     }
 
-    fn ask_holder(&mut self, purse: &Purse<PlainWord>, cost: Cost, now: Timestamp) -> Cost {
+    fn ask_holder(&mut self, purse: &LocalLease<PlainWord>, cost: Cost, now: Timestamp) -> Cost {
         match self.holder.handle_ask(purse, cost, || now) {
-            Turn::Spent { .. } => cost,
-            Turn::Deny(_) => 0,
-            Turn::Wait => {
+            HolderStep::Spent { .. } => cost,
+            HolderStep::Deny(_) => 0,
+            HolderStep::Wait => {
                 self.waiting.push(cost);
                 0
             }
@@ -133,7 +140,7 @@ impl Node {
         let spent = match read {
             Some(read) => purse.spend(cost, || read),
             None => {
-                let taken = Purse::<PlainWord>::new();
+                let taken = LocalLease::<PlainWord>::new();
                 taken.fill(cost, until, false);
                 taken.spend(cost, || now)
             }

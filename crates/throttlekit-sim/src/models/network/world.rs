@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit_core::lease::{Epoch, Request, Return, ReturnId, Want};
+use throttlekit_core::lease::{Epoch, HolderRequest, Return, ReturnId, Want};
 use throttlekit_core::rate::State;
 use throttlekit_core::{Cost, Timestamp};
 
@@ -171,7 +171,7 @@ impl World {
         network.store_clock.read(self.tick)
     }
 
-    fn answer(&mut self, network: &Network, place: usize, request: Request) -> Option<()> {
+    fn answer(&mut self, network: &Network, place: usize, request: HolderRequest) -> Option<()> {
         let now = self.store_now(network);
         let loan = self.store.lend(&network.authority(), request.want, now);
         let safe = network.keeping != Keeping::Wait || !self.can_fail();

@@ -2,7 +2,7 @@
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::fair::Weight;
-use throttlekit_core::fair::branch::{Branch, Credit, Request, Turn};
+use throttlekit_core::fair::branch::{Branch, BranchDecision, BranchRequest, Credit};
 
 use crate::clock::Clock;
 use crate::fair::names::Names;
@@ -29,7 +29,7 @@ impl BranchState {
 
     /// Decides a request. Units are taken first and the clock is read after that; if they have expired, the request has
     /// no effect.
-    pub(super) fn ask(&mut self, name: u64, weight: Weight, cost: u64, clock: &impl Clock) -> Turn {
+    pub(super) fn ask(&mut self, name: u64, weight: Weight, cost: u64, clock: &impl Clock) -> BranchDecision {
         let now = clock.now();
         self.advance(now);
         let Some(member) = self.names.find(self.branch.roster(), name) else {
@@ -40,7 +40,9 @@ impl BranchState {
             };
         };
         match self.branch.ask(member, weight, cost, now) {
-            Turn::Admit(_) if !self.branch.lives(clock.now()) => Turn::Wait { needs: cost },
+            BranchDecision::Admit(_) if !self.branch.lives(clock.now()) => {
+                BranchDecision::Wait { needs: cost }
+            }
             turn => turn,
         }
     }
@@ -54,14 +56,14 @@ impl BranchState {
     }
 
     /// Decides the first request of a tenant in this window, which makes it active.
-    fn ask_anew(&mut self, name: u64, weight: Weight, cost: u64, clock: &impl Clock) -> Turn {
+    fn ask_anew(&mut self, name: u64, weight: Weight, cost: u64, clock: &impl Clock) -> BranchDecision {
         self.add(name, weight);
         self.ask(name, weight, cost, clock)
     }
 
     /// Returns the turn for an unknown tenant: temporarily it joins, or at the cap replaces the tenant that has used
     /// least.
-    fn peek_newcomer(&mut self, weight: Weight, now: Timestamp) -> Turn {
+    fn peek_newcomer(&mut self, weight: Weight, now: Timestamp) -> BranchDecision {
         let roster = self.branch.roster_mut();
         let taken = if self.names.is_full() { roster.least_used() } else { None };
         if let Some((member, own)) = taken.and_then(|member| Some((member, roster.weight(member)?))) {
@@ -77,7 +79,7 @@ impl BranchState {
     }
 
     /// Counts a waiting caller, and returns the id of the request it waits for, and the request to send, if any.
-    pub(super) fn wait(&mut self, needs: u64, now: Timestamp) -> Option<(u64, Option<Request>)> {
+    pub(super) fn wait(&mut self, needs: u64, now: Timestamp) -> Option<(u64, Option<BranchRequest>)> {
         if self.waiting >= WAITING_MAX {
             return None;
         }
@@ -145,7 +147,7 @@ mod tests {
     use std::time::Duration;
 
     use throttlekit_core::fair::branch::BranchPlan;
-    use throttlekit_core::fair::pool::Grant;
+    use throttlekit_core::fair::pool::PoolGrant;
     use throttlekit_core::lease::{Epoch, Margin};
 
     use super::*;
@@ -158,12 +160,12 @@ mod tests {
         let branch = Branch::new(BranchPlan { limit: 100, quantum: 100, hold, margin: Margin::NONE });
         let (mut state, now) = (BranchState::new(branch, 2), clock.now());
         let (id, _) = state.wait(100, now).unwrap();
-        let grant = Grant { granted: 100, more: 0, epoch: Epoch(1), lives: 60 * hold };
+        let grant = PoolGrant { granted: 100, more: 0, epoch: Epoch(1), lives: 60 * hold };
         state.reply(id, &RegionGrant { grant, now }, now);
         state.stop_waiting(100);
 
         let mut ask = |name, weight, cost| match state.ask(name, Weight::new(weight).unwrap(), cost, &clock) {
-            Turn::Admit(decision) => decision.remaining,
+            BranchDecision::Admit(decision) => decision.remaining,
             turn => panic!("{turn:?}"),
         };
         assert_eq!([ask(1, 1, 30), ask(2, 1, 20)], [70, 30]);

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use throttlekit_core::fair::Weight;
-use throttlekit_core::fair::branch::{Credit, Request, Turn};
+use throttlekit_core::fair::branch::{BranchDecision, BranchRequest, Credit};
+use throttlekit_core::rate::Limit;
 use throttlekit_core::{Decision, Retry, Timestamp};
 use tokio::sync::Notify;
 
@@ -118,12 +119,16 @@ impl<C: LeaseClock + 'static> SharedFairLimiter<C> {
     /// cost zero changes nothing, and returns the most that would pass.
     pub async fn check<'a>(&self, call: impl Into<Call<'a>>) -> Result<Answer, StoreError> {
         let call = call.into();
-        let (name, weight) = self.place.tenant(&call);
-        self.check_named(name, weight, call.units()).await
+        self.check_tenant(self.tenant(&call), call.units()).await
     }
 
-    async fn check_named(&self, name: u64, weight: Weight, cost: u64) -> Result<Answer, StoreError> {
-        let place = &self.place;
+    /// Returns the tenant of a call. Runs the user's code, which weighs the tenant.
+    pub(crate) fn tenant(&self, call: &Call<'_>) -> Tenant {
+        self.place.tenant(call)
+    }
+
+    pub(crate) async fn check_tenant(&self, tenant: Tenant, cost: u64) -> Result<Answer, StoreError> {
+        let (place, Tenant { name, weight }) = (&self.place, tenant);
         for _ in 0..ROUNDS_MAX {
             match place.round(name, weight, cost).await {
                 Round::Answer(decision) => return Ok(place.answer(decision)),
@@ -136,12 +141,16 @@ impl<C: LeaseClock + 'static> SharedFairLimiter<C> {
 
     /// Decides a request if that is possible without waiting. Charges as [`check`](Self::check) does.
     pub fn try_check<'a>(&self, call: impl Into<Call<'a>>) -> Option<Answer> {
-        let (place, call) = (&self.place, call.into());
-        let (name, weight) = place.tenant(&call);
-        let turn = place.state.lock().ask(name, weight, call.units(), &place.clock);
+        let call = call.into();
+        self.try_check_tenant(self.tenant(&call), call.units())
+    }
+
+    pub(crate) fn try_check_tenant(&self, Tenant { name, weight }: Tenant, cost: u64) -> Option<Answer> {
+        let place = &self.place;
+        let turn = place.state.lock().ask(name, weight, cost, &place.clock);
         match turn {
-            Turn::Admit(decision) | Turn::Deny(decision) => Some(place.answer(decision)),
-            Turn::Wait { .. } => None,
+            BranchDecision::Admit(decision) | BranchDecision::Deny(decision) => Some(place.answer(decision)),
+            BranchDecision::Wait { .. } => None,
         }
     }
 
@@ -153,8 +162,9 @@ impl<C: LeaseClock + 'static> SharedFairLimiter<C> {
         call: impl Into<Call<'a>>,
     ) -> Result<(Answer, Option<FairReceipt>), StoreError> {
         let call = call.into();
-        let ((name, weight), cost) = (self.place.tenant(&call), call.units());
-        let answer = self.check_named(name, weight, cost).await?;
+        let (tenant, cost) = (self.tenant(&call), call.units());
+        let answer = self.check_tenant(tenant, cost).await?;
+        let Tenant { name, weight } = tenant;
         let receipt = || {
             let reset_at = answer.decision.reset_at;
             FairReceipt { portion: Portion { member: Charged::Tenant { name, weight }, reset_at }, cost }
@@ -174,8 +184,9 @@ impl<C: LeaseClock + 'static> SharedFairLimiter<C> {
         if actual < cost {
             self.place.refund(name, cost - actual, reset_at);
         } else if actual > cost {
-            let most = self.check_named(name, weight, 0).await?.decision.remaining;
-            self.check_named(name, weight, most.min(actual - cost)).await?;
+            let tenant = Tenant { name, weight };
+            let most = self.check_tenant(tenant, 0).await?.decision.remaining;
+            self.check_tenant(tenant, most.min(actual - cost)).await?;
         }
         Ok(())
     }
@@ -215,10 +226,28 @@ impl<C: LeaseClock + 'static> SharedFairLimiter<C> {
         self.place.tallies.read()
     }
 
+    /// Returns the budget that all participants share.
+    pub(crate) fn budget(&self) -> &Limit {
+        self.place.source.limit()
+    }
+
+    /// Returns the approximate current time of the store's clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.place.theirs()
+    }
+
     /// Returns the background of its source of units.
     pub(crate) fn background(&self) -> Background {
         self.place.background.clone()
     }
+}
+
+/// A tenant as the state identifies it.
+#[derive(Clone, Copy)]
+pub(crate) struct Tenant {
+    /// Fingerprint of its key.
+    name: u64,
+    weight: Weight,
 }
 
 /// The next step after a check of the state.
@@ -229,10 +258,10 @@ enum Round {
 }
 
 impl<C: LeaseClock + 'static> Place<C> {
-    /// Returns the fingerprint and the weight of a call's tenant. Runs the user's code: no lock may be held meanwhile.
-    fn tenant(&self, call: &Call<'_>) -> (u64, Weight) {
+    /// Returns the tenant of a call. Runs the user's code: no lock may be held meanwhile.
+    fn tenant(&self, call: &Call<'_>) -> Tenant {
         let weight = call.of_weight().unwrap_or_else(|| (self.weight_of)(call.key()));
-        (self.hash.fingerprint(call.key()), weight)
+        Tenant { name: self.hash.fingerprint(call.key()), weight }
     }
 
     fn refund(&self, name: u64, units: u64, reset_at: Timestamp) {
@@ -246,8 +275,10 @@ impl<C: LeaseClock + 'static> Place<C> {
         let (needs, awaited, request) = {
             let mut state = self.state.lock();
             let needs = match state.ask(name, weight, cost, &self.clock) {
-                Turn::Admit(decision) | Turn::Deny(decision) => return Round::Answer(decision),
-                Turn::Wait { needs } => needs,
+                BranchDecision::Admit(decision) | BranchDecision::Deny(decision) => {
+                    return Round::Answer(decision);
+                }
+                BranchDecision::Wait { needs } => needs,
             };
             bell.as_mut().enable();
             let Some((awaited, request)) = state.wait(needs, self.clock.now()) else {
@@ -265,7 +296,7 @@ impl<C: LeaseClock + 'static> Place<C> {
         }
     }
 
-    fn fetch(self: &Arc<Self>, Request { id, weight, wants }: Request) {
+    fn fetch(self: &Arc<Self>, BranchRequest { id, weight, wants }: BranchRequest) {
         self.counters.requests.fetch_add(1, Relaxed);
         let (asks, lands) = (self.clone(), self.clone());
         let request = async move { asks.source.more(weight, wants).await };

@@ -10,7 +10,7 @@ use throttlekit_core::rate::{Limit, LimitError, Rule};
 
 use crate::Guarantee;
 use crate::store::{
-    Background, Charge, Grant, KeySpace, LeaseRequest, RegionGrant, RegionRequest, RegionStore, Store,
+    Background, Charge, KeySpace, LeaseRequest, PoolGrant, RegionGrant, RegionRequest, RegionStore, Store,
     StoreError, Term, Want,
 };
 
@@ -110,8 +110,8 @@ impl<S: Store> Quanta<S> {
     }
 }
 
-fn grant_of(loan: &Loan, granted: u64, more: u64) -> Grant {
-    Grant { granted, more, epoch: loan.epoch, lives: loan.lives.unwrap_or(Duration::ZERO) }
+fn grant_of(loan: &Loan, granted: u64, more: u64) -> PoolGrant {
+    PoolGrant { granted, more, epoch: loan.epoch, lives: loan.lives.unwrap_or(Duration::ZERO) }
 }
 
 impl<S: Store> Source for Quanta<S> {

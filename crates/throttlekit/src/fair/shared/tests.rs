@@ -15,7 +15,7 @@ use super::SharedFairLimiter;
 use super::builder::Plan;
 use super::source::{Granting, Source};
 use crate::clock::{LeaseClock, ManualClock};
-use crate::store::{Background, Grant, RegionGrant, StoreError};
+use crate::store::{Background, PoolGrant, RegionGrant, StoreError};
 use crate::{Call, Guarantee, OnOutage};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -73,7 +73,7 @@ impl Source for Told {
 }
 
 fn granted(granted: u64, more: u64, epoch: u64, lives: Duration) -> Result<RegionGrant, StoreError> {
-    let grant = Grant { granted, more, epoch: Epoch(epoch), lives };
+    let grant = PoolGrant { granted, more, epoch: Epoch(epoch), lives };
     Ok(RegionGrant { now: Timestamp::from_millis(7), grant })
 }
 

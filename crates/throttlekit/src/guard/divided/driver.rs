@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::concurrency::fleet::{Beat, Fold, Node, Occupancy, Report};
+use throttlekit_core::concurrency::division::{Fold, Node, NodeLoad, NodeReport, ReportResponse};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -77,7 +77,7 @@ impl<R: MembershipStore, C: LeaseClock> Driver<R, C> {
     }
 
     /// Reads the number in flight in one load, after the last share was applied.
-    fn occupancy(&mut self, now: Timestamp) -> Occupancy {
+    fn occupancy(&mut self, now: Timestamp) -> NodeLoad {
         let seen = self.guard.stats();
         let in_flight = self.guard.in_flight();
         let asked = in_flight.saturating_add(seen.waiting);
@@ -86,10 +86,10 @@ impl<R: MembershipStore, C: LeaseClock> Driver<R, C> {
         let limit = if self.infers { inferred(&seen) } else { 0 };
         let mut stats = self.shared.stats.lock();
         (stats.wants, stats.inferred) = (wants, limit);
-        Occupancy { in_flight, limit, wants }
+        NodeLoad { in_flight, limit, wants }
     }
 
-    async fn beat(&mut self, report: &Report, sent: Timestamp) {
+    async fn beat(&mut self, report: &NodeReport, sent: Timestamp) {
         // The deadline first: a process that was paused for long must not continue with an outdated report.
         let heard = beat(&self.store, &self.key, &self.fold, self.keeps, report);
         // And it must not arrive after the grant that it names has expired: that would look like a lost membership
@@ -102,7 +102,7 @@ impl<R: MembershipStore, C: LeaseClock> Driver<R, C> {
         };
         self.shared.stats.lock().beats += 1;
         match answer {
-            Ok(Heard { beat: Beat::Grant(grant), races, .. }) => {
+            Ok(Heard { beat: ReportResponse::Grant(grant), races, .. }) => {
                 // Read after the response: if the previous grant is still valid, the store had not given it away.
                 let now = self.shared.clock.now();
                 let counts = self.node.handle_grant(grant, sent, now);
@@ -116,8 +116,10 @@ impl<R: MembershipStore, C: LeaseClock> Driver<R, C> {
                     stats.stale += 1;
                 }
             }
-            Ok(Heard { beat: Beat::Stale, .. }) => self.failed(sent, |stats| stats.stale += 1),
-            Ok(Heard { beat: Beat::Full, .. }) | Err(_) => self.failed(sent, |stats| stats.failed += 1),
+            Ok(Heard { beat: ReportResponse::Stale, .. }) => self.failed(sent, |stats| stats.stale += 1),
+            Ok(Heard { beat: ReportResponse::Full, .. }) | Err(_) => {
+                self.failed(sent, |stats| stats.failed += 1);
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit_core::concurrency::fleet::{Beats, Fold, Node, NodeId};
+use throttlekit_core::concurrency::division::{Fold, HeartbeatIntervals, Node, NodeId};
 use throttlekit_core::lease::Margin;
 use tokio::sync::watch;
 
@@ -66,7 +66,7 @@ impl<S: MembershipStore, C: LeaseClock + 'static> Setup<S, C> {
             keeps: self.keeps.max(self.fold.remembered() * 4),
             deadline: self.deadline.unwrap_or(every),
             spacing,
-            node: Node::new(NodeId(random_u128()), Beats { every, spacing, margin }),
+            node: Node::new(NodeId(random_u128()), HeartbeatIntervals { every, spacing, margin }),
             meter: Meter::new(every),
             infers: self.infers,
             fenced: true,

@@ -1,6 +1,6 @@
 //! Statistics of a divided limit, for dashboards.
 
-use throttlekit_core::concurrency::fleet::Grant;
+use throttlekit_core::concurrency::division::Grant;
 
 /// One node of a divided [`SharedGuard`](crate::SharedGuard) at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit_core::concurrency::fleet::{Combine, Fold, Split};
+use throttlekit_core::concurrency::division::{Combine, Fold, Split};
 use throttlekit_core::lease::Margin;
 
 use super::builder::SharedGuardBuilder;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use throttlekit_core::overload::{Memory, Slot};
+use throttlekit_core::overload::{CounterSlot, Memory};
 
 use crate::sync::{AtomicU32, AtomicU64};
 
@@ -23,7 +23,7 @@ impl Memory for Shared {
 /// A reader of a number also sees everything that was written before it: above all, its window.
 macro_rules! shared_slot {
     ($slot:ty, $atomic:ty, $number:ty) => {
-        impl Slot<$number> for $slot {
+        impl CounterSlot<$number> for $slot {
             fn new(value: $number) -> Self {
                 Self(<$atomic>::new(value))
             }

@@ -12,10 +12,10 @@ use crate::clock::{Clock, WallClock};
 
 impl Admit for Arc<SharedPolicy> {
     fn admit(&self, call: Call<'_>) -> Admitting {
-        let (policy, call) = (Self::clone(self), OwnedCall::of(&call));
+        let (policy, call) = (Self::clone(self), Arc::new(OwnedCall::of(&call)));
         Admitting::pending(async move {
             let others = call.others();
-            SharedPolicy::admit(&policy, call.borrowed(&others)).await
+            policy.admit_copied(&call.borrowed(&others), || call.clone()).await
         })
     }
 

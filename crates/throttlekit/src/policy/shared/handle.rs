@@ -65,9 +65,18 @@ impl SharedPolicy {
     /// that nothing was decided, and names the cause; charges of earlier axes have been returned.
     pub async fn admit<'a>(&self, call: impl Into<Call<'a>>) -> Result<Admission, StoreError> {
         let call = call.into();
+        self.admit_copied(&call, || Arc::new(OwnedCall::of(&call))).await
+    }
+
+    /// Like [`admit`](Self::admit) with the copy of the call for limits on stores, which is made once it is needed.
+    pub(super) async fn admit_copied(
+        &self,
+        call: &Call<'_>,
+        copy: impl FnOnce() -> Arc<OwnedCall> + Send,
+    ) -> Result<Admission, StoreError> {
         let mut admission = Admission::open();
-        admission.permit = self.ask(&call, &mut admission).await?;
-        let told = Told { observer: self.observer.as_deref(), policy: &self.name, call: &call };
+        admission.permit = self.ask(call, copy, &mut admission).await?;
+        let told = Told { observer: self.observer.as_deref(), policy: &self.name, call };
         admission.close(told);
         Ok(admission.map(SharedPermit::new))
     }
@@ -75,6 +84,7 @@ impl SharedPolicy {
     async fn ask(
         &self,
         call: &Call<'_>,
+        copy: impl FnOnce() -> Arc<OwnedCall> + Send,
         draft: &mut Admission<StorePermit>,
     ) -> Result<Option<StorePermit>, StoreError> {
         let entry = self.slots.enter(call).await?;
@@ -90,7 +100,7 @@ impl SharedPolicy {
             permit.cancel().await;
             return Ok(None);
         }
-        let (call, background) = (OwnedCall::of(call), self.settler.background());
+        let (call, background) = (copy(), self.settler.background());
         for step in &self.steps {
             let charged = land(&background, step.clone().charge(call.clone())).await;
             let charged = match charged.unwrap_or_else(Err) {

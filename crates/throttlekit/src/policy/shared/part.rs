@@ -18,7 +18,7 @@ use crate::shared::Strict;
 use crate::store::Store;
 use crate::{Axis, BuildError, FairLimiter, Guard, SharedFairLimiter, SharedGuard, SharedLimiter};
 
-/// What the steps of a policy are made of.
+/// Slots, steps and settlement of a policy that is being built.
 #[derive(Default)]
 pub struct Parts {
     pub(super) slots: Slots,
@@ -36,7 +36,7 @@ impl Parts {
 #[derive(Clone, Debug)]
 pub struct Dimensions(Vec<Dimension>);
 
-/// What can be a part of a policy. Sealed.
+/// Anything that can be a part of a policy. Sealed.
 pub trait Part {
     /// Adds the part to a policy, on these axes.
     fn join(self, on: &Dimensions, parts: &mut Parts) -> Result<(), BuildError>;

@@ -4,7 +4,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use throttlekit_core::lease::{Authority, Plan, Request, Sizing, Spend, Term, Turn, UNITS_HELD_MAX};
+use throttlekit_core::lease::{
+    Authority, HolderOptions, HolderRequest, HolderStep, Sizing, Spend, Term, UNITS_HELD_MAX,
+};
 use throttlekit_core::{Decision, Retry, Timestamp};
 
 use super::key_state::{Failed, KeySlot, KeyState};
@@ -33,7 +35,7 @@ pub(in crate::shared) struct Engine<S, C> {
     pub(super) options: Leasing,
     /// `None` if nothing is lent.
     pub(super) authority: Option<Authority>,
-    pub(super) plan: Plan,
+    pub(super) plan: HolderOptions,
     pub(super) table: Table,
     pub(super) counters: Counters,
     pub(super) hash: SecretHash,
@@ -233,9 +235,9 @@ impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
                 return state.holder.denied(call.cost, now).map_or(Round::Strict, Round::Answer);
             }
             match state.ask(slot, call.cost, &self.clock) {
-                Turn::Spent { left } => return Round::Answer(self.allowed(slot.reset_at(), left)),
-                Turn::Deny(decision) => return Round::Answer(decision),
-                Turn::Wait => {}
+                HolderStep::Spent { left } => return Round::Answer(self.allowed(slot.reset_at(), left)),
+                HolderStep::Deny(decision) => return Round::Answer(decision),
+                HolderStep::Wait => {}
             }
             if state.waiting >= WAITING_MAX {
                 return Round::Strict;
@@ -332,7 +334,7 @@ impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
         state: &mut KeyState,
         key: &[u8],
         now: Timestamp,
-    ) -> Option<(Arc<str>, Request)> {
+    ) -> Option<(Arc<str>, HolderRequest)> {
         let id = self.request_ids.fetch_add(1, Relaxed);
         self.expect(&mut state.sizing, key, now);
         let batch = state.sizing.batch(now);
@@ -340,7 +342,7 @@ impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
         Some((state.key.get_or_insert_with(|| self.strict.key(key).into()).clone(), request))
     }
 
-    fn fetch(self: &Arc<Self>, place: &Place<'_>, fetch: Option<(Arc<str>, Request)>) {
+    fn fetch(self: &Arc<Self>, place: &Place<'_>, fetch: Option<(Arc<str>, HolderRequest)>) {
         if let Some((key, request)) = fetch {
             returner::ensure(self);
             self.send(place, key, request);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use throttlekit_core::lease::{Reply, Request, Want};
+use throttlekit_core::lease::{HolderRequest, Reply, Want};
 
 use super::engine::Engine;
 use super::table::Place;
@@ -12,7 +12,7 @@ use crate::store::{LeaseRequest, Leased, Store, StoreError};
 
 impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
     /// Sends one request for units of one key. However it ends, the state is updated, and all waiting callers wake up.
-    pub(super) fn send(self: &Arc<Self>, place: &Place<'_>, key: Arc<str>, request: Request) {
+    pub(super) fn send(self: &Arc<Self>, place: &Place<'_>, key: Arc<str>, request: HolderRequest) {
         let (asks, lands, fingerprint) = (self.clone(), self.clone(), place.fingerprint());
         let lease = async move { asks.lease(&key, request.want).await };
         self.background.request(lease, move |answer| lands.land(fingerprint, request.id, answer));

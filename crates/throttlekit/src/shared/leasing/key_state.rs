@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::lease::{Epoch, Holder, Plan, Purse, Reply, Return, Sizing, Turn};
+use throttlekit_core::lease::{Epoch, Holder, HolderOptions, HolderStep, LocalLease, Reply, Return, Sizing};
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
@@ -25,7 +25,7 @@ pub(super) enum Failed {
 /// One key: the local lease, from which any thread spends, and the state behind it, one caller at a time.
 #[repr(align(64))]
 pub(super) struct KeySlot {
-    pub(super) purse: Purse<SharedWord>,
+    pub(super) purse: LocalLease<SharedWord>,
     /// Number of units below which more are fetched. Zero while they are being fetched.
     pub(super) low: AtomicU64,
     /// Time when the whole limit is free again, by the store's clock, from the loan that last filled the local lease.
@@ -59,9 +59,9 @@ pub(super) struct KeyState {
 }
 
 impl KeySlot {
-    pub(super) fn new(plan: Plan, sizing: Sizing, refill_at_percent: u8) -> Self {
+    pub(super) fn new(plan: HolderOptions, sizing: Sizing, refill_at_percent: u8) -> Self {
         Self {
-            purse: Purse::new(),
+            purse: LocalLease::new(),
             low: AtomicU64::new(0),
             reset_at: AtomicU64::new(0),
             refill_at_percent: refill_at_percent.into(),
@@ -133,11 +133,11 @@ impl KeyState {
     }
 
     /// Handles a caller that the local lease could not serve.
-    pub(super) fn ask(&mut self, slot: &KeySlot, cost: u64, clock: &impl Clock) -> Turn {
+    pub(super) fn ask(&mut self, slot: &KeySlot, cost: u64, clock: &impl Clock) -> HolderStep {
         self.count(slot, self.asked_at);
         let turn = self.holder.handle_ask(&slot.purse, cost, || clock.now());
         self.recount(slot);
-        if matches!(turn, Turn::Spent { .. }) {
+        if matches!(turn, HolderStep::Spent { .. }) {
             self.sizing.served(cost, self.asked_at);
         }
         turn

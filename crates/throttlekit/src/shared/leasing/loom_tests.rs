@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use loom::thread;
 use throttlekit_core::Timestamp;
-use throttlekit_core::lease::{Purse, Spend};
+use throttlekit_core::lease::{LocalLease, Spend};
 
 use crate::sync::SharedWord;
 
@@ -15,8 +15,8 @@ fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
-fn purse(units: u64, until: u64) -> Arc<Purse<SharedWord>> {
-    let purse = Purse::new();
+fn purse(units: u64, until: u64) -> Arc<LocalLease<SharedWord>> {
+    let purse = LocalLease::new();
     purse.fill(units, at(until), false);
     Arc::new(purse)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit_core::lease::{Batch, Margin, Plan, Term, UNITS_HELD_MAX};
+use throttlekit_core::lease::{Batch, HolderOptions, Margin, Term, UNITS_HELD_MAX};
 use throttlekit_core::rate::Limit;
 
 /// Options of a leased [`SharedLimiter`](crate::SharedLimiter): when the store is called, how many units are fetched at
@@ -198,9 +198,15 @@ impl Leasing {
     }
 
     /// Returns the plan of each key's holder, whose clock may read behind.
-    pub(super) fn plan(&self, term: Term, behind_max: Duration) -> Plan {
+    pub(super) fn plan(&self, term: Term, behind_max: Duration) -> HolderOptions {
         let margin = self.margin.behind(behind_max);
-        Plan { term, margin, lease_max: self.lease_max, share: self.share, denial_max: self.denial_max }
+        HolderOptions {
+            term,
+            margin,
+            lease_max: self.lease_max,
+            share: self.share,
+            denial_max: self.denial_max,
+        }
     }
 
     /// Returns the period over which demand is counted for the learner.

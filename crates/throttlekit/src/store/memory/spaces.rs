@@ -8,7 +8,7 @@ use std::sync::Arc;
 use hashbrown::HashTable;
 use throttlekit_core::Timestamp;
 use throttlekit_core::rate::estimate::Estimates;
-use throttlekit_core::rate::shared::{Kind, ScriptEncoding};
+use throttlekit_core::rate::shared::{ScriptEncoding, ScriptRule};
 use throttlekit_core::rate::stored::Stored;
 use throttlekit_core::rate::{Limit, State};
 
@@ -168,7 +168,7 @@ impl Space {
     }
 }
 
-fn same_kind(one: Kind, other: Kind) -> bool {
+fn same_kind(one: ScriptRule, other: ScriptRule) -> bool {
     one == other || (one.is_window() && other.is_window())
 }
 

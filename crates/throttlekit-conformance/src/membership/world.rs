@@ -11,18 +11,18 @@ pub(super) const KEYS: usize = 3;
 
 /// A few membership records and the operations on them.
 #[derive(Clone, Debug)]
-pub struct RollWorld {
+pub struct MembershipScenario {
     /// Replays it.
     pub seed: u64,
     /// Start time.
     pub start: Timestamp,
     /// The operations, in order.
-    pub operations: Vec<RollOperation>,
+    pub operations: Vec<MembershipOperation>,
 }
 
 /// An operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RollOperation {
+pub enum MembershipOperation {
     /// Time passes.
     Advance(Duration),
     /// The clock is set back.
@@ -46,7 +46,7 @@ pub enum RollOperation {
     Reset(usize),
 }
 
-impl RollWorld {
+impl MembershipScenario {
     /// Generates the scenario of this seed.
     pub fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
@@ -66,22 +66,22 @@ impl RollWorld {
     }
 }
 
-fn roll_operation(dice: &mut Dice) -> RollOperation {
+fn roll_operation(dice: &mut Dice) -> MembershipOperation {
     let key = dice.below(KEYS as u64) as usize;
     // Whole microseconds, as the clock of a store has.
     let time = |dice: &mut Dice| Duration::from_micros(dice.any_size(200_000_000_000));
     match dice.below(20) {
-        0..4 => RollOperation::Advance(time(dice)),
-        4 => RollOperation::StepBack(time(dice)),
-        5..10 => RollOperation::Load(key),
-        10 => RollOperation::Guess(key, dice.any_size(u64::MAX >> 1)),
-        11 => RollOperation::Reset(key),
+        0..4 => MembershipOperation::Advance(time(dice)),
+        4 => MembershipOperation::StepBack(time(dice)),
+        5..10 => MembershipOperation::Load(key),
+        10 => MembershipOperation::Guess(key, dice.any_size(u64::MAX >> 1)),
+        11 => MembershipOperation::Reset(key),
         _ => {
             let ago = if dice.once_in(3) { dice.below(4) as usize } else { 0 };
             // An expired record may be dropped, but is not before its memory is needed. An engine counts by its own
             // time, which is shorter than any of these.
             let keeps = Duration::from_secs(dice.pick(&[60, 3_600, 86_400]));
-            RollOperation::Swap { key, ago, bytes: roll_bytes(dice), keeps }
+            MembershipOperation::Swap { key, ago, bytes: roll_bytes(dice), keeps }
         }
     }
 }

@@ -19,11 +19,11 @@ const CLOCK_ERROR: Duration = Duration::from_millis(50);
 
 /// The service `throttlekit.v1.Fleet` of an engine.
 #[derive(Clone)]
-pub struct FleetApi {
+pub struct LeaseApi {
     engine: Engine,
 }
 
-impl FleetApi {
+impl LeaseApi {
     /// Creates the service of this engine.
     pub fn new(engine: Engine) -> Self {
         Self { engine }
@@ -31,7 +31,7 @@ impl FleetApi {
 }
 
 #[tonic::async_trait]
-impl Fleet for FleetApi {
+impl Fleet for LeaseApi {
     async fn reserve(&self, request: Request<ReserveRequest>) -> Result<Response<ReserveResponse>, Status> {
         let asker = Caller::of(request.extensions(), &self.engine);
         let request = request.into_inner();

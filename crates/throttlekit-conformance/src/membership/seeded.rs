@@ -12,8 +12,8 @@ use throttlekit::store::{
 };
 
 crate::bugs! {
-    /// The bug of a [`SeededRolls`].
-    pub enum RollBug {
+    /// The bug of a [`SeededMembership`].
+    pub enum MembershipBug {
         NoVersionCheck: "A swap does not check the version.",
         NoneSwapsAnything: "A swap from no version overwrites any record.",
         SaysDoneAndKeepsTheOld: "A swap is acknowledged and the old record is kept.",
@@ -29,9 +29,9 @@ crate::bugs! {
 }
 
 /// A store in process with one bug. Everything except membership records is correct.
-pub struct SeededRolls<C = ManualClock> {
+pub struct SeededMembership<C = ManualClock> {
     clock: C,
-    bug: RollBug,
+    bug: MembershipBug,
     rolls: Mutex<Filed>,
     rest: MemoryStore,
 }
@@ -42,37 +42,37 @@ struct Filed {
     first_look: Option<Timestamp>,
 }
 
-impl<C: Clock> SeededRolls<C> {
+impl<C: Clock> SeededMembership<C> {
     /// Creates an empty one.
-    pub fn new(clock: C, bug: RollBug) -> Self {
+    pub fn new(clock: C, bug: MembershipBug) -> Self {
         Self { clock, bug, rolls: Mutex::default(), rest: MemoryStore::new() }
     }
 
     fn key<'k>(&self, key: &'k str) -> &'k str {
-        if self.bug == RollBug::OneRollForAll { "" } else { key }
+        if self.bug == MembershipBug::OneRollForAll { "" } else { key }
     }
 
     fn now(&self, filed: &mut Filed) -> Timestamp {
         let now = Timestamp::from_micros(self.clock.now().as_micros());
         let first = *filed.first_look.get_or_insert(now);
-        if self.bug == RollBug::NowOfTheFirstLook { first } else { now }
+        if self.bug == MembershipBug::NowOfTheFirstLook { first } else { now }
     }
 
     fn look(&self, filed: &mut Filed, key: &str) -> MembershipRecord {
         let now = self.now(filed);
         let found = filed.rolls.get(self.key(key)).cloned();
         let lasting = |&(.., expires): &(u64, Vec<u8>, Timestamp)| {
-            self.bug != RollBug::ForgetsWhenKeptNoLonger || now < expires
+            self.bug != MembershipBug::ForgetsWhenKeptNoLonger || now < expires
         };
         let (version, mut bytes, _) = found.filter(lasting).unwrap_or_default();
-        if self.bug == RollBug::EndsAtZeroByte {
+        if self.bug == MembershipBug::EndsAtZeroByte {
             bytes.truncate(bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len()));
         }
         MembershipRecord { bytes, version, now }
     }
 }
 
-impl<C: Clock + 'static> MembershipStore for SeededRolls<C> {
+impl<C: Clock + 'static> MembershipStore for SeededMembership<C> {
     async fn load(&self, key: &str) -> Result<MembershipRecord, StoreError> {
         let kept = self.look(&mut self.rolls.lock(), key);
         // As if an engine had responded: others come in between.
@@ -89,18 +89,19 @@ impl<C: Clock + 'static> MembershipStore for SeededRolls<C> {
     ) -> Result<Swapped, StoreError> {
         let mut filed = self.rolls.lock();
         let lies = self.look(&mut filed, key);
-        let overwrites =
-            self.bug == RollBug::NoVersionCheck || self.bug == RollBug::NoneSwapsAnything && version == 0;
+        let overwrites = self.bug == MembershipBug::NoVersionCheck
+            || self.bug == MembershipBug::NoneSwapsAnything && version == 0;
         if lies.version != version && !overwrites {
-            let shown = if self.bug == RollBug::NewerWithoutItsVersion { version } else { lies.version };
+            let shown =
+                if self.bug == MembershipBug::NewerWithoutItsVersion { version } else { lies.version };
             return Ok(Swapped::Newer(MembershipRecord { version: shown, ..lies }));
         }
-        if self.bug == RollBug::SaysDoneAndKeepsTheOld && version > 0 {
+        if self.bug == MembershipBug::SaysDoneAndKeepsTheOld && version > 0 {
             return Ok(Swapped::Done);
         }
         let next = match self.bug {
-            RollBug::VersionsFromOne => version + 1,
-            RollBug::VersionByClockAlone => lies.now.as_micros(),
+            MembershipBug::VersionsFromOne => version + 1,
+            MembershipBug::VersionByClockAlone => lies.now.as_micros(),
             _ => lies.now.as_micros().max(version + 1),
         };
         let expires = lies.now + keeps;
@@ -109,7 +110,7 @@ impl<C: Clock + 'static> MembershipStore for SeededRolls<C> {
     }
 }
 
-impl<C: Clock + 'static> Store for SeededRolls<C> {
+impl<C: Clock + 'static> Store for SeededMembership<C> {
     async fn admit(&self, asks: &[Charges<'_>]) -> Result<Vec<Outcome>, StoreError> {
         self.rest.admit(asks).await
     }
@@ -135,7 +136,7 @@ impl<C: Clock + 'static> Store for SeededRolls<C> {
     }
 
     async fn reset(&self, keys: &[&str]) -> Result<(), StoreError> {
-        if self.bug != RollBug::ResetKeepsRolls {
+        if self.bug != MembershipBug::ResetKeepsRolls {
             let mut filed = self.rolls.lock();
             keys.iter().for_each(|key| drop(filed.rolls.remove(self.key(key))));
         }

@@ -8,15 +8,15 @@ use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::rate::Timestamp;
 use throttlekit::store::{KeySpace, MembershipRecord, MembershipStore, Store, StoreError, Swapped};
 
-use super::seeded::{RollBug, SeededRolls};
-use super::world::{KEYS, RollOperation, RollWorld};
+use super::seeded::{MembershipBug, SeededMembership};
+use super::world::{KEYS, MembershipOperation, MembershipScenario};
 use crate::laws::Violation;
-use crate::played::{self, Played, Tally};
+use crate::scenarios::{self, Played, Tally};
 use crate::stores::policy_name;
 
 /// Counts of comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RollReport {
+pub struct MembershipReport {
     /// Scenarios run.
     pub timelines: u64,
     /// Responses compared.
@@ -27,7 +27,7 @@ pub struct RollReport {
     pub newer: u64,
 }
 
-impl RollReport {
+impl MembershipReport {
     /// Adds both.
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -43,23 +43,23 @@ impl RollReport {
 ///
 /// `make` creates a store that reads the given clock; all that it creates may share one engine, since each scenario has
 /// keys of its own.
-pub async fn examine_rolls<R, M, F>(make: M, seeds: Range<u64>) -> Result<RollReport, Violation>
+pub async fn examine_membership<R, M, F>(make: M, seeds: Range<u64>) -> Result<MembershipReport, Violation>
 where
     R: MembershipStore + Store,
     M: Fn(ManualClock) -> F + Send + Sync + 'static,
     F: Future<Output = Result<R, StoreError>> + Send + 'static,
 {
-    played::examine::<RollWorld, R, _, _>(make, seeds).await
+    scenarios::examine::<MembershipScenario, R, _, _>(make, seeds).await
 }
 
 /// Returns the number of scenarios until the check finds a seeded bug, if `worlds_max` are enough.
-pub async fn find_roll_bug(bug: RollBug, worlds_max: u64) -> Option<u64> {
-    let make = move |clock| async move { Ok(SeededRolls::new(clock, bug)) };
-    examine_rolls(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
+pub async fn find_membership_bug(bug: MembershipBug, worlds_max: u64) -> Option<u64> {
+    let make = move |clock| async move { Ok(SeededMembership::new(clock, bug)) };
+    examine_membership(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
 }
 
-impl<R: MembershipStore + Store> Played<R> for RollWorld {
-    type Report = RollReport;
+impl<R: MembershipStore + Store> Played<R> for MembershipScenario {
+    type Report = MembershipReport;
 
     fn of(seed: u64) -> Self {
         Self::roll(seed)
@@ -69,12 +69,12 @@ impl<R: MembershipStore + Store> Played<R> for RollWorld {
         self.smaller().collect()
     }
 
-    async fn play(&self, store: &R, clock: &ManualClock) -> Result<RollReport, String> {
+    async fn play(&self, store: &R, clock: &ManualClock) -> Result<MembershipReport, String> {
         play(store, clock, self).await
     }
 }
 
-impl Tally for RollReport {
+impl Tally for MembershipReport {
     fn plus(self, other: Self) -> Self {
         Self::plus(self, other)
     }
@@ -104,8 +104,8 @@ impl Model {
 async fn play<R: MembershipStore + Store>(
     store: &R,
     clock: &ManualClock,
-    world: &RollWorld,
-) -> Result<RollReport, String> {
+    world: &MembershipScenario,
+) -> Result<MembershipReport, String> {
     let policy = policy_name(world.seed);
     let keys: Vec<String> = (0..KEYS).map(|n| KeySpace::roll("tk", &format!("{policy} {n}"))).collect();
     let played = play_on(store, &keys, clock, world).await;
@@ -118,39 +118,39 @@ async fn play_on<R: MembershipStore + Store>(
     store: &R,
     keys: &[String],
     clock: &ManualClock,
-    world: &RollWorld,
-) -> Result<RollReport, String> {
+    world: &MembershipScenario,
+) -> Result<MembershipReport, String> {
     let (mut model, mut seen) = (Model::default(), vec![vec![0]; KEYS]);
-    let mut report = RollReport { timelines: 1, ..RollReport::default() };
+    let mut report = MembershipReport { timelines: 1, ..MembershipReport::default() };
     clock.set(world.start);
     for (index, operation) in world.operations.iter().enumerate() {
         let now = clock.now();
         let (key, version, bytes, keeps): (usize, u64, &[u8], Duration) = match operation {
-            RollOperation::Advance(by) => {
+            MembershipOperation::Advance(by) => {
                 clock.advance(*by);
                 continue;
             }
-            RollOperation::StepBack(by) => {
+            MembershipOperation::StepBack(by) => {
                 clock.set(Timestamp::from_nanos(now.as_nanos().saturating_sub(by.as_nanos() as u64)));
                 continue;
             }
-            RollOperation::Reset(key) => {
+            MembershipOperation::Reset(key) => {
                 store.reset(&[&keys[*key]]).await.map_err(|error| error.to_string())?;
                 model.0.remove(&keys[*key]);
                 continue;
             }
-            RollOperation::Load(key) => {
+            MembershipOperation::Load(key) => {
                 let (want, got) = (model.load(&keys[*key], now), store.load(&keys[*key]).await);
                 seen[*key].push(want.version);
                 report.answers += 1;
                 same(index, &Ok(want), &got)?;
                 continue;
             }
-            RollOperation::Swap { key, ago, bytes, keeps } => {
+            MembershipOperation::Swap { key, ago, bytes, keeps } => {
                 let versions = &seen[*key];
                 (*key, versions[versions.len().saturating_sub(1 + ago)], bytes, *keeps)
             }
-            RollOperation::Guess(key, version) => (*key, *version, b"guess", Duration::from_secs(60)),
+            MembershipOperation::Guess(key, version) => (*key, *version, b"guess", Duration::from_secs(60)),
         };
         let want = model.swap(&keys[key], version, bytes, now);
         report.answers += 1;

@@ -2,14 +2,14 @@
 
 use core::time::Duration;
 
-use super::{Grant, NodeId, Report};
+use super::{Grant, NodeId, NodeReport};
 use crate::Timestamp;
 use crate::lease::Margin;
 use crate::time::nanos;
 
 /// Heartbeat intervals of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Beats {
+pub struct HeartbeatIntervals {
     /// Interval between heartbeats, plus or minus a fifth. At most a third of the lifetime of a grant, or one lost
     /// message fences the node.
     pub every: Duration,
@@ -26,7 +26,7 @@ const DOUBLED_MAX: u32 = 8;
 
 /// Load of a node, all of it as of one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Occupancy {
+pub struct NodeLoad {
     /// Calls in flight. Read it after the last grant was applied.
     pub in_flight: u32,
     /// Its estimate of the concurrency limit of the whole backend; zero if unknown.
@@ -43,7 +43,7 @@ pub struct Occupancy {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     id: NodeId,
-    beats: Beats,
+    beats: HeartbeatIntervals,
     /// Reports made so far.
     beat: u64,
     /// Send time of the pending report.
@@ -53,7 +53,7 @@ pub struct Node {
     /// The last grant accepted, and when it expires.
     grant: Option<(Grant, Timestamp)>,
     /// Contents of the last report.
-    told: Option<Occupancy>,
+    told: Option<NodeLoad>,
     /// Time of the next regular heartbeat.
     next: Timestamp,
     /// Send time of the last report.
@@ -67,7 +67,7 @@ pub struct Node {
 
 impl Node {
     /// Creates a node without a grant that sends a heartbeat at once.
-    pub fn new(id: NodeId, beats: Beats) -> Self {
+    pub fn new(id: NodeId, beats: HeartbeatIntervals) -> Self {
         Self {
             id,
             beats,
@@ -106,7 +106,7 @@ impl Node {
     }
 
     /// Returns the report to send at `now`, if one is due and none is pending. `dice` is any number, for jitter.
-    pub fn poll_report(&mut self, occupancy: Occupancy, dice: u32, now: Timestamp) -> Option<Report> {
+    pub fn poll_report(&mut self, occupancy: NodeLoad, dice: u32, now: Timestamp) -> Option<NodeReport> {
         if self.waiting.is_some() || !self.due(occupancy, now) {
             return None;
         }
@@ -115,9 +115,9 @@ impl Node {
         self.next = now + self.spread(dice);
         let (applied, holds) = self.alive(now).map_or((0, 0), |grant| (grant.number, grant.share));
         self.acknowledged = applied;
-        let Occupancy { in_flight, limit, wants } = occupancy;
+        let NodeLoad { in_flight, limit, wants } = occupancy;
         let (node, beat, leaving) = (self.id, self.beat, self.leaving);
-        Some(Report { node, beat, applied, holds, in_flight, limit, wants, leaving })
+        Some(NodeReport { node, beat, applied, holds, in_flight, limit, wants, leaving })
     }
 
     /// Handles the response to the report that was sent at `sent`. True if it is the grant in effect from now on; then
@@ -181,7 +181,7 @@ impl Node {
     }
 
     /// Checks whether a heartbeat is due: a regular one, or an eager one as the others or this node wait for a change.
-    fn due(&self, occupancy: Occupancy, now: Timestamp) -> bool {
+    fn due(&self, occupancy: NodeLoad, now: Timestamp) -> bool {
         let drained = self.told.is_some_and(|told| told.in_flight > self.granted().max(occupancy.in_flight));
         let news = (self.owes || drained) && now >= self.sent + self.beats.spacing;
         now >= self.next || news || self.short(occupancy.wants) && now >= self.sent + self.patience()

@@ -1,6 +1,6 @@
 //! `fleet-rolls`: a store of membership records swaps them as the in-memory one does, and loses no heartbeat of a race.
 //!
-//! * [`examine_rolls`] runs traces of loads and swaps against a [`MembershipStore`](throttlekit::store::MembershipStore) and
+//! * [`examine_membership`] runs traces of loads and swaps against a [`MembershipStore`](throttlekit::store::MembershipStore) and
 //!   against a plain map, and compares every response.
 //! * [`race`] lets nodes send heartbeats at once and replays their grants, in the order of their numbers, on the pure
 //!   rebalance.
@@ -11,6 +11,6 @@ mod seeded;
 mod world;
 
 pub use race::{Race, find_in_race, race};
-pub use same::{RollReport, examine_rolls, find_roll_bug};
-pub use seeded::{RollBug, SeededRolls};
-pub use world::{RollOperation, RollWorld};
+pub use same::{MembershipReport, examine_membership, find_membership_bug};
+pub use seeded::{MembershipBug, SeededMembership};
+pub use world::{MembershipOperation, MembershipScenario};

@@ -1,11 +1,13 @@
 //! Law `fleet-rolls`: rolls are swapped as the memory does, and no beat of a race is lost.
 
 use throttlekit::store::MemoryStore;
-use throttlekit_conformance::rolls::{RollBug, examine_rolls, find_in_race, find_roll_bug, race};
+use throttlekit_conformance::membership::{
+    MembershipBug, examine_membership, find_in_race, find_membership_bug, race,
+};
 
 #[tokio::test]
 async fn fleet_rolls_are_swapped_in_process_as_promised() {
-    let report = examine_rolls(|clock| async { Ok(MemoryStore::with_clock(clock)) }, 0..2_000).await;
+    let report = examine_membership(|clock| async { Ok(MemoryStore::with_clock(clock)) }, 0..2_000).await;
     let report = report.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(report.swapped > 1_000 && report.newer > 1_000, "{report:?}");
 }
@@ -18,14 +20,14 @@ async fn fleet_rolls_lose_no_beat_of_a_race_in_process() {
 
 #[tokio::test]
 async fn fleet_rolls_every_seeded_bug_is_found() {
-    for &bug in RollBug::ALL {
-        assert!(find_roll_bug(bug, 2_000).await.is_some(), "blind to {bug:?}");
+    for &bug in MembershipBug::ALL {
+        assert!(find_membership_bug(bug, 2_000).await.is_some(), "blind to {bug:?}");
     }
 }
 
 #[tokio::test]
 async fn fleet_rolls_a_race_shows_what_is_lost() {
-    for bug in [RollBug::NoVersionCheck, RollBug::SaysDoneAndKeepsTheOld] {
+    for bug in [MembershipBug::NoVersionCheck, MembershipBug::SaysDoneAndKeepsTheOld] {
         assert!(find_in_race(bug, 20).await.is_some(), "a race is blind to {bug:?}");
     }
 }

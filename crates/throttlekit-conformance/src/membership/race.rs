@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use throttlekit::rate::Timestamp;
 use throttlekit::store::{Heard, MembershipStore, ROLL_KEPT_DEFAULT, beat};
-use throttlekit_core::concurrency::fleet::{Beat, Combine, Fold, Grant, NodeId, Report, Roll, Split};
+use throttlekit_core::concurrency::division::{
+    Combine, Fold, Grant, Membership, NodeId, NodeReport, ReportResponse, Split,
+};
 use tokio::task::JoinSet;
 
-use super::seeded::{RollBug, SeededRolls};
+use super::seeded::{MembershipBug, SeededMembership};
 use crate::check::{Check, ensure};
+use crate::difference::Difference;
 
 const CEILING: u32 = 100;
 /// Longer than any race takes, so that all increases come from the record and none from time.
@@ -34,7 +37,12 @@ fn fold() -> Fold {
 /// Lets `nodes` nodes send `beats` heartbeats each, all at once, each as fast as it gets responses, and checks their
 /// grants: no heartbeat was lost, and the rebalance alone grants the same in the order in which the heartbeats were
 /// swapped in.
-pub async fn race<R: MembershipStore>(store: R, key: &str, nodes: u32, beats: u64) -> Result<Race, String> {
+pub async fn race<R: MembershipStore>(
+    store: R,
+    key: &str,
+    nodes: u32,
+    beats: u64,
+) -> Result<Race, Difference> {
     let (store, key) = (Arc::new(store), Arc::<str>::from(key));
     let mut running = JoinSet::new();
     for node in 0..nodes {
@@ -53,9 +61,9 @@ pub async fn race<R: MembershipStore>(store: R, key: &str, nodes: u32, beats: u6
 }
 
 /// Returns the number of races until one finds this bug, if `attempts` are enough.
-pub async fn find_in_race(bug: RollBug, attempts: u64) -> Option<u64> {
+pub async fn find_in_race(bug: MembershipBug, attempts: u64) -> Option<u64> {
     for attempt in 1..=attempts {
-        let store = SeededRolls::new(throttlekit::clock::WallClock, bug);
+        let store = SeededMembership::new(throttlekit::clock::WallClock, bug);
         if race(store, "k", 8, 40).await.is_err() {
             return Some(attempt);
         }
@@ -63,7 +71,7 @@ pub async fn find_in_race(bug: RollBug, attempts: u64) -> Option<u64> {
     None
 }
 
-type Told = (Report, Heard, Grant);
+type Told = (NodeReport, Heard, Grant);
 
 async fn beats_of<R: MembershipStore>(
     store: Arc<R>,
@@ -75,7 +83,7 @@ async fn beats_of<R: MembershipStore>(
     let (mut told, mut held) = (Vec::new(), (0, 0));
     for beat_number in 1..=beats {
         let (applied, holds) = held;
-        let report = Report {
+        let report = NodeReport {
             node: node_id,
             beat: beat_number,
             applied,
@@ -91,7 +99,7 @@ async fn beats_of<R: MembershipStore>(
             Err(error) if error.is_outage() => continue,
             Err(error) => return Err(error.to_string()),
         };
-        let Beat::Grant(grant) = heard.beat else {
+        let ReportResponse::Grant(grant) = heard.beat else {
             return Err(format!("{report:?} was answered {heard:?}"));
         };
         held = (grant.number, grant.share);
@@ -102,13 +110,13 @@ async fn beats_of<R: MembershipStore>(
 }
 
 /// Replays the grants by the rebalance alone.
-fn replays(told: &[Told], kept: &Roll) -> Check {
-    let mut roll = Roll::default();
+fn replays(told: &[Told], kept: &Membership) -> Check {
+    let mut roll = Membership::default();
     let mut last = Timestamp::EPOCH;
     for (report, heard, grant) in told {
         last = last.max(heard.now);
         let again = fold().beat(&mut roll, report, heard.now);
-        ensure(again == Beat::Grant(*grant), || {
+        ensure(again == ReportResponse::Grant(*grant), || {
             format!("{report:?}\n  was granted {grant:?}\n  and by the fold alone {again:?}")
         })?;
     }

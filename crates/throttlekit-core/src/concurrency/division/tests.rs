@@ -6,7 +6,8 @@ use crate::Timestamp;
 use crate::lease::Margin;
 
 const SECOND: Duration = Duration::from_secs(1);
-const BEATS: Beats = Beats { every: SECOND, spacing: Duration::from_millis(100), margin: Margin::NONE };
+const BEATS: HeartbeatIntervals =
+    HeartbeatIntervals { every: SECOND, spacing: Duration::from_millis(100), margin: Margin::NONE };
 
 fn fold(most: u32) -> Fold {
     let (lives, linger) = (Duration::from_secs(3), Duration::from_secs(1));
@@ -18,29 +19,29 @@ fn at(ms: u64) -> Timestamp {
 }
 
 /// A membership record that was quiet for long enough.
-fn ready(fold: &Fold) -> Roll {
-    let mut roll = Roll::default();
+fn ready(fold: &Fold) -> Membership {
+    let mut roll = Membership::default();
     let mut gone = report(99, 1);
     gone.leaving = true;
     fold.beat(&mut roll, &gone, Timestamp::from_millis(1_000));
     roll
 }
 
-fn report(node: u128, beat: u64) -> Report {
+fn report(node: u128, beat: u64) -> NodeReport {
     let node = NodeId(node);
-    Report { node, beat, applied: 0, holds: 0, in_flight: 0, limit: 0, wants: 0, leaving: false }
+    NodeReport { node, beat, applied: 0, holds: 0, in_flight: 0, limit: 0, wants: 0, leaving: false }
 }
 
-fn granted(fold: &Fold, roll: &mut Roll, report: &Report, ms: u64) -> Grant {
+fn granted(fold: &Fold, roll: &mut Membership, report: &NodeReport, ms: u64) -> Grant {
     match fold.beat(roll, report, at(ms)) {
-        Beat::Grant(grant) => grant,
+        ReportResponse::Grant(grant) => grant,
         other => panic!("{report:?} was answered {other:?}"),
     }
 }
 
 /// The report after this one, of a node that applied what it was granted.
-fn after(report: &Report, grant: Grant, in_flight: u32) -> Report {
-    Report { beat: report.beat + 1, applied: grant.number, holds: grant.share, in_flight, ..*report }
+fn after(report: &NodeReport, grant: Grant, in_flight: u32) -> NodeReport {
+    NodeReport { beat: report.beat + 1, applied: grant.number, holds: grant.share, in_flight, ..*report }
 }
 
 #[test]
@@ -61,7 +62,7 @@ fn a_joiner_waits_until_the_others_acknowledge_less() {
     let told = after(&busy, less, 5);
     granted(&fold, &mut roll, &told, 40);
     assert_eq!(roll.reserved(), 5, "acknowledged, and five still run");
-    let two = Report { beat: 3, ..two };
+    let two = NodeReport { beat: 3, ..two };
     assert_eq!(granted(&fold, &mut roll, &two, 50).share, 1);
 }
 
@@ -73,7 +74,7 @@ fn only_the_grant_made_last_prunes_the_reserve() {
     granted(&fold, &mut roll, &report(2, 1), 10);
     let lost = granted(&fold, &mut roll, &after(&one, first, 0), 20);
     assert_eq!(lost.share, 4);
-    let unaware = Report { beat: 3, ..after(&one, first, 0) };
+    let unaware = NodeReport { beat: 3, ..after(&one, first, 0) };
     granted(&fold, &mut roll, &unaware, 30);
     assert_eq!(granted(&fold, &mut roll, &report(2, 2), 40).share, 0);
 }
@@ -84,8 +85,8 @@ fn a_report_that_comes_late_changes_nothing() {
     let mut roll = ready(&fold);
     granted(&fold, &mut roll, &report(1, 2), 0);
     let before = roll.clone();
-    assert_eq!(fold.beat(&mut roll, &report(1, 2), at(0)), Beat::Stale);
-    assert_eq!(fold.beat(&mut roll, &report(1, 1), at(0)), Beat::Stale);
+    assert_eq!(fold.beat(&mut roll, &report(1, 2), at(0)), ReportResponse::Stale);
+    assert_eq!(fold.beat(&mut roll, &report(1, 1), at(0)), ReportResponse::Stale);
     assert_eq!(roll, before);
 }
 
@@ -100,8 +101,8 @@ fn a_silent_node_keeps_its_reserve_until_its_work_must_have_ended() {
 
 #[test]
 fn on_a_roll_that_was_lost_no_share_rises_until_all_others_have_died() {
-    let (fold, mut roll) = (fold(6), Roll::default());
-    let held = Report { applied: 40, holds: 2, ..report(1, 9) };
+    let (fold, mut roll) = (fold(6), Membership::default());
+    let held = NodeReport { applied: 40, holds: 2, ..report(1, 9) };
     let kept = granted(&fold, &mut roll, &held, 0);
     assert_eq!((kept.share, kept.number), (2, 41), "what it holds is not taken from it");
     assert_eq!(granted(&fold, &mut roll, &report(2, 1), 1).share, 0);
@@ -122,10 +123,10 @@ fn the_ceiling_is_the_least_or_the_one_in_the_middle_and_never_the_sum() {
         let mut roll = ready(&fold);
         assert_eq!(fold.ceiling(&roll), 7, "nobody knows yet");
         for (node, limit) in limits {
-            granted(&fold, &mut roll, &Report { limit, ..report(node, 1) }, 0);
+            granted(&fold, &mut roll, &NodeReport { limit, ..report(node, 1) }, 0);
         }
         assert_eq!(fold.ceiling(&roll), ceiling);
-        granted(&fold, &mut roll, &Report { limit: 40, ..report(5, 1) }, 0);
+        granted(&fold, &mut roll, &NodeReport { limit: 40, ..report(5, 1) }, 0);
         assert_eq!(fold.ceiling(&roll), ceiling, "the lower of the two in the middle");
         assert_eq!(Fold { most: 5, ..fold }.ceiling(&roll), 5);
     }
@@ -136,10 +137,10 @@ fn dues_add_up_to_the_ceiling_and_follow_demand() {
     let fold = Fold { split: Split::Demand, ..fold(100) };
     let mut roll = ready(&fold);
     for (node, wants) in [(1, 0), (2, 9), (3, 86)] {
-        granted(&fold, &mut roll, &Report { wants, ..report(node, 1) }, 0);
+        granted(&fold, &mut roll, &NodeReport { wants, ..report(node, 1) }, 0);
     }
     let dues = [(1, 0), (2, 9), (3, 86)]
-        .map(|(node, wants)| granted(&fold, &mut roll, &Report { wants, ..report(node, 2) }, 1).due);
+        .map(|(node, wants)| granted(&fold, &mut roll, &NodeReport { wants, ..report(node, 2) }, 1).due);
     assert_eq!(dues.iter().sum::<u32>(), 100);
     assert_eq!(dues, [1, 10, 89]);
 }
@@ -149,17 +150,17 @@ fn whoever_leaves_is_forgotten_when_its_work_has_ended() {
     let (fold, one) = (fold(6), report(1, 1));
     let mut roll = ready(&fold);
     let grant = granted(&fold, &mut roll, &one, 0);
-    let busy = Report { leaving: true, ..after(&one, grant, 2) };
+    let busy = NodeReport { leaving: true, ..after(&one, grant, 2) };
     let none = granted(&fold, &mut roll, &busy, 1);
     assert_eq!((none.share, roll.reserved()), (0, 6));
     granted(&fold, &mut roll, &after(&busy, none, 2), 2);
     assert_eq!(roll.reserved(), 2);
-    granted(&fold, &mut roll, &Report { beat: 4, ..after(&busy, none, 0) }, 3);
+    granted(&fold, &mut roll, &NodeReport { beat: 4, ..after(&busy, none, 0) }, 3);
     assert_eq!(roll.members().count(), 0);
 }
 
-fn quiet(in_flight: u32) -> Occupancy {
-    Occupancy { in_flight, limit: 0, wants: in_flight }
+fn quiet(in_flight: u32) -> NodeLoad {
+    NodeLoad { in_flight, limit: 0, wants: in_flight }
 }
 
 fn grant(number: u64, share: u32) -> Grant {
@@ -302,7 +303,7 @@ fn a_last_word_that_was_not_heard_is_said_again() {
 fn a_ceiling_that_falls_takes_nobody_below_its_due() {
     let fold = fold(100);
     let mut roll = ready(&fold);
-    let mut reports: [Report; 10] = core::array::from_fn(|n| report(n as u128, 1));
+    let mut reports: [NodeReport; 10] = core::array::from_fn(|n| report(n as u128, 1));
     for ms in 0..3 {
         for report in &mut reports {
             let granted = granted(&fold, &mut roll, report, ms);
@@ -319,9 +320,9 @@ fn who_left_and_says_so_again_silences_nobody() {
     let (fold, one) = (fold(6), report(1, 1));
     let mut roll = ready(&fold);
     let grant = granted(&fold, &mut roll, &one, 0);
-    let gone = Report { leaving: true, ..after(&one, grant, 0) };
+    let gone = NodeReport { leaving: true, ..after(&one, grant, 0) };
     granted(&fold, &mut roll, &gone, 1);
-    granted(&fold, &mut roll, &Report { beat: 9, ..gone }, 2);
+    granted(&fold, &mut roll, &NodeReport { beat: 9, ..gone }, 2);
     assert_eq!(granted(&fold, &mut roll, &report(2, 1), 3).share, 6);
 }
 
@@ -342,13 +343,13 @@ fn all_goes_to_those_who_want_it_but_one_for_each() {
     for node in 0..9 {
         granted(&fold, &mut roll, &report(node, 1), 0);
     }
-    assert_eq!(granted(&fold, &mut roll, &Report { wants: 50, ..report(9, 1) }, 0).due, 11);
+    assert_eq!(granted(&fold, &mut roll, &NodeReport { wants: 50, ..report(9, 1) }, 0).due, 11);
 }
 
 #[test]
 fn a_node_that_waits_for_its_due_in_vain_asks_less_and_less_often() {
-    let mut node = Node::new(NodeId(1), Beats { every: 4 * SECOND, ..BEATS });
-    let wants = Occupancy { in_flight: 0, limit: 0, wants: 9 };
+    let mut node = Node::new(NodeId(1), HeartbeatIntervals { every: 4 * SECOND, ..BEATS });
+    let wants = NodeLoad { in_flight: 0, limit: 0, wants: 9 };
     let mut beats = Vec::new();
     for ms in 0..2_000 {
         if node.poll_report(wants, 0, at(ms)).is_some() {

@@ -12,19 +12,19 @@ pub const NODES_MAX: usize = 1_024;
 
 /// Membership record: the state of one shared concurrency limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Roll {
+pub struct Membership {
     /// The latest instant it was read. Time only moves forward here.
     pub(super) last: Timestamp,
     /// Number of grants made, which is the number of the last.
     pub(super) number: u64,
     /// No share may rise before this, since some may be held that are not in this record. `None`: no reports yet.
     pub(super) quiet_until: Option<Timestamp>,
-    pub(super) members: BTreeMap<NodeId, Member>,
+    pub(super) members: BTreeMap<NodeId, NodeRecord>,
 }
 
 /// State of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Member {
+pub struct NodeRecord {
     /// Number of the last report received.
     pub beat: u64,
     /// Number of the last grant made.
@@ -47,16 +47,16 @@ pub struct Member {
     pub until: Timestamp,
 }
 
-impl Member {
+impl NodeRecord {
     /// Returns the part of the ceiling that is reserved for it.
     pub fn reserve(&self) -> u32 {
         self.high.max(self.in_flight)
     }
 }
 
-impl Roll {
+impl Membership {
     /// Iterates over all members, by identity.
-    pub fn members(&self) -> impl Iterator<Item = (NodeId, &Member)> {
+    pub fn members(&self) -> impl Iterator<Item = (NodeId, &NodeRecord)> {
         self.members.iter().map(|(&id, member)| (id, member))
     }
 
@@ -73,15 +73,15 @@ impl Roll {
 
 /// Error: these bytes are not a valid membership record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotARoll;
+pub struct NotAMembership;
 
-impl fmt::Display for NotARoll {
+impl fmt::Display for NotAMembership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("this is no roll of a fleet: give fleets a prefix of their own")
     }
 }
 
-impl core::error::Error for NotARoll {}
+impl core::error::Error for NotAMembership {}
 
 /// The first bytes of a record, with the version of what follows.
 const MARK: [u8; 4] = *b"tkr\x01";
@@ -90,7 +90,7 @@ const MEMBER_BYTES: usize = 16 + LONGS * 8 + 5 * 4 + 1;
 /// Numbers of eight bytes of a member.
 const LONGS: usize = 4;
 
-impl Roll {
+impl Membership {
     /// Encodes the record for a store.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + self.members.len() * MEMBER_BYTES);
@@ -109,21 +109,21 @@ impl Roll {
     }
 
     /// Decodes a record from a store; an empty one from no bytes.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, NotARoll> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, NotAMembership> {
         if bytes.is_empty() {
             return Ok(Self::default());
         }
-        let rest = bytes.strip_prefix(&MARK).ok_or(NotARoll)?;
-        let (head, rest) = rest.split_at_checked(HEAD_BYTES - MARK.len()).ok_or(NotARoll)?;
+        let rest = bytes.strip_prefix(&MARK).ok_or(NotAMembership)?;
+        let (head, rest) = rest.split_at_checked(HEAD_BYTES - MARK.len()).ok_or(NotAMembership)?;
         let [last, number, quiet] = numbers(head);
         let mut roll = Self { last: Timestamp::from_nanos(last), number, ..Self::default() };
         roll.quiet_until = (quiet != u64::MAX).then(|| Timestamp::from_nanos(quiet));
         let members = rest.chunks_exact(MEMBER_BYTES);
         if !members.remainder().is_empty() || members.len() > NODES_MAX {
-            return Err(NotARoll);
+            return Err(NotAMembership);
         }
         members.for_each(|bytes| roll.enter(bytes));
-        if roll.members.len() * MEMBER_BYTES == rest.len() { Ok(roll) } else { Err(NotARoll) }
+        if roll.members.len() * MEMBER_BYTES == rest.len() { Ok(roll) } else { Err(NotAMembership) }
     }
 
     fn enter(&mut self, bytes: &[u8]) {
@@ -137,7 +137,7 @@ impl Roll {
         let [seen, until] = [seen, until].map(Timestamp::from_nanos);
         let leaving = leaving == [1];
         let member =
-            Member { beat, number, share, high: most, in_flight, limit, wants, leaving, seen, until };
+            NodeRecord { beat, number, share, high: most, in_flight, limit, wants, leaving, seen, until };
         self.members.insert(NodeId(u128::from(high) << 64 | u128::from(low)), member);
     }
 }
@@ -155,8 +155,8 @@ fn numbers<const N: usize>(bytes: &[u8]) -> [u64; N] {
 mod tests {
     use super::*;
 
-    fn roll() -> Roll {
-        let member = |n: u32| Member {
+    fn roll() -> Membership {
+        let member = |n: u32| NodeRecord {
             beat: 7,
             number: 3,
             share: n,
@@ -169,7 +169,7 @@ mod tests {
             until: Timestamp::from_millis(8),
         };
         let members = [(NodeId(1 << 100), member(4)), (NodeId(2), member(5))].into();
-        Roll {
+        Membership {
             last: Timestamp::from_millis(6),
             number: 3,
             quiet_until: Some(Timestamp::from_millis(9)),
@@ -179,19 +179,19 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        for roll in [Roll::default(), roll()] {
-            assert_eq!(Roll::from_bytes(&roll.to_bytes()), Ok(roll));
+        for roll in [Membership::default(), roll()] {
+            assert_eq!(Membership::from_bytes(&roll.to_bytes()), Ok(roll));
         }
-        assert_eq!(Roll::from_bytes(&[]), Ok(Roll::default()));
+        assert_eq!(Membership::from_bytes(&[]), Ok(Membership::default()));
     }
 
     #[test]
     fn what_we_did_not_write_is_refused() {
         let good = roll().to_bytes();
-        assert_eq!(Roll::from_bytes(b"hello"), Err(NotARoll));
-        assert_eq!(Roll::from_bytes(&good[..good.len() - 1]), Err(NotARoll));
-        assert_eq!(Roll::from_bytes(&good[..10]), Err(NotARoll));
+        assert_eq!(Membership::from_bytes(b"hello"), Err(NotAMembership));
+        assert_eq!(Membership::from_bytes(&good[..good.len() - 1]), Err(NotAMembership));
+        assert_eq!(Membership::from_bytes(&good[..10]), Err(NotAMembership));
         let twice = [&good[..], &good[good.len() - MEMBER_BYTES..]].concat();
-        assert_eq!(Roll::from_bytes(&twice), Err(NotARoll), "one node twice");
+        assert_eq!(Membership::from_bytes(&twice), Err(NotAMembership), "one node twice");
     }
 }

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::membership::{Member, NODES_MAX, Roll};
-use super::{Grant, NodeId, Report};
+use super::membership::{Membership, NODES_MAX, NodeRecord};
+use super::{Grant, NodeId, NodeReport};
 use crate::Timestamp;
 
 /// Rule that merges the ceilings inferred by nodes. Never their sum: each of them is about the whole backend.
@@ -49,7 +49,7 @@ pub struct Fold {
 
 /// The response to a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Beat {
+pub enum ReportResponse {
     /// A share.
     Grant(Grant),
     /// A later report of this node was received before; this one changed nothing.
@@ -60,13 +60,13 @@ pub enum Beat {
 
 impl Fold {
     /// Records a report and returns the response.
-    pub fn beat(&self, roll: &mut Roll, report: &Report, now: Timestamp) -> Beat {
+    pub fn beat(&self, roll: &mut Membership, report: &NodeReport, now: Timestamp) -> ReportResponse {
         let now = now.max(roll.last);
         roll.last = now;
         roll.members.retain(|_, member| now < member.until);
         match roll.members.get(&report.node) {
-            Some(known) if report.beat <= known.beat => return Beat::Stale,
-            None if roll.members.len() >= NODES_MAX => return Beat::Full,
+            Some(known) if report.beat <= known.beat => return ReportResponse::Stale,
+            None if roll.members.len() >= NODES_MAX => return ReportResponse::Full,
             _ => {}
         }
         self.beware(roll, report, now);
@@ -75,11 +75,11 @@ impl Fold {
         if report.leaving && report.in_flight == 0 {
             roll.members.remove(&report.node);
         }
-        Beat::Grant(grant)
+        ReportResponse::Grant(grant)
     }
 
     /// Returns the concurrency limit of all nodes together, by what they infer.
-    pub fn ceiling(&self, roll: &Roll) -> u32 {
+    pub fn ceiling(&self, roll: &Membership) -> u32 {
         let mut limits: Vec<u32> =
             self.present(roll).map(|(_, m)| m.limit).filter(|&limit| limit > 0).collect();
         let middle = limits.len().saturating_sub(1) / 2;
@@ -98,7 +98,7 @@ impl Fold {
 
     /// Detects lost records. A node that holds a share unknown to this record shows that a record was lost. So does a
     /// new record: its past is unknown. Until the last of such shares has expired, none may rise.
-    fn beware(&self, roll: &mut Roll, report: &Report, now: Timestamp) {
+    fn beware(&self, roll: &mut Membership, report: &NodeReport, now: Timestamp) {
         // A node that has left and reports again, since it got no response, is not remembered and holds nothing.
         let left = report.leaving && report.in_flight == 0;
         let stranger = report.applied > 0 && !left && !roll.members.contains_key(&report.node);
@@ -108,7 +108,7 @@ impl Fold {
         roll.number = roll.number.max(report.applied);
     }
 
-    fn hear(&self, roll: &mut Roll, report: &Report, now: Timestamp) {
+    fn hear(&self, roll: &mut Membership, report: &NodeReport, now: Timestamp) {
         let before = roll.members.get(&report.node);
         let high = match before {
             // Only the last grant prunes. A node that acknowledges an older one may still come to enforce any later
@@ -118,17 +118,18 @@ impl Fold {
             None => report.holds,
         };
         let (number, share) = before.map_or((0, 0), |known| (known.number, known.share));
-        let Report { beat, in_flight, limit, wants, .. } = *report;
+        let NodeReport { beat, in_flight, limit, wants, .. } = *report;
         let leaving = report.leaving || before.is_some_and(|known| known.leaving);
         // Until the later of the expiry of this grant and that of an earlier one, which may have been longer.
         let until = before.map_or(now, |known| known.until).max(now + self.remembered());
-        let member = Member { beat, number, share, high, in_flight, limit, wants, leaving, seen: now, until };
+        let member =
+            NodeRecord { beat, number, share, high, in_flight, limit, wants, leaving, seen: now, until };
         roll.members.insert(report.node, member);
     }
 
-    fn grant(&self, roll: &mut Roll, report: &Report, now: Timestamp) -> Grant {
+    fn grant(&self, roll: &mut Membership, report: &NodeReport, now: Timestamp) -> Grant {
         let (ceiling, due) = (self.ceiling(roll), self.due(roll, report.node));
-        let mine = roll.members.get(&report.node).map_or(0, Member::reserve);
+        let mine = roll.members.get(&report.node).map_or(0, NodeRecord::reserve);
         let others = roll.reserved() - u64::from(mine);
         let free = u64::from(ceiling).saturating_sub(others);
         // A ceiling below what is reserved leaves nothing free. The first node to report would drop to zero for that;
@@ -148,13 +149,13 @@ impl Fold {
     }
 
     /// Returns a node's due part of the ceiling. The dues of all that are present and stay sum to it exactly.
-    fn due(&self, roll: &Roll, node: NodeId) -> u32 {
+    fn due(&self, roll: &Membership, node: NodeId) -> u32 {
         let staying = || self.present(roll).filter(|(_, member)| !member.leaving);
         let (ceiling, nodes) = (u64::from(self.ceiling(roll)), staying().count() as u64);
         // One for each, so that a node which was quiet has something to begin with, and the rest by weight.
         let each = u64::from(ceiling >= nodes);
         let idle = staying().all(|(_, member)| member.wants == 0);
-        let weight = |member: &Member| match self.split {
+        let weight = |member: &NodeRecord| match self.split {
             Split::Demand if !idle => u64::from(member.wants),
             Split::Demand | Split::Equal => 1,
         };
@@ -171,7 +172,7 @@ impl Fold {
     }
 
     /// The nodes whose grants may be valid.
-    fn present<'a>(&self, roll: &'a Roll) -> impl Iterator<Item = (NodeId, &'a Member)> {
+    fn present<'a>(&self, roll: &'a Membership) -> impl Iterator<Item = (NodeId, &'a NodeRecord)> {
         let (lives, last) = (self.lives, roll.last);
         roll.members().filter(move |(_, member)| last < member.seen + lives)
     }

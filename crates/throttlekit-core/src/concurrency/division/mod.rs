@@ -1,9 +1,9 @@
 //! A shared concurrency limit: each node infers the capacity of the backend, and no request needs a remote call.
 //!
-//! * [`Report`] is a node's heartbeat: the grant it applied, what it has in flight, the ceiling it infers, what it
+//! * [`NodeReport`] is a node's heartbeat: the grant it applied, what it has in flight, the ceiling it infers, what it
 //!   wants.
 //! * [`Fold`] is the rebalancing rule: the ceiling of all from the reports, and the share of one. Its state is a
-//!   membership record ([`Roll`]), stored where all nodes reach it. A store need not run the rule: it swaps one record
+//!   membership record ([`Membership`]), stored where all nodes reach it. A store need not run the rule: it swaps one record
 //!   for the next.
 //! * [`Node`] is the node's side: when to send a heartbeat, which grant counts, when to stop.
 //!
@@ -20,9 +20,9 @@ mod rebalance;
 #[cfg(test)]
 mod tests;
 
-pub use membership::{Member, NODES_MAX, NotARoll, Roll};
-pub use node::{Beats, Node, Occupancy};
-pub use rebalance::{Beat, Combine, Fold, Split};
+pub use membership::{Membership, NODES_MAX, NodeRecord, NotAMembership};
+pub use node::{HeartbeatIntervals, Node, NodeLoad};
+pub use rebalance::{Combine, Fold, ReportResponse, Split};
 
 use core::time::Duration;
 
@@ -32,7 +32,7 @@ pub struct NodeId(pub u128);
 
 /// Heartbeat of a node, all of it as of one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Report {
+pub struct NodeReport {
     /// The sender.
     pub node: NodeId,
     /// Counts this node's reports, from one.

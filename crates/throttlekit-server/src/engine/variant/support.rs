@@ -1,0 +1,63 @@
+//! The requests that a kind of policy supports.
+
+/// Support of a request, or the reason why not, with the alternative.
+type Supported = Result<(), &'static str>;
+
+const HOLDS_NOTHING: Supported = Err("holds nothing while work runs: use Check, or give the policy slots");
+const NO_LIMIT: Supported = Err("has no limit to look at: its slots are seen in the monitor");
+
+/// The requests that a variant supports.
+#[derive(Clone, Copy)]
+pub(super) struct Support {
+    /// Name of the kind of policy.
+    pub(super) kind: &'static str,
+    /// True if everything is allowed.
+    pub(super) unlimited: bool,
+    /// True if the limits on the store alone decide a check, so that one round trip decides many.
+    pub(super) batches: bool,
+    pub(super) check: Supported,
+    /// Peeks where no limits are on the store.
+    pub(super) peek: Supported,
+    pub(super) admit: Supported,
+}
+
+impl Support {
+    /// Everything is allowed.
+    pub(super) const UNLIMITED: Self = Self {
+        kind: "unlimited",
+        unlimited: true,
+        batches: false,
+        check: Ok(()),
+        peek: Ok(()),
+        admit: Ok(()),
+    };
+
+    /// Rates, on the store.
+    pub(super) const RATE: Self =
+        Self { kind: "rate", unlimited: false, batches: true, admit: HOLDS_NOTHING, ..Self::UNLIMITED };
+
+    /// A rate of which this instance leases units.
+    pub(super) const LEASED: Self = Self { kind: "leased", batches: false, ..Self::RATE };
+
+    /// A budget that all keys share.
+    pub(super) const FAIR: Self = Self { kind: "fair", batches: false, ..Self::RATE };
+
+    /// A budget, which is debited after the work.
+    pub(super) const BUDGET: Self = Self {
+        kind: "budget",
+        batches: false,
+        check: Err("is a token budget: send debits, which are counted after the work"),
+        admit: Err("is a token budget: use Debit, or give the policy slots or a rate too"),
+        ..Self::RATE
+    };
+
+    /// Several axes.
+    pub(super) const AXES: Self =
+        Self { kind: "admission", batches: false, peek: NO_LIMIT, admit: Ok(()), ..Self::RATE };
+
+    /// Several axes with slots, or slots alone.
+    pub(super) const SLOTS: Self = Self {
+        check: Err("holds a slot while work runs: use Admit, and Release when the work is done"),
+        ..Self::AXES
+    };
+}
