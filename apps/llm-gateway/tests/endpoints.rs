@@ -59,7 +59,7 @@ fn words(api: &Api, events: &[Value]) -> u64 {
     texts.map(|text| text.matches(' ').count() as u64).sum()
 }
 
-/// How a response ended, and its output tokens: from the last events of a stream.
+/// The end of a response, and its output tokens: from the last events of a stream.
 fn end_of_stream(api: &Api, events: &[Value]) -> (String, u64) {
     let back = |nth: usize| &events[events.len() - nth];
     let (reason, usage) = match api.path {
@@ -77,7 +77,7 @@ fn end_of_stream(api: &Api, events: &[Value]) -> (String, u64) {
     (reason.as_str().unwrap().to_owned(), usage.as_u64().unwrap())
 }
 
-/// How a response ended, and its output tokens: from a response that does not stream.
+/// The end of a response, and its output tokens: from a response that does not stream.
 fn end_of_whole(api: &Api, response: &Value) -> (String, u64) {
     let reason = match api.path {
         path if path == CHAT.path => &response["choices"][0]["finish_reason"],

@@ -43,7 +43,7 @@ pub struct Api {
     pub stream: Option<Streaming>,
 }
 
-/// How a request limits its output.
+/// The field by which a request limits its output.
 #[derive(Debug)]
 pub struct OutputLimit {
     /// Field names; the first one in a request takes precedence. Empty if the API generates no text.
@@ -54,7 +54,7 @@ pub struct OutputLimit {
     pub min: u64,
 }
 
-/// How an API streams.
+/// The streaming form of an API.
 #[derive(Debug)]
 pub struct Streaming {
     /// Data of the event that ends a stream, where it is not JSON.
@@ -94,7 +94,7 @@ pub trait Reader: Send {
     fn fail(&self, problem: &Problem) -> Event;
 }
 
-/// What follows an event.
+/// The effect of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// More events.

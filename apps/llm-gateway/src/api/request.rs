@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::Api;
 use crate::fields::Fields;
 
-/// What metering needs of a request.
+/// The parts of a request that metering needs.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The API that it uses.

@@ -31,7 +31,7 @@ pub(super) struct Relay {
     permit: Option<Permit>,
     events: Events,
     counter: Counter,
-    /// What was passed on, by our count.
+    /// Tokens passed on, by our count.
     usage: Usage,
     streaming: &'static Streaming,
     reader: Box<dyn Reader>,
@@ -226,7 +226,7 @@ pub(super) mod tests {
         Relay::begin(body, &call, call.streaming().unwrap(), &mut sent)
     }
 
-    /// What a caller hears of it.
+    /// The text that a caller receives.
     async fn heard(frames: Vec<String>) -> String {
         drain(relay(stream::iter(frames))).await
     }

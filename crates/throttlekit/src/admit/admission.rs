@@ -38,12 +38,6 @@ impl<P> Admission<P> {
         admission
     }
 
-    /// Creates the result of several axes: exact, and with the permit if all of them allow.
-    pub fn of_axes(axes: Axes, permit: P) -> Self {
-        let decision = axes.decision();
-        Self { decision, axes, permit: decision.allowed.then_some(permit), ..Self::open() }
-    }
-
     /// Converts the permit.
     pub(crate) fn map<Q>(self, convert: impl FnOnce(P) -> Q) -> Admission<Q> {
         let Self { decision, axes, priced_out, guarantee, permit, outage, shadow_denied } = self;
@@ -93,9 +87,7 @@ impl<P> Admission<P> {
     pub(crate) fn close(&mut self, told: Told<'_>) {
         self.decision = if self.priced_out { priced_out(&self.axes) } else { self.axes.decision() };
         debug_assert_eq!(self.decision.allowed, self.permit.is_some(), "a permit is proof of admission");
-        if let Some(observer) = told.observer {
-            told.tell(observer, self);
-        }
+        told.report(self);
     }
 }
 
@@ -116,10 +108,18 @@ pub(crate) struct Told<'a> {
 }
 
 impl Told<'_> {
+    /// Notifies the observer, if there is one.
+    #[inline]
+    pub(super) fn report<P>(&self, admission: &Admission<P>) {
+        if let Some(observer) = self.observer {
+            self.tell(observer, admission);
+        }
+    }
+
     /// Notifies the observer. A panic in it does not reach the caller.
     #[cold]
     #[inline(never)]
-    pub(super) fn tell<P>(&self, observer: &dyn Observer, admission: &Admission<P>) {
+    fn tell<P>(&self, observer: &dyn Observer, admission: &Admission<P>) {
         let event = Event {
             policy: self.policy,
             key: self.call.key(),

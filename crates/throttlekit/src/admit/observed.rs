@@ -69,7 +69,7 @@ impl<A: Admit> Observed<A> {
 
 impl Watch {
     fn tell(&self, call: &Call<'_>, admission: &Admission) {
-        Told { observer: None, policy: &self.name, call }.tell(&*self.observer, admission);
+        Told { observer: Some(&*self.observer), policy: &self.name, call }.report(admission);
     }
 }
 
