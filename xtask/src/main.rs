@@ -10,7 +10,7 @@ mod vectors;
 
 use std::process::ExitCode;
 
-use throttlekit_verify::drivers;
+use throttlekit_verify_drivers as drivers;
 
 const USAGE: &str = "\
 usage: cargo xtask <command>

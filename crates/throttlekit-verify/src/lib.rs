@@ -18,16 +18,13 @@
 //! * [`fleet`] lets node processes share the ceiling of a backend process, and its seeded bugs.
 //! * [`reload`] changes the numbers of limits under way: invariant `reload-room`, and its seeded bugs.
 //!
-//! With the feature `drivers`, [`drivers`] runs all of it by name for `cargo xtask verify`.
+//! `throttlekit-verify-drivers` runs all of it by name for `cargo xtask verify`.
 
 pub mod admission;
 pub mod budget;
 pub mod budget_use;
 pub mod busiest;
 pub mod drill;
-// They start processes and engines, and need the crates of all stores.
-#[cfg(feature = "drivers")]
-pub mod drivers;
 pub mod fair;
 // It has sockets, of which tokio has none where loom takes its atomics.
 #[cfg(not(loom))]

@@ -8,6 +8,7 @@ mod drill;
 mod extremes;
 mod fair;
 mod guard;
+mod harness;
 mod inference;
 mod isolation;
 mod learn;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail, ensure};
 use serde_json::{Map, Value, json};
-use throttlekit_verify::drivers::figure_of;
+use throttlekit_verify_drivers::figure_of;
 
 use super::package;
 use crate::services;

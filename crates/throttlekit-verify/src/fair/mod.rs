@@ -22,6 +22,7 @@ pub use judge::{FairLaw, judge};
 pub use over_time::{Given, PICTURED, shares_over_time};
 pub use seeded::{Bug, Seeded};
 use throttlekit_conformance::laws::{Law, Trial, Violation};
+pub use tree::equal_leaves;
 pub use world::{FairWorld, Operation, WINDOW};
 
 /// Anything that shares one budget per window among tenants.

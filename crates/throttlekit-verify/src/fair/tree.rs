@@ -346,29 +346,15 @@ fn judge_flat(world: &World, played: &Played) -> Result<(), String> {
     Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What each of so many equal leaves gets of a limit if all ask for one cost until nobody passes.
-    fn equal_leaves(leaves: usize, limit: u64, asks: &[u64]) -> Vec<u64> {
-        let root = Branch { parent: 0, weight: 1 };
-        let world =
-            World { limit, cost_max: 50, sums: false, groups: vec![root], leaves: vec![root; leaves] };
-        let (mut tree, mut used) = (Shipped::new(&world), vec![0; leaves]);
-        for &cost in asks {
-            for (leaf, used) in used.iter_mut().enumerate() {
-                *used += if tree.admits(leaf, cost) { cost } else { 0 };
-            }
+/// What each of so many equal leaves gets of a limit if all ask for one cost until nobody passes.
+pub fn equal_leaves(leaves: usize, limit: u64, asks: &[u64]) -> Vec<u64> {
+    let root = Branch { parent: 0, weight: 1 };
+    let world = World { limit, cost_max: 50, sums: false, groups: vec![root], leaves: vec![root; leaves] };
+    let (mut tree, mut used) = (Shipped::new(&world), vec![0; leaves]);
+    for &cost in asks {
+        for (leaf, used) in used.iter_mut().enumerate() {
+            *used += if tree.admits(leaf, cost) { cost } else { 0 };
         }
-        used
     }
-
-    #[test]
-    fn at_one_level_both_bounds_are_reached_to_a_unit() {
-        // Of 101 each has one, and one of them, at a part of 101/51, takes what rounding leaves: fifty at once.
-        assert_eq!(equal_leaves(51, 101, &[1, 50])[0], 51);
-        // A part of 2549/51 is a little less than the ask: most get nothing.
-        assert_eq!(equal_leaves(51, 2_549, &[50])[50], 0);
-    }
+    used
 }

@@ -97,7 +97,7 @@ impl Crew {
 }
 
 /// How many of these times overlap at the most. Of two that meet, the one that ends comes first.
-fn most_at_once<'a>(held: impl Iterator<Item = &'a [u64; 2]>, from: u64, to: u64) -> u64 {
+pub fn most_at_once<'a>(held: impl Iterator<Item = &'a [u64; 2]>, from: u64, to: u64) -> u64 {
     let mut edges: Vec<(u64, i64)> = held
         .filter(|[begins, ends]| *ends > from && *begins < to)
         .flat_map(|[begins, ends]| [(*begins, 1), (*ends, -1)])
@@ -112,16 +112,4 @@ fn most_at_once<'a>(held: impl Iterator<Item = &'a [u64; 2]>, from: u64, to: u64
         })
         .max()
         .unwrap_or(0) as u64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_ends_when_another_begins_is_not_beside_it() {
-        assert_eq!(most_at_once([[0, 5], [5, 9], [4, 6]].iter(), 0, 10), 2);
-        assert_eq!(most_at_once([[0, 5], [1, 9], [4, 6]].iter(), 0, 10), 3);
-        assert_eq!(most_at_once([[0, 5], [1, 9], [4, 6]].iter(), 6, 10), 1);
-    }
 }

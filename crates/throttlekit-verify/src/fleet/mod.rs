@@ -15,6 +15,6 @@ mod post;
 mod short;
 
 pub use crew::Crew;
-pub use judge::{Tally, tally};
+pub use judge::{Tally, most_at_once, tally};
 pub use post::{Bug, Limit, Order, Post, post, serve};
 pub use short::{SHORT_CEILING, STORMS_MAX, ceiling_holds, short_storm};

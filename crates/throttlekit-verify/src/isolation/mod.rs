@@ -21,7 +21,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 pub use examine::{Benches, Examined, examine, find, one};
 pub use kinds::{AnyStore, over};
-pub use lateness::{SLACK, slack_between, worst_between};
+pub use lateness::{Lateness, SLACK, slack_between, worst_between};
 pub use memory::MemoryBench;
 pub use proxied::{Connect, ProxiedBench, Rights};
 pub use proxy::Proxy;

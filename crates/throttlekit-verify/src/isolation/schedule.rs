@@ -79,7 +79,7 @@ pub enum Engine {
 
 impl Engine {
     /// What can go wrong with it.
-    fn faults(self) -> &'static [Trouble] {
+    pub fn faults(self) -> &'static [Trouble] {
         match self {
             Self::Memory | Self::Redis => {
                 &[Trouble::Refuses, Trouble::Hangs, Trouble::Silent, Trouble::Unusable]
@@ -394,43 +394,6 @@ impl fmt::Display for Schedule {
             None => write!(f, "; no fault of the store"),
             Some(Fault { trouble, from, until }) => {
                 write!(f, "; store {trouble:?} from {from:?} to {until:?}")
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_seed_gives_the_same_schedule_again_and_another_seed_another() {
-        let of = |seed| Schedule::of(seed, Engine::Memory, &Kind::ON_STORES);
-        assert_eq!(of(7), of(7));
-        assert_ne!(of(7), of(8));
-    }
-
-    #[test]
-    fn every_kind_misbehaviour_and_fault_comes_up() {
-        let all: Vec<_> =
-            (0..2_000).map(|seed| Schedule::of(seed, Engine::Memory, &Kind::ON_STORES)).collect();
-        for kind in Kind::ON_STORES {
-            assert!(all.iter().any(|schedule| schedule.kind == kind), "{kind:?}");
-        }
-        for trouble in Engine::Memory.faults() {
-            assert!(all.iter().any(|schedule| schedule.fault.is_some_and(|f| f.trouble == *trouble)));
-        }
-        let blocked = |schedule: &&Schedule| schedule.misbehaviour == Misbehaviour::Blocked(BLOCK_FULL);
-        assert!(all.iter().filter(blocked).count() > 40, "some block for three seconds");
-        assert!(all.iter().all(|s| (2..=4).contains(&s.runtimes.len())));
-    }
-
-    #[test]
-    fn a_lease_outlives_every_outage_that_it_must_survive() {
-        for seed in 0..2_000 {
-            let schedule = Schedule::of(seed, Engine::Memory, &Kind::ON_STORES);
-            if let (true, Some(fault)) = (schedule.kind.holds_work(), schedule.fault) {
-                assert!(fault.until - fault.from <= schedule.timing.lives / 4);
             }
         }
     }

@@ -47,7 +47,8 @@ impl Shape {
         }
     }
 
-    pub(super) fn draw(self, dice: &mut Dice) -> f64 {
+    /// Draws a service time; the mean is one.
+    pub fn draw(self, dice: &mut Dice) -> f64 {
         match self {
             Self::Exponential => -(1.0 - unit(dice)).ln(),
             Self::Bimodal2 => bimodal(0.1, 2.0, dice),
@@ -99,37 +100,4 @@ fn quantile(values: &[f64; 11], at: f64) -> f64 {
     let [low, high] = [QUANTILES[above - 1], QUANTILES[above]];
     let part = (at - low) / (high - low);
     (values[above - 1].ln() * (1.0 - part) + values[above].ln() * part).exp()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Mean and coefficient of variation over many draws.
-    fn moments(shape: Shape) -> (f64, f64) {
-        let (mut dice, draws) = (Dice::new(7), 400_000);
-        let drawn: Vec<f64> = (0..draws).map(|_| shape.draw(&mut dice)).collect();
-        let mean = drawn.iter().sum::<f64>() / f64::from(draws);
-        let variance = drawn.iter().map(|takes| (takes - mean).powi(2)).sum::<f64>() / f64::from(draws);
-        (mean, variance.sqrt() / mean)
-    }
-
-    #[test]
-    fn shapes_have_a_mean_of_one_and_the_variation_in_their_name() {
-        for (shape, variation) in [
-            (Shape::Exponential, 1.0),
-            (Shape::Bimodal2, 2.0),
-            (Shape::Bimodal3_5, 3.5),
-            (Shape::Bimodal5, 5.0),
-            (Shape::Llm, 1.0),
-        ] {
-            let (mean, varies) = moments(shape);
-            assert!((mean - 1.0).abs() < 0.03, "{shape:?}: mean {mean}");
-            assert!((varies / variation - 1.0).abs() < 0.05, "{shape:?}: variation {varies}");
-        }
-        for shape in [Shape::Pareto2_2, Shape::Pareto1_5] {
-            let (mean, varies) = moments(shape);
-            assert!((mean - 1.0).abs() < 0.05 && varies > 1.0, "{shape:?}: {mean}, {varies}");
-        }
-    }
 }

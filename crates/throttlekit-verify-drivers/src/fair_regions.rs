@@ -1,0 +1,151 @@
+//! What tenants of several regions get of one budget, and the pool on every engine: tables, and one line for machines.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+use throttlekit_conformance::bugs::Found;
+use throttlekit_conformance::laws::Violation;
+use throttlekit_conformance::regions::{
+    FairWorld, FairnessOutcome, PoolBug, PoolReport, RegionBug, check_fairness, check_safety, find_pool_bug,
+    find_region_bug,
+};
+
+use crate::runner::{Options, Run, Services, in_threads, progress, rounded, search};
+use crate::stores::{addresses, engines};
+
+const WORLDS: u64 = 100_000;
+const TIMELINES: u64 = 20_000;
+const SEEDED_WORLDS_MAX: u64 = 20_000;
+/// How many worlds lie between two signs of progress.
+const CHUNK: u64 = 1_000;
+
+/// What many worlds came to.
+#[derive(Default)]
+struct Tally {
+    worlds: u64,
+    violation: Option<Violation>,
+    /// The largest of what each world says, and their sum.
+    worst: f64,
+    sum: f64,
+}
+
+/// Proves fairness, safety and the pools, and fails if anything does not hold or a seeded bug is not found.
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    let worlds = options.number("--cases", WORLDS)?;
+    let timelines = options.number("--timelines", TIMELINES.min(worlds))?;
+    println!("{:<34}{:>10}{:>12}{:>10}{:>10}", "law", "worlds", "violations", "worst", "mean");
+    let fair = tell("fair: part of the bound", many("fair", worlds, |seed| check_fairness(seed, None)));
+    let used = |(admitted, of): (u64, u64)| admitted as f64 / of.max(1) as f64;
+    let safe =
+        tell("safe: part of the limit", many("safe", worlds, |seed| check_safety(seed, None).map(used)));
+    let misplaced = |seed| Ok(FairnessOutcome::of(&FairWorld::mixed(seed), None).misplaced());
+    let mixed = tell("not promised: misplaced if mixed", many("mixed", worlds / 10, misplaced));
+    let pools = pools(timelines, run.services())?;
+    run.seeded(find_seeded()?);
+    let rounded = |value: f64| rounded(value, 4);
+    let figure = json!({
+        "worlds": worlds,
+        "over_admissions": u64::from(safe.violation.is_some()),
+        "fairness_violations": u64::from(fair.violation.is_some()),
+        "bound_used_max": rounded(fair.worst),
+        "bound_used_mean": rounded(fair.mean()),
+        "limit_used_max": rounded(safe.worst),
+        "mixed_misplaced_max": rounded(mixed.worst),
+        "mixed_misplaced_mean": rounded(mixed.mean()),
+        "pools": pools.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        "timelines_each": pools.iter().map(|(_, report)| report.timelines).min(),
+        "grants": pools.iter().map(|(_, report)| report.grants).sum::<u64>(),
+    });
+    run.violated(safe.violation.iter().chain(&fair.violation).map(Violation::to_string));
+    Ok(figure)
+}
+
+/// Plays worlds on all threads.
+fn many(name: &str, worlds: u64, play: impl Fn(u64) -> Result<f64, Violation> + Sync) -> Tally {
+    let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let work = || {
+        let mut tally = Tally::default();
+        loop {
+            let begin = next.fetch_add(CHUNK, Relaxed);
+            if begin >= worlds || tally.violation.is_some() {
+                return tally;
+            }
+            let end = (begin + CHUNK).min(worlds);
+            (begin..end).for_each(|seed| tally.note(play(seed)));
+            done.fetch_add(end - begin, Relaxed);
+        }
+    };
+    let progress = || format!("{name}: {} of {worlds}", done.load(Relaxed));
+    in_threads(&work, progress).into_iter().fold(Tally::default(), Tally::plus)
+}
+
+impl Tally {
+    fn note(&mut self, came_to: Result<f64, Violation>) {
+        self.worlds += 1;
+        match came_to {
+            Ok(value) => {
+                self.worst = self.worst.max(value);
+                self.sum += value;
+            }
+            Err(violation) => self.violation = Some(violation),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            worlds: self.worlds + other.worlds,
+            violation: self.violation.or(other.violation),
+            worst: self.worst.max(other.worst),
+            sum: self.sum + other.sum,
+        }
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / self.worlds.max(1) as f64
+    }
+}
+
+fn tell(name: &str, tally: Tally) -> Tally {
+    let violations = u64::from(tally.violation.is_some());
+    println!("{name:<34}{:>10}{violations:>12}{:>10.3}{:>10.4}", tally.worlds, tally.worst, tally.mean());
+    tally
+}
+
+/// The pool of every engine beside the rule.
+fn pools(timelines: u64, services: Services) -> Result<Vec<(&'static str, PoolReport)>> {
+    let engines = engines();
+    let addresses = addresses(&engines, services)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    println!(
+        "\n{:<12}{:>10}{:>10}{:>10}{:>10}{:>10}{:>13}",
+        "pool", "timelines", "grants", "partial", "refused", "windows", "differences"
+    );
+    let mut played = Vec::new();
+    for (engine, address) in engines.iter().zip(addresses) {
+        let mut report = PoolReport::default();
+        for begin in (0..timelines).step_by(CHUNK as usize) {
+            let seeds: Range<u64> = begin..(begin + CHUNK).min(timelines);
+            progress(engine.name, seeds.end, timelines);
+            match runtime.block_on((engine.pools)(address.clone(), seeds)) {
+                Ok(played) => report = report.plus(played),
+                Err(violation) => bail!("the pool on {} differs from the rule: {violation}", engine.name),
+            }
+        }
+        let PoolReport { timelines, grants, partial, refused, rolls } = report;
+        println!(
+            "{:<12}{timelines:>10}{grants:>10}{partial:>10}{refused:>10}{rolls:>10}{:>13}",
+            engine.name, 0
+        );
+        played.push((engine.name, report));
+    }
+    Ok(played)
+}
+
+/// Looks for the bugs of pools and of regions.
+fn find_seeded() -> Result<Found> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    let pools = search("worlds", PoolBug::ALL, |bug| runtime.block_on(find_pool_bug(bug, SEEDED_WORLDS_MAX)));
+    Ok(pools.merge(search("worlds", RegionBug::ALL, |bug| find_region_bug(bug, SEEDED_WORLDS_MAX))))
+}

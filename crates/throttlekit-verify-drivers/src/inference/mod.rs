@@ -1,0 +1,17 @@
+//! Inferred ceilings: near the best where latencies hardly vary, and no victim of variance where they do.
+
+pub(crate) mod steady;
+mod tails;
+
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::runner::parts::{self, Part, Setup, Verify};
+use crate::runner::{Options, Run};
+
+const PARTS: [(&str, Verify); 2] = [("steady", steady::run), ("tails", tails::run)];
+
+/// Runs every part, or those that are named.
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    parts::run(&PARTS, options, run)
+}

@@ -1,0 +1,35 @@
+//! How many threads this process has.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// The driver thread of the library, which the first task starts and which lives as long as the process.
+const DRIVERS: usize = 1;
+const LOOKS: usize = 100;
+
+/// Threads now, and those that come once and stay.
+pub(super) fn count() -> Result<usize> {
+    // The thread that measures how late threads wake up stays too.
+    let now = throttlekit::clock::Clock::now(&throttlekit::clock::BootClock);
+    throttlekit_verify::isolation::worst_between(now, now);
+    Ok(now_running()? + DRIVERS)
+}
+
+/// Threads when those that are about to end have ended, if they do within some seconds.
+pub(super) fn settled(before: usize) -> Result<usize> {
+    for _ in 0..LOOKS {
+        if now_running()? <= before {
+            break;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    now_running()
+}
+
+fn now_running() -> Result<usize> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Threads:"));
+    Ok(line.context("the system counts threads")?.trim().parse()?)
+}

@@ -1,0 +1,158 @@
+//! Callers who charge one key as fast as they can, strictly and by leases, and count what they were told by label.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use anyhow::Result;
+use throttlekit::clock::ManualClock;
+use throttlekit::leasing::{Batch, Leasing};
+use throttlekit::store::{Store, StoreError};
+use throttlekit::{Answer, Guarantee, Limit, SharedLimiter};
+use throttlekit_redis::{Failover, RedisStore};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::bugs::Bug;
+use crate::failover::signpost::Signpost;
+
+pub(super) const STORES: usize = 3;
+const CALLERS: u64 = 2 * STORES as u64;
+pub(super) const WINDOW: Duration = Duration::from_secs(3_600);
+const DEADLINE: Duration = Duration::from_millis(900);
+/// Units that a leasing caller fetches at once.
+const BATCH: u64 = 10;
+/// How long a caller rests after a refusal, so that it does not take the processor from what heals it.
+const REST: Duration = Duration::from_millis(1);
+const KEY: &str = "key";
+
+pub(super) struct Load {
+    pub(super) limiters: Vec<Arc<SharedLimiter<RedisStore>>>,
+    tasks: JoinSet<()>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    over: AtomicBool,
+    /// Rises when a phase of the round begins.
+    phase: AtomicU64,
+    /// Callers that were refused in this phase.
+    refused: AtomicU64,
+    admitted: AtomicU64,
+    exact: AtomicU64,
+}
+
+impl Load {
+    pub(super) async fn start(
+        post: &Signpost,
+        failover: Failover,
+        clock: &ManualClock,
+        policy: &str,
+        limit: u64,
+        bug: Option<Bug>,
+    ) -> Result<Self> {
+        let mut limiters = Vec::new();
+        let (mut tasks, counts) = (JoinSet::new(), Arc::new(Counts::default()));
+        for _ in 0..STORES {
+            let store = connect(post, failover, clock).await?;
+            let window = || Limit::fixed_window(limit, WINDOW);
+            let strict = Arc::new(SharedLimiter::new(store.clone(), policy, window()?)?);
+            let leasing = Leasing::new().batch(Batch::Fixed(BATCH)).return_after(None).remember_denials(REST);
+            let leased = SharedLimiter::builder(store.clone(), policy, window()?);
+            let leased = leased.leased_with(leasing).build()?;
+            limiters.push(strict.clone());
+            tasks.spawn(charge(Caller::Strict(strict), counts.clone(), bug));
+            tasks.spawn(charge(Caller::Leased(store, leased), counts.clone(), bug));
+        }
+        Ok(Self { limiters, tasks, counts })
+    }
+
+    /// Units admitted so far, and how many of them were labelled `exact`.
+    pub(super) fn counted(&self) -> (u64, u64) {
+        // In this order: every exact one is an admitted one.
+        let exact = self.counts.exact.load(SeqCst);
+        (self.counts.admitted.load(SeqCst), exact)
+    }
+
+    /// Waits until so many units are admitted.
+    pub(super) async fn until_admitted(&self, units: u64, within: Duration) {
+        self.wait(within, || self.counted().0 >= units).await;
+    }
+
+    /// Waits until every caller is refused, from now on.
+    pub(super) async fn exhaust(&self, within: Duration) {
+        self.counts.refused.store(0, SeqCst);
+        self.counts.phase.fetch_add(1, SeqCst);
+        self.wait(within, || self.counts.refused.load(SeqCst) >= CALLERS).await;
+    }
+
+    async fn wait(&self, within: Duration, holds: impl Fn() -> bool) {
+        let mut left = within;
+        while !holds() && !left.is_zero() {
+            let step = left.min(2 * REST);
+            sleep(step).await;
+            left -= step;
+        }
+    }
+
+    /// Ends the callers, and returns what was admitted, and how much of it as exact.
+    pub(super) async fn finish(&mut self) -> (u64, u64) {
+        self.counts.over.store(true, SeqCst);
+        while self.tasks.join_next().await.is_some() {}
+        self.counted()
+    }
+}
+
+pub(super) async fn connect(post: &Signpost, failover: Failover, clock: &ManualClock) -> Result<RedisStore> {
+    let builder = RedisStore::sentinel([post.url()], "mymaster").servers("redis://127.0.0.1");
+    let builder = builder.deadline(DEADLINE).breaker(5, Duration::from_millis(10));
+    Ok(builder.failover(failover).clock(clock.clone()).connect().await?)
+}
+
+/// One asks the store each time, one fetches units and spends them.
+enum Caller {
+    Strict(Arc<SharedLimiter<RedisStore>>),
+    Leased(RedisStore, SharedLimiter<RedisStore>),
+}
+
+impl Caller {
+    /// The answer, labelled as a seeded bug would.
+    async fn check(&self, bug: Option<Bug>) -> Result<Answer, StoreError> {
+        let (before, mut answer) = match self {
+            Self::Strict(limiter) => (limiter.store().guarantee(), limiter.check(KEY).await?),
+            Self::Leased(store, limiter) => (store.guarantee(), limiter.check(KEY).await?),
+        };
+        answer.guarantee = match (bug, self) {
+            (Some(Bug::LabelBeforeCall), _) => before,
+            (Some(Bug::LeasesExact), Self::Leased(..)) => Guarantee::Exact,
+            _ => answer.guarantee,
+        };
+        Ok(answer)
+    }
+}
+
+async fn charge(caller: Caller, counts: Arc<Counts>, bug: Option<Bug>) {
+    let mut refused_in = None;
+    while !counts.over.load(SeqCst) {
+        let phase = counts.phase.load(SeqCst);
+        let answer = caller.check(bug).await;
+        match answer {
+            Ok(answer) if answer.decision.allowed => {
+                counts.admitted.fetch_add(1, SeqCst);
+                counts.exact.fetch_add(u64::from(answer.guarantee == Guarantee::Exact), SeqCst);
+            }
+            Ok(answer) if answer.outage.as_ref().is_none_or(is_fenced) => {
+                if refused_in.replace(phase) != Some(phase) {
+                    counts.refused.fetch_add(1, SeqCst);
+                }
+                sleep(REST).await;
+            }
+            _ => sleep(REST).await,
+        }
+    }
+}
+
+pub(super) fn is_fenced(outage: &StoreError) -> bool {
+    matches!(outage, StoreError::Unavailable(why) if why.contains("fenced until"))
+}

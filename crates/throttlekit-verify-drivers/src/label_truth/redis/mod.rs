@@ -1,0 +1,134 @@
+//! Redis, whose memory is lost in every way that we know of, while strict and leasing callers of several stores go on.
+
+mod bugs;
+mod cost;
+mod faults;
+mod load;
+mod world;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures_util::future::try_join_all;
+use throttlekit_redis::Failover;
+
+use super::Plan;
+use super::row::Row;
+use bugs::{BUGS, Bug};
+use faults::Fault;
+use world::World;
+
+const ENGINE: &str = "redis";
+
+/// How charges are kept from being lost, and what that promises.
+#[derive(Clone, Copy)]
+pub(super) struct Mode {
+    name: &'static str,
+    failover: Failover,
+    faults: &'static [Fault],
+    /// By which of the faults the limit itself is kept.
+    keeps_limit: fn(Fault) -> bool,
+}
+
+impl Mode {
+    /// Whether the mode refuses where it is in doubt, instead of a label that says so.
+    fn is_fence(self) -> bool {
+        matches!(self.failover, Failover::Fence { .. })
+    }
+
+    /// Whether nothing is charged that the replica has not heard of.
+    fn waits(self) -> bool {
+        matches!(self.failover, Failover::Wait { .. })
+    }
+
+    /// Whether decisions after the fault stay exact.
+    fn stays_exact(self, fault: Fault) -> bool {
+        self.is_fence() || (self.keeps_limit)(fault)
+    }
+}
+
+pub(super) const ASYNC: Mode = Mode {
+    name: "async",
+    failover: Failover::Async { sample: None },
+    faults: &Fault::ALL,
+    keeps_limit: |_| false,
+};
+const SAMPLED: Mode = Mode {
+    name: "sampled",
+    failover: Failover::Async { sample: Some(Duration::from_millis(5)) },
+    faults: &[Fault::FlushAll, Fault::EvictVolatile, Fault::Promote],
+    keeps_limit: |_| false,
+};
+const WAIT: Mode = Mode {
+    name: "wait",
+    failover: Failover::Wait { replicas: 1, within: Duration::from_millis(200) },
+    faults: &[Fault::FlushAll, Fault::Restart, Fault::Promote],
+    keeps_limit: |fault| matches!(fault, Fault::Promote),
+};
+pub(super) const FENCE: Mode = Mode {
+    name: "fence",
+    failover: Failover::Fence { isolation: Duration::from_secs(1) },
+    faults: &Fault::ALL,
+    keeps_limit: |_| true,
+};
+
+/// Returns the names of the seeded bugs.
+pub(super) fn seeded() -> Vec<&'static str> {
+    crate::runner::names(Bug::ALL)
+}
+
+/// Every mode by every fault that it has something to say about, and every seeded bug. Each mode has servers of its own, so
+/// that all may be played at once: most of a round is waiting.
+pub(super) async fn rows(plan: Plan) -> Result<Vec<Row>> {
+    let of_mode = |mode: Mode| mode.faults.iter().map(move |&fault| (mode, fault, None)).collect::<Vec<_>>();
+    let mut scenarios: Vec<Vec<Scenario>> = [ASYNC, SAMPLED, WAIT, FENCE].map(of_mode).to_vec();
+    scenarios.push(BUGS.map(|(mode, fault, bug)| (mode, fault, Some(bug))).to_vec());
+    let mut worlds = Vec::new();
+    for _ in &scenarios {
+        // One after the other, or two would find the same port free.
+        worlds.push(World::start().await?);
+    }
+    let played = worlds.into_iter().zip(scenarios);
+    let rows = try_join_all(played.map(|(world, scenarios)| play_all(world, scenarios, plan))).await?;
+    Ok(rows.into_iter().flatten().collect())
+}
+
+type Scenario = (Mode, Fault, Option<Bug>);
+
+async fn play_all(mut world: World, scenarios: Vec<Scenario>, plan: Plan) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (mode, fault, bug) in scenarios {
+        rows.push(play(&mut world, mode, fault, bug, plan).await?);
+    }
+    Ok(rows)
+}
+
+/// What the evidence costs in each script, as ratios.
+pub(super) async fn cost() -> Result<serde_json::Value> {
+    let cost = cost::measure().await?;
+    println!(
+        "{ENGINE:<10}cost: a script with the evidence takes {:.2} of the server's time without it, {:.2} where the key is new",
+        cost.known_key, cost.new_key
+    );
+    Ok(serde_json::json!({ "known_key": cost.known_key, "new_key": cost.new_key }))
+}
+
+async fn play(world: &mut World, mode: Mode, fault: Fault, bug: Option<Bug>, plan: Plan) -> Result<Row> {
+    let mut row = Row::new(ENGINE, mode.name, fault.name());
+    row.seeded = bug.map(Bug::name);
+    row.keeps_limit = (mode.keeps_limit)(fault);
+    row.must_lose = !row.keeps_limit && fault.loses();
+    let rounds = if bug.is_some() { plan.rounds_seeded } else { plan.rounds };
+    for number in 0..rounds {
+        let what = || format!("{} {} round {number}", mode.name, fault.name());
+        row.add(world.play(mode, fault, bug).await.with_context(what)?);
+        if row.is_found() {
+            break;
+        }
+        if (number + 1) % 20 == 0 {
+            eprintln!("{} {}: {} of {rounds}", mode.name, fault.name(), number + 1);
+        }
+    }
+    row.print();
+    Ok(row)
+}

@@ -1,0 +1,260 @@
+//! One timeline, one stream of answers: the same worlds on every shared store, every seeded bug found.
+
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+use throttlekit::clock::{Clock, PreciseClock};
+use throttlekit::store::MemoryStore;
+use throttlekit_conformance::Difference;
+use throttlekit_conformance::laws::Violation;
+use throttlekit_conformance::regions::{PoolReport, examine_pool};
+use throttlekit_conformance::stores::{
+    StoreBug, StoreReport, examine_store, examine_vectors, find_store_bug,
+};
+use throttlekit_postgres::{Durability, PostgresStore};
+use throttlekit_redis::RedisStore;
+
+use crate::runner::{Options, Run, Services, progress, search};
+use throttlekit_verify::reload::{ReloadReport, examine_reload};
+
+const TIMELINES: u64 = 100_000;
+const SEEDED_WORLDS_MAX: u64 = 10_000;
+/// How many timelines lie between two signs of progress.
+const CHUNK: u64 = 1_000;
+/// What is looked at is what an engine decides, not how fast: it shares its processors with the proof.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Longer than any world takes, since an engine forgets by its own clock and a world has another.
+const GRACE: Duration = Duration::from_secs(600);
+
+/// Of each of the stores that play at once; a server has room for a hundred by default.
+const CONNECTIONS: usize = 2;
+
+pub(crate) type Proving<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// A store to verify: its name, which is also that of the service it needs, and how to play to it.
+pub(crate) struct Engine {
+    pub(crate) name: &'static str,
+    /// The variable that says where it is; empty if it is in this process.
+    variable: &'static str,
+    worlds: fn(String, Range<u64>) -> Proving<Result<StoreReport, Violation>>,
+    vectors: fn(String) -> Proving<Result<StoreReport, Difference>>,
+    /// The same for the pools of regions that it keeps.
+    pub(crate) pools: fn(String, Range<u64>) -> Proving<Result<PoolReport, Violation>>,
+    /// The same for limits whose numbers change.
+    pub(crate) reload: fn(String, Range<u64>) -> Proving<Result<ReloadReport, Violation>>,
+}
+
+/// An engine from what makes its store, given an address and a clock.
+macro_rules! engine {
+    ($name:literal, $variable:literal, |$address:ident, $clock:ident| $make:expr) => {{
+        Engine {
+            name: $name,
+            variable: $variable,
+            worlds: |address, seeds| {
+                let make = move |$clock| {
+                    let $address = address.clone();
+                    async move { $make }
+                };
+                Box::pin(examine_store(make, seeds))
+            },
+            vectors: |address| {
+                let make = move |$clock| {
+                    let $address = address.clone();
+                    async move { $make }
+                };
+                Box::pin(examine_vectors(make))
+            },
+            pools: |address, seeds| {
+                let make = move |$clock| {
+                    let $address = address.clone();
+                    async move { $make }
+                };
+                Box::pin(examine_pool(make, seeds))
+            },
+            reload: |address, seeds| {
+                let make = move |$clock| {
+                    let $address = address.clone();
+                    async move { $make }
+                };
+                Box::pin(examine_reload(make, seeds))
+            },
+        }
+    }};
+}
+
+pub(crate) fn engines() -> [Engine; 5] {
+    [
+        engine!("memory", "", |_address, clock| Ok(MemoryStore::with_clock(clock).memory_budget(1 << 20))),
+        engine!("redis", "THROTTLEKIT_REDIS", |address, clock| {
+            RedisStore::builder(address).clock(clock).deadline(DEADLINE).grace(GRACE).connect().await
+        }),
+        engine!("cluster", "THROTTLEKIT_REDIS_CLUSTER", |address, clock| {
+            RedisStore::cluster(address.split(','))
+                .clock(clock)
+                .deadline(DEADLINE)
+                .grace(GRACE)
+                .connect()
+                .await
+        }),
+        engine!("valkey", "THROTTLEKIT_VALKEY", |address, clock| {
+            RedisStore::builder(address).clock(clock).deadline(DEADLINE).grace(GRACE).connect().await
+        }),
+        engine!("postgres", "THROTTLEKIT_POSTGRES", |address, clock| {
+            PostgresStore::builder(address)
+                .clock(clock)
+                .deadline(DEADLINE)
+                .connections(CONNECTIONS)
+                .durability(Durability::Deferred)
+                .migrate_on_connect(true)
+                .connect()
+                .await
+        }),
+    ]
+}
+
+struct Plan<'a> {
+    /// The first seed. Zero plays the golden suites and vectors too.
+    from: u64,
+    timelines: u64,
+    only: Option<Vec<&'a str>>,
+}
+
+/// What one engine came to.
+struct Proof {
+    name: &'static str,
+    report: StoreReport,
+    difference: Option<String>,
+    seconds: f64,
+}
+
+/// Proves every engine and fails on any difference, on any bug not found, and on anything not looked at.
+pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    let plan = Plan {
+        from: options.number("--seed", 0)?,
+        timelines: options.number("--cases", TIMELINES)?,
+        only: options.names("--only"),
+    };
+    let engines = chosen(&plan)?;
+    let addresses = addresses(&engines, run.services())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    println!(
+        "{:<12}{:>10}{:>12}{:>12}{:>13}{:>9}",
+        "store", "timelines", "answers", "states", "differences", "seconds"
+    );
+    let proofs: Vec<Proof> = engines
+        .iter()
+        .zip(addresses)
+        .map(|(engine, address)| tell(runtime.block_on(verify(engine, &address, &plan))))
+        .collect();
+    run.seeded(search("timelines", StoreBug::ALL, |bug| {
+        runtime.block_on(find_store_bug(bug, SEEDED_WORLDS_MAX))
+    }));
+    tell_features(&proofs);
+    run.violated(violations(&proofs, plan.timelines));
+    Ok(figure(&proofs))
+}
+
+fn chosen(plan: &Plan<'_>) -> Result<Vec<Engine>> {
+    let Some(names) = &plan.only else { return Ok(engines().into()) };
+    let known = engines().map(|engine| engine.name);
+    if let Some(stranger) = names.iter().find(|name| !known.contains(name)) {
+        bail!("no store is called {stranger:?}; there are {}", known.join(", "));
+    }
+    Ok(engines().into_iter().filter(|engine| names.contains(&engine.name)).collect())
+}
+
+/// Where the engines are: as the environment says, else after starting those it does not name.
+pub(crate) fn addresses(engines: &[Engine], services: Services) -> Result<Vec<String>> {
+    let known = |engine: &Engine| std::env::var(engine.variable).ok().filter(|_| !engine.variable.is_empty());
+    let missing: Vec<&str> = engines
+        .iter()
+        .filter(|engine| !engine.variable.is_empty() && known(engine).is_none())
+        .map(|engine| engine.name)
+        .collect();
+    let started = if missing.is_empty() { Vec::new() } else { services.up(&missing)? };
+    let address = |engine: &Engine| {
+        let from = started.iter().find(|(name, _)| *name == engine.variable).map(|(_, value)| value.clone());
+        known(engine).or(from).unwrap_or_default()
+    };
+    Ok(engines.iter().map(address).collect())
+}
+
+async fn verify(engine: &Engine, address: &str, options: &Plan<'_>) -> Proof {
+    let clock = PreciseClock::new();
+    let begun = clock.now();
+    let (report, difference) = match play(engine, address, options).await {
+        Ok(report) => (report, None),
+        Err((report, difference)) => (report, Some(difference)),
+    };
+    Proof { name: engine.name, report, difference, seconds: clock.now().since(begun).as_secs_f64() }
+}
+
+/// What agreed, and with an error the first that did not.
+async fn play(
+    engine: &Engine,
+    address: &str,
+    options: &Plan<'_>,
+) -> Result<StoreReport, (StoreReport, String)> {
+    let mut report = StoreReport::default();
+    if options.from == 0 {
+        let vectors = (engine.vectors)(address.to_owned()).await;
+        report.add(vectors.map_err(|difference| (StoreReport::default(), difference.to_string()))?);
+    }
+    let end = options.from.saturating_add(options.timelines);
+    let mut next = options.from;
+    while next < end {
+        let seeds = next..(next + CHUNK).min(end);
+        next = seeds.end;
+        match (engine.worlds)(address.to_owned(), seeds).await {
+            Ok(played) => report.add(played),
+            Err(violation) => return Err((report, violation.to_string())),
+        }
+        progress(engine.name, next - options.from, options.timelines);
+    }
+    Ok(report)
+}
+
+fn tell(proof: Proof) -> Proof {
+    let Proof { name, report, difference, seconds } = &proof;
+    let StoreReport { timelines, answers, states, .. } = report;
+    let differences = usize::from(difference.is_some());
+    println!("{name:<12}{timelines:>10}{answers:>12}{states:>12}{differences:>13}{seconds:>9.1}");
+    if let Some(difference) = difference {
+        println!("  {difference}");
+    }
+    proof
+}
+
+/// What the timelines held. Every engine plays the same, so the first that played to its end tells.
+fn tell_features(proofs: &[Proof]) {
+    if let Some(proof) = proofs.iter().find(|proof| proof.difference.is_none()) {
+        print!("{}", proof.report);
+        proof.report.left_out.iter().for_each(|left_out| println!("left out: {left_out}"));
+    }
+}
+
+fn figure(proofs: &[Proof]) -> Value {
+    let agreed = proofs.iter().map(|proof| proof.report.timelines).min().unwrap_or(0);
+    json!({
+        "stores": proofs.iter().map(|proof| proof.name).collect::<Vec<_>>(),
+        "timelines_each": agreed,
+        "timelines": proofs.iter().map(|proof| proof.report.timelines).sum::<u64>(),
+        "answers": proofs.iter().map(|proof| proof.report.answers).sum::<u64>(),
+        "states": proofs.iter().map(|proof| proof.report.states).sum::<u64>(),
+        "differences": proofs.iter().filter(|proof| proof.difference.is_some()).count(),
+    })
+}
+
+/// Names the stores that differ, and what no timeline held.
+fn violations(proofs: &[Proof], timelines: u64) -> Vec<String> {
+    let differing =
+        |proof: &Proof| proof.difference.as_ref().map(|how| format!("{} differs: {how}", proof.name));
+    let unseen = proofs.iter().flat_map(|proof| proof.report.unseen()).next();
+    let unseen =
+        unseen.filter(|_| timelines >= 2 * CHUNK).map(|feature| format!("no timeline held: {feature}"));
+    proofs.iter().filter_map(differing).chain(unseen).collect()
+}
