@@ -23,7 +23,7 @@ use crate::os;
 use crate::workloads::{MANY, Stream, key, text};
 
 /// One unit comes back this often, so that a key which was charged stays alive for the whole run.
-pub const UNIT_EVERY: Duration = Duration::from_secs(10);
+pub const UNIT_EVERY: Duration = Duration::from_secs(1);
 /// More asks than any run makes of one key; the product with [`UNIT_EVERY`] still fits every contender's word.
 pub const BURST: u32 = 400_000_000;
 /// Room for keys in the limiters that want to be told: what the workloads use.

@@ -67,6 +67,7 @@ impl Keys {
     }
 
     /// Checks a request and charges it if allowed, with the charge position, so that it can be settled later.
+    #[inline(never)]
     pub(crate) fn check_marked(&self, key: u64, cost: u64, now: Timestamp) -> (Decision, Mark) {
         match self {
             Self::Gcra(table, _) => table.check_marked(key, cost, now),

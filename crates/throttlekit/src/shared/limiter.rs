@@ -101,7 +101,8 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiter<S, C> {
 
     /// Checks a request with what this node holds or remembers. Returns `None` if that does not suffice: call
     /// [`check`](Self::check). Never waits, and never decides if nothing is [leased](SharedLimiterBuilder::leased).
-    #[inline]
+    // Always inline: a call that is passed to another function is written to memory.
+    #[inline(always)]
     pub fn try_check<'a>(&self, call: impl Into<Call<'a>>) -> Option<Decision> {
         let Mode::Leased(engine) = &self.mode else { return None };
         engine.try_check(engine.strict.part(&call.into(), 0))
