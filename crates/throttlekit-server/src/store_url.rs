@@ -26,6 +26,9 @@ pub enum StoreUrl {
     Postgres(String),
 }
 
+/// Interval at which idle rows are deleted from PostgreSQL. Any number of servers may sweep.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
 impl StoreUrl {
     /// Parses a URL: `memory`, `redis://…` or `rediss://…`, `redis+cluster://a,b,c` or `rediss+cluster://…`,
     /// `postgres://…`. A user name and password before the first node of a cluster apply to all nodes.
@@ -99,6 +102,7 @@ impl StoreUrl {
                     builder = builder.tls(trusting(pem)?);
                 }
                 let store = builder.runtime(Handle::current()).connect().await?;
+                store.sweep_every(SWEEP_EVERY);
                 Ok(Backend::Postgres(Arc::new(store)))
             }
         }

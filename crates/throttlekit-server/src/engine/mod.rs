@@ -187,6 +187,10 @@ impl Engine {
         let asks = policy_call::many(policy, calls, cost)?;
         let mut answers = Vec::with_capacity(asks.len());
         for part in asks.chunks(PART_MAX) {
+            if !answers.is_empty() {
+                // A whole batch in one poll would hold a thread for milliseconds.
+                tokio::task::yield_now().await;
+            }
             if let Some(turn) = turn
                 && !turn.next(part.len()).await
             {
@@ -291,5 +295,36 @@ impl Engine {
         let shadow = served.spec.shadow;
         self.shared.options.observer.decided(&event, shadow, self.shared.clock.now().since(since));
         if shadow { answer.shadowed() } else { answer }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn other_tasks_run_between_the_parts_of_a_batch() {
+        let file = "version: 1\npolicies: {api: {rate: {limit: 5, per: 1s}}}\n";
+        let (file, _) = crate::policy::load(file).unwrap();
+        let engine = Engine::start(EngineOptions::over(Backend::memory()), file).unwrap();
+        let ran = Arc::new(AtomicUsize::new(0));
+        let other = tokio::spawn({
+            let ran = ran.clone();
+            async move {
+                loop {
+                    ran.fetch_add(1, Relaxed);
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+        let keys: Vec<String> = (0..10 * PART_MAX).map(|key| key.to_string()).collect();
+        let calls: Vec<_> = keys.iter().map(|key| vec![key.as_bytes()]).collect();
+        let answers = engine.check_parts(None, "api", &calls, 1).await.unwrap();
+        other.abort();
+        assert_eq!(answers.len(), keys.len());
+        assert!(ran.load(Relaxed) >= 9, "it ran {} times during ten parts", ran.load(Relaxed));
     }
 }
