@@ -19,11 +19,11 @@ use clap::{Parser, Subcommand};
 /// Commands to start with, shown after the help.
 const FIRST_STEPS: &str = "\
 First steps:
-  throttlekit lint policies.yaml     is the file good, and what does it let pass?
-  throttlekit serve policies.yaml    serve it on this machine, counting in memory
-  throttlekit top                    watch it
+  throttlekit lint policies.yaml     validate the file and explain its limits
+  throttlekit serve policies.yaml    start a server on this machine, with counts in memory
+  throttlekit top                    show its dashboard
 
-The guides are in docs/ of the repository: policies.md for the file, operations.md for running it.";
+The book is in docs/ of the repository: reference/policy-file.md for the file, operate/runbook.md for operators.";
 
 /// Admission control for APIs and language-model gateways: rate, concurrency and cost in one decision.
 #[derive(Parser)]
@@ -48,7 +48,7 @@ enum Command {
     /// Create or upgrade the schema of a PostgreSQL store; needed once
     Migrate(migrate::Args),
     /// Print the JSON Schema of policy files, for editors
-    Schema,
+    Schema(schema::Args),
     /// Convert a configuration file of envoyproxy/ratelimit to a policy file
     ImportEnvoy(import_envoy::Args),
 }
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Health(args) => health::run(&args),
         Command::Migrate(args) => migrate::run(&args),
-        Command::Schema => schema::run(),
+        Command::Schema(args) => schema::run(&args),
         Command::ImportEnvoy(args) => import_envoy::run(&args),
     };
     match done {

@@ -31,18 +31,18 @@ pub(super) async fn serve() -> Response {
 pub fn document() -> Value {
     let mut schemas = Schemas::new();
     let paths = json!({
-        "/v1/check": schemas.ask::<CheckRequest, Decided>("Asks for one key, and charges it if the answer is yes", true),
-        "/v1/check_many": schemas.ask::<CheckManyRequest, DecidedMany>("Asks for many keys, each on its own", false),
-        "/v1/peek": schemas.ask::<PeekRequest, Decided>("Tells where a key stands, and charges nothing", true),
-        "/v1/forecast": schemas.ask::<ForecastRequest, Forecasted>("Tells how much a key may spend now, and when more comes back", false),
-        "/v1/debit": schemas.ask::<DebitRequest, Decided>("Counts tokens against a budget", true),
-        "/v1/admit": schemas.ask::<AdmitRequest, Admitted>("Asks on every axis; a yes is held under a lease", true),
-        "/v1/release": schemas.ask::<ReleaseRequest, Released>("Gives an admission back; may be repeated", false),
-        "/v1/heartbeat": schemas.ask::<HeartbeatRequest, Beaten>("Keeps admissions alive while their work runs", false),
-        "/v1/reserve": schemas.ask::<ReserveRequest, Lent>("Lends units of a rate, to spend without asking", false),
+        "/v1/check": schemas.ask::<CheckRequest, Decided>("Checks a request for one key, and charges it if allowed", true),
+        "/v1/check_many": schemas.ask::<CheckManyRequest, DecidedMany>("Checks requests for many keys, each separately", false),
+        "/v1/peek": schemas.ask::<PeekRequest, Decided>("Returns the state of a key, and charges nothing", true),
+        "/v1/forecast": schemas.ask::<ForecastRequest, Forecasted>("Returns how much a key may spend now, and when more is replenished", false),
+        "/v1/debit": schemas.ask::<DebitRequest, Decided>("Charges tokens to a budget", true),
+        "/v1/admit": schemas.ask::<AdmitRequest, Admitted>("Decides on every axis; an admission is held under a lease", true),
+        "/v1/release": schemas.ask::<ReleaseRequest, Released>("Releases an admission; idempotent", false),
+        "/v1/heartbeat": schemas.ask::<HeartbeatRequest, Beaten>("Renews admissions while their work runs", false),
+        "/v1/reserve": schemas.ask::<ReserveRequest, Lent>("Leases units of a rate, to spend locally", false),
         "/v1/forward-auth/{policy}": schemas.forward_auth(),
         "/healthz": schemas.look::<Health>("The process runs", false),
-        "/readyz": schemas.look::<Health>("The store answers", true),
+        "/readyz": schemas.look::<Health>("The store responds", true),
         "/openapi.json": { "get": { "summary": "This document", "responses": { "200": {
             "description": "OpenAPI 3.1", "content": { "application/json": { "schema": { "type": "object" } } },
         } } } },
@@ -52,7 +52,7 @@ pub fn document() -> Value {
         "info": {
             "title": "ThrottleKit",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Rate, concurrency and cost in one answer. Times are milliseconds since the Unix epoch, waits are milliseconds, both rounded up. Numbers above 2^53 - 1 are told as that.",
+            "description": "Rate, concurrency and cost in one decision. Times are milliseconds since the Unix epoch, waits are milliseconds, both rounded up. Numbers above 2^53 - 1 are reported as 2^53 - 1.",
             "license": { "name": "MIT OR Apache-2.0" },
         },
         "paths": paths,
@@ -80,19 +80,19 @@ impl Schemas {
     fn problem(&mut self) -> Value {
         let schema = self.0.subschema_for::<Problem>();
         let content = json!({ "application/problem+json": { "schema": schema } });
-        json!({ "description": "Nothing was decided: why, and what to do next", "content": content })
+        json!({ "description": "Nothing was decided: the cause, and what to do next", "content": content })
     }
 
     /// Describes a POST of one document for another. For some the caller chooses the status of a denial.
     fn ask<I: JsonSchema, O: JsonSchema>(&mut self, summary: &str, denies: bool) -> Value {
         let (taken, given, problem) = (self.of::<I>(), self.of::<O>(), self.problem());
-        let ok = if denies { "An answer, yes or no" } else { "The answer" };
+        let ok = if denies { "The decision: allowed or denied" } else { "The response" };
         let mut responses = json!({ "200": { "description": ok, "content": given }, "default": problem });
         let mut parameters = Vec::new();
         if denies {
             responses["429"] = json!({ "description": "Denied, with `status=429`", "content": given });
             let schema = json!({ "type": "integer", "enum": [200, 429], "default": 200 });
-            parameters.push(parameter("status", "query", false, "How a denial is told", &schema));
+            parameters.push(parameter("status", "query", false, "Status of a denial", &schema));
         }
         json!({ "post": {
             "summary": summary,
@@ -103,7 +103,7 @@ impl Schemas {
     }
 
     fn look<O: JsonSchema>(&mut self, summary: &str, fails: bool) -> Value {
-        let mut responses = json!({ "200": { "description": "Yes", "content": self.of::<O>() } });
+        let mut responses = json!({ "200": { "description": "OK", "content": self.of::<O>() } });
         if fails {
             responses["503"] = self.problem();
         }
@@ -115,13 +115,13 @@ impl Schemas {
         let deny = json!({ "type": "integer", "enum": [403, 429], "default": 429 });
         let problem = self.problem();
         json!({ "get": {
-            "summary": "Yes or no for a proxy; any method will do. Without key and key_header the client's address counts",
+            "summary": "Decides for a proxy; any method is accepted. Default key: the client's address",
             "parameters": [
-                parameter("policy", "path", true, "The policy by name", &text),
-                parameter("key", "query", false, "Who is counted", &text),
-                parameter("key_header", "query", false, "The header whose value is counted", &text),
-                parameter("cost", "query", false, "Units asked for", &number),
-                parameter("deny", "query", false, "The status of a denial", &deny),
+                parameter("policy", "path", true, "Name of the policy", &text),
+                parameter("key", "query", false, "Key to count by", &text),
+                parameter("key_header", "query", false, "Header whose value is the key", &text),
+                parameter("cost", "query", false, "Cost. Default: 1", &number),
+                parameter("deny", "query", false, "Status of a denial. Default: 429", &deny),
             ],
             "responses": {
                 "200": { "description": "Allowed" },
