@@ -11,7 +11,7 @@ use throttlekit_server::policy::{self, Finding, PolicyError, PolicyFile};
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| {
         let next = match error.kind() {
-            ErrorKind::NotFound => ": check the path; docs/policies.md has a first policy file",
+            ErrorKind::NotFound => ": check the path; docs/reference/policy-file.md has a first policy file",
             ErrorKind::PermissionDenied => ": let the user who runs this read it",
             ErrorKind::IsADirectory => ": name the file inside",
             _ => "",
@@ -43,6 +43,6 @@ fn judged<T>(path: &Path, judge: impl Fn(&str) -> Result<T, Vec<PolicyError>>) -
     policy::text(&bytes).map_err(|error| vec![error]).and_then(judge).or_else(|errors| {
         errors.iter().for_each(|error| eprintln!("{error}"));
         let (count, s) = (errors.len(), if errors.len() == 1 { "" } else { "s" });
-        bail!("{}: {count} error{s}, see above; docs/policies.md has the format", path.display())
+        bail!("{}: {count} error{s}, see above; docs/reference/policy-file.md has the format", path.display())
     })
 }

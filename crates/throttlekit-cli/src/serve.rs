@@ -22,7 +22,7 @@ use crate::signals::{LAST_LINES_MAX, Signals, Wish};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Policy file (docs/policies.md); reloaded when it changes
+    /// Policy file (docs/reference/policy-file.md); reloaded when it changes
     policies: PathBuf,
     /// Serve gRPC at this address, including Envoy's rate limit service
     #[arg(long, default_value = "127.0.0.1:50051", value_name = "IP:PORT", value_parser = address)]
@@ -143,7 +143,7 @@ Examples:
   throttlekit serve policies.yaml --store redis://127.0.0.1:6379
   throttlekit serve policies.yaml --listen 0.0.0.0:50051 --http 0.0.0.0:8080 --tls-cert server.pem --tls-key server.key
 
-SIGTERM stops it: requests under way end, and what it holds is given back. SIGHUP reads the policy file, tokens and certificates now. docs/operations.md is for the rest.";
+SIGTERM stops it: requests under way end, and what it holds is given back. SIGHUP reads the policy file, tokens and certificates now. docs/operate/runbook.md is for the rest.";
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     logs(if args.log_json { LogFormat::Json } else { LogFormat::Text }, &args.log)

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 const ALERTS: &str = include_str!("../../../ops/prometheus-alerts.yml");
-const OPERATIONS: &str = include_str!("../../../docs/operations.md");
+const OPERATIONS: &str = include_str!("../../../docs/operate/runbook.md");
 const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ops/docker/policies.yaml");
 
 fn alerts() -> Vec<Value> {
@@ -89,7 +89,7 @@ fn every_alert_leads_to_a_heading_that_says_what_to_do() {
     for alert in alerts() {
         let name = alert["alert"].as_str().unwrap();
         let runbook = alert["annotations"]["runbook"].as_str().unwrap();
-        let place = runbook.strip_prefix("docs/operations.md#").unwrap();
+        let place = runbook.strip_prefix("docs/operate/runbook.md#").unwrap();
         assert!(headings.contains(place), "{name}: no heading {place} in {headings:?}");
         assert!(["page", "ticket"].contains(&alert["labels"]["severity"].as_str().unwrap()), "{name}");
         assert!(!alert["annotations"]["summary"].as_str().unwrap().is_empty(), "{name}");

@@ -1,4 +1,4 @@
-//! Every law over ten thousand worlds, and every seeded bug found. Names are those of `docs/guarantees.md`.
+//! Every law over ten thousand worlds, and every seeded bug found. Names are those of `docs/reference/guarantees.md`.
 
 use throttlekit_conformance::laws::{self, Law};
 

@@ -4,7 +4,7 @@
 //! The function reads first and locks only rows of limits that may allow, so a denial neither locks nor writes. Time is
 //! the server's, never that of the start of a transaction. For the guarantees, and the effect of server settings on
 //! them, see
-//! [docs/postgres.md](https://github.com/throttlekit/throttlekit/blob/main/docs/postgres.md).
+//! [docs/operate/postgres.md](https://github.com/throttlekit/throttlekit/blob/main/docs/operate/postgres.md).
 //!
 //! ```no_run
 //! use std::time::Duration;

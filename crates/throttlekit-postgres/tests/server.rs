@@ -417,7 +417,7 @@ async fn migrations_meet() {
     assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("migrate")), "{error}");
 }
 
-/// The least that docs/postgres.md grants is enough, and without it the error says what to do.
+/// The least that docs/operate/postgres.md grants is enough, and without it the error says what to do.
 #[tokio::test]
 async fn a_role_with_the_documented_grants_can_decide() {
     let schema = "tk_test_grants";

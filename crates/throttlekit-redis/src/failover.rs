@@ -7,7 +7,7 @@ use throttlekit::store::StoreError;
 /// Handling of charges that a failover may lose.
 ///
 /// Redis responds before it has replicated, so a replica that is promoted may lack the last charges. *L* is the limit,
-/// *Λ* the units that were charged and lost. `docs/redis.md` helps to choose.
+/// *Λ* the units that were charged and lost. `docs/operate/redis.md` helps to choose.
 ///
 /// | mode | bound | cost |
 /// |---|---|---|

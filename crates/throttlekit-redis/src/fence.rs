@@ -1,4 +1,4 @@
-//! Keys and reply encoding of the fence: `lua/fence.lua` and `docs/decisions/0011-fence.md`.
+//! Keys and reply encoding of the fence: `lua/fence.lua` and `docs/contribute/decisions/0011-fence.md`.
 
 use std::time::Duration;
 

@@ -85,7 +85,7 @@ pub use store::RedisStore;
 
 /// The guide's code, compiled as doc tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/redis.md")]
+#[doc = include_str!("../../../docs/operate/redis.md")]
 struct Guide;
 
 /// The README's code, run as doc tests.

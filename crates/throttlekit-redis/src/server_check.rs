@@ -112,7 +112,7 @@ async fn may_decide(connection: &mut MultiplexedConnection, demands: Demands) ->
         && error.code() == Some("NOPERM")
     {
         return Err(StoreError::misconfigured(
-            "its user may not run WAIT; docs/redis.md has the ACL it needs",
+            "its user may not run WAIT; docs/operate/redis.md has the ACL it needs",
         ));
     }
     let mut cmd = redis::cmd("EVAL");
@@ -129,7 +129,7 @@ async fn may_decide(connection: &mut MultiplexedConnection, demands: Demands) ->
         Err(error) if error.is_io_error() => return Err(StoreError::unavailable(error)),
         Err(_) => return Ok(()),
     };
-    Err(StoreError::misconfigured(format_args!("{refused}; docs/redis.md has the ACL it needs")))
+    Err(StoreError::misconfigured(format_args!("{refused}; docs/operate/redis.md has the ACL it needs")))
 }
 
 fn judge(info: &str) -> Result<Vec<String>, StoreError> {

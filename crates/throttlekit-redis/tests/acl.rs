@@ -7,9 +7,9 @@ use throttlekit::store::StoreError;
 use throttlekit::{Call, Limit, Rate, SharedLimiter};
 use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 
-/// The line of `docs/redis.md`.
+/// The line of `docs/operate/redis.md`.
 fn documented() -> String {
-    let guide = include_str!("../../../docs/redis.md");
+    let guide = include_str!("../../../docs/operate/redis.md");
     let begin = guide.find("ACL SETUSER").expect("the guide tells the rights");
     let line = guide[begin..].split("```").next().unwrap_or_default();
     line.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -75,7 +75,7 @@ pub use top_keys::{Top, TopKey, TopKeys};
 
 /// The page about telemetry, whose code runs as doc tests.
 #[cfg(all(doctest, feature = "prometheus", feature = "opentelemetry", feature = "tracing"))]
-#[doc = include_str!("../../../docs/telemetry.md")]
+#[doc = include_str!("../../../docs/guides/telemetry.md")]
 struct Page;
 
 /// The README's code, run as doc tests.

@@ -34,13 +34,13 @@ pub fn run(args: &[&str]) -> Result<()> {
     if cfg!(debug_assertions) {
         return optimized(&["plots"]);
     }
-    let docs = root().join("docs");
+    let docs = root().join("docs/images");
     for (name, draw) in PICTURES {
-        fs::write(docs.join(name), draw().svg()).with_context(|| format!("cannot write docs/{name}"))?;
-        println!("docs/{name}");
+        fs::write(docs.join(name), draw().svg()).with_context(|| format!("cannot write docs/images/{name}"))?;
+        println!("docs/images/{name}");
     }
-    fs::write(docs.join("guard.svg"), guard()?.svg()).context("cannot write docs/guard.svg")?;
-    println!("docs/guard.svg");
+    fs::write(docs.join("guard.svg"), guard()?.svg()).context("cannot write docs/images/guard.svg")?;
+    println!("docs/images/guard.svg");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The laws of sharing over twenty thousand worlds, and every seeded bug found. Names are those of `docs/guarantees.md`.
+//! The laws of sharing over twenty thousand worlds, and every seeded bug found. Names are those of `docs/reference/guarantees.md`.
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::fair::Weight;

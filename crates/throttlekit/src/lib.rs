@@ -115,7 +115,7 @@
 //!
 //! A [`Rate`] is a smooth rate with a burst (GCRA), the right choice unless another is required. A [`Budget`] counts in
 //! fixed windows: a minute, a calendar day or month. [`Limit`] has the others: token and leaky bucket, sliding window and
-//! sliding log. The [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md) state the bound
+//! sliding log. The [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/reference/guarantees.md) state the bound
 //! of each.
 //!
 //! # Features
@@ -210,5 +210,5 @@ struct Readme;
 
 /// The page about token budgets, likewise.
 #[cfg(all(doctest, feature = "store"))]
-#[doc = include_str!("../../../docs/budgets.md")]
+#[doc = include_str!("../../../docs/guides/llm-tokens.md")]
 struct Budgets;

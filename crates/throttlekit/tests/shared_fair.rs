@@ -55,7 +55,7 @@ async fn in_turn(places: [SharedFairLimiter; 2]) -> [u64; 2] {
     got
 }
 
-/// What `docs/regions.md` says of quanta, and why there are pools.
+/// What `docs/guides/regions.md` says of quanta, and why there are pools.
 #[tokio::test]
 async fn processes_are_fair_to_each_others_tenants_by_a_pool_and_not_by_quanta() {
     let store = Arc::new(MemoryStore::new());

@@ -101,10 +101,10 @@ mod tests {
     #[test]
     fn broken_links_are_found() {
         let problem = |page: &str, link| problem(Path::new(page), link);
-        assert_eq!(problem("README.md", "docs/http.md"), None);
+        assert_eq!(problem("README.md", "docs/guides/protect-an-api.md"), None);
         assert_eq!(problem("README.md", "docs/nothing.md"), Some("no such file"));
         assert_eq!(problem("README.md", "ARCHITECTURE.md#nothing"), Some("no such heading"));
-        assert_eq!(problem("docs/http.md", "../README.md"), None);
+        assert_eq!(problem("docs/guides/protect-an-api.md", "../README.md"), None);
         assert_eq!(
             problem("crates/throttlekit/README.md", "LICENSE-MIT"),
             Some("relative, where crates.io shows it")

@@ -30,7 +30,7 @@ pub use seeded::{Bug, Seeded};
 
 /// An invariant, its check, and the bugs that the check must find.
 pub struct Law {
-    /// Name as in `docs/guarantees.md`: the guarantee, and after a slash its part.
+    /// Name as in `docs/reference/guarantees.md`: the guarantee, and after a slash its part.
     pub name: &'static str,
     /// The check on the real rules.
     pub holds: Trial,

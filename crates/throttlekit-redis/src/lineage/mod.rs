@@ -1,4 +1,4 @@
-//! The time since which the servers' state is complete: `lua/lineage.lua` and `docs/decisions/0022-lineage.md`.
+//! The time since which the servers' state is complete: `lua/lineage.lua` and `docs/contribute/decisions/0022-lineage.md`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

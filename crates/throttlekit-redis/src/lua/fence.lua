@@ -1,4 +1,4 @@
--- Lets a rule charge only what this server can vouch for. docs/decisions/0011-fence.md has the argument.
+-- Lets a rule charge only what this server can vouch for. docs/contribute/decisions/0011-fence.md has the argument.
 -- Stands after the rules and before what asks them: wraps each, so that a charge that would pass is refused where units
 -- may have been lost, before anything is written.
 -- KEYS, after those of the charges: as many seals, one beside each; then the lineage record.

@@ -3,7 +3,7 @@
 -- "id since swaps evicted": the replication id of the server that wrote it, an instant in µs, how often databases were
 -- swapped by then, and how many keys were evicted. A flush takes it along with the states; a restart or a promotion changes
 -- the id; a swap or an eviction its count.
--- docs/decisions/0022-lineage.md has the argument.
+-- docs/contribute/decisions/0022-lineage.md has the argument.
 
 -- Commands after which states may be gone. CONFIG RESETSTAT clears the list of what was run, and then is the first on it.
 local LOSING = { 'flushall', 'flushdb', 'swapdb', 'debug', 'cluster|reset', 'cluster|flushslot', 'config|resetstat' }

@@ -35,7 +35,7 @@ pub(crate) fn now() -> Timestamp {
     CLOCK.get_or_init(PreciseClock::new).now()
 }
 
-/// Says what was measured. The figures of `docs/failure-modes.md` are what this prints.
+/// Says what was measured. The figures of `docs/concepts/failure-modes.md` are what this prints.
 pub(crate) fn figure(fault: &str, what: &str, value: impl std::fmt::Display) {
     println!("{fault}: {what} {value}");
 }

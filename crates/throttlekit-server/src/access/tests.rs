@@ -280,7 +280,7 @@ fn secrets_show_nothing() {
 
 #[test]
 fn the_list_in_the_documentation_is_one() {
-    let page = include_str!("../../../../docs/security.md");
+    let page = include_str!("../../../../docs/operate/security.md");
     let block = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let (file, warnings) = crate::policy::load(block).unwrap();
     assert!(warnings.is_empty(), "{warnings:?}");

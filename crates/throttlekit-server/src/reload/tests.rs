@@ -130,7 +130,7 @@ async fn a_token_file_that_is_replaced_slowly_refuses_nobody() {
     assert_eq!(fixture.reloader.status().access_failures, 0);
 }
 
-/// The guarantee of docs/security.md. A busy machine may delay a check, but not five in a row.
+/// The guarantee of docs/operate/security.md. A busy machine may delay a check, but not five in a row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_the_default_interval_a_deleted_token_is_refused_within_two_seconds() {
     let fixture = Fixture::listed();

@@ -13,7 +13,7 @@ use throttlekit_core::Cost;
 /// A law that was broken, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Violation {
-    /// The law's name in `docs/guarantees.md`.
+    /// The law's name in `docs/reference/guarantees.md`.
     pub law: &'static str,
     /// What happened.
     pub what: String,

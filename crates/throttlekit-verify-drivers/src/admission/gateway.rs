@@ -35,9 +35,9 @@ pub(super) fn run(setup: Setup) -> Result<Part> {
     let held = command.status().context("cannot start the gateway")?.success();
     let figures = read(&figures)?;
     if held && !setup.small {
-        let place = root().join("docs/gateway.svg");
-        fs::write(&place, picture_of(&figures)?.svg()).context("cannot write docs/gateway.svg")?;
-        println!("docs/gateway.svg");
+        let place = root().join("docs/images/gateway.svg");
+        fs::write(&place, picture_of(&figures)?.svg()).context("cannot write docs/images/gateway.svg")?;
+        println!("docs/images/gateway.svg");
     }
     let broken = if held { Vec::new() } else { vec!["gateway: a bound of the load was broken".to_owned()] };
     Ok(Part { figure: figures.iter().map(summary).collect(), broken, ..Part::default() })

@@ -9,7 +9,7 @@ use super::seeded::Seeded;
 use super::{Books, FairWorld, Operation, Shares};
 use throttlekit_conformance::check::{Check, ensure};
 
-/// The laws of sharing. `docs/guarantees.md` has them in full.
+/// The laws of sharing. `docs/reference/guarantees.md` has them in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FairLaw {
     /// `fair-1`: what is admitted in a window is never more than the limit.
@@ -34,7 +34,7 @@ impl FairLaw {
         Self::Answers,
     ];
 
-    /// Its name in `docs/guarantees.md`.
+    /// Its name in `docs/reference/guarantees.md`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Safety => "fair-1",

@@ -9,7 +9,7 @@
 //! * [`TaskSlot`] holds a task that must exist at most once: any caller that needs it restarts it if it has ended.
 //! * [`Mailbox`] is the queue of such a task.
 //!
-//! The reasons are in [decision 20](https://github.com/throttlekit/throttlekit/blob/main/docs/decisions/0020-background-work.md).
+//! The reasons are in [decision 20](https://github.com/throttlekit/throttlekit/blob/main/docs/contribute/decisions/0020-background-work.md).
 
 mod driver;
 mod mailbox;

@@ -37,7 +37,7 @@
 //! one debit that the store allows to cross the budget may exceed it, and a reservation never does. That holds for any
 //! reservations, any number of streams and processes, streams that become idle or crash, and messages that are lost or
 //! late (guarantee `budget-streams` in the
-//! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md)).
+//! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/reference/guarantees.md)).
 //!
 //! Tokens are charged to the window in which they were reserved or debited. A reservation expires with its window;
 //! later chunks are debited from the next.
@@ -59,5 +59,5 @@ pub use throttlekit_core::learn::{Reservation, ReservationError, ReservationOpti
 
 /// The guide's code, run as doc tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../../docs/reservations.md")]
+#[doc = include_str!("../../../../docs/guides/reservations.md")]
 struct Guide;

@@ -8,7 +8,7 @@
 //! `SharedFairLimiter` (feature `store`) shares one budget among tenants of several regions or processes.
 //!
 //! For what each guarantees, see `fair-1` to `fair-4` in the
-//! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md).
+//! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/reference/guarantees.md).
 
 mod builder;
 mod limiter;

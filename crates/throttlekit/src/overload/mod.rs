@@ -6,7 +6,7 @@
 //! | a flood that stays below every node's limit | [`MergeableSketch`], which detects and does not limit |
 //! | calls to a backend that refuses them when it is full | [`AdaptiveThrottle`] |
 //!
-//! `docs/overload.md` describes how large each has to be.
+//! `docs/guides/overload.md` describes how large each has to be.
 
 mod mergeable;
 mod throttle;
@@ -19,5 +19,5 @@ pub use throttlekit_core::overload::{
 
 /// The guide's code, run as doc tests.
 #[cfg(doctest)]
-#[doc = include_str!("../../../../docs/overload.md")]
+#[doc = include_str!("../../../../docs/guides/overload.md")]
 struct Guide;

@@ -3,7 +3,7 @@
 //! [`Policy`] is for axes that are all in this process; it is synchronous. `SharedPolicy` (feature `store`) is the same
 //! over a store, and is async. Both evaluate concurrency, price, rate, cost and fairness in this order, name the first
 //! that denies, charge all or nothing, and return a permit that counts use and settles every axis once. The guide is
-//! [docs/admission.md](https://github.com/throttlekit/throttlekit/blob/main/docs/admission.md).
+//! [docs/guides/policies.md](https://github.com/throttlekit/throttlekit/blob/main/docs/guides/policies.md).
 
 mod admit;
 mod builder;
@@ -30,5 +30,5 @@ pub use token_limit::TokenLimit;
 
 /// The guide's code, run as doc tests.
 #[cfg(all(doctest, feature = "store"))]
-#[doc = include_str!("../../../../docs/admission.md")]
+#[doc = include_str!("../../../../docs/guides/policies.md")]
 struct Guide;

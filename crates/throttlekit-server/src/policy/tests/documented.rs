@@ -2,7 +2,7 @@
 
 use super::*;
 
-const PAGE: &str = include_str!("../../../../../docs/policies.md");
+const PAGE: &str = include_str!("../../../../../docs/reference/policy-file.md");
 
 /// Returns the code blocks of the page in this language.
 fn blocks(language: &str) -> Vec<&'static str> {

@@ -10,7 +10,7 @@
 //!   guarantee `fair-regions`.
 //!
 //! In both no window admits more than the limit, whatever the network does. The guide is
-//! [docs/regions.md](https://github.com/throttlekit/throttlekit/blob/main/docs/regions.md).
+//! [docs/guides/regions.md](https://github.com/throttlekit/throttlekit/blob/main/docs/guides/regions.md).
 
 mod branch_state;
 mod builder;
@@ -27,5 +27,5 @@ pub use share::TenantShare;
 
 /// The guide's code, run as a doc test.
 #[cfg(doctest)]
-#[doc = include_str!("../../../../../docs/regions.md")]
+#[doc = include_str!("../../../../../docs/guides/regions.md")]
 struct Guide;

@@ -54,7 +54,7 @@ use crate::{BuildError, Call, Concurrency, Guarantee};
 /// continues past the end of its lease: so concurrent work never exceeds the limit, whatever the network does, and also
 /// if a process is paused for longer than a lease lives. A slot whose holder died is free again when its lease expires
 /// (guarantee `slots` in the
-/// [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md)). The documentation of a store
+/// [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/reference/guarantees.md)). The documentation of a store
 /// describes what its failover forgets. A lease must outlive one: with leases of two seconds every failover of a Redis
 /// cluster takes all slots from their holders.
 ///

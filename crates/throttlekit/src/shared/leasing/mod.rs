@@ -31,7 +31,7 @@
 //!
 //! The bounds hold whatever the network loses, repeats or delays, and whenever a node crashes or stalls. The
 //! assumptions of each bound are in the
-//! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/guarantees.md).
+//! [guarantees](https://github.com/throttlekit/throttlekit/blob/main/docs/reference/guarantees.md).
 
 mod engine;
 mod fetch;
