@@ -1,6 +1,7 @@
 //! The project's own commands. What CI runs is here, so that everyone can run it.
 
 mod bench;
+mod book;
 mod ci;
 mod cycles;
 mod proto;
@@ -22,6 +23,9 @@ usage: cargo xtask <command>
   plots                    draw the pictures of the documents
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   proto [--check]          write the wire types from their .proto files; with --check, fail if they have drifted
+  reference [--check]      write the generated pages of the book; with --check, fail if they have drifted
+  prose                    fail if a page is hard to read, or uses words that the glossary replaces
+  book                     build the book; fail if a link is dead or a Rust block is not tested
   api                      count the public API and fail if it is too wide
   cycles                   fail if modules of different folders import each other
   locks                    fail if a workspace beside this one has a stale lock
@@ -55,6 +59,10 @@ fn main() -> ExitCode {
         ["plots", ref rest @ ..] => drivers::plots(rest),
         ["vectors"] => vectors::write(),
         ["vectors", "--check"] => vectors::check(),
+        ["reference"] => book::reference::write(),
+        ["reference", "--check"] => book::reference::check(),
+        ["prose"] => book::prose::check(),
+        ["book"] => book::build(),
         ["api"] => repository::api::check(),
         ["cycles"] => cycles::check(),
         ["locks"] => repository::locks::check(),

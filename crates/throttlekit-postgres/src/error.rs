@@ -57,9 +57,9 @@ pub(crate) fn from_server(error: &Error, deadline: Duration) -> StoreError {
         "3F000" | "42883" | "42P01" => StoreError::misconfigured(format_args!(
             "{says}; create or upgrade the schema once with PostgresStoreBuilder::migrate, as a role that may"
         )),
-        "42501" => {
-            StoreError::misconfigured(format_args!("{says}; grant the role what docs/operate/postgres.md lists"))
-        }
+        "42501" => StoreError::misconfigured(format_args!(
+            "{says}; grant the role what docs/operate/postgres.md lists"
+        )),
         "3D000" => StoreError::misconfigured(format_args!("{says}; create it, or correct the address")),
         other if other.starts_with("28") => {
             StoreError::misconfigured(format_args!("{says}; correct the user or password in the address"))

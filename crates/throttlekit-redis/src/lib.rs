@@ -83,11 +83,6 @@ pub use script::{ADMIT as ADMIT_SCRIPT, FENCED_ADMIT as FENCED_ADMIT_SCRIPT};
 pub use server_check::Warning;
 pub use store::RedisStore;
 
-/// The guide's code, compiled as doc tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/operate/redis.md")]
-struct Guide;
-
 /// The README's code, run as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -73,11 +73,6 @@ pub use subscriber::Subscriber;
 pub use telemetry::{Telemetry, TelemetryBuilder};
 pub use top_keys::{Top, TopKey, TopKeys};
 
-/// The page about telemetry, whose code runs as doc tests.
-#[cfg(all(doctest, feature = "prometheus", feature = "opentelemetry", feature = "tracing"))]
-#[doc = include_str!("../../../docs/guides/telemetry.md")]
-struct Page;
-
 /// The README's code, run as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -36,7 +36,8 @@ pub fn run(args: &[&str]) -> Result<()> {
     }
     let docs = root().join("docs/images");
     for (name, draw) in PICTURES {
-        fs::write(docs.join(name), draw().svg()).with_context(|| format!("cannot write docs/images/{name}"))?;
+        fs::write(docs.join(name), draw().svg())
+            .with_context(|| format!("cannot write docs/images/{name}"))?;
         println!("docs/images/{name}");
     }
     fs::write(docs.join("guard.svg"), guard()?.svg()).context("cannot write docs/images/guard.svg")?;

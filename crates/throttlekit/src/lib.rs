@@ -197,18 +197,7 @@ pub mod internals {
     pub use crate::sync::{Mutex, MutexGuard, RwLock};
 }
 
-/// The repository's README, run as doc tests. It shows the tower layer and a shared limiter too, so it needs both
-/// features.
-#[cfg(all(doctest, feature = "http", feature = "store"))]
-#[doc = include_str!("../../../README.md")]
-struct RepositoryReadme;
-
 /// The crate's README, likewise.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
-
-/// The page about token budgets, likewise.
-#[cfg(all(doctest, feature = "store"))]
-#[doc = include_str!("../../../docs/guides/llm-tokens.md")]
-struct Budgets;

@@ -34,7 +34,7 @@ fn printed(command: &mut Command) -> Result<String> {
 }
 
 /// Returns the files under version control whose names end so.
-fn tracked(ending: &str) -> Result<Vec<PathBuf>> {
+pub(crate) fn tracked(ending: &str) -> Result<Vec<PathBuf>> {
     let files = printed(Command::new("git").args(["ls-files", "--", &format!("*{ending}")]))?;
     Ok(files.lines().map(PathBuf::from).collect())
 }

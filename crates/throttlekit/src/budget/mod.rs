@@ -56,8 +56,3 @@ pub use handle::{Opened, TokenBudget};
 pub use stats::BudgetStats;
 pub use stream::TokenStream;
 pub use throttlekit_core::learn::{Reservation, ReservationError, ReservationOptions};
-
-/// The guide's code, run as doc tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../../docs/guides/reservations.md")]
-struct Guide;

@@ -16,8 +16,3 @@ pub use throttle::{AdaptiveThrottle, AdaptiveThrottleBuilder, Attempt};
 pub use throttlekit_core::overload::{
     Criticality, LinearSketch, MergeError, Merged, Shape, ShapeError, SnapshotError,
 };
-
-/// The guide's code, run as doc tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../../docs/guides/overload.md")]
-struct Guide;

@@ -27,8 +27,3 @@ pub use permit::Permit;
 #[cfg(feature = "store")]
 pub use shared::{SharedPolicy, SharedPolicyBuilder, SharedPolicyStats};
 pub use token_limit::TokenLimit;
-
-/// The guide's code, run as doc tests.
-#[cfg(all(doctest, feature = "store"))]
-#[doc = include_str!("../../../../docs/guides/policies.md")]
-struct Guide;

@@ -24,8 +24,3 @@ mod tests;
 pub use builder::SharedFairLimiterBuilder;
 pub use limiter::{SharedFairLimiter, SharedFairStats};
 pub use share::TenantShare;
-
-/// The guide's code, run as a doc test.
-#[cfg(doctest)]
-#[doc = include_str!("../../../../../docs/guides/regions.md")]
-struct Guide;
