@@ -249,7 +249,7 @@ impl World {
         self.instances[place] = Some(instance.restart(signal).await);
     }
 
-    /// Writes the file anew ten times a second, each time whole, as an operator's tools do.
+    /// Writes the file again ten times a second, each time whole, as an operator's tools do.
     fn keep_writing(&self, limit: u64) -> tokio::task::JoinHandle<u64> {
         let (path, mark) = (self.path.clone(), self.mark);
         tokio::spawn(async move {
@@ -278,8 +278,11 @@ async fn exactly_the_limit(store: &str) {
         let crowd = Crowd::asking(&policy, world.ports, 40);
         let (allowed, denied, lost) = crowd.finish().await;
         println!("{policy}: {allowed} allowed, {denied} denied, {lost} lost");
-        assert_eq!((allowed, lost), (limit, 0), "{policy}: no lost budget, no fresh one, no error");
         assert_eq!(allowed + denied, (CLIENTS * 40) as u64);
+        // An instance whose clients have finished may still hold a leased unit that the others were denied.
+        let (held, _, lost_later) = Crowd::asking(&policy, world.ports, 4).finish().await;
+        let lost = lost + lost_later;
+        assert_eq!((allowed + held, lost), (limit, 0), "{policy}: no lost budget, no fresh one, no error");
     }
     writing.abort();
 }

@@ -10,4 +10,5 @@ mod newcomer;
 mod operations;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod start_pages;
 mod top;

@@ -7,9 +7,9 @@ use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::laws::Violation;
-use throttlekit_conformance::regions::{
-    FairWorld, FairnessOutcome, PoolBug, PoolReport, RegionBug, check_fairness, check_safety, find_pool_bug,
-    find_region_bug,
+use throttlekit_conformance::regions::{PoolBug, PoolReport, find_pool_bug};
+use throttlekit_verify::regions::{
+    FairWorld, FairnessOutcome, RegionBug, check_fairness, check_safety, find_region_bug,
 };
 
 use crate::runner::{Options, Run, Services, in_threads, progress, rounded, search};

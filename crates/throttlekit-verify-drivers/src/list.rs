@@ -52,7 +52,7 @@ fn others() -> Vec<Listed> {
         ("busiest", every::<busiest::Bug>()),
         ("exhaustion", every::<exhaustion::Bug>()),
         ("fair-regions/pool", every::<regions::PoolBug>()),
-        ("fair-regions", every::<regions::RegionBug>()),
+        ("fair-regions", every::<throttlekit_verify::regions::RegionBug>()),
         ("fleet", every::<super::fleet::Bug>()),
         ("fleet-rolls", every::<membership::MembershipBug>()),
         ("fleet-slots", every::<fleet::Bug>()),

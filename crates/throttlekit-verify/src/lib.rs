@@ -16,6 +16,7 @@
 //! * [`drill`] asks all axes at once among faults, and its seeded bugs.
 //! * [`guard`] holds what slots in process promise, and its seeded bugs.
 //! * [`fleet`] lets node processes share the ceiling of a backend process, and its seeded bugs.
+//! * [`regions`] divides one budget between tenants of several regions, and its seeded bugs.
 //! * [`reload`] changes the numbers of limits under way: invariant `reload-room`, and its seeded bugs.
 //!
 //! `throttlekit-verify-drivers` runs all of it by name for `cargo xtask verify`.
@@ -40,6 +41,7 @@ pub mod metering;
 pub mod postgres;
 pub mod price;
 pub mod python;
+pub mod regions;
 pub mod reload;
 pub mod sketch;
 pub mod streams;

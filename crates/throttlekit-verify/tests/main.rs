@@ -15,6 +15,7 @@ mod learn;
 mod metering;
 mod price;
 mod rate_exact;
+mod regions;
 mod reload;
 mod sketch;
 mod streams;

@@ -55,7 +55,7 @@ impl RegionStore for SeededPool {
 
 impl PoolBug {
     /// [`Pool::grant`] with this bug.
-    pub(super) fn grant(
+    pub fn grant(
         self,
         pool: &Pool,
         state: &mut PoolState,

@@ -2,7 +2,7 @@
 
 use throttlekit_core::fair::{Weight, weighted_max_min};
 
-use crate::Dice;
+use throttlekit_conformance::Dice;
 
 /// Regions, tenants and a budget.
 #[derive(Clone, Debug)]

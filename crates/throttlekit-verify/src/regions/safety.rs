@@ -6,8 +6,8 @@ use throttlekit::Limit;
 
 use super::fair_world::weight;
 use super::sim::{Faults, RegionBug, Sim};
-use crate::Dice;
-use crate::laws::Violation;
+use throttlekit_conformance::Dice;
+use throttlekit_conformance::laws::Violation;
 
 const STEPS: u64 = 400;
 

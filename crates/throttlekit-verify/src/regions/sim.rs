@@ -10,13 +10,13 @@ use throttlekit_core::fair::pool::{Pool, PoolGrant, PoolRequest, PoolState};
 use throttlekit_core::fair::{Member, Weight};
 use throttlekit_core::lease::{Epoch, Margin};
 
-use super::seeded_pool::PoolBug;
-use crate::Dice;
+use throttlekit_conformance::Dice;
+use throttlekit_conformance::regions::PoolBug;
 
 /// Time that a region uses a reply.
 pub(super) const HOLD: Duration = Duration::from_millis(5);
 
-crate::bugs! {
+throttlekit_conformance::bugs! {
     /// A bug in a simulation.
     pub enum RegionBug {
         FirstComeCounter: "The pool grants first come, first served.",

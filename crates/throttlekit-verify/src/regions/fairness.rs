@@ -7,7 +7,7 @@ use throttlekit_core::fair::Weight;
 
 use super::fair_world::{FairWorld, weight};
 use super::sim::{Faults, HOLD, RegionBug, Sim};
-use crate::laws::Violation;
+use throttlekit_conformance::laws::Violation;
 
 const WINDOW: Duration = Duration::from_secs(86_400 * 365);
 /// Number of denied rounds of all tenants until nothing is assumed to be left: to learn the share, to fetch it, to
