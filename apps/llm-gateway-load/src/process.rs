@@ -37,7 +37,7 @@ impl Process {
         });
         let mut child = starts.spawn().with_context(|| format!("cannot start {}", binary.display()))?;
         let mut line = String::new();
-        BufReader::new(child.stdout.take().context("it has no output")?).read_line(&mut line)?;
+        BufReader::new(child.stdout.take().context("no standard output")?).read_line(&mut line)?;
         match line.trim().strip_prefix(LISTENING) {
             Some(said) => {
                 let (address, admin) = said.split_once(ADMIN).unwrap_or((said, said));
@@ -45,7 +45,7 @@ impl Process {
             }
             None => {
                 let _ = child.kill();
-                bail!("{command} does not listen; it ended with {}", child.wait()?)
+                bail!("{command} does not listen; it exited with {}", child.wait()?)
             }
         }
     }

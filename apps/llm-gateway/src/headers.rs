@@ -11,30 +11,30 @@ use throttlekit::rate::Timestamp;
 
 use crate::api::Family;
 
-/// What one axis has left.
+/// Units that one axis has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Room {
-    /// How much there is when nothing is used.
+    /// Units when nothing is used.
     pub limit: u64,
-    /// How much is left.
+    /// Units left.
     pub remaining: u64,
     /// After how long all of it is there again.
     pub reset: Duration,
 }
 
 impl Room {
-    /// What a decision tells, at a time by the same clock.
+    /// Converts a decision, at a time by the same clock.
     pub fn of(decision: &Decision, now: Timestamp) -> Self {
         Self { limit: decision.limit, remaining: decision.remaining, reset: decision.reset_at.since(now) }
     }
 }
 
-/// What is left of both that a tenant is told of.
+/// Units left of the two limits that are reported to a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Rooms {
-    /// Requests a minute.
+    /// Requests per minute.
     pub requests: Option<Room>,
-    /// Tokens a window.
+    /// Tokens per window.
     pub tokens: Option<Room>,
 }
 

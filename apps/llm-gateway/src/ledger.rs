@@ -1,4 +1,4 @@
-//! What this gateway admitted, denied and passed on, for `GET /admin/stats`.
+//! Counts of what this gateway admitted, denied and passed on, for `GET /admin/stats`.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use throttlekit::clock::{Clock, WallClock};
 use throttlekit::rate::Timestamp;
 
-/// How many windows are remembered.
+/// Number of windows that are kept.
 const WINDOWS_MAX: usize = 256;
 
 /// All that is counted.
@@ -20,10 +20,10 @@ pub struct GatewayStats {
     pub windows: BTreeMap<u64, BTreeMap<String, WindowStats>>,
 }
 
-/// What happened to one tenant's requests.
+/// Counts of one tenant's requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct TenantStats {
-    /// Requests that were let in.
+    /// Admitted requests.
     pub admitted: u64,
     /// Requests that were not, by the axis that said no; `outage` where the store could not be asked.
     pub denied: BTreeMap<String, u64>,
@@ -39,7 +39,7 @@ pub struct TenantStats {
     pub delivered_gone: u64,
 }
 
-/// What one tenant had of one window.
+/// Counts of one tenant in one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct WindowStats {
     /// Tokens that this window was charged with.
@@ -49,7 +49,7 @@ pub struct WindowStats {
     pub straddling: u64,
     /// Tokens that were passed on while it lasted.
     pub delivered: u64,
-    /// Requests that were let in.
+    /// Admitted requests.
     pub admitted: u64,
     /// Requests that were not.
     pub denied: u64,
@@ -70,12 +70,12 @@ impl Ledger {
         Self { window, stats: Mutex::default() }
     }
 
-    /// What is in them.
+    /// Returns a copy of the counts.
     pub fn read(&self) -> GatewayStats {
         self.stats.lock().expect("nobody panics here").clone()
     }
 
-    /// A request was let in.
+    /// Counts an admitted request.
     pub fn admitted(&self, tenant: &str) {
         self.note(tenant, self.now_ends(), |all, window| {
             all.admitted += 1;
@@ -83,7 +83,7 @@ impl Ledger {
         });
     }
 
-    /// A request was not let in, for this reason.
+    /// Counts a denied request, with the reason.
     pub fn denied(&self, tenant: &str, why: &str) {
         self.note(tenant, self.now_ends(), |all, window| {
             *all.denied.entry(why.to_owned()).or_default() += 1;

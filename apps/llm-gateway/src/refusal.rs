@@ -15,7 +15,7 @@ const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 /// Clients of OpenAI and Anthropic obey it before they look at the status.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// When to come back where a release makes room: nobody knows when that is.
+/// Retry delay where a release frees a slot, at an unknown time.
 const ON_RELEASE: Duration = Duration::from_secs(1);
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -76,7 +76,7 @@ impl Refusal {
                 status: StatusCode::BAD_GATEWAY,
                 kind: "server_error",
                 code: "upstream_unreachable",
-                message: format!("The model: {why}"),
+                message: format!("The upstream is unavailable: {why}"),
             },
             Self::Denied(denial) => denied(denial),
         }
@@ -104,7 +104,7 @@ fn write_retry(retry: Retry, headers: &mut HeaderMap) {
     headers.insert(RETRY_AFTER_MS, HeaderValue::from(ms));
 }
 
-/// How long to wait; nothing if that would not help.
+/// Returns the time to wait; `None` if that would not help.
 fn wait(retry: Retry) -> Option<Duration> {
     match retry {
         Retry::OnRelease => Some(ON_RELEASE),
@@ -118,29 +118,33 @@ fn message(denial: &Denial) -> String {
     let Denial { tenant, limit, asked, .. } = denial;
     let bound = match denial.why {
         Why::Outage => {
-            return "The limits cannot be asked at the moment, so nothing is let in. Try again soon.".into();
+            return "Limits cannot be checked at the moment, so no request is admitted. Try again later."
+                .into();
         }
         Why::Axis(Axis::Concurrency) => {
-            format!("{tenant} may have {limit} requests under way at a time (concurrency)")
+            format!("{tenant} may have at most {limit} requests in flight (concurrency)")
         }
-        Why::Axis(Axis::Rate) => format!("{tenant} may send {limit} requests a minute (RPM)"),
+        Why::Axis(Axis::Rate) => format!("{tenant} may send {limit} requests per minute (RPM)"),
         Why::Axis(Axis::Cost) => {
             let window = match denial.window {
-                MINUTE => "a minute (TPM)".to_owned(),
+                MINUTE => "per minute (TPM)".to_owned(),
                 other => format!("in {}", go_duration(other)),
             };
-            format!("{tenant} may use {limit} tokens {window}, and this asks for about {asked}")
+            format!("{tenant} may use {limit} tokens {window}, and this request needs about {asked}")
         }
         Why::Axis(_) => {
             format!(
-                "The model is busy: {tenant} may use {limit} of its tokens beside the others (fair share), and this asks for about {asked}"
+                "The model is busy: the fair share of {tenant} is {limit} tokens at the moment, and this \
+                 request needs about {asked}"
             )
         }
     };
     let advice = match (denial.retry, wait(denial.retry)) {
-        (Retry::OnRelease, _) => "Try again when one of them has ended.".to_owned(),
+        (Retry::OnRelease, _) => "Try again when one of them ends.".to_owned(),
         (_, Some(wait)) => format!("Please try again in {}.", go_duration(wait)),
-        (_, None) => "It never fits: shorten the prompt or lower the output limit.".to_owned(),
+        (_, None) => {
+            "The request exceeds the limit: shorten the prompt or lower the output limit.".to_owned()
+        }
     };
     format!("{bound}. {advice}")
 }
@@ -159,7 +163,7 @@ mod tests {
             window: Duration::from_secs(seconds),
             retry: Retry::Never,
         };
-        assert!(message(&denied(60)).contains("100 tokens a minute (TPM)"));
+        assert!(message(&denied(60)).contains("100 tokens per minute (TPM)"));
         assert!(message(&denied(3_600)).contains("100 tokens in 1h0m0s"));
     }
 }

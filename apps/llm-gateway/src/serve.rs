@@ -42,7 +42,7 @@ pub struct Serve {
     /// Name of the limits on the store. Gateways with the same name count together.
     #[arg(long, default_value = "llm-gateway")]
     policy: String,
-    /// Name of this process among the gateways of the policy. Default: the process ID.
+    /// Name of this process among the gateways of the policy; must be unique. Default: the process ID.
     #[arg(long)]
     region: Option<String>,
     /// CA certificates (PEM) to verify an https:// upstream with, in place of those of the operating system.

@@ -45,7 +45,7 @@ pub fn event(data: &str) -> String {
 #[derive(Debug, Default)]
 pub struct Events {
     bytes: Vec<u8>,
-    /// How far `bytes` have been read.
+    /// Position up to which `bytes` have been read.
     read: usize,
     /// Name of the event that is being read.
     name: Option<String>,

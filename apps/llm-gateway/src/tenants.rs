@@ -1,4 +1,4 @@
-//! Who may ask, and how much: the gateway's configuration.
+//! The gateway's configuration: tenants and their limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-/// What the gateway is told in its file.
+/// Configuration file of the gateway.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -16,26 +16,26 @@ pub struct Config {
     /// The gateway's own key there, if it needs one. No tenant's key is ever sent on.
     #[serde(default)]
     pub upstream_key: Option<String>,
-    /// How many tokens the model gives to all tenants together in a window.
+    /// Tokens that all tenants together may use per window.
     pub capacity: u64,
-    /// In multiples of how many tokens a gateway fetches of that; the less, the fairer.
+    /// Gateways fetch tokens of the capacity in multiples of this. Smaller values are fairer.
     #[serde(default)]
     pub quantum: Option<u64>,
-    /// How long a window is for which tokens are counted; a minute unless said otherwise.
+    /// Length of a window, in milliseconds. Default: a minute.
     #[serde(default = "minute_ms")]
     pub window_ms: u64,
-    /// The most that is expected to be generated for who does not say.
+    /// Expected maximum of generated tokens for requests without an output limit.
     #[serde(default = "max_tokens_default")]
     pub max_tokens_default: u64,
     /// Field by which that limit is added to chat completions that have none. Default: it is not added, because some
     /// models reject the one name, some the other.
     #[serde(default)]
     pub bound_by: Option<Bound>,
-    /// No more is set aside for a request before it runs, whatever such requests turn out to need; the less, the fairer.
-    /// Unless said otherwise, as much as lets all that a tenant may run at a time begin, and eight in any case.
+    /// Maximum number of tokens reserved for a request before it runs. Smaller values are fairer. Default: so that all
+    /// concurrent requests of a tenant can begin, and at least eight.
     #[serde(default)]
     pub set_aside_max: Option<u64>,
-    /// Who may ask.
+    /// The tenants.
     pub tenants: Vec<Tenant>,
 }
 
@@ -59,26 +59,26 @@ impl Bound {
     }
 }
 
-/// One who may ask, and how much.
+/// A tenant and its limits.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tenant {
-    /// Under which it counts. Several keys of one name count together.
+    /// Name under which requests are counted. Several keys with one name count together.
     pub name: String,
     /// Its key, sent as `Authorization: Bearer <key>` or `x-api-key: <key>`.
     pub key: String,
-    /// How much of the model it is due, beside the others.
+    /// Weight of its share of the capacity.
     pub weight: u64,
-    /// Requests a minute.
+    /// Requests per minute.
     pub rpm: u64,
-    /// Tokens a window.
+    /// Tokens per window.
     pub tpm: u64,
-    /// Requests at a time.
+    /// Concurrent requests.
     pub concurrency: u32,
 }
 
-/// No request sets more aside than lets so many begin, however few may run at a time: there is to be something left for
-/// what a request turns out to need, and for the next.
+/// Minimum number of requests that can begin at the same time, even if fewer may be in flight: something must be left
+/// for what a request actually needs, and for the next.
 const BEGIN_AT_ONCE: u64 = 8;
 
 fn minute_ms() -> u64 {
@@ -95,17 +95,17 @@ impl Config {
         let config: Self = serde_json::from_str(text)?;
         let is_url = ["https://", "http://"].iter().any(|scheme| config.upstream.starts_with(scheme));
         ensure!(is_url, "upstream: expected https://host or http://host:port");
-        ensure!(!config.tenants.is_empty(), "tenants: nobody may ask");
+        ensure!(!config.tenants.is_empty(), "tenants: expected at least one tenant");
         for (nth, tenant) in config.tenants.iter().enumerate() {
             let before = &config.tenants[..nth];
             ensure!(
                 before.iter().all(|other| other.key != tenant.key),
-                "{}: its key is another's",
+                "{}: the key is used by another entry; each key must be unique",
                 tenant.name
             );
             let same = |other: &Tenant| Tenant { key: tenant.key.clone(), ..other.clone() } == *tenant;
             let agrees = before.iter().all(|other| other.name != tenant.name || same(other));
-            ensure!(agrees, "{}: two keys of one tenant have different limits", tenant.name);
+            ensure!(agrees, "{}: the keys of one tenant must have the same limits", tenant.name);
         }
         Ok(config)
     }
@@ -121,17 +121,17 @@ impl Config {
         self.set_aside_max.unwrap_or(u64::MAX).min(each)
     }
 
-    /// How long a window is.
+    /// Returns the length of a window.
     pub fn window(&self) -> Duration {
         Duration::from_millis(self.window_ms)
     }
 
-    /// What each tenant weighs, by its name.
+    /// Returns the weight of each tenant, by name.
     pub fn weights(&self) -> HashMap<Vec<u8>, u64> {
         self.tenants.iter().map(|tenant| (tenant.name.clone().into_bytes(), tenant.weight)).collect()
     }
 
-    /// The tenants by what they show. The map hashes under a secret, so how long a look takes tells nothing of a key.
+    /// Returns the tenants by key. The map uses a secret hash, so the time of a lookup reveals nothing about a key.
     pub fn by_key(&self) -> HashMap<String, Arc<Tenant>> {
         self.tenants.iter().map(|tenant| (tenant.key.clone(), Arc::new(tenant.clone()))).collect()
     }

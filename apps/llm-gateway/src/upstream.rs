@@ -52,7 +52,9 @@ impl Trust {
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let builder = match self {
             _ if !url.starts_with("https://") => builder.with_root_certificates(RootCertStore::empty()),
-            Self::System => builder.with_native_roots().context("no certificates of the operating system")?,
+            Self::System => builder
+                .with_native_roots()
+                .context("cannot load the CA certificates of the operating system")?,
             Self::Only(pem) => builder.with_root_certificates(roots(pem).context("invalid CA file")?),
         };
         Ok(builder.with_no_client_auth())
@@ -64,7 +66,7 @@ fn roots(pem: &[u8]) -> Result<RootCertStore> {
     for certificate in CertificateDer::pem_slice_iter(pem) {
         roots.add(certificate?)?;
     }
-    ensure!(!roots.is_empty(), "no certificate in it");
+    ensure!(!roots.is_empty(), "the file has no certificate");
     Ok(roots)
 }
 

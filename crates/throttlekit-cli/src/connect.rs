@@ -37,13 +37,13 @@ impl ConnectArgs {
     pub(crate) fn endpoint(&self) -> Result<Endpoint> {
         ensure!(
             !self.target.contains("://"),
-            "`{}`: write host:port alone; --ca says to speak TLS",
+            "invalid address `{}`: expected host:port without a scheme; --ca enables TLS",
             self.target
         );
         let read = |path: &PathBuf| std::fs::read(path).with_context(|| path.display().to_string());
         let scheme = if self.ca.is_some() { "https" } else { "http" };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{}", self.target))
-            .with_context(|| format!("`{}` is no address: write host:port", self.target))?
+            .with_context(|| format!("invalid address `{}`: expected host:port", self.target))?
             .connect_timeout(CONNECT_MAX)
             .tcp_nodelay(true);
         let Some(ca) = &self.ca else { return Ok(endpoint) };
@@ -60,10 +60,11 @@ impl ConnectArgs {
             let error = anyhow::Error::new(error);
             let why = match &format!("{error:#}") {
                 said if said.contains("CaUsedAsEndEntity") => {
-                    "shows the certificate of an authority as its own: make one with basicConstraints=CA:FALSE"
+                    "presents a CA certificate as its server certificate: issue one with \
+                     basicConstraints=CA:FALSE"
                 }
-                said if said.contains("certificate") => "shows a certificate that --ca does not vouch for",
-                _ => "does not answer: is `throttlekit serve` running there? --target says where",
+                said if said.contains("certificate") => "presents a certificate that --ca does not verify",
+                _ => "does not respond: check that `throttlekit serve` runs there and --target is correct",
             };
             error.context(format!("{} {why}", self.target))
         })
@@ -72,9 +73,11 @@ impl ConnectArgs {
     /// Converts a gRPC error to a message with the cause and the next step.
     pub(crate) fn refused(&self, status: &Status) -> anyhow::Error {
         let next = match status.code() {
-            Code::Unauthenticated | Code::PermissionDenied => ": give what it asks for in THROTTLEKIT_SECRET",
+            Code::Unauthenticated | Code::PermissionDenied => {
+                ": set THROTTLEKIT_SECRET to the secret that it requires"
+            }
             Code::Internal | Code::Unknown => {
-                ": --target is where the server serves gRPC (its --listen); give --ca if it speaks TLS"
+                ": set --target to the gRPC listener of the server (its --listen); pass --ca if it uses TLS"
             }
             _ => "",
         };
@@ -85,7 +88,8 @@ impl ConnectArgs {
     /// Creates the interceptor that sends the secret with every request.
     pub(crate) fn auth(&self) -> Result<AuthInterceptor> {
         let bearer = self.secret.as_ref().map(|secret| format!("Bearer {secret}").parse());
-        let bearer = bearer.transpose().context("the secret has characters that no header holds")?;
+        let bearer =
+            bearer.transpose().context("invalid secret: it has characters that are not valid in a header")?;
         Ok(AuthInterceptor { bearer })
     }
 }

@@ -11,9 +11,9 @@ use throttlekit_server::policy::{self, Finding, PolicyError, PolicyFile};
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| {
         let next = match error.kind() {
-            ErrorKind::NotFound => ": check the path; docs/reference/policy-file.md has a first policy file",
-            ErrorKind::PermissionDenied => ": let the user who runs this read it",
-            ErrorKind::IsADirectory => ": name the file inside",
+            ErrorKind::NotFound => ": check the path; see docs/reference/policy-file.md for an example",
+            ErrorKind::PermissionDenied => ": grant read permission to the user who runs this",
+            ErrorKind::IsADirectory => ": pass the path of a file",
             _ => "",
         };
         anyhow::anyhow!("{}: {error}{next}", path.display())
@@ -23,7 +23,10 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
 /// Rejects files that a server cannot read repeatedly: a pipe blocks the reader, and a device has no end.
 pub(crate) fn check_regular(path: &Path) -> Result<()> {
     if std::fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir()) {
-        bail!("{}: not a regular file: the server reads it again and again", path.display());
+        bail!(
+            "{}: not a regular file: the server reads it repeatedly; pass the path of a file",
+            path.display()
+        );
     }
     Ok(())
 }
@@ -43,6 +46,9 @@ fn judged<T>(path: &Path, judge: impl Fn(&str) -> Result<T, Vec<PolicyError>>) -
     policy::text(&bytes).map_err(|error| vec![error]).and_then(judge).or_else(|errors| {
         errors.iter().for_each(|error| eprintln!("{error}"));
         let (count, s) = (errors.len(), if errors.len() == 1 { "" } else { "s" });
-        bail!("{}: {count} error{s}, see above; docs/reference/policy-file.md has the format", path.display())
+        bail!(
+            "{}: {count} error{s}, see above; docs/reference/policy-file.md describes the format",
+            path.display()
+        )
     })
 }

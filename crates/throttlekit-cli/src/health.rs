@@ -27,9 +27,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let serves = runtime.block_on(serves(&args.connection))?;
     if args.ready && !serves {
-        bail!("{} answers, its store does not: look after the store", args.connection.target);
+        bail!("{} responds, but its store does not: check the store", args.connection.target);
     }
-    println!("{}", if serves { "serving" } else { "alive, its store is away" });
+    println!("{}", if serves { "serving" } else { "alive, store unavailable" });
     Ok(())
 }
 
@@ -37,7 +37,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 async fn serves(connection: &ConnectArgs) -> Result<bool> {
     let mut health = HealthClient::with_interceptor(connection.connect().await?, connection.auth()?);
     let answer = timeout(ANSWER_MAX, health.check(HealthCheckRequest::default())).await;
-    let answer = answer.with_context(|| format!("{} gives no answer in time", connection.target))?;
+    let answer =
+        answer.with_context(|| format!("{} did not respond within {ANSWER_MAX:?}", connection.target))?;
     let status = answer.map_err(|status| connection.refused(&status))?;
     Ok(status.get_ref().status == ServingStatus::Serving as i32)
 }

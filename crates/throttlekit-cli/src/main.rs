@@ -23,7 +23,7 @@ First steps:
   throttlekit serve policies.yaml    start a server on this machine, with counts in memory
   throttlekit top                    show its dashboard
 
-The book is in docs/ of the repository: reference/policy-file.md for the file, operate/runbook.md for operators.";
+Documentation: docs/reference/policy-file.md for the policy file, docs/operate/runbook.md for operators.";
 
 /// Admission control for APIs and language-model gateways: rate, concurrency and cost in one decision.
 #[derive(Parser)]

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Set the name of this instance in the monitor
     #[arg(long, env = "THROTTLEKIT_NODE_ID", default_value = "", value_name = "NAME")]
     node_id: String,
-    /// Set the region of this instance, for budgets that regions share
+    /// Set the region of this process, for budgets that regions share; each process needs a unique name
     #[arg(long, env = "THROTTLEKIT_REGION", default_value = "default", value_name = "NAME")]
     region: String,
     /// Wait at most this long for requests in flight when the server stops, in seconds
@@ -143,7 +143,7 @@ Examples:
   throttlekit serve policies.yaml --store redis://127.0.0.1:6379
   throttlekit serve policies.yaml --listen 0.0.0.0:50051 --http 0.0.0.0:8080 --tls-cert server.pem --tls-key server.key
 
-SIGTERM stops it: requests under way end, and what it holds is given back. SIGHUP reads the policy file, tokens and certificates now. docs/operate/runbook.md is for the rest.";
+SIGTERM stops the server: requests in flight finish, and units and slots that it holds are returned. SIGHUP reloads the policy file, tokens and certificates. See docs/operate/runbook.md for operations.";
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
     logs(if args.log_json { LogFormat::Json } else { LogFormat::Text }, &args.log)
@@ -208,17 +208,18 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         grpc = %server.grpc(),
         http = shown(server.http()),
         metrics = shown(server.metrics()),
-        "throttlekit serves"
+        "server started"
     );
     if url == StoreUrl::Memory {
         tracing::info!(
-            "counts are kept in memory: of this server alone, until it stops; --store shares them"
+            "counts kept in memory: not shared with other servers, lost at exit; set --store to share them"
         );
     }
     if !server.engine().probe().await {
         tracing::warn!(
             store = url.kind(),
-            "serving without the store: calls go by `on_outage` until it answers; see that it runs and --store is right"
+            "store unavailable: policies apply `on_outage` until it responds; check that it runs and that \
+             --store is correct"
         );
     }
     let lame_duck = match until_stopped(&server, &mut signals).await {
@@ -227,11 +228,11 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     };
     tokio::spawn(signals.end_at_next());
     if !lame_duck.is_zero() {
-        tracing::info!(lame_duck_s = args.lame_duck_s, "about to stop: not ready, still serving");
+        tracing::info!(lame_duck_s = args.lame_duck_s, "lame duck started: not ready, still serving");
         server.begin_draining();
         tokio::time::sleep(lame_duck).await;
     }
-    tracing::info!("stopping: no new requests, those under way end");
+    tracing::info!("stopping: no new requests, requests in flight finish");
     server.stop().await;
     Ok(())
 }
@@ -242,10 +243,10 @@ async fn until_stopped(server: &Server, signals: &mut Signals) -> Wish {
     loop {
         match signals.next().await {
             Wish::Look if looking.as_ref().is_some_and(|looking| !looking.is_finished()) => {
-                tracing::warn!("SIGHUP: the files are still being read");
+                tracing::warn!("SIGHUP ignored: files are still being read");
             }
             Wish::Look => {
-                tracing::info!("SIGHUP: reading the policy file, tokens and certificates");
+                tracing::info!("SIGHUP: reloading the policy file, tokens and certificates");
                 looking = Some(tokio::spawn(server.look_now()));
             }
             stop => return stop,
@@ -254,7 +255,7 @@ async fn until_stopped(server: &Server, signals: &mut Signals) -> Wish {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| "write an IP address and a port, such as 127.0.0.1:50051".into())
+    text.parse().map_err(|_| "expected an IP address and a port, such as 127.0.0.1:50051".into())
 }
 
 /// Address of a listener that can be disabled.
@@ -274,9 +275,9 @@ impl FromStr for At {
 
 /// Parses the name of the proxy token header. Rejects headers that carry the clients' own credentials.
 fn proxy_header(text: &str) -> Result<HeaderName, String> {
-    let name: HeaderName = text.parse().map_err(|_| "this is no name that a header can have")?;
+    let name: HeaderName = text.parse().map_err(|_| "invalid header name")?;
     if [AUTHORIZATION, PROXY_AUTHORIZATION, COOKIE].contains(&name) {
-        return Err("a proxy's clients use this one themselves: choose another".into());
+        return Err("clients send their own credentials in this header: choose another".into());
     }
     Ok(name)
 }

@@ -54,7 +54,7 @@ impl Signals {
                 Wish::StopNow => break 128 + SignalKind::interrupt().as_raw_value(),
             }
         };
-        tracing::warn!("second signal: ending at once");
+        tracing::warn!("second signal: exiting immediately");
         flush_logs(LAST_LINES_MAX);
         std::process::exit(code);
     }

@@ -35,7 +35,7 @@ fn exported() -> BTreeSet<String> {
     let mut server = Server(serve.stderr(Stdio::piped()).spawn().unwrap());
     let log = BufReader::new(server.0.stderr.take().unwrap());
     let lines = log.lines().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
-    let mut serves = lines.filter(|line| line["message"] == "throttlekit serves");
+    let mut serves = lines.filter(|line| line["message"] == "server started");
     let door = serves.next().expect("it says where it serves")["metrics"].as_str().unwrap().to_owned();
     let mut socket = TcpStream::connect(&door).unwrap();
     write!(socket, "GET /metrics HTTP/1.1\r\nhost: {door}\r\nconnection: close\r\n\r\n").unwrap();

@@ -48,7 +48,7 @@ fn a_good_file_ends_with_0_and_a_bad_one_with_1_and_its_place() {
     let (good, bad) = (file(&folder, "good.yaml", GOOD), file(&folder, "bad.yaml", BAD));
     let said = throttlekit(&["lint", &good]);
     assert_eq!((said.ends_with, said.err.as_str()), (0, ""));
-    assert!(said.out.starts_with("api:\n  5 units a minute"), "{}", said.out);
+    assert!(said.out.starts_with("api:\n  5 units per minute"), "{}", said.out);
     let quiet = throttlekit(&["lint", "-q", &good]);
     assert_eq!((quiet.ends_with, quiet.out.as_str(), quiet.err.as_str()), (0, "", ""));
     refuses(&["lint", &bad], &["did you mean `limit`?", "at line 3, column 16", "bad.yaml: 1 error"]);
@@ -74,10 +74,13 @@ fn a_server_that_cannot_start_says_what_to_do() {
     let short = file(&folder, "short", "fifteen letters");
     refuses(
         &["serve", &good, "--monitor-secret-file", &short],
-        &["15 bytes are too few for a secret: 16 at least"],
+        &["secret too short: 15 bytes, at least 16 are required"],
     );
     refuses(&["serve", &good, "--listen", &taken], &["in use", "choose another with --listen"]);
-    refuses(&["serve", &good, "--listen", "0.0.0.0:0"], &["no TLS", "--tls-cert", "--allow-plaintext"]);
+    refuses(
+        &["serve", &good, "--listen", "0.0.0.0:0"],
+        &["TLS is not configured", "--tls-cert", "--allow-plaintext"],
+    );
 }
 
 /// It starts, since to wait for the store would make an outage longer; and it says what that means.
@@ -93,7 +96,7 @@ fn a_server_without_its_store_says_so_and_serves() {
         let output = serve.output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(124), "it serves until it is stopped: {said}");
-        for words in ["throttlekit serves", "serving without the store", "on_outage", "--store"] {
+        for words in ["server started", "store unavailable", "on_outage", "--store"] {
             assert!(said.contains(words), "{store}: no `{words}` in:\n{said}");
         }
     }
@@ -125,7 +128,7 @@ fn doors_are_turned_off_one_by_one() {
 fn a_proxys_token_does_not_come_where_its_clients_put_theirs() {
     let said = throttlekit(&["serve", "policies.yaml", "--proxy-token-header", "Authorization"]);
     assert_eq!(said.ends_with, 2);
-    assert!(said.err.contains("clients use this one themselves"), "{}", said.err);
+    assert!(said.err.contains("clients send their own credentials in this header"), "{}", said.err);
 }
 
 #[test]
@@ -154,7 +157,7 @@ fn a_list_of_callers_is_checked_and_its_secrets_where_that_is_asked_for() {
 fn an_address_that_is_none_is_told_how_one_looks() {
     let said = throttlekit(&["serve", "policies.yaml", "--listen", "localhost:50051"]);
     assert_eq!(said.ends_with, 2);
-    assert!(said.err.contains("write an IP address and a port, such as 127.0.0.1:50051"), "{}", said.err);
+    assert!(said.err.contains("expected an IP address and a port, such as 127.0.0.1:50051"), "{}", said.err);
 }
 
 /// Keys may be names of people: nobody sees them unless the server was told who may.
@@ -173,9 +176,9 @@ fn who_asks_where_nobody_is_learns_where_to_look() {
     for command in ["top", "health"] {
         let once: &[&str] = if command == "top" { &["--once"] } else { &[] };
         let args = [&[command, "--target", "127.0.0.1:1"], once].concat();
-        refuses(&args, &["127.0.0.1:1 does not answer", "throttlekit serve", "--target"]);
+        refuses(&args, &["127.0.0.1:1 does not respond", "throttlekit serve", "--target"]);
         let args = [&[command, "--target", "http://127.0.0.1:1"], once].concat();
-        refuses(&args, &["write host:port alone"]);
+        refuses(&args, &["expected host:port without a scheme"]);
     }
 }
 

@@ -117,8 +117,8 @@ fn the_readmes_first_five_minutes_are_true() {
 
     let (lint, serve) = start.trim().split_once('\n').expect("lint, then serve");
     let said = seat.shell(lint);
-    assert!(said.contains("api:\n  5 units a minute for each key"), "{said}");
-    assert!(said.contains("2,000 tokens a calendar day"), "{said}");
+    assert!(said.contains("api:\n  5 units per minute for each key"), "{said}");
+    assert!(said.contains("2,000 tokens per calendar day"), "{said}");
     seat.serve(serve);
 
     let said = seat.shell(ask);

@@ -131,7 +131,7 @@ impl Held for RemotePermit {
             let Some(released) = released else { return Ok(()) };
             match background.wait(RELEASE_TRIES, released).await? {
                 Ok(released) => Ok(released?),
-                Err(_) => Err(StoreError::unavailable("the runtime of the client ended")),
+                Err(_) => Err(StoreError::unavailable("the background runtime of the client ended")),
             }
         })
     }

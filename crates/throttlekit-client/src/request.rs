@@ -50,16 +50,19 @@ impl Request {
 }
 
 fn text(key: &[u8]) -> Result<String, StoreError> {
-    let text = str::from_utf8(key).map_err(|_| StoreError::rejected("a key is not UTF-8: encode it as text"));
+    let text =
+        str::from_utf8(key).map_err(|_| StoreError::rejected("invalid key: not UTF-8; encode it as text"));
     text.map(str::to_owned)
 }
 
 /// Converts a cost. On the wire 0 means 1.
 fn cost(cost: u64) -> Result<i64, StoreError> {
     match i64::try_from(cost) {
-        Ok(0) => Err(StoreError::rejected("a cost of 0: call `peek` instead")),
+        Ok(0) => Err(StoreError::rejected("invalid cost 0: use `peek` instead")),
         Ok(cost) => Ok(cost),
-        Err(_) => Err(StoreError::rejected(format_args!("a cost of {cost}: expected at most {}", i64::MAX))),
+        Err(_) => {
+            Err(StoreError::rejected(format_args!("invalid cost {cost}: expected at most {}", i64::MAX)))
+        }
     }
 }
 
@@ -68,7 +71,7 @@ fn value(value: f64) -> Result<i64, StoreError> {
     if value >= 1.0 {
         return Ok(value as i64);
     }
-    Err(StoreError::rejected(format_args!("a value of {value}: expected 1 or more")))
+    Err(StoreError::rejected(format_args!("invalid value {value}: expected at least 1")))
 }
 
 #[cfg(test)]

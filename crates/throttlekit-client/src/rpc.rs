@@ -144,5 +144,5 @@ fn decided(decision: Option<Decision>) -> Result<Decision, Failure> {
 }
 
 fn no_answer() -> StoreError {
-    StoreError::bad_state("the server left a request without a decision")
+    StoreError::bad_state("the response of the server has no decision")
 }

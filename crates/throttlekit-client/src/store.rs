@@ -75,7 +75,9 @@ impl RemoteStore {
 
     async fn check(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
         let [charge] = charges.charges else {
-            return Err(StoreError::misconfigured("a policy of a server is one limit to its clients"));
+            return Err(StoreError::misconfigured(
+                "a server policy counts as exactly one limit on the client",
+            ));
         };
         let StoreKey { policy, key } = StoreKey::parse(charge.key)?;
         let request = Request::by(key, charge.cost)?;
@@ -236,7 +238,9 @@ impl Store for RemoteStore {
 }
 
 fn unsupported(what: &str) -> StoreError {
-    StoreError::rejected(format_args!("a server takes no {what} of single limits: use a RemotePolicy"))
+    StoreError::rejected(format_args!(
+        "a server does not support {what} of single limits: use a RemotePolicy"
+    ))
 }
 
 throttlekit::debug_fields!([] RemoteStore, |it| client = it.client());

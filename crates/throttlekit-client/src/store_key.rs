@@ -22,7 +22,7 @@ impl StoreKey {
             Some(Self { policy: unescaped(policy)?, key: unescaped(key)? })
         };
         parsed().ok_or_else(|| {
-            StoreError::rejected(format_args!("{name}: a server takes keys that are text, of one limit"))
+            StoreError::rejected(format_args!("{name}: a server accepts only text keys of one limit"))
         })
     }
 }

@@ -44,7 +44,7 @@ fn header(token: &str) -> Result<MetadataValue<Ascii>, String> {
         return Err("the token is empty".into());
     }
     let mut header: MetadataValue<Ascii> =
-        format!("Bearer {token}").parse().map_err(|_| "a token is printable ASCII".to_owned())?;
+        format!("Bearer {token}").parse().map_err(|_| "expected printable ASCII".to_owned())?;
     header.set_sensitive(true);
     Ok(header)
 }

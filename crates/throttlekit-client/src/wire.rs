@@ -78,7 +78,8 @@ pub(crate) fn leased(
     now: Timestamp,
     unnamed: impl FnOnce() -> Epoch,
 ) -> Result<Leased, StoreError> {
-    let granted = u64::try_from(lease.capacity).map_err(|_| StoreError::bad_state("a lease below zero"))?;
+    let granted = u64::try_from(lease.capacity)
+        .map_err(|_| StoreError::bad_state("the server returned a negative lease"))?;
     let until = instant(lease.expiry_ms);
     let told = Duration::from_millis(units(lease.lease_for_ms));
     let (lives, theirs) = if told.is_zero() {

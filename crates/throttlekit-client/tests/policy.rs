@@ -50,7 +50,7 @@ fn many_requests_of_different_costs_are_decided_in_order_and_each_alone() {
         let api = server.client().build().unwrap().policy("api");
         let calls = [("k", 3), ("k", 3), ("k", 0), ("k", 2), ("k", 9), ("k", 1)];
         let answers = api.check_many(calls).await;
-        assert!(matches!(answers[2], Err(StoreError::Rejected(_))), "a cost of 0");
+        assert!(matches!(answers[2], Err(StoreError::Rejected(_))), "invalid cost 0");
         let left = answers.iter().flatten().map(|answer| (answer.allowed, answer.remaining));
         assert_eq!(left.collect::<Vec<_>>(), [(true, 7), (true, 4), (true, 2), (false, 2), (true, 1)]);
         let unknown = server.client().build().unwrap().policy("none").check_many(["a", "b"]).await;

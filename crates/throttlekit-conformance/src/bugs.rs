@@ -21,7 +21,7 @@ pub trait SeededBug: Copy + 'static {
 ///
 /// ```
 /// throttlekit_conformance::bugs! {
-///     /// What is wrong with a store.
+///     /// A seeded bug of a store.
 ///     pub enum StoreBug {
 ///         DenialChargesSome: "A denial charges the limits that would have allowed the request.",
 ///         PeekWrites: "A peek writes the state that it reads.",

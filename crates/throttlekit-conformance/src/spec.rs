@@ -148,7 +148,7 @@ impl FromStr for Spec {
             ["sliding-log", limit, "in", length] => {
                 Self::SlidingLog { limit: units(limit)?, length: parse_duration(length)? }
             }
-            _ => return Err(format!("`{text}` is no limit; write one such as `gcra 3 per 1s burst 5`")),
+            _ => return Err(format!("invalid limit `{text}`: expected one such as `gcra 3 per 1s burst 5`")),
         };
         spec.limit().map_err(|error| error.to_string())?;
         Ok(spec)
@@ -159,7 +159,7 @@ fn parse_exact(retry: &str) -> Result<bool, String> {
     match retry {
         "exact" => Ok(true),
         "next-bucket" => Ok(false),
-        _ => Err(format!("`{retry}` is no kind of retry; write `exact` or `next-bucket`")),
+        _ => Err(format!("invalid retry `{retry}`: expected `exact` or `next-bucket`")),
     }
 }
 
@@ -174,13 +174,13 @@ fn parse_cadence(words: &[&str]) -> Result<Cadence, String> {
         ["week", day, "offset", minutes] => {
             let known = WEEKDAYS.iter().find(|(name, _)| *name == day);
             let (_, starts_on) =
-                *known.ok_or_else(|| format!("`{day}` is no day; write monday to sunday"))?;
+                *known.ok_or_else(|| format!("invalid day `{day}`: expected monday to sunday"))?;
             Cadence::Week { starts_on, utc_offset_minutes: offset(minutes)? }
         }
         _ => {
             return Err(format!(
-                "`{}` is no cadence; write `every 1s anchor 0.000000000s`, `day offset 0`, `week monday offset 0` \
-                 or `month offset 0`",
+                "invalid cadence `{}`: expected `every 1s anchor 0.000000000s`, `day offset 0`, `week \
+                 monday offset 0` or `month offset 0`",
                 words.join(" ")
             ));
         }

@@ -21,7 +21,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let unit = UNITS.iter().find(|(name, _)| *name == &text[digits.len()..]);
     let nanos = unit.and_then(|(_, size)| digits.parse::<u64>().ok()?.checked_mul(*size));
     nanos.map(Duration::from_nanos).ok_or_else(|| {
-        format!("`{text}` is no duration; write a whole number and s, ms, us or ns, such as 250ms")
+        format!("invalid duration `{text}`: expected a whole number and s, ms, us or ns, such as 250ms")
     })
 }
 
@@ -34,14 +34,15 @@ pub(crate) fn parse_instant(text: &str) -> Result<Timestamp, String> {
     });
     nanos.map(Timestamp::from_nanos).ok_or_else(|| {
         format!(
-            "`{text}` is no instant; write seconds since the epoch with nine decimals, such as 1.500000000s"
+            "invalid instant `{text}`: expected seconds since the epoch with nine decimals, such as \
+             1.500000000s"
         )
     })
 }
 
 /// Parses a whole number, or returns an error with the expected format.
 pub(crate) fn parse_number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("`{text}` is no {what}; write a whole number"))
+    text.parse().map_err(|_| format!("invalid {what} `{text}`: expected a whole number"))
 }
 
 /// Returns the whole nanoseconds of a duration of at most 584 years.

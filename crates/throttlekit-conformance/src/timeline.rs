@@ -105,13 +105,13 @@ impl FromStr for Timeline {
                 about.push(words.trim().to_owned());
             } else if let Some(words) = raw.strip_prefix("limit ") {
                 let first = spec.replace(words.parse().map_err(at)?).is_none();
-                first.then_some(()).ok_or_else(|| at("a second limit; give it a file of its own".into()))?;
+                first.then_some(()).ok_or_else(|| at("a second limit: use one file per limit".into()))?;
             } else if !raw.is_empty() {
-                spec.ok_or_else(|| at("an ask before its limit; begin with a `limit` line".into()))?;
+                spec.ok_or_else(|| at("a request before the limit: begin with a `limit` line".into()))?;
                 lines.push(raw.parse().map_err(at)?);
             }
         }
-        let missing = || ParseError { line: 1, problem: "no limit; begin with a `limit` line".into() };
+        let missing = || ParseError { line: 1, problem: "no limit: begin with a `limit` line".into() };
         Ok(Self { about, spec: spec.ok_or_else(missing)?, lines })
     }
 }
@@ -123,13 +123,13 @@ impl FromStr for Line {
         let words: Vec<&str> = text.split_whitespace().collect();
         let [now, key, cost, "->", verb, left, "reset", reset_at, "retry", retry] = words[..] else {
             return Err(format!(
-                "`{text}` is no ask with its answer; write \
+                "invalid line `{text}`: expected a request and its decision, such as \
                  `1.000000000s key 1 -> allow 4/5 reset 2.000000000s retry now`"
             ));
         };
-        let (remaining, limit) = left.split_once('/').ok_or_else(|| {
-            format!("`{left}` does not say what is left of what; write remaining/limit, such as 4/5")
-        })?;
+        let (remaining, limit) = left
+            .split_once('/')
+            .ok_or_else(|| format!("invalid units `{left}`: expected remaining/limit, such as 4/5"))?;
         let answer = Decision {
             allowed: parse_verb(verb)?,
             limit: parse_number(limit, "limit")?,
@@ -145,7 +145,7 @@ fn parse_verb(text: &str) -> Result<bool, String> {
     match text {
         "allow" => Ok(true),
         "deny" => Ok(false),
-        _ => Err(format!("`{text}` is no answer; write `allow` or `deny`")),
+        _ => Err(format!("invalid decision `{text}`: expected `allow` or `deny`")),
     }
 }
 
@@ -192,7 +192,10 @@ limit gcra 3 per 1s burst 1
     #[test]
     fn a_mistake_is_named_with_its_line_and_its_remedy() {
         let mistake = |from: &str, to: &str| TEXT.replace(from, to).parse::<Timeline>().unwrap_err();
-        assert_eq!(mistake("alice 2", "alice x").to_string(), "line 5: `x` is no cost; write a whole number");
+        assert_eq!(
+            mistake("alice 2", "alice x").to_string(),
+            "line 5: invalid cost `x`: expected a whole number"
+        );
         assert_eq!(mistake("deny 0/1 reset 1700000000.333333334s retry 1", "no").line, 4);
         assert_eq!(mistake("burst 1", "burst 0").line, 2);
         assert_eq!(mistake("limit gcra", "# limit gcra").line, 3);

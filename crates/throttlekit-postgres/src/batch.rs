@@ -198,7 +198,7 @@ pub(crate) fn sight(charges: &[Charge<'_>], reply: &[i64]) -> Result<Snapshot, S
 }
 
 pub(crate) fn state(key: &str, state: Option<State>) -> Result<State, StoreError> {
-    state.ok_or_else(|| StoreError::bad_state(format_args!("{key}: not a state of its limit")))
+    state.ok_or_else(|| StoreError::bad_state(format_args!("{key}: not a valid state of its limit")))
 }
 
 /// The remainder of a reply.
@@ -225,5 +225,8 @@ impl<'a> Reply<'a> {
 }
 
 pub(crate) fn cut_short() -> StoreError {
-    StoreError::misconfigured("the functions on the server do not reply as this version's do")
+    StoreError::misconfigured(
+        "unexpected reply of a function: upgrade the schema, or use the version of the program that matches \
+         it",
+    )
 }

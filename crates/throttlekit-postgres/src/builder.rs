@@ -166,7 +166,7 @@ impl PostgresStoreBuilder {
         let mut config: Config = self.url.parse().map_err(|error: tokio_postgres::Error| {
             let why =
                 std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            StoreError::misconfigured(format_args!("the address cannot be read: {why}"))
+            StoreError::misconfigured(format_args!("invalid address: {why}"))
         })?;
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(self.line.deadline.max(Duration::from_secs(1)));
@@ -246,7 +246,7 @@ pub(crate) fn in_millis(wait: Duration) -> String {
 fn tls_or_not(config: &Config, tls: bool) -> Result<(), StoreError> {
     if !tls && config.get_ssl_mode() == SslMode::Require {
         return Err(StoreError::misconfigured(
-            "the address asks for TLS; give it to PostgresStoreBuilder::tls, feature `tls`",
+            "the address requires TLS: configure it with PostgresStoreBuilder::tls, feature `tls`",
         ));
     }
     Ok(())

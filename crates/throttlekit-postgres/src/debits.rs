@@ -46,7 +46,7 @@ fn numbers_of(debit: &Debit<'_>) -> [i64; CHARGE_NUMBERS + 3] {
 fn debited(debit: &Debit<'_>, reply: &mut Reply<'_>) -> Result<Debited, StoreError> {
     let key = debit.charge.key;
     let repeated = match reply.number()? {
-        -1 => return Err(StoreError::bad_state(format_args!("{key}: a number that is out of range"))),
+        -1 => return Err(StoreError::bad_state(format_args!("{key}: a number is out of range"))),
         3 => return Err(StoreError::Stale(debit.id.number)),
         status => status == 2,
     };

@@ -55,10 +55,11 @@ pub(crate) fn from_server(error: &Error, deadline: Duration) -> StoreError {
         BAD_STATE | "22003" => StoreError::bad_state(says),
         "57014" | "55P03" => StoreError::Deadline(deadline),
         "3F000" | "42883" | "42P01" => StoreError::misconfigured(format_args!(
-            "{says}; create or upgrade the schema once with PostgresStoreBuilder::migrate, as a role that may"
+            "{says}; create or upgrade the schema once with PostgresStoreBuilder::migrate, as a role that \
+             may create it"
         )),
         "42501" => StoreError::misconfigured(format_args!(
-            "{says}; grant the role what docs/operate/postgres.md lists"
+            "{says}; grant the role the privileges that docs/operate/postgres.md lists"
         )),
         "3D000" => StoreError::misconfigured(format_args!("{says}; create it, or correct the address")),
         other if other.starts_with("28") => {

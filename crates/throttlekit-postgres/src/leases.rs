@@ -76,7 +76,7 @@ fn back_numbers(given: &LeaseReturn<'_>) -> [i64; 2] {
 fn lent(ask: &LeaseRequest<'_>, reply: &mut Reply<'_>) -> Result<Leased, StoreError> {
     let (granted, now, numbers) = (reply.number()?, reply.instant()?, reply.numbers()?);
     let Ok(granted) = u64::try_from(granted) else {
-        return Err(StoreError::bad_state(format_args!("{}: a number that is out of range", ask.key)));
+        return Err(StoreError::bad_state(format_args!("{}: a number is out of range", ask.key)));
     };
     Leased::of(ask, numbers, now, granted)
 }

@@ -33,7 +33,7 @@ impl MembershipStore for PostgresStore {
         keeps: Duration,
     ) -> Result<Swapped, StoreError> {
         if bytes.len() > ROLL_BYTES_MAX {
-            return Err(StoreError::misconfigured("this is too long to be a roll"));
+            return Err(StoreError::misconfigured("the membership record is too long"));
         }
         self.call(self.inner.swap(key, Some(version), bytes, keeps)).await
     }

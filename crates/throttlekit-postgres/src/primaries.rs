@@ -39,7 +39,9 @@ impl Inner {
         if let Some(newest) = others.iter().filter(newer).max_by_key(|seen| seen.timeline) {
             self.link.control.connector().prefer(newest.place);
             self.link.close_idle();
-            return Err(StoreError::unavailable("another host of the address was promoted after this one"));
+            return Err(StoreError::unavailable(
+                "this host is no longer the primary: another host of the address was promoted after it",
+            ));
         }
         Ok(!others.is_empty())
     }

@@ -65,14 +65,18 @@ pub enum SchemaWarning {
 impl fmt::Display for SchemaWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Unlogged => "the table is unlogged: a crash empties it and every key begins anew",
-            Self::CommitNotAwaited => "synchronous_commit is off: a crash forgets the last admissions",
-            Self::NoFsync => "fsync is off: a crash of the machine may forget any number of admissions",
-            Self::StandbyNotAwaited => "synchronous_commit is local: a failover forgets the last admissions",
-            Self::AsynchronousStandby => {
-                "a standby is asynchronous: a failover to it forgets what it had not received"
+            Self::Unlogged => {
+                "the table is unlogged: a crash empties it, and every key starts again from zero"
             }
-            Self::SecondPrimary => "another host of the address is a primary too: both admit up to the limit",
+            Self::CommitNotAwaited => "synchronous_commit is off: a crash loses the last charges",
+            Self::NoFsync => "fsync is off: a crash of the machine may lose any number of charges",
+            Self::StandbyNotAwaited => "synchronous_commit is local: a failover loses the last charges",
+            Self::AsynchronousStandby => {
+                "a standby is asynchronous: a failover to it loses charges that it had not received"
+            }
+            Self::SecondPrimary => {
+                "another host of the address is also a primary: each admits up to the limit"
+            }
         })
     }
 }
@@ -91,7 +95,8 @@ impl Schema {
         let letter_first = name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
         if !letter_first || name.len() > NAME_MAX || !name.bytes().all(legal) || name.starts_with("pg_") {
             return Err(StoreError::misconfigured(format_args!(
-                "{name:?} is no name for a schema: take small letters, digits and _, no digit first, no pg_"
+                "invalid schema name {name:?}: expected lowercase letters, digits and _, no leading digit \
+                 and no pg_ prefix"
             )));
         }
         Ok(Self { name, unlogged: builder.durability == Durability::Unlogged })
@@ -214,19 +219,20 @@ impl Schema {
         let wrong = |why: String| Err(StoreError::misconfigured(why));
         match found {
             _ if server < SERVER_MIN => {
-                wrong(format!("the server is version {server}; take PostgreSQL 13 or newer"))
+                wrong(format!("server version {server} is too old: expected PostgreSQL 13 or newer"))
             }
             // It may be promoted, or the address may be pointed at another server: this may resolve with time.
-            _ if standby => Err(StoreError::unavailable("the server is a standby, which cannot write")),
+            _ if standby => Err(StoreError::unavailable("the server is a standby and cannot write")),
             _ if isolation != "read committed" => wrong(format!(
                 "default_transaction_isolation is {isolation}; set it to read committed for this role"
             )),
             Some(VERSION) => Ok(()),
             Some(newer) if newer > VERSION => Err(self.newer(newer)),
             _ => wrong(format!(
-                "the schema {} is {}; create or upgrade it once with PostgresStoreBuilder::migrate, as a role that may",
+                "the schema {} is {}; create or upgrade it once with PostgresStoreBuilder::migrate, as a \
+                 role that may create it",
                 self.name,
-                found.map_or("not there".into(), |old| format!("version {old}, not {VERSION}")),
+                found.map_or("missing".into(), |old| format!("version {old}, not {VERSION}")),
             )),
         }
     }
@@ -234,7 +240,7 @@ impl Schema {
     fn newer(&self, found: i32) -> StoreError {
         let name = &self.name;
         StoreError::misconfigured(format_args!(
-            "the schema {name} is version {found} and this program knows {VERSION}; upgrade the program"
+            "the schema {name} has version {found}, newer than the supported {VERSION}; upgrade the program"
         ))
     }
 }

@@ -151,15 +151,15 @@ impl RedisStoreBuilder {
         let no = |why: &str| Err(StoreError::misconfigured(why));
         match &self.kind {
             _ if with_tls != 0 && with_tls != connectors.len() => {
-                no("some addresses are rediss:// and some redis://")
+                no("addresses mix rediss:// and redis://: use one scheme for all")
             }
             Kind::Sentinel { .. } if with_tls != 0 && self.servers.is_none() => {
-                no("the Sentinels are reached by TLS: say with `servers` how the servers are")
+                no("the Sentinels use TLS: set the scheme and credentials of the servers with `servers`")
             }
             Kind::Sentinel { .. } => Ok(()),
-            _ if self.servers.is_some() => no("`servers` is for Sentinels"),
+            _ if self.servers.is_some() => no("`servers` applies to Sentinels only"),
             _ if self.ca.is_some() && with_tls == 0 => {
-                no("a certificate authority was given, and no rediss:// address")
+                no("a certificate authority requires a rediss:// address")
             }
             _ => Ok(()),
         }
@@ -173,7 +173,7 @@ impl RedisStoreBuilder {
         let connectors: Vec<Connector> =
             self.urls.iter().map(|url| Connector::new(url, self.ca.clone())).collect::<Result<_, _>>()?;
         let Some(first) = connectors.first().cloned() else {
-            return Err(StoreError::misconfigured("no address was given"));
+            return Err(StoreError::misconfigured("no address: pass at least one URL"));
         };
         self.refuse_halves(&connectors)?;
         self.failover.refuse_nonsense(self.line.deadline)?;

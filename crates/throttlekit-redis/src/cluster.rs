@@ -85,7 +85,7 @@ impl Cluster {
         let mut map = self.map.write();
         if map.nodes.len() >= NODES_MAX {
             return Err(StoreError::misconfigured(format_args!(
-                "the cluster names more than {NODES_MAX} nodes"
+                "the cluster reports more than {NODES_MAX} nodes"
             )));
         }
         let make = || Node::new(address.to_owned(), &client, &self.setup, route.clone());

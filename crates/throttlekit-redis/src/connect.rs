@@ -18,7 +18,9 @@ impl Connector {
     pub(crate) fn new(url: &str, ca: Option<Vec<u8>>) -> Result<Self, StoreError> {
         let template = url.into_connection_info().map_err(StoreError::misconfigured)?;
         if !cfg!(feature = "tls") && matches!(template.addr(), ConnectionAddr::TcpTls { .. }) {
-            return Err(StoreError::misconfigured("rediss:// takes the feature `tls` of throttlekit-redis"));
+            return Err(StoreError::misconfigured(
+                "rediss:// requires the feature `tls` of throttlekit-redis",
+            ));
         }
         #[cfg(feature = "tls")]
         if matches!(template.addr(), ConnectionAddr::TcpTls { .. }) {
@@ -50,8 +52,11 @@ impl Connector {
 
     /// Returns a client for `host:port` with the credentials and TLS of the given address.
     pub(crate) fn client(&self, address: &str) -> Result<Client, StoreError> {
-        let bad =
-            || StoreError::unavailable(format_args!("it names a node at {address:?}, which is no address"));
+        let bad = || {
+            StoreError::unavailable(format_args!(
+                "the cluster reports a node with the invalid address {address:?}"
+            ))
+        };
         let (host, port) = address.rsplit_once(':').ok_or_else(bad)?;
         let (host, port) = (host.trim_matches(['[', ']']).to_owned(), port.parse().map_err(|_| bad())?);
         let addr = match self.template.addr() {
@@ -76,7 +81,7 @@ impl Connector {
     #[cfg(not(feature = "tls"))]
     fn client_of(&self, info: ConnectionInfo) -> Result<Client, StoreError> {
         if self.ca.is_some() {
-            return Err(StoreError::misconfigured("a certificate authority takes the feature `tls`"));
+            return Err(StoreError::misconfigured("a certificate authority requires the feature `tls`"));
         }
         Client::open(info).map_err(StoreError::misconfigured)
     }

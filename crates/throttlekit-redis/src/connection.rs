@@ -146,7 +146,7 @@ impl SharedConnection {
         let role: Result<Vec<Value>, _> = redis::cmd("ROLE").query_async(&mut connection).await;
         match role.as_deref() {
             Ok([Value::BulkString(role), ..]) if role != b"master" => {
-                Err(StoreError::unavailable("it is a replica"))
+                Err(StoreError::unavailable("the node is a replica"))
             }
             Err(error) if error.is_io_error() => Err(StoreError::unavailable(error)),
             // Old proxies and tight ACLs have no ROLE; then a response of any kind must do.

@@ -60,13 +60,19 @@ impl Trouble {
     /// Converts to the error for a caller when nothing more is tried.
     pub(crate) fn into_store_error(self) -> StoreError {
         match self {
-            Self::Moved(to) => StoreError::unavailable(format_args!("its slots are moving, to {to}")),
-            Self::Ask(to) => StoreError::unavailable(format_args!("its slot is being moved to {to}")),
-            Self::NoScript => StoreError::unavailable("it forgets scripts as fast as they are sent"),
-            Self::TryAgain => {
-                StoreError::unavailable("its slot is being moved, and not all keys have arrived")
+            Self::Moved(to) => {
+                StoreError::unavailable(format_args!("resharding in progress: slots are moving to {to}"))
             }
-            Self::Demoted => StoreError::unavailable("it became a replica; looking for the new primary"),
+            Self::Ask(to) => {
+                StoreError::unavailable(format_args!("resharding in progress: the slot is moving to {to}"))
+            }
+            Self::NoScript => StoreError::unavailable("the script cache is flushed repeatedly"),
+            Self::TryAgain => {
+                StoreError::unavailable("resharding in progress: not all keys of the call have moved")
+            }
+            Self::Demoted => {
+                StoreError::unavailable("the node became a replica; looking for the new primary")
+            }
             Self::Refused(error) | Self::Lost(error) | Self::Other(error) => error,
         }
     }
@@ -76,31 +82,34 @@ pub(crate) fn store_error(error: &RedisError) -> StoreError {
     let detail = error.detail().unwrap_or_default();
     match error.code() {
         Some("WRONGTYPE") => StoreError::bad_state(detail),
-        Some("NOPERM") => StoreError::misconfigured(format_args!(
-            "its user may not do what is needed: {detail}; grant it by ACL"
+        Some("NOPERM") => {
+            StoreError::misconfigured(format_args!("permission denied: {detail}; grant it by ACL"))
+        }
+        Some("NOAUTH" | "WRONGPASS") => StoreError::misconfigured(format_args!(
+            "authentication failed: {detail}; check user and password"
         )),
-        Some("NOAUTH" | "WRONGPASS") => {
-            StoreError::misconfigured(format_args!("it refuses the login: {detail}"))
+        Some("CROSSSLOT") => {
+            StoreError::misconfigured(format_args!("keys of one call are in different slots: {detail}"))
         }
-        Some("CROSSSLOT") => StoreError::misconfigured(format_args!("keys of one ask lie apart: {detail}")),
-        Some("OOM") => {
-            StoreError::unavailable("it is out of memory and refuses writes; give it more, or fewer keys")
-        }
+        Some("OOM") => StoreError::unavailable(
+            "out of memory, writes are rejected; add memory or reduce the number of keys",
+        ),
         _ if detail.contains("TKNOID") || error.to_string().contains("TKNOID") => StoreError::misconfigured(
-            "it does not name its replication id, so nothing can be fenced; is there a proxy in between?",
+            "the server does not report its replication id, so nothing can be fenced; connect without a \
+             proxy",
         ),
         _ => match bad_key(&error.to_string()) {
             Some(key) => StoreError::bad_state(key),
             // Inside a script, an out-of-memory or permission error is a plain error with its code.
             None if detail.contains("OOM command") => {
-                StoreError::unavailable("it is out of memory and refuses writes")
+                StoreError::unavailable("out of memory, writes are rejected")
             }
             None if error.kind() == ErrorKind::AuthenticationFailed => StoreError::misconfigured(error),
             None if ["user executing the script", "ACL failure", "NOPERM"]
                 .iter()
                 .any(|s| detail.contains(s)) =>
             {
-                StoreError::misconfigured(format_args!("its user may not do what is needed: {detail}"))
+                StoreError::misconfigured(format_args!("permission denied: {detail}"))
             }
             None => StoreError::unavailable(error),
         },

@@ -52,13 +52,17 @@ impl Failover {
     pub(crate) fn refuse_nonsense(self, deadline: Duration) -> Result<(), StoreError> {
         let no = |why: &str| Err(StoreError::misconfigured(why));
         match self {
-            Self::Async { sample: Some(Duration::ZERO) } => no("`sample` is how often, so not zero"),
-            Self::Wait { replicas: 0, .. } => no("`Wait` for no replica is `Async`"),
+            Self::Async { sample: Some(Duration::ZERO) } => {
+                no("invalid `sample`: expected an interval above zero")
+            }
+            Self::Wait { replicas: 0, .. } => {
+                no("invalid `replicas`: expected at least 1; use `Async` to wait for none")
+            }
             Self::Wait { within, .. } if within < Duration::from_millis(1) => {
-                no("`within` is a millisecond at the least")
+                no("invalid `within`: expected at least 1 ms")
             }
             Self::Wait { within, .. } if within >= deadline => {
-                no("`within` must be shorter than the deadline of a call")
+                no("invalid `within`: expected less than the deadline of a call")
             }
             _ => Ok(()),
         }

@@ -49,8 +49,8 @@ pub(crate) fn refusal(said: &[u8]) -> Option<StoreError> {
     let micros: u64 = str::from_utf8(said.strip_prefix(UNTIL)?).ok()?.parse().ok()?;
     let (seconds, millis) = (micros / 1_000_000, micros % 1_000_000 / 1_000);
     Some(StoreError::unavailable(format_args!(
-        "its server began anew or took over, and charges of this key may be lost: fenced until {seconds}.{millis:03} s \
-         of its clock at the latest"
+        "the server restarted or failed over, and charges of this key may be lost: fenced until at most \
+         {seconds}.{millis:03} s of its clock"
     )))
 }
 

@@ -43,7 +43,7 @@ impl MembershipStore for RedisStore {
         keeps: Duration,
     ) -> Result<Swapped, StoreError> {
         if bytes.len() > ROLL_BYTES_MAX {
-            return Err(StoreError::misconfigured("this is too long to be a roll"));
+            return Err(StoreError::misconfigured("the membership record is too long"));
         }
         let swap = Swap { key, version: Some(version), bytes, keeps };
         let (slot, call) = self.roll_call(key);

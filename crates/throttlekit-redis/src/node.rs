@@ -108,7 +108,9 @@ impl Node {
                 let held_back = held_back(heard.unwrap_or(0), replicas, within);
                 Ok((Told { value: both.pop().unwrap_or(Value::Nil), ..told }, held_back))
             }
-            _ => Err(Trouble::Other(StoreError::misconfigured("it answers WAIT with something else"))),
+            _ => Err(Trouble::Other(StoreError::misconfigured(
+                "unexpected reply to WAIT; connect without a proxy",
+            ))),
         }
     }
 
@@ -215,8 +217,8 @@ fn failure(answer: &Result<Told, Trouble>) -> Option<StoreError> {
 fn held_back(heard: u32, replicas: u32, within: Duration) -> Option<StoreError> {
     (heard < replicas).then(|| {
         StoreError::unavailable(format_args!(
-            "{heard} of {replicas} replicas have the charge within {within:?}; it stands and is not spent: see to the \
-             replicas, or wait for fewer"
+            "{heard} of {replicas} replicas acknowledged the charge within {within:?}; it stays charged and \
+             must not be spent: check the replicas, or wait for fewer"
         ))
     })
 }

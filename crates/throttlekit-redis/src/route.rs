@@ -167,7 +167,7 @@ impl Route {
             Topology::Sentinel(sentinels) => sentinels.primary().inspect_err(|_| self.look_soon()),
             Topology::Cluster(cluster) => cluster.node(slot).ok_or_else(|| {
                 self.look_soon();
-                StoreError::unavailable(format_args!("no node is known to have slot {slot}"))
+                StoreError::unavailable(format_args!("no known node serves slot {slot}"))
             }),
         }
     }
@@ -175,14 +175,18 @@ impl Route {
     fn moved(&self, slot: u16, to: &str) -> Result<Arc<Node>, StoreError> {
         match &self.seat {
             Topology::Cluster(cluster) => cluster.moved(slot, to, &self.me),
-            _ => Err(StoreError::misconfigured("it is a cluster: connect to it as one")),
+            _ => {
+                Err(StoreError::misconfigured("the server is part of a cluster: connect to it as a cluster"))
+            }
         }
     }
 
     fn at(&self, address: &str) -> Result<Arc<Node>, StoreError> {
         match &self.seat {
             Topology::Cluster(cluster) => cluster.at(address, &self.me),
-            _ => Err(StoreError::misconfigured("it is a cluster: connect to it as one")),
+            _ => {
+                Err(StoreError::misconfigured("the server is part of a cluster: connect to it as a cluster"))
+            }
         }
     }
 

@@ -39,7 +39,7 @@ impl Sentinels {
     pub(crate) fn primary(&self) -> Result<Arc<Node>, StoreError> {
         let node = self.primary.read().node.clone();
         node.ok_or_else(|| {
-            StoreError::unavailable(format_args!("no Sentinel names a primary for {:?}", self.service))
+            StoreError::unavailable(format_args!("no Sentinel reports a primary for {:?}", self.service))
         })
     }
 

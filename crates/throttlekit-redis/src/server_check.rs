@@ -64,11 +64,11 @@ pub(crate) async fn check(
         Err(error) if !matches!(error.code(), Some("NOPERM" | "ERR")) => return Err(store_error(&error)),
         Err(error) => {
             let what = format!(
-                "INFO is refused ({error}): version, eviction and lost memory cannot be checked, so every decision is \
-                 labelled bounded; grant +info"
+                "INFO is rejected ({error}): version, eviction and lost memory cannot be checked, so every \
+                 decision is labeled bounded; grant +info"
             );
             if demands.fenced || demands.told {
-                return Err(StoreError::misconfigured("the failover mode chosen takes INFO; grant +info"));
+                return Err(StoreError::misconfigured("the failover mode requires INFO; grant +info"));
             }
             may_decide(connection, demands).await?;
             return Ok(Checked {
@@ -90,7 +90,8 @@ fn judge_replication(said: Option<&Replication>, demands: Demands) -> Result<Opt
     let Some(said) = said else {
         return match demands.fenced || demands.told {
             true => Err(StoreError::misconfigured(
-                "it does not name its replication id, which the failover mode chosen takes; is there a proxy in between?",
+                "the server does not report its replication id, which the failover mode requires; connect \
+                 without a proxy",
             )),
             false => Ok(None),
         };
@@ -98,8 +99,8 @@ fn judge_replication(said: Option<&Replication>, demands: Demands) -> Result<Opt
     let may_be_replaced = demands.behind_sentinel || (said.has_replicas && !demands.in_cluster);
     let warned = demands.fenced && said.is_primary && may_be_replaced && !said.needs_replicas;
     Ok(warned.then(|| {
-        "min-replicas-to-write is 0: if it is cut off and replaced it goes on taking writes, which no fence covers; set it \
-         to 1, with min-replicas-max-lag"
+        "min-replicas-to-write is 0: a primary that is partitioned and replaced still accepts writes, which \
+         no fence covers; set it to 1, with min-replicas-max-lag"
             .into()
     }))
 }
@@ -112,7 +113,7 @@ async fn may_decide(connection: &mut MultiplexedConnection, demands: Demands) ->
         && error.code() == Some("NOPERM")
     {
         return Err(StoreError::misconfigured(
-            "its user may not run WAIT; docs/operate/redis.md has the ACL it needs",
+            "the user may not run WAIT; docs/operate/redis.md lists the required ACL",
         ));
     }
     let mut cmd = redis::cmd("EVAL");
@@ -124,12 +125,12 @@ async fn may_decide(connection: &mut MultiplexedConnection, demands: Demands) ->
     let tried: Result<Vec<String>, _> = cmd.query_async(connection).await;
     let refused = match tried {
         Ok(refused) if refused.is_empty() => return Ok(()),
-        Ok(refused) => format!("its user may not run {}", refused.join(" ")),
+        Ok(refused) => format!("the user may not run {}", refused.join(" ")),
         Err(error) if error.code() == Some("NOPERM") => error.detail().unwrap_or("NOPERM").to_owned(),
         Err(error) if error.is_io_error() => return Err(StoreError::unavailable(error)),
         Err(_) => return Ok(()),
     };
-    Err(StoreError::misconfigured(format_args!("{refused}; docs/operate/redis.md has the ACL it needs")))
+    Err(StoreError::misconfigured(format_args!("{refused}; docs/operate/redis.md lists the required ACL")))
 }
 
 fn judge(info: &str) -> Result<Vec<String>, StoreError> {
@@ -138,7 +139,7 @@ fn judge(info: &str) -> Result<Vec<String>, StoreError> {
     let version = field("redis_version").and_then(parse_version).unwrap_or_default();
     if (version.0, version.1) < REDIS_MIN {
         return Err(StoreError::misconfigured(format_args!(
-            "version {}.{}.{} is too old: Redis 7.0 or Valkey 7.2 at least",
+            "version {}.{}.{} is too old: expected at least Redis 7.0 or Valkey 7.2",
             version.0, version.1, version.2
         )));
     }
@@ -146,7 +147,8 @@ fn judge(info: &str) -> Result<Vec<String>, StoreError> {
         || (version.0, version.1) > (8, 0);
     if field("valkey_version").is_none() && !patched {
         warnings.push(format!(
-            "Redis {}.{}.{} may have known holes in its script engine; see that your packager has closed them",
+            "Redis {}.{}.{} may have known vulnerabilities in its script engine; check that your package \
+             has the fixes",
             version.0, version.1, version.2
         ));
     }
@@ -155,16 +157,17 @@ fn judge(info: &str) -> Result<Vec<String>, StoreError> {
     match (policy, maxmemory) {
         ("noeviction", _) => {}
         (policy, "0") => warnings.push(format!(
-            "maxmemory-policy is {policy}; set noeviction before you set maxmemory, or limits will be forgotten"
+            "maxmemory-policy is {policy}; set noeviction before you set maxmemory, or limits will be lost"
         )),
         (policy, _) => {
             return Err(StoreError::misconfigured(format_args!(
-                "maxmemory-policy {policy} evicts keys, and an evicted key is a fresh budget; set noeviction"
+                "maxmemory-policy {policy} evicts keys, and an evicted key starts with a full budget; set \
+                 noeviction"
             )));
         }
     }
     if field("aof_enabled") == Some("0") && field("connected_slaves") == Some("0") {
-        warnings.push("no replica and no append-only file: a restart forgets every limit".into());
+        warnings.push("no replica and no append-only file: a restart loses the state of every limit".into());
     }
     Ok(warnings)
 }

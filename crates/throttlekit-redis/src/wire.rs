@@ -331,5 +331,5 @@ pub(crate) fn numbers(value: &Value) -> Result<Vec<i64>, StoreError> {
 }
 
 pub(crate) fn unexpected() -> StoreError {
-    StoreError::misconfigured("it answers our script with something else; is there a proxy in between?")
+    StoreError::misconfigured("unexpected reply to a script; connect without a proxy")
 }

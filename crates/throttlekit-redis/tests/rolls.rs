@@ -52,7 +52,7 @@ async fn a_roll_that_is_not_ours_is_told_and_left_alone() {
     assert_eq!(left, "not ours");
 
     redis::cmd("DEL").arg(&key).exec_async(&mut beside).await.unwrap();
-    store.swap(&key, 0, b"no roll of a fleet", MINUTE).await.unwrap();
+    store.swap(&key, 0, b"not a membership record", MINUTE).await.unwrap();
     let told = beat(&store, &key, &fold(), MINUTE, &report(1, 1)).await;
     assert!(matches!(&told, Err(StoreError::BadState(said)) if said.contains(&*key)), "{told:?}");
 }

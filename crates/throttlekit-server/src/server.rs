@@ -273,7 +273,7 @@ impl Server {
             };
             let stats = listen::serve(listener, service, options, until).await;
             let (accepted, ended) = (stats.accepted, stats.ended);
-            tracing::info!(listener = name, accepted, ended, "no more connections");
+            tracing::info!(listener = name, accepted, ended, "listener closed");
         });
     }
 
@@ -333,7 +333,7 @@ impl Server {
                 changed |= tls.reload_and_log().await;
             }
             if !changed {
-                tracing::info!("policy file and certificates are unchanged");
+                tracing::info!("policy file and certificates unchanged");
             }
         }
     }

@@ -113,14 +113,15 @@ impl fmt::Display for ServerError {
                  `postgres://host/db`; for TLS `rediss://` and `rediss+cluster://`",
             ),
             Self::Store(error) => {
-                write!(f, "{error}: check that the store runs and that its URL is right")
+                write!(f, "{error}: check that the store runs and that its URL is correct")
             }
             Self::Listen { address, option, error } => {
                 write!(f, "{address}: {error}: choose another with {option}")
             }
             Self::Plaintext(address) => write!(
                 f,
-                "{address} can be reached from other machines, and there is no TLS: give --tls-cert and --tls-key, or \
+                "{address} is reachable from other machines, and TLS is not configured: pass --tls-cert and \
+                 --tls-key, or \
                  --allow-plaintext if a proxy in front encrypts and authorizes connections"
             ),
         }

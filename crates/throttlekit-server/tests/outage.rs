@@ -1,4 +1,4 @@
-//! What one server lets pass while its store is away, over all the ways to ask for one limit.
+//! Units that one server allows while its store is unavailable, over all ways to request one limit.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ async fn admissions_checks_and_debits_of_one_budget_pass_one_share_together() {
     assert_eq!(passed, SHARE);
 }
 
-/// A policy that is read anew while the store is away gets no fresh share by it.
+/// A policy that is reloaded while the store is unavailable gets no fresh share.
 #[tokio::test]
 async fn a_reload_in_an_outage_hands_out_no_fresh_share() {
     let mut redis = OwnRedis::start().await;

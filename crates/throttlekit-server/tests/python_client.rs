@@ -65,7 +65,7 @@ macro_rules! scenes {
 
 scenes!(rate budget admit crash beats fleet monitor errors);
 
-/// What a suite of the vectors describes, as a policy file says it.
+/// Returns the policy file of a suite of the vectors.
 fn policy(suite: &Value) -> String {
     let number =
         |options: &Value, name: &str| options[name].as_u64().unwrap_or_else(|| panic!("{name} of {suite}"));

@@ -58,11 +58,11 @@ pub fn register(meter: &Meter, counts: &Counts) {
     let worth = |each: &Observed<'_>, policy: &PolicyCounts| {
         each.with(Attributes::GUARANTEE, policy, policy.by_guarantee());
     };
-    by_policy(meter, counts, "throttlekit.guarantees", "Decisions, by what they are worth", worth);
+    by_policy(meter, counts, "throttlekit.guarantees", "Decisions, by guarantee", worth);
 
-    let lost = "Events that subscribers were not shown";
+    let lost = "Events that subscribers did not receive";
     single(meter, counts, "throttlekit.events_lost", lost, Counts::events_lost);
-    let struck_off = "Subscribers that panicked";
+    let struck_off = "Subscribers removed after a panic";
     single(meter, counts, "throttlekit.subscribers_struck_off", struck_off, Counts::subscribers_struck_off);
 }
 

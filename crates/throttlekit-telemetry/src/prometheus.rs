@@ -69,12 +69,12 @@ impl Collector for Collected {
             policies.iter().map(|policy| ([("policy", policy.policy())], policy.denied_by(Axis::Price)));
         family(page, "throttlekit_policy_denied", "Denials by the price", priced)?;
         let worth = with_label("guarantee", &policies, PolicyCounts::by_guarantee);
-        family(page, "throttlekit_guarantee", "Decisions, by what they are worth", worth)?;
+        family(page, "throttlekit_guarantee", "Decisions, by guarantee", worth)?;
 
         let lost = self.0.events_lost();
-        single(page, "throttlekit_events_lost", "Events that subscribers were not shown", lost)?;
+        single(page, "throttlekit_events_lost", "Events that subscribers did not receive", lost)?;
         let struck_off = self.0.subscribers_struck_off();
-        single(page, "throttlekit_subscribers_struck_off", "Subscribers that panicked", struck_off)
+        single(page, "throttlekit_subscribers_struck_off", "Subscribers removed after a panic", struck_off)
     }
 }
 

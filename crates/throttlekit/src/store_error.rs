@@ -68,21 +68,23 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unavailable(cause) => write!(f, "the store is unavailable: {cause}"),
-            Self::Deadline(limit) => write!(f, "the store did not answer within {limit:?}"),
+            Self::Deadline(limit) => write!(f, "the store did not respond within {limit:?}"),
             Self::Overloaded => f.write_str(
-                "more calls wait for the store than it answers in time: send fewer at a time, or lease units",
+                "the store is overloaded: it cannot respond in time to all calls in flight; reduce \
+                 concurrency or lease units",
             ),
-            Self::Misconfigured(cause) => write!(f, "the store cannot be used as it is set up: {cause}"),
+            Self::Misconfigured(cause) => write!(f, "the store is misconfigured: {cause}"),
             Self::BadState(cause) => {
                 write!(
                     f,
-                    "a key of ours holds something else ({cause}); find who writes there, then reset the key"
+                    "a key holds foreign data ({cause}): find the program that writes it, then reset the key"
                 )
             }
             Self::Rejected(cause) => write!(f, "the request was rejected: {cause}"),
             Self::Stale(number) => write!(
                 f,
-                "debit {number} came after a later one of its stream and was not charged; number debits upwards, one at a time"
+                "debit {number} arrived after a later debit of its stream and was not charged: number \
+                 debits in ascending order and send one at a time"
             ),
         }
     }

@@ -17,13 +17,13 @@ use llm_gateway::api::{CHAT, Request};
 use llm_gateway::sse::{DONE, Events};
 use llm_gateway::tokens::Counter;
 
-/// Who is told to come back later looks again after so long at the latest: others may have left something.
+/// Longest wait of a denied caller before it retries: others may have returned units.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Every so many-th stream is left in the middle, after so many chunks.
 const LEAVES_EVERY: u64 = 16;
 const LEAVES_AFTER: u64 = 6;
 
-/// What all callers of a run share.
+/// State shared by all callers of a run.
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
     pub(super) http: Http,
@@ -32,7 +32,7 @@ pub(super) struct Crowd {
     pub(super) counts: Counts,
 }
 
-/// What callers saw, all together.
+/// Counts over all callers.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     /// Tokens of all answers.
@@ -109,13 +109,13 @@ impl Caller {
     }
 }
 
-/// What everyone asks.
+/// The request that every caller sends.
 fn question(max_tokens: u64) -> Value {
     let messages = json!([{ "role": "user", "content": "Say something of some length." }]);
     json!({ "model": "gpt-4o", "messages": messages, "max_tokens": max_tokens, "stream": true })
 }
 
-/// How many tokens the prompt of that has.
+/// Returns the number of tokens of its prompt.
 pub(super) fn prompt() -> u64 {
     let question = Request::parse(&CHAT, question(1).to_string().as_bytes()).expect("it is one");
     Counter::of("gpt-4o").prompt(&question)
@@ -125,9 +125,9 @@ pub(super) fn prompt() -> u64 {
 async fn listen(mut body: Incoming, counts: &Counts, leaves: bool) -> Result<()> {
     let (mut events, mut chunks, mut received) = (Events::default(), 0, 0);
     loop {
-        let frame = body.frame().await.context("it ended without an end")??;
+        let frame = body.frame().await.context("the stream ended without its final event")??;
         let Ok(piece) = frame.into_data() else { continue };
-        events.push(&piece).ok().context("an event without an end")?;
+        events.push(&piece).ok().context("an event is too long")?;
         while let Some(event) = events.next_event() {
             if event.data == DONE {
                 counts.ended.fetch_add(1, Relaxed);

@@ -26,8 +26,8 @@ use llm_gateway::headers::Rooms;
 use llm_gateway::ledger::GatewayStats;
 use report::Seen;
 
-/// How far the load goes on into one more window than is looked at, so that there is time left in it to look at the store
-/// when all is settled.
+/// Part of the window after the measured ones in which load goes on, so that there is time left in it to read the
+/// store when everything is settled.
 const LAST_PERCENT: u64 = 40;
 /// A machine may be so busy that this window ends first, or that nobody gets so far as to want more. Then all is played
 /// again, at most so often.
@@ -63,7 +63,7 @@ async fn played(plan: &Plan, meter: Meter, binary: &Path) -> Result<Figures> {
         if figures.in_time && (meter != Meter::Stream || figures.pairs > 0) {
             break;
         }
-        eprintln!("{}: the machine is too busy to tell; once more", meter.label());
+        eprintln!("{}: the machine is too busy for a result; running again", meter.label());
         figures = play(plan, meter, binary).await?;
     }
     Ok(figures)

@@ -1,4 +1,4 @@
-//! What is played: who asks, how much there is, how the model behaves.
+//! The plan of a run: callers, capacity and behavior of the model.
 
 use llm_gateway::gate::Meter;
 use llm_gateway::tenants::{Config, Tenant};
@@ -71,12 +71,12 @@ impl Plan {
         self.meter.map_or(Meter::ALL.to_vec(), |one| vec![one])
     }
 
-    /// What part of the capacity has to be used at least. Of short windows more is lost where they begin and end.
+    /// Returns the minimum part of the capacity that must be used. Short windows lose more where they begin and end.
     pub(super) fn used_min(&self) -> f64 {
         self.used_min.unwrap_or(if self.window_ms < 10_000 { 0.5 } else { 0.85 })
     }
 
-    /// What the gateways are told, with the model at this address.
+    /// Returns the configuration of the gateways, with the model at this address.
     pub(super) fn config(&self, upstream: &str) -> Config {
         Config {
             upstream: upstream.to_owned(),
@@ -113,7 +113,7 @@ impl Plan {
         (PROMPT_MAX + self.set_aside_max).max(self.chunk).max(self.quantum)
     }
 
-    /// Whether a limit of its own holds a tenant back, and not what others leave it.
+    /// Returns whether a tenant is bound by its own limit, not by its share.
     pub(super) fn is_bound(&self, tenant: &Tenant) -> bool {
         tenant.rpm == 1 || tenant.concurrency == 1 || tenant.tpm < self.capacity
     }

@@ -1,4 +1,4 @@
-//! What was seen, judged by what is promised.
+//! Results of a run, checked against the guarantees.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use llm_gateway::headers::Rooms;
 use llm_gateway::ledger::{GatewayStats, TenantStats};
 use llm_gateway::tenants::Tenant;
 
-/// What one meter did.
+/// Results of one metering mode.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Figures {
     /// Its name.
@@ -45,15 +45,15 @@ pub struct Figures {
     /// The largest part of the fairness bound that any two tenants were apart of whom both wanted more; not judged where
     /// nobody shares by weight.
     pub unfairness: f64,
-    /// How many pairs of tenants, of all windows, that was looked for in.
+    /// Number of pairs of tenants, over all windows, that were compared.
     pub pairs: u64,
-    /// Whether the window after those lasted until all was settled, so that the store could be looked at.
+    /// Set if the window after those lasted until everything was settled, so that the store could be read.
     pub in_time: bool,
-    /// What was promised and does not hold.
+    /// Guarantees that do not hold.
     pub broken: Vec<String>,
 }
 
-/// What happened in one window.
+/// Results of one window.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct WindowFigures {
     /// Tokens that it was charged with.
@@ -70,9 +70,9 @@ pub struct WindowFigures {
     pub cut: u64,
     /// Of the tokens that it was charged with, those that may have been charged to the window before.
     pub straddling: BTreeMap<String, u64>,
-    /// What each tenant was charged.
+    /// Tokens charged to each tenant.
     pub tenants: BTreeMap<String, u64>,
-    /// How often each was denied or cut: who never was may have wanted no more.
+    /// Number of denials and cuts of each tenant. A tenant without any may have wanted no more.
     pub refused: BTreeMap<String, u64>,
 }
 
@@ -82,9 +82,9 @@ pub(super) struct Seen<'a> {
     /// When the first window began.
     pub(super) first: u64,
     pub(super) books: &'a [GatewayStats],
-    /// What the store says is left in the window after those, once all was settled; if that window lasted so long.
+    /// Units left in the next window, by the store, once everything was settled; if that window lasted until then.
     pub(super) rooms: Option<&'a BTreeMap<String, Rooms>>,
-    /// How many requests of each tenant are under way by the store, once all was settled.
+    /// Requests in flight of each tenant, by the store, once everything was settled.
     pub(super) slots: &'a BTreeMap<String, Option<u32>>,
     pub(super) model: &'a MockStats,
     pub(super) counts: &'a Counts,
@@ -137,7 +137,7 @@ fn window(seen: &Seen<'_>, ends: u64) -> WindowFigures {
     all
 }
 
-/// How far each two tenants that wanted more were apart, as a part of what is promised: |aᵢ/wᵢ − aⱼ/wⱼ| ≤ e·(1/wᵢ + 1/wⱼ). A
+/// Returns how far tenants that wanted more were apart, as a part of the bound: |aᵢ/wᵢ − aⱼ/wⱼ| ≤ e·(1/wᵢ + 1/wⱼ). A
 /// tenant may be off what it is due by e = q + n·(2q + 1): by the largest ask q, and by what that makes at each of n places.
 fn apart(plan: &Plan, window: &WindowFigures) -> Vec<f64> {
     let tenants = plan.tenants();
@@ -164,7 +164,7 @@ fn broken(plan: &Plan, seen: &Seen<'_>, figures: &Figures, last: &WindowFigures)
             broken.push(format!("{}: {what}", figures.meter));
         }
     };
-    must(seen.counts.failed.load(Relaxed) == 0, "a caller got neither an answer nor a denial".into());
+    must(seen.counts.failed.load(Relaxed) == 0, "a caller got neither a response nor a denial".into());
     let held = seen.slots.iter().filter(|(_, held)| **held != Some(0)).count();
     must(held == 0, format!("{held} tenants have slots that nobody holds: {:?}", seen.slots));
     heard(plan, seen, &mut must);
@@ -173,7 +173,7 @@ fn broken(plan: &Plan, seen: &Seen<'_>, figures: &Figures, last: &WindowFigures)
     }
     for axis in [Axis::Concurrency, Axis::Rate, Axis::Cost, Axis::Fairness].map(Axis::label) {
         let denied = in_all(seen, |stats| stats.denied.get(axis).copied().unwrap_or(0));
-        must(denied > 0, format!("{axis} has denied nobody"));
+        must(denied > 0, format!("{axis} has denied no request"));
     }
     let (used, at_least) = (figures.utilisation, plan.used_min());
     must(used >= at_least, format!("{used:.4} of the capacity used, at least {at_least}"));
@@ -211,7 +211,7 @@ fn broken(plan: &Plan, seen: &Seen<'_>, figures: &Figures, last: &WindowFigures)
     broken
 }
 
-/// What callers heard is what the gateways say that they passed on and denied.
+/// Checks that callers received what the gateways passed on and denied.
 fn heard(plan: &Plan, seen: &Seen<'_>, must: &mut impl FnMut(bool, String)) {
     let read = |count: &std::sync::atomic::AtomicU64| count.load(Relaxed);
     let counts = seen.counts;
@@ -222,11 +222,14 @@ fn heard(plan: &Plan, seen: &Seen<'_>, must: &mut impl FnMut(bool, String)) {
     let unnoticed = left.saturating_sub(in_all(seen, |stats| stats.gone));
     let most = heard + unnoticed * (plan.max_tokens + prompt());
     let agrees = heard <= passed_on && passed_on <= most;
-    must(agrees, format!("callers heard {heard}, {passed_on} were passed on, {unnoticed} left unnoticed"));
+    must(agrees, format!("callers received {heard}, {passed_on} were passed on, {unnoticed} left unnoticed"));
     let (told, denied) = (read(&counts.denied), in_all(seen, |stats| stats.denied.values().sum()));
     let unheard = read(&counts.unheard);
     let agrees = told <= denied && denied <= told + unheard;
-    must(agrees, format!("callers were denied {told} times, the books say {denied}, {unheard} not heard of"));
+    must(
+        agrees,
+        format!("callers were denied {told} times, gateways counted {denied}, {unheard} not received"),
+    );
 }
 
 /// A sum over all tenants at all gateways.
@@ -234,7 +237,7 @@ fn in_all(seen: &Seen<'_>, of: impl Fn(&TenantStats) -> u64) -> u64 {
     seen.books.iter().flat_map(|books| books.tenants.values()).map(of).sum()
 }
 
-/// What the baselines must show, or the comparison shows nothing.
+/// Checks the baselines, without which the comparison shows nothing.
 pub(super) fn shown(all: &[Figures]) -> Vec<String> {
     let of = |meter: Meter| all.iter().find(|figures| figures.meter == meter.label());
     let (Some(stream), Some(reserve), Some(count)) =
@@ -255,7 +258,8 @@ pub(super) fn shown(all: &[Figures]) -> Vec<String> {
 /// One line for each meter.
 pub(super) fn table(plan: &Plan, all: &[Figures]) -> String {
     let mut table = format!(
-        "{} tokens a window of {} ms, {} windows; {} streams of {} tenants at {} gateways, at most {} tokens each, by {}\n\n\
+        "{} tokens per window of {} ms, {} windows; {} streams of {} tenants at {} gateways, at most {} \
+         tokens each, by {}\n\n\
          {:<9}{:>8}{:>11}{:>12}{:>12}{:>10}{:>9}{:>8}{:>12}\n",
         plan.capacity,
         plan.window_ms,
@@ -327,7 +331,7 @@ mod tests {
         judge_all(&plan(), charged, generated, store, &Told { denied: 4, ..Default::default() })
     }
 
-    /// What callers, books and slots say in all.
+    /// Totals of callers, gateways and slots.
     #[derive(Default)]
     struct Told {
         heard: u64,

@@ -1,4 +1,4 @@
-//! How long completions are: most are short, a few are very long.
+//! Lengths of completions: most are short, a few are very long.
 
 use std::f64::consts::TAU;
 
@@ -7,14 +7,14 @@ use std::f64::consts::TAU;
 pub struct Lengths {
     /// Half of them are shorter.
     pub median: f64,
-    /// How heavy the tail is: 0 for none, 1 for one in a hundred above ten times the median.
+    /// Weight of the tail: 0 for none, 1 for one in a hundred above ten times the median.
     pub sigma: f64,
     /// Where the dice begin.
     pub seed: u64,
 }
 
 impl Lengths {
-    /// How many tokens the model would say to its `nth` request, if nobody stopped it.
+    /// Returns the length of the `nth` completion in tokens, if it is not stopped.
     pub fn of(&self, nth: u64) -> u64 {
         let [u, v] = [0, 1].map(|half| unit(mixed(self.seed ^ mixed(2 * nth + half))));
         let normal = (-2.0 * u.ln()).sqrt() * (TAU * v).cos();

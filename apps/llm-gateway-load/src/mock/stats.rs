@@ -1,4 +1,4 @@
-//! What the mock model did.
+//! Statistics of the mock model.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use throttlekit::clock::{Clock, WallClock};
 
-/// What the model did, as `GET /stats` tells it.
+/// Statistics of the model, as `GET /stats` returns them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct MockStats {
     /// Requests that were begun.

@@ -1,4 +1,4 @@
-//! What the mock model says: words that are one token each, in every vocabulary that we count by.
+//! Text of the mock model: words that are one token each, in every vocabulary that is used for counting.
 
 const WORDS: [&str; 16] = [
     " the", " of", " and", " to", " in", " is", " that", " for", " it", " as", " was", " with", " be", " by",

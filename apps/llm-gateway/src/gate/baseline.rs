@@ -18,7 +18,7 @@ use crate::tenants::{Config, Tenant};
 
 /// The key under which all tenants together count.
 const EVERYONE: &str = "model";
-/// What each limit is an axis of, by its place.
+/// Axis of each limit, by its index.
 const AXES: [Axis; 3] = [Axis::Rate, Axis::Cost, Axis::Fairness];
 
 /// When it charges.
@@ -26,7 +26,7 @@ const AXES: [Axis; 3] = [Axis::Rate, Axis::Cost, Axis::Fairness];
 pub(super) enum Way {
     /// The most that a request may cost, before it begins.
     Reserve,
-    /// What it has cost, when it has ended.
+    /// Its actual cost, when it has ended.
     Count,
 }
 
@@ -112,7 +112,7 @@ impl Baseline {
         Call::by(&self.tenant).and(&[EVERYONE])
     }
 
-    /// What is left, each for itself: the answer to several limits at once tells only of the one that binds. Headers are
+    /// Returns what is left of each limit: a decision over several reports only the binding one. Headers are
     /// worth another round trip, but not an error.
     async fn look(&self) -> Option<Seen> {
         let each = self.limits.peek_each(self.call()).await.ok()?;
@@ -120,7 +120,7 @@ impl Baseline {
     }
 }
 
-/// What was left on each limit, and when.
+/// Units left of each limit, and the time.
 struct Seen {
     each: Vec<Decision>,
     now: Timestamp,
@@ -131,7 +131,7 @@ fn rooms(seen: Option<&Seen>) -> Rooms {
     Rooms { requests: room(0), tokens: room(1) }
 }
 
-/// What was charged for one request, until that is settled.
+/// The charge of one request, until it is settled.
 pub struct Charged {
     gate: Arc<Baseline>,
     bill: Option<Bill>,

@@ -52,7 +52,7 @@ impl Meter {
     }
 }
 
-/// What one request asks for.
+/// Tokens that one request needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Tokens of its prompt.
@@ -68,11 +68,11 @@ impl Asked {
     }
 }
 
-/// What a request is told.
+/// An admitted request.
 pub struct Answer {
-    /// What its tenant has left.
+    /// Units that its tenant has left.
     pub rooms: Rooms,
-    /// How many tokens may be generated for it as things stand: what is set aside, and what is left beside it.
+    /// Tokens that may be generated for it now: those reserved, and those left.
     pub may_use: u64,
     /// The permit, or why there is none.
     pub outcome: Result<Permit, Denial>,
@@ -81,17 +81,17 @@ pub struct Answer {
 /// Why a request may not pass, and what to do about it.
 #[derive(Clone, Debug)]
 pub struct Denial {
-    /// Whose it is.
+    /// Name of the tenant.
     pub tenant: String,
-    /// What said no.
+    /// Reason for the denial.
     pub why: Why,
     /// The limit that did.
     pub limit: u64,
-    /// How many tokens it asked for.
+    /// Tokens that it needs.
     pub asked: u64,
-    /// How long a window is for which tokens are counted.
+    /// Length of a window.
     pub window: Duration,
-    /// When to come back.
+    /// When to retry.
     pub retry: Retry,
 }
 
@@ -110,7 +110,7 @@ impl Denial {
     }
 }
 
-/// What said no.
+/// Reason for a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// A limit on this axis.
@@ -168,7 +168,7 @@ impl Gate {
         }
     }
 
-    /// How many requests of the tenant are under way, by the store.
+    /// Returns the number of the tenant's requests in flight, by the store.
     pub async fn held(&self) -> Result<u32, StoreError> {
         match self {
             Self::Stream(stream) => stream.held().await,
@@ -176,7 +176,7 @@ impl Gate {
         }
     }
 
-    /// What the store says that the tenant has left.
+    /// Returns what the tenant has left, by the store.
     pub async fn rooms(&self) -> Rooms {
         match self {
             Self::Stream(stream) => stream.rooms().await,
@@ -185,14 +185,14 @@ impl Gate {
     }
 }
 
-/// What became of tokens that were to be counted.
+/// Result of a debit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Debit {
     /// They may be passed on.
     Allow,
     /// A budget has ended.
     Deny,
-    /// Nobody knows: the limits cannot be asked, or the slot is not held any more.
+    /// Unknown: limits cannot be checked, or the slot is no longer held.
     Lost(&'static str),
 }
 

@@ -24,13 +24,13 @@ use crate::ledger::Ledger;
 use crate::tenants::{Config, Tenant};
 
 /// Why a stream cannot go on while the store does not answer.
-const NO_ANSWER: &str = "the limits cannot be asked";
+const NO_ANSWER: &str = "limits cannot be checked";
 
-/// What all tenants of one gateway share.
+/// State that all tenants of one gateway share.
 pub(super) struct Common {
     /// This gateway's place at the model's capacity.
     place: SharedFairLimiter,
-    /// How long completions turn out to be.
+    /// Observed lengths of completions.
     lengths: Arc<Mutex<Reservation>>,
     ledger: Arc<Ledger>,
     telemetry: Arc<Telemetry>,
@@ -108,7 +108,7 @@ impl Stream {
         })
     }
 
-    /// What is set aside for a completion: what such ones need, but no more than fits beside the prompt.
+    /// Returns the reservation for a completion: what similar ones need, but no more than is left after the prompt.
     fn likely(&self, asked: Asked) -> u64 {
         let fits = self.set_aside_max.min(self.budget.saturating_sub(asked.prompt));
         lock(&self.lengths).reserve(None).min(fits).max(1).min(asked.most)
@@ -167,7 +167,7 @@ pub struct Metered {
     /// Nothing once it has ended.
     permit: Option<SharedPermit>,
     asked: Asked,
-    /// What was charged in all.
+    /// Tokens charged in total.
     charged: u64,
     /// When the window ends in which the estimate was set aside.
     window_ends: Timestamp,
@@ -181,7 +181,7 @@ impl Metered {
     pub(super) async fn debit(&mut self, tokens: u64) -> Debit {
         // Whoever has lost its slot stops: another may have it.
         let Some(permit) = self.permit.as_mut().filter(|permit| !permit.is_fenced()) else {
-            return Debit::Lost("the slot is not held any more");
+            return Debit::Lost("the slot is no longer held");
         };
         let (beyond, asked_at) = (tokens.saturating_sub(permit.reserved()), WallClock.now());
         match permit.debit(tokens).await {
@@ -226,7 +226,7 @@ impl Metered {
         }
     }
 
-    /// What there was to settle and to learn.
+    /// Data to settle and to learn from.
     fn book(&self, used: u64) {
         self.settled(used);
         if self.asked.most > 0 {
@@ -234,7 +234,7 @@ impl Metered {
         }
     }
 
-    /// What goes back into the window while it lasts, or is taken from it.
+    /// Tokens that are returned to the window while it lasts, or charged to it.
     fn settled(&self, used: u64) {
         if WallClock.now() < self.window_ends {
             self.ledger.charged(&self.tenant, self.window_ends, used as i64 - self.charged as i64);

@@ -122,12 +122,12 @@ impl Gateway {
     }
 }
 
-/// What this gateway has done, by its own books.
+/// Returns the counts of this gateway.
 async fn stats(State(gateway): State<Arc<Gateway>>) -> Response {
     Json(gateway.ledger.read()).into_response()
 }
 
-/// What every tenant has left, by the store.
+/// Returns what every tenant has left, by the store.
 async fn rooms(State(gateway): State<Arc<Gateway>>) -> Response {
     let mut rooms = BTreeMap::new();
     for (tenant, gate) in &gateway.gates {
@@ -136,7 +136,7 @@ async fn rooms(State(gateway): State<Arc<Gateway>>) -> Response {
     Json(rooms).into_response()
 }
 
-/// How many requests of every tenant are under way, by the store; nothing where that does not answer.
+/// Returns the requests in flight of every tenant, by the store; null where it does not respond.
 async fn slots(State(gateway): State<Arc<Gateway>>) -> Response {
     let mut slots = BTreeMap::new();
     for (tenant, gate) in &gateway.gates {
@@ -145,7 +145,7 @@ async fn slots(State(gateway): State<Arc<Gateway>>) -> Response {
     Json(slots).into_response()
 }
 
-/// What policies decided, for Prometheus; a policy is a tenant.
+/// Returns the decisions of policies, for Prometheus; a policy is a tenant.
 async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     let text = prometheus::text(&gateway.telemetry.counts());
     ([(header::CONTENT_TYPE, prometheus::CONTENT_TYPE)], text).into_response()
@@ -181,7 +181,9 @@ async fn answer(gateway: &Gateway, api: &'static Api, request: Request) -> Resul
 async fn counted(api: &'static Api, body: Body, max_tokens_default: u64) -> Result<Call, Refusal> {
     let body = requested(body).await?;
     let counts = spawn_blocking(move || Call::read(api, &body, max_tokens_default));
-    counts.await.unwrap_or_else(|_| Err(Refusal::Malformed("It cannot be counted.".to_owned())))
+    counts
+        .await
+        .unwrap_or_else(|_| Err(Refusal::Malformed("The tokens of the prompt cannot be counted.".to_owned())))
 }
 
 async fn requested(body: Body) -> Result<Bytes, Refusal> {
@@ -292,7 +294,7 @@ async fn forward(
     Ok(response)
 }
 
-/// What is read from the model as the caller takes it. A task of its own reads, so that a caller who takes nothing for too
+/// Reads from the model as the caller takes it. A separate task reads, so that a caller who takes nothing for too
 /// long gives its slot back.
 fn streamed(mut relay: Relay) -> Body {
     let (sends, mut receives) = mpsc::channel(1);
@@ -321,7 +323,7 @@ async fn whole(said: Incoming) -> Result<Bytes, Refusal> {
             Ok(Some(Ok(frame))) => whole.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new())),
             Ok(Some(Err(error))) => return Err(broken(error.to_string())),
             Ok(None) => return Ok(whole.into()),
-            Err(_) => return Err(broken("it fell silent".to_owned())),
+            Err(_) => return Err(broken("no data within the timeout".to_owned())),
         }
     }
 }

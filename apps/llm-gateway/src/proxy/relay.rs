@@ -71,7 +71,7 @@ impl Relay {
                     Err(error) => self.break_off(
                         StatusCode::BAD_GATEWAY,
                         "upstream_broke_off",
-                        format!("The model: {error:#}."),
+                        format!("The upstream failed: {error:#}."),
                     ),
                 },
             }
@@ -85,14 +85,14 @@ impl Relay {
             Ok(Some(Ok(frame))) => match frame.data_ref() {
                 Some(data) => {
                     let pushed = self.events.push(data).map(|()| true);
-                    pushed.map_err(|TooLong| anyhow!("an event without an end"))
+                    pushed.map_err(|TooLong| anyhow!("an event is too long"))
                 }
                 None => Ok(true),
             },
             Ok(Some(Err(error))) => Err(error.into()),
             Ok(None) if self.reader.is_complete() => Ok(false),
-            Ok(None) => Err(anyhow!("its response ended in the middle")),
-            Err(_) => Err(anyhow!("it fell silent")),
+            Ok(None) => Err(anyhow!("the response ended before it was complete")),
+            Err(_) => Err(anyhow!("no data within the timeout")),
         })
     }
 
@@ -107,7 +107,7 @@ impl Relay {
             Debit::Deny => return self.cut().await,
             Debit::Lost(why) => {
                 self.ledger.lost(&self.tenant.name);
-                let why = format!("Broken off: {why}. Try again soon.");
+                let why = format!("The stream was interrupted: {why}. Try again later.");
                 return self.break_off(StatusCode::SERVICE_UNAVAILABLE, "limits_unavailable", why);
             }
         }
@@ -297,7 +297,7 @@ pub(super) mod tests {
             let heard = drain(relay_of(api, request, cut_short)).await;
             let rest = heard.strip_prefix(&frames[0]).unwrap();
             assert!(
-                rest.starts_with("event: error\ndata: ") && rest.contains("ended in the middle"),
+                rest.starts_with("event: error\ndata: ") && rest.contains("ended before it was complete"),
                 "{rest}"
             );
         }

@@ -151,7 +151,7 @@ async fn show(shared: &Shared, progress: &ProgressBar) {
         }
         let each_second = shared.answered.load(Relaxed) as f64 / elapsed.as_secs_f64().max(0.001);
         progress.set_position(elapsed.as_millis() as u64);
-        progress.set_message(format!("{each_second:.0} answers/s"));
+        progress.set_message(format!("{each_second:.0} responses/s"));
         sleep(PROGRESS_EVERY.min(wait - elapsed)).await;
     }
 }
@@ -173,7 +173,7 @@ async fn work(shared: Arc<Shared>, mut client: Client, schedule: Schedule) -> Ta
         let answer = tokio::time::timeout(ANSWER_MAX, ask(&shared.args, &mut client, &mut dice)).await;
         // Measured from when it was due: a request that was delayed by a slow response waited all the same.
         let took = shared.start.elapsed() - due.unwrap_or(sent);
-        match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer in time"))) {
+        match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no response in time"))) {
             Ok(Answer { allowed, denied, lease }) => {
                 tally.times.record(took);
                 tally.allowed += allowed;

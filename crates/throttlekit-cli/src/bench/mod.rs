@@ -57,7 +57,7 @@ enum Rpc {
     Check,
     /// Check and charge several keys.
     CheckMany,
-    /// Admit work, and release it at once.
+    /// Admit work, and release it immediately.
     Admit,
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         print!("{}", report::text(args, &tally));
     }
-    anyhow::ensure!(tally.answers() > 0, "no request was answered");
+    anyhow::ensure!(tally.answers() > 0, "no request got a response");
     Ok(())
 }
 

@@ -22,7 +22,7 @@ pub(super) fn text(args: &Args, tally: &Tally) -> String {
         let _ = writeln!(out, "{text}");
     };
     line(format!(
-        "{} of `{}` at {}: {} connections, {} under way on each, {} keys, {:.1} s",
+        "{} of `{}` at {}: {} connections, {} in flight on each, {} keys, {:.1} s",
         name(args.rpc),
         args.policy,
         args.connection.target,
@@ -39,9 +39,13 @@ pub(super) fn text(args: &Args, tally: &Tally) -> String {
         line(format!("error      {count:>12}   {code}: {says}"));
     }
     if args.rpc != Rpc::Admit && tally.errors.contains_key("Unimplemented") {
-        line("           a policy with concurrency is loaded with --rpc admit".into());
+        line("           a policy with a concurrency limit requires --rpc admit".into());
     }
-    let from = if args.rate.is_some() { "from when each was due" } else { "from when each was sent" };
+    let from = if args.rate.is_some() {
+        "from when each request was due"
+    } else {
+        "from when each request was sent"
+    };
     line(format!("latency    {from}"));
     for (name, part) in QUANTILES {
         line(format!("  {name:<8} {:>10}", time(tally.times.quantile(part))));
@@ -119,7 +123,7 @@ mod tests {
 
     fn tally() -> Tally {
         let mut tally = Tally { allowed: 3, denied: 1, elapsed: Duration::from_secs(2), ..Tally::default() };
-        tally.errors.insert("Unavailable".into(), Failed { count: 5, says: "come back".into() });
+        tally.errors.insert("Unavailable".into(), Failed { count: 5, says: "retry later".into() });
         for micros in [100, 100, 100, 9_000] {
             tally.times.record(Duration::from_micros(micros));
         }
@@ -134,8 +138,8 @@ mod tests {
             "check of `api` at 127.0.0.1:50051",
             "2/s",
             "75.0 %",
-            "5   Unavailable: come back",
-            "from when each was sent",
+            "5   Unavailable: retry later",
+            "from when each request was sent",
         ] {
             assert!(text.contains(wanted), "{wanted} in\n{text}");
         }
@@ -157,6 +161,6 @@ mod tests {
             (&told["errors"]["Unavailable"], &told["latency_us"]["max"]),
             (&json!(5), &json!(9_000.0))
         );
-        assert_eq!(told["error_messages"]["Unavailable"], "come back");
+        assert_eq!(told["error_messages"]["Unavailable"], "retry later");
     }
 }

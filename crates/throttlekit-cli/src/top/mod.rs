@@ -95,9 +95,9 @@ async fn show(board: &mut Board, heard: &mut mpsc::Receiver<Input>) -> Result<()
 
 /// Takes over the terminal while `work` runs. Restores it, also after an error or a panic.
 async fn in_terminal(work: impl AsyncFnOnce(&mut DefaultTerminal) -> Result<()>) -> Result<()> {
-    ensure!(io::stdout().is_terminal(), "this is no terminal: try --once");
+    ensure!(io::stdout().is_terminal(), "standard output is not a terminal: use --once");
     let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore());
-    let mut terminal = terminal.context("this is no terminal: try --once")?;
+    let mut terminal = terminal.context("cannot set up the terminal: use --once")?;
     let done = work(&mut terminal).await;
     ratatui::restore();
     done

@@ -60,6 +60,6 @@ async fn connect(connection: &ConnectArgs) -> Result<Client> {
 
 async fn look(connection: &ConnectArgs, client: &mut Client) -> Result<Snapshot> {
     let answer = timeout(ANSWER_MAX, client.get_snapshot(GetSnapshotRequest {})).await;
-    let answer = answer.context("no answer in time")?.map_err(|status| connection.refused(&status))?;
-    answer.into_inner().snapshot.context("an answer without a snapshot")
+    let answer = answer.context("no response in time")?.map_err(|status| connection.refused(&status))?;
+    answer.into_inner().snapshot.context("the response has no snapshot")
 }

@@ -38,11 +38,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Board) {
     frame.render_widget(by_axis(board, axes), axes);
     let [busy, refused, slots] =
         Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1), Constraint::Length(44)]).areas(lower);
-    frame.render_widget(keys(board, "Asked most", |policy| &policy.top_requested), busy);
-    frame.render_widget(keys(board, "Denied most", |policy| &policy.top_denied), refused);
+    frame.render_widget(keys(board, "Most requested", |policy| &policy.top_requested), busy);
+    frame.render_widget(keys(board, "Most denied", |policy| &policy.top_denied), refused);
     frame.render_widget(slots_and_shares(board), slots);
     frame.render_widget(denials(board), live);
-    frame.render_widget(" ↑↓ PgUp PgDn choose · p pause · ? help · q quit".fg(DIM), foot);
+    frame.render_widget(" ↑↓ PgUp PgDn select · p pause · ? help · q quit".fg(DIM), foot);
     if board.help {
         help(frame);
     }
@@ -56,7 +56,7 @@ fn heading(board: &Board) -> Line<'static> {
         Some((since, why)) => {
             let since_ms = since.as_millis_ceil() as i64;
             let now_ms = WallClock.now().as_millis_ceil() as i64;
-            let text = format!("  AWAY since {} ({}): {why}", clock(since_ms), ago(now_ms - since_ms));
+            let text = format!("  UNAVAILABLE since {} ({}): {why}", clock(since_ms), ago(now_ms - since_ms));
             parts.push(text.bold().fg(BAD));
         }
         None if board.seen => parts.push("  live".fg(GOOD)),
@@ -88,14 +88,14 @@ fn state_of_server(board: &Board) -> Paragraph<'static> {
     let now = board.now.meta.as_ref().map_or(0, |meta| meta.generated_at);
     let serving = match (board.seen, engine.serving) {
         (false, _) => "unknown".fg(DIM),
-        (true, true) => "answers".fg(GOOD),
-        (true, false) => format!("away for {}", ago(engine.last_answer_ms_ago)).bold().fg(BAD),
+        (true, true) => "responding".fg(GOOD),
+        (true, false) => format!("unavailable for {}", ago(engine.last_answer_ms_ago)).bold().fg(BAD),
     };
     let refused = if config.rejected > 0 { HOT } else { DIM };
     let lines = vec![
         Line::from(vec![format!("store  {:<9}", engine.kind).into(), serving]),
         Line::from(format!(
-            "       {} calls  {} under way  {} outages",
+            "       {} calls  {} in flight  {} outages",
             short(engine.calls as f64),
             engine.in_flight,
             engine.outages
@@ -103,7 +103,7 @@ fn state_of_server(board: &Board) -> Paragraph<'static> {
         .fg(DIM),
         Line::from(failure(&engine.last_error)).fg(if engine.serving { HOT } else { BAD }),
         Line::from(format!("config {}  {} ago", config.version_hash, ago(now - config.loaded_at))),
-        Line::from(format!("       {} reloads  {} refused", config.reloads, config.rejected)).fg(refused),
+        Line::from(format!("       {} reloads  {} rejected", config.reloads, config.rejected)).fg(refused),
         Line::from(config.last_error).fg(BAD),
     ];
     Paragraph::new(lines).block(Block::bordered().title(" Health ").border_style(DIM))
@@ -249,17 +249,17 @@ fn denials(board: &Board) -> Table<'static> {
 
 fn help(frame: &mut Frame<'_>) {
     let lines = [
-        "↑ ↓ k j      choose a policy; the first line is all of them",
-        "PgUp PgDn    ten lines",
-        "Home End     the first and the last",
-        "p space      hold the picture still",
-        "? Esc        close this",
-        "q ctrl-c     end",
+        "↑ ↓ k j      select a policy; the first line shows all",
+        "PgUp PgDn    move by ten lines",
+        "Home End     first and last line",
+        "p space      pause",
+        "? Esc        close the help",
+        "q ctrl-c     quit",
         "",
         "denied, calls  since the server started",
         "p50, p99       over the last minute",
-        "calls          to the store for one decision",
-        "shadow         let pass by a policy that is only tried",
+        "calls          store calls per decision",
+        "shadow         would be denied by a policy in shadow mode",
     ];
     let area = frame.area().centered(Constraint::Length(64), Constraint::Length(lines.len() as u16 + 2));
     frame.render_widget(Clear, area);

@@ -61,7 +61,7 @@ fn snapshot(at_ms: i64, allowed: i64, denied: i64) -> Snapshot {
             kind: "redis".into(),
             serving: true,
             calls: 1_200,
-            last_error: "2026-11-16T07:05:09Z the store did not answer within 100ms".into(),
+            last_error: "2026-11-16T07:05:09Z the store did not respond within 100ms".into(),
             ..Default::default()
         }),
         config: Some(ConfigHealth { version_hash: "c0ffee".into(), rejected: 1, ..Default::default() }),
@@ -134,7 +134,7 @@ fn a_pause_holds_the_picture_and_not_the_knowledge_that_the_server_is_away() {
     let since = board.away.clone().unwrap().0;
     board.take(Input::Away("still gone".into()));
     assert_eq!(board.away, Some((since, "still gone".into())));
-    assert!(line(&screen(&board), "AWAY since").contains("still gone"));
+    assert!(line(&screen(&board), "UNAVAILABLE since").contains("still gone"));
     board.take(seen(9_500, 1, 1));
     assert_eq!(board.away, None);
     assert!(line(&screen(&board), "live").contains("PAUSED"));
@@ -144,7 +144,7 @@ fn a_pause_holds_the_picture_and_not_the_knowledge_that_the_server_is_away() {
 fn escape_closes_the_help_first_and_then_ends() {
     let mut board = board();
     board.take(Input::Press(Press::Help));
-    assert!(line(&screen(&board), "choose a policy; the first").contains("↑ ↓"));
+    assert!(line(&screen(&board), "select a policy; the first").contains("↑ ↓"));
     board.take(Input::Press(Press::Back));
     assert!(!board.help && !board.over());
     board.take(Input::Press(Press::Back));
@@ -160,14 +160,14 @@ fn the_picture_shows_rates_latency_axes_keys_slots_health_and_denials() {
     for part in ["api", "1.20k", "400", "11.1%", "250µs", "1.50ms", "0.50", "7"] {
         assert!(api.contains(part), "{part} in {api}");
     }
-    assert!(line(&screen, "store  redis").contains("answers"));
+    assert!(line(&screen, "store  redis").contains("responding"));
     assert!(line(&screen, "config c0ffee").contains("ago"));
-    assert!(line(&screen, "1 refused").contains("0 reloads"));
+    assert!(line(&screen, "1 rejected").contains("0 reloads"));
     assert!(line(&screen, "rate        █").contains(" 200"));
     assert!(line(&screen, "alice").contains("4.00k"));
     assert!(line(&screen, "chat             5 / 8").contains("of 32 at 4 FENCED"));
     assert!(line(&screen, "acme").contains("40 / 50 ×3"));
-    assert!(line(&screen, "07:05:09").contains("did not answer within 100ms"));
+    assert!(line(&screen, "07:05:09").contains("did not respond within 100ms"));
     let denial = line(&screen, "12:34:56");
     assert!(denial.contains("api") && denial.contains("0 of 100 left") && denial.contains("wait 250ms"));
     assert!(denial.contains("mallory"));
@@ -227,7 +227,7 @@ fn plain_text_has_a_line_for_each_thing() {
     let plain = text::plain(&snapshot(5, 6, 7));
     for wanted in [
         "server node=\"n1\" at=5",
-        "store kind=redis serving=true calls=1200 outages=0 in_flight=0 last_error=\"2026-11-16T07:05:09Z the store did not answer within 100ms\"",
+        "store kind=redis serving=true calls=1200 outages=0 in_flight=0 last_error=\"2026-11-16T07:05:09Z the store did not respond within 100ms\"",
         "share policy=\"chat\" used=40 guaranteed=50 weight=3 tenant=\"acme\"",
         "policy name=\"api\" kind=rate allowed=6 denied=7 shadow_denied=7 limit=0 engine_calls=6 p50_ms=0.2500 p99_ms=1.5000",
         "axis policy=\"api\" axis=rate denied=7",

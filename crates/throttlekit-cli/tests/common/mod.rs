@@ -65,7 +65,7 @@ fn up(log: impl Read + Send + 'static) -> Value {
     std::thread::spawn(move || {
         for line in BufReader::new(log).lines().map_while(Result::ok) {
             let line: Value = serde_json::from_str(&line).unwrap_or_default();
-            if line["message"] == "throttlekit serves" {
+            if line["message"] == "server started" {
                 let _ = told.send(line);
             }
         }

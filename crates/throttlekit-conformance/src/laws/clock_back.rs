@@ -79,7 +79,8 @@ fn check_total<R: Rule>(rule: &R, world: &World) -> Check {
         admitted_raised += u64::from(rule.check(&mut raised, cost, furthest).allowed);
         ensure(admitted_back <= admitted_raised, || {
             format!(
-                "{admitted_back} asks of {cost} passed by {now}, {admitted_raised} if the clock had stood still"
+                "{admitted_back} requests of {cost} passed by {now}, {admitted_raised} if the clock had \
+                 stood still"
             )
         })?;
     }

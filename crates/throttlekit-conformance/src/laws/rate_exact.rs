@@ -108,7 +108,7 @@ impl Starts {
     fn start(&mut self, cost: u64, now: Timestamp, decision: &Decision) -> Check {
         let Spec::LeakyBucket { units, period, .. } = self.spec else {
             let waits = decision.retry_after != Retry::Now;
-            return ensure(!waits, || format!("allowed at {now} and told to wait"));
+            return ensure(!waits, || format!("allowed at {now} with a wait"));
         };
         let start = now + decision.retry_after.wait().unwrap_or(Duration::MAX);
         if let Some((units_before, before)) = self.last.replace((cost, start)) {
@@ -162,7 +162,7 @@ fn check_wait<R: Rule>(
         (false, Retry::Never) => {
             let far = [now + later, now + Duration::from_secs(1 << 32), Timestamp::MAX];
             let ever = possible || far.into_iter().any(allowed);
-            ensure(!ever, || format!("{cost} at {now} is told never, and it passes some day"))
+            ensure(!ever, || format!("{cost} at {now} is denied with retry `never`, but passes later"))
         }
         (false, Retry::After(wait)) => {
             let promised = now + wait;

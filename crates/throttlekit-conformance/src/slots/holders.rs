@@ -21,13 +21,13 @@ crate::bugs! {
     pub enum HolderBug {
         AnchoredAtReply: "The deadline counts from the reply.",
         BeatAnchoredAtReply: "The deadline of a beat counts from its reply.",
-        RetryTakenForFresh: "The answer to a retry is taken for a fresh one.",
+        RetryTakenForFresh: "The response to a retry is taken for a fresh one.",
         NoMargin: "Clocks are taken to agree.",
         NoFence: "Work goes on past the deadline.",
-        LateAnswerRevives: "A late answer revives.",
+        LateAnswerRevives: "A late response revives the lease.",
         ClockStopsInAPause: "The clock stops in a pause.",
         WorksAfterRelease: "Work goes on after the release.",
-        NoQuietStart: "A lost table begins at once.",
+        NoQuietStart: "A lost table grants immediately.",
         QuietTooShort: "A lost table is quiet for half a life.",
     }
 }

@@ -115,7 +115,10 @@ impl StoreReport {
 impl fmt::Display for StoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { timelines, answers, states, features, .. } = self;
-        writeln!(f, "{timelines} timelines, {answers} answers, {states} states; of the worlds")?;
+        writeln!(
+            f,
+            "{timelines} timelines, {answers} responses, {states} states; by feature of the scenario"
+        )?;
         features.iter().try_for_each(|(name, worlds)| writeln!(f, "{worlds:>9}  {name}"))
     }
 }

@@ -67,7 +67,7 @@ crate::bugs! {
         NamesTooShort: "Debit IDs are remembered a microsecond too short.",
         NamesTooLong: "Debit IDs are remembered a microsecond too long.",
         NamesForgottenByReset: "A reset forgets the debit IDs of its keys.",
-        RepeatCharged: "A repeated debit returns the first answer and is charged again.",
+        RepeatCharged: "A repeated debit returns the first response and is charged again.",
         StragglerCharged: "A debit that arrives after a later one is rejected and charged.",
         DenialUnnamed: "The ID of a denied debit is not remembered.",
     }

@@ -111,7 +111,7 @@ impl<'a, S: Store> Table<'a, S> {
             let want =
                 GoldenDecision { reset_at: ask.expect.reset_at + shift.as_millis() as u64, ..ask.expect };
             if GoldenDecision::of(&decision) != Some(want) {
-                return Err(format!("ask {index}: want {want:?}, got {decision:?}"));
+                return Err(format!("request {index}: want {want:?}, got {decision:?}"));
             }
         }
         Ok(())

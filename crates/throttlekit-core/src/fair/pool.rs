@@ -107,7 +107,8 @@ impl fmt::Display for TooManyRegions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{REGIONS_MAX} regions have asked this pool in its window; let several processes ask through one"
+            "too many regions: {REGIONS_MAX} have used this pool in its window; let several processes share \
+             one region"
         )
     }
 }

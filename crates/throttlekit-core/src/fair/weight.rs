@@ -59,7 +59,7 @@ pub struct WeightError(pub u64);
 
 impl fmt::Display for WeightError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a weight of {}: choose one from 1 to {WEIGHT_MAX}", self.0)
+        write!(f, "invalid weight {}: expected 1 to {WEIGHT_MAX}", self.0)
     }
 }
 

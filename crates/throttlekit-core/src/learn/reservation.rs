@@ -52,9 +52,11 @@ impl fmt::Display for ReservationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cost(cost) => {
-                write!(f, "{cost}: the costs of holding and of overrunning lie between 1e-9 and 1e9")
+                write!(f, "invalid cost {cost} of holding or overrunning: expected 1e-9 to 1e9")
             }
-            Self::Bounds { min, max } => write!(f, "{min} to {max}: name the smaller reservation first"),
+            Self::Bounds { min, max } => {
+                write!(f, "invalid reservation range {min} to {max}: expected the minimum first")
+            }
         }
     }
 }

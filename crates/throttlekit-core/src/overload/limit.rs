@@ -107,15 +107,17 @@ impl fmt::Display for SketchError {
             Self::Units(units) => {
                 write!(
                     f,
-                    "{units} units: a limit in a sketch is between 1 and {}; count larger units",
+                    "invalid limit of {units} units in a sketch: expected 1 to {}; count larger units",
                     u32::MAX
                 )
             }
-            Self::Length(length) => write!(f, "{length:?}: a window in a sketch is between 1 ns and a year"),
+            Self::Length(length) => {
+                write!(f, "invalid window {length:?} in a sketch: expected 1 ns to 366 days")
+            }
             Self::Shape(error) => error.fmt(f),
             Self::Hot(keys) => {
                 let most = super::FloodWindow::<super::Plain>::HOT_MAX;
-                write!(f, "{keys} keys counted one by one: choose between 1 and {most}")
+                write!(f, "invalid number of exactly counted keys {keys}: expected 1 to {most}")
             }
         }
     }

@@ -119,9 +119,12 @@ impl fmt::Display for MergeError {
         match self {
             Self::Shape([width, depth], [other_width, other_depth]) => write!(
                 f,
-                "sketches of {width}×{depth} and {other_width}×{other_depth} do not add up: give all nodes one ε and δ"
+                "cannot merge sketches of {width}×{depth} and {other_width}×{other_depth}: use the same ε \
+                 and δ on all nodes"
             ),
-            Self::Seed => f.write_str("the sketches count by different hashes: give all nodes one seed"),
+            Self::Seed => {
+                f.write_str("cannot merge sketches with different seeds: use the same seed on all nodes")
+            }
         }
     }
 }

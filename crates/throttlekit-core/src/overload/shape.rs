@@ -172,14 +172,21 @@ fn next_lane(hash: u64, lanes: u64) -> u64 {
 impl fmt::Display for ShapeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Error(part) => write!(f, "{part}: ε and δ lie between 0 and 1; 0.01 and 0.001 are a start"),
+            Self::Error(part) => {
+                write!(f, "invalid ε or δ {part}: expected a number between 0 and 1, such as 0.01 and 0.001")
+            }
             Self::Rows(width, depth) => write!(
                 f,
-                "{width} columns in {depth} rows: a sketch has at least one of each and at most {} rows",
+                "invalid sketch of {width} columns and {depth} rows: expected at least one of each and at \
+                 most {} rows",
                 Shape::DEPTH_MAX
             ),
             Self::Cells(cells) => {
-                write!(f, "{cells} counters: a sketch has at most {}; choose a larger ε", Shape::CELLS_MAX)
+                write!(
+                    f,
+                    "too many counters in a sketch: {cells}, at most {}; use a larger ε",
+                    Shape::CELLS_MAX
+                )
             }
         }
     }

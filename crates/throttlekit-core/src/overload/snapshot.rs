@@ -119,18 +119,18 @@ impl Reader<'_> {
 impl fmt::Display for SnapshotError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotASketch => f.write_str("these bytes are no sketch: send what `to_bytes` gave"),
+            Self::NotASketch => f.write_str("not a sketch: expected bytes from `to_bytes`"),
             Self::Version(version) => {
                 write!(
                     f,
-                    "a sketch of version {version}, and this build reads {VERSION}: update the older node"
+                    "sketch version {version} is not supported: expected {VERSION}; upgrade the older node"
                 )
             }
             Self::Shape(error) => error.fmt(f),
             Self::Length { found, expected } => {
-                write!(f, "{found} bytes where the sketch says {expected}: it was cut or added to on the way")
+                write!(f, "the sketch has {found} bytes: expected {expected}; send it again")
             }
-            Self::Damaged => f.write_str("the sketch was damaged on the way: send it again"),
+            Self::Damaged => f.write_str("checksum of the sketch does not match: send it again"),
         }
     }
 }

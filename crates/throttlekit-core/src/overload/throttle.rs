@@ -136,9 +136,9 @@ impl Throttle {
 impl fmt::Display for ThrottleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::K(k) => write!(f, "K of {k} thousandths: choose between 1000 and 1000000; 2000 is common"),
+            Self::K(k) => write!(f, "invalid K of {k} thousandths: expected 1000 to 1000000, commonly 2000"),
             Self::Window(window) => {
-                write!(f, "{window:?}: the window of a throttle is between 1 ns and a day")
+                write!(f, "invalid window {window:?} of a throttle: expected 1 ns to 1 day")
             }
         }
     }

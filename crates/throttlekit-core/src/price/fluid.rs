@@ -56,14 +56,14 @@ fn validate(kinds: &[RequestKind], budgets: &Budgets) -> Result<(), PriceError> 
         return Err(PriceError::TooManyKinds(kinds.len()));
     }
     for kind in kinds {
-        number("a weight", kind.weight)?;
-        number("a value", kind.value)?;
-        number("a cost", kind.cost)?;
-        number("a hold", kind.hold)?;
+        number("weight", kind.weight)?;
+        number("value", kind.value)?;
+        number("cost", kind.cost)?;
+        number("hold", kind.hold)?;
     }
-    number("a budget of asks", budgets.rate)?;
-    number("a budget of cost", budgets.cost)?;
-    number("a budget of slot-seconds", budgets.hold.unwrap_or(0.0))?;
+    number("budget of requests", budgets.rate)?;
+    number("budget of cost", budgets.cost)?;
+    number("budget of slot-seconds", budgets.hold.unwrap_or(0.0))?;
     if kinds.iter().any(|kind| kind.weight > 0.0) { Ok(()) } else { Err(PriceError::Empty) }
 }
 

@@ -86,9 +86,9 @@ impl Prices {
 
     /// These prices, if each is a finite number that is not negative.
     pub fn new(rate: f64, cost: f64, hold: f64) -> Result<Self, PriceError> {
-        number("a price", rate)?;
-        number("a price", cost)?;
-        number("a price", hold)?;
+        number("price", rate)?;
+        number("price", cost)?;
+        number("price", hold)?;
         Ok(Self { rate, cost, hold })
     }
 
@@ -155,19 +155,19 @@ pub enum PriceError {
 impl fmt::Display for PriceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => write!(f, "no asks to price: give at least one kind a weight above 0"),
+            Self::Empty => write!(f, "no requests to price: give at least one kind a weight above 0"),
             Self::TooManyKinds(n) => {
-                write!(f, "{n} kinds are more than {KINDS_MAX}: merge those that are alike")
+                write!(f, "too many kinds: {n}, at most {KINDS_MAX}; merge similar ones")
             }
             Self::NotANumber(what, n) => {
-                write!(f, "{what} of {n}: give a finite number that is not negative")
+                write!(f, "invalid {what} {n}: expected a finite number that is not negative")
             }
-            Self::Sample(n) => write!(f, "a sample of {n} asks: take 1 to {SAMPLE_MAX}"),
+            Self::Sample(n) => write!(f, "invalid sample of {n} requests: expected 1 to {SAMPLE_MAX}"),
             Self::Slots => {
-                write!(f, "give both a budget of slot-seconds and the number of slots, or neither")
+                write!(f, "set both a budget of slot-seconds and the number of slots, or neither")
             }
             Self::Unsolved => {
-                write!(f, "weights, values and budgets lie too far apart: leave out the smallest")
+                write!(f, "weights, values and budgets differ too much in magnitude: omit the smallest")
             }
         }
     }

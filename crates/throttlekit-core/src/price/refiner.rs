@@ -121,7 +121,7 @@ impl Refiner {
         }
         let prior = solve_fluid_lp(kinds, budgets)?.duals;
         let asks: f64 = kinds.iter().map(|kind| kind.weight).sum();
-        number("the sum of weights", asks)?;
+        number("sum of weights", asks)?;
         let whole = Left { asks, rate: budgets.rate, cost: budgets.cost };
         let seen = VecDeque::with_capacity(options.sample * SAMPLES_KEPT);
         Ok(Self { options, whole, prior, prices: prior, seen, begun: None, fresh: 0 })

@@ -38,7 +38,7 @@ fn what_cannot_be_priced_is_refused() {
     assert_eq!(solve(&[kind; 65], budgets), Err(PriceError::TooManyKinds(65)));
     assert!(matches!(
         solve(&[RequestKind { cost: f64::NAN, ..kind }], budgets),
-        Err(PriceError::NotANumber("a cost", _))
+        Err(PriceError::NotANumber("cost", _))
     ));
     assert!(solve(&[kind], Budgets { hold: Some(-1.0), ..budgets }).is_err());
     assert!(Prices::new(0.0, f64::INFINITY, 0.0).is_err() && Prices::new(0.0, 0.0, -0.1).is_err());

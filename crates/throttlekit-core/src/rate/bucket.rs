@@ -59,7 +59,7 @@ impl Bucket {
 
     /// Returns when it is full again at `pace`, seen from `now`.
     ///
-    /// What was used comes back at the faster of both paces until the first charge at the new one. The change itself
+    /// Used units are replenished at the faster of both paces until the first charge at the new one. The change itself
     /// leaves no trace, since a denial writes nothing: so a faster pace counts from the last charge on, and a slower
     /// one from the next.
     pub(super) fn full_at(&self, pace: SharedPace, now: u64) -> u64 {

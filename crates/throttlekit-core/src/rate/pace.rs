@@ -89,25 +89,30 @@ pub enum LimitError {
 impl fmt::Display for LimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Units(n) => write!(f, "{n} units: a limit, burst or capacity is between 1 and {UNITS_MAX}"),
-            Self::Budget(n) => write!(f, "{n} tokens: a budget is between 1 and {BUDGET_MAX}"),
-            Self::Period(p) => write!(f, "{p:?}: a period or window is between 1 ns and 100 years"),
+            Self::Units(n) => write!(f, "invalid limit, burst or capacity {n}: expected 1 to {UNITS_MAX}"),
+            Self::Budget(n) => write!(f, "invalid token budget {n}: expected 1 to {BUDGET_MAX}"),
+            Self::Period(p) => write!(f, "invalid period or window {p:?}: expected 1 ns to 100 years"),
             Self::Buckets(n) => {
-                write!(f, "{n} buckets: a sliding window has between 1 and 1000, each ≥ 1 ns")
+                write!(
+                    f,
+                    "invalid number of buckets {n}: expected 1 to 1000 in a sliding window, each at least 1 \
+                     ns"
+                )
             }
             Self::LogTooLong(n) => {
-                write!(f, "a log of {n} entries per key is too long; above 10000 use a sliding window")
+                write!(f, "sliding log too long: {n} entries per key, at most 10000; use a sliding window")
             }
-            Self::UtcOffset(m) => write!(f, "{m} minutes: a UTC offset lies within ±840 minutes"),
-            Self::NotShareable(why) => write!(f, "a shared store cannot keep this limit: {why}"),
-            Self::Policy(why) => write!(f, "these limits make no policy: {why}"),
+            Self::UtcOffset(m) => write!(f, "invalid UTC offset of {m} minutes: expected -840 to 840"),
+            Self::NotShareable(why) => write!(f, "a shared store cannot represent this limit: {why}"),
+            Self::Policy(why) => write!(f, "invalid combination of limits: {why}"),
             Self::LeaseTooShort(lives) => write!(
                 f,
-                "{lives:?}: what is lent for so long has died when it arrives; choose a longer hold or window, or a finer clock"
+                "units leased for {lives:?} expire before they can be spent: use a longer hold or window, \
+                 or a finer clock"
             ),
             Self::NotLeasable => f.write_str(
-                "this rule does not lend for that term: windows lend for their window, smooth rates for a hold time; \
-                 ask strictly under shapers, sliding windows and logs",
+                "this limit cannot be leased for that time: windows are leased for their window, smooth \
+                 rates for a hold time; use strict mode for shapers, sliding windows and sliding logs",
             ),
         }
     }

@@ -389,7 +389,7 @@ impl Gcra {
 
 fn check_gcra(rule: &Gcra) -> Result<(), LimitError> {
     if rule.pace.ticks_per_nano > EXACT_MAX / NANOS {
-        return Err(LimitError::NotShareable("its unit is no short fraction of a nanosecond"));
+        return Err(LimitError::NotShareable("its unit is not a short fraction of a nanosecond"));
     }
     let pace = rule.shared_pace();
     if pace.unit > EXACT_MAX {

@@ -228,7 +228,7 @@ impl Caller {
 
     fn said(&self) -> String {
         match self.principal().name() {
-            "" => "a caller without a name".into(),
+            "" => "an anonymous caller".into(),
             name => format!("`{}`", name.escape_debug()),
         }
     }

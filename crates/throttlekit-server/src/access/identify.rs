@@ -67,8 +67,8 @@ impl Identify {
         };
         let caller = caller.map_err(|unknown| {
             let why = match unknown {
-                AuthError::WrongToken => "this token is nobody's",
-                AuthError::ExpiredToken => "this token has expired",
+                AuthError::WrongToken => "unknown token",
+                AuthError::ExpiredToken => "this token has expired: replace it",
                 AuthError::NoToken => NO_TOKEN,
             };
             refuse(unknown.reason(), "", why)
@@ -81,7 +81,8 @@ impl Identify {
     }
 }
 
-const NO_TOKEN: &str = "show a token: `authorization: Bearer …`, or a client certificate that is listed";
+const NO_TOKEN: &str =
+    "missing token: send `authorization: Bearer …`, or a client certificate that is listed";
 
 /// Creates the response to a rejected request. A proxy's client is not prompted for a token: the missing one is the
 /// proxy's.

@@ -75,9 +75,7 @@ impl Principals {
         let other =
             self.by_certificate.insert(name, self.known.len()).and_then(|other| self.known.get(other));
         match other {
-            Some(other) => {
-                Err(format!("it has the certificate of another: `{}`", other.name().escape_debug()))
-            }
+            Some(other) => Err(format!("duplicate certificate, also of `{}`", other.name().escape_debug())),
             None => Ok(()),
         }
     }
@@ -103,7 +101,7 @@ impl Principals {
         }
         let other = token.whose.take();
         let of = other.map_or_else(String::new, |other| format!(": `{}`", other.name().escape_debug()));
-        Err(format!("it has the token of another{of}, so the token is refused"))
+        Err(format!("duplicate token, also of another principal{of}: the token is rejected"))
     }
 
     /// Returns the principal with this token. The time of the lookup depends on half of a digest, which nobody can
@@ -156,8 +154,8 @@ fn secret(token: &ListedToken<'_>, held: &SecretCache) -> Result<Secret, String>
     match (token.location(), Source::of(token)) {
         (_, Some(source)) => held.get(&source).cloned().map_err(ToOwned::to_owned),
         (TokenLocation::Digest(digits), None) => {
-            Secret::of_digest(digits).ok_or_else(|| "is no digest".into())
+            Secret::of_digest(digits).ok_or_else(|| "invalid digest".into())
         }
-        (_, None) => Err("was not read".into()),
+        (_, None) => Err("not read yet".into()),
     }
 }

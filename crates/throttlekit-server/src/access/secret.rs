@@ -53,13 +53,15 @@ impl Secret {
     /// Reads a secret from an environment variable, without surrounding white space. It must have at least 16 bytes.
     pub fn in_env(name: &str) -> Result<Self, ServerError> {
         let wrong = |why: String| ServerError::secret(format_args!("`{name}`"), why);
-        let text = std::env::var(name).map_err(|_| wrong("the environment has no such variable".into()))?;
+        let text = std::env::var(name).map_err(|_| wrong("environment variable not set".into()))?;
         Self::long(text.trim_ascii().as_bytes()).map_err(wrong)
     }
 
     fn long(text: &[u8]) -> Result<Self, String> {
         let long = (text.len() >= BYTES_MIN).then(|| Self::of(text)).flatten();
-        long.ok_or_else(|| format!("{} bytes are too few for a secret: {BYTES_MIN} at least", text.len()))
+        long.ok_or_else(|| {
+            format!("secret too short: {} bytes, at least {BYTES_MIN} are required", text.len())
+        })
     }
 
     /// Compares in constant time.

@@ -67,8 +67,8 @@ impl SecretCache {
 
     /// Returns the secret in effect, or the reason why there is none.
     pub(super) fn get(&self, source: &Source) -> Result<&Secret, &str> {
-        let Some(entry) = self.0.get(source) else { return Err("was not read") };
-        let why = || entry.failure.as_ref().map_or("was not read", |failure| failure.why.as_str());
+        let Some(entry) = self.0.get(source) else { return Err("not read yet") };
+        let why = || entry.failure.as_ref().map_or("not read yet", |failure| failure.why.as_str());
         entry.secret.as_ref().ok_or_else(why)
     }
 

@@ -264,7 +264,7 @@ fn tokens_come_from_files_without_white_space_and_not_short() {
     let text =
         format!("principals: {{a: {{token_file: '{}', allow: [{{doors: [check]}}]}}}}", path.display());
     std::fs::write(&path, "short\n").unwrap();
-    assert!(Access::of(&spec(&text)).unwrap_err().to_string().contains("too few"));
+    assert!(Access::of(&spec(&text)).unwrap_err().to_string().contains("too short"));
     std::fs::write(&path, format!("{BILLING}\n")).unwrap();
     let access = Access::of(&spec(&text)).unwrap();
     assert_eq!(access.identify(&bearer(BILLING), None).unwrap().principal().name(), "a");
@@ -379,7 +379,7 @@ fn a_token_that_two_principals_come_to_share_is_nobodys_and_others_stay() {
         Access::of(&spec)
             .unwrap_err()
             .to_string()
-            .contains("principals.b: token_file: it has the token of another: `a`")
+            .contains("principals.b: token_file: duplicate token, also of another principal: `a`")
     );
     let held = SecretCache::of(read_secrets(sources(&spec)));
     let built = Access::build(Some(&spec), &Secrets::default(), &held, &Default::default()).unwrap();

@@ -27,9 +27,12 @@ pub(super) fn name(stream: Stream<'_>, number: u64) -> Result<Option<DebitId>, R
     if unnamed {
         return Ok(None);
     }
-    let stream = read.ok_or_else(|| Refusal::Invalid(format!("stream has {form}, drawn at random")))?;
+    let stream =
+        read.ok_or_else(|| Refusal::Invalid(format!("invalid stream: expected {form}, chosen at random")))?;
     if number == 0 {
-        return Err(Refusal::Invalid("number the debits of a stream from 1 upwards".into()));
+        return Err(Refusal::Invalid(
+            "invalid debit number: number the debits of a stream from 1 upwards".into(),
+        ));
     }
     Ok(Some(DebitId { stream, number }))
 }

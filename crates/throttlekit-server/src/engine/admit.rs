@@ -82,7 +82,7 @@ impl Engine {
             }
             Err(NotDebited::Unknown) => Err(no_lease()),
             Err(NotDebited::Busy) => {
-                Err(Refusal::TooMany("a debit of this lease is under way: send one at a time".into()))
+                Err(Refusal::TooMany("a debit of this lease is in progress: send one at a time".into()))
             }
             Err(NotDebited::Store(error)) => Err(error.into()),
         }
@@ -115,7 +115,7 @@ impl Engine {
         if outliving > 0 {
             tracing::warn!(
                 leases = outliving,
-                "leases outlive the server: their slots are free when they end"
+                "leases still held at shutdown: their slots are freed when they expire"
             );
         }
         let running = self.shared.running.load_full();
@@ -133,14 +133,14 @@ impl Engine {
 }
 
 fn no_lease() -> Refusal {
-    Refusal::Invalid("no such lease: it was released, or it ended without a heartbeat".into())
+    Refusal::Invalid("unknown lease: it was released, or it expired without a heartbeat".into())
 }
 
 impl From<Full> for Refusal {
     fn from(full: Full) -> Self {
         Self::TooMany(match full {
-            Full::Owner => "this caller holds as many leases as it may: release some".into(),
-            Full::Server => "this server holds as many leases as it may: try another".into(),
+            Full::Owner => "lease limit of this caller reached: release some".into(),
+            Full::Server => "lease limit of this server reached: use another".into(),
         })
     }
 }

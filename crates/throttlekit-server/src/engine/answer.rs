@@ -187,9 +187,9 @@ impl fmt::Display for Refusal {
             Self::Unsupported(why) | Self::Invalid(why) | Self::Forbidden(why) | Self::TooMany(why) => {
                 f.write_str(why)
             }
-            Self::Outage => f.write_str(
-                "the store does not answer, and this policy refuses until it does (`on_outage: closed`)",
-            ),
+            Self::Outage => {
+                f.write_str("the store is unavailable, and this policy fails closed (`on_outage: closed`)")
+            }
             Self::Store(error) => error.fmt(f),
         }
     }

@@ -35,7 +35,7 @@ impl Failures {
 /// Describes an error without keys, since not every reader may see those of every policy.
 fn told(error: &StoreError) -> String {
     match error {
-        StoreError::BadState(_) => "a key of ours holds something else: whoever asked was told which".into(),
+        StoreError::BadState(_) => "a key holds foreign data: the error of its request names the key".into(),
         error => error.to_string(),
     }
 }
@@ -76,6 +76,9 @@ mod tests {
         failures.note(&StoreError::bad_state("tk:{api/alice}"));
         assert!(!failures.last().unwrap().why.contains("alice"));
         failures.note(&StoreError::Stale(7));
-        assert!(failures.last().unwrap().why.starts_with("a key of ours"), "a stale debit is the client's");
+        assert!(
+            failures.last().unwrap().why.starts_with("a key holds foreign data"),
+            "a stale debit is the client's"
+        );
     }
 }

@@ -73,7 +73,9 @@ impl Lender {
         let want = Want { wants, least: least.clamp(1, wants.max(1)), share: self.share };
         let ask = LeaseRequest { key: &name, form: &self.form, term: self.term, want };
         let lent = self.store.lease(&[ask]).await.into_iter().next();
-        match lent.unwrap_or_else(|| Err(StoreError::bad_state("the store left an ask without an answer"))) {
+        match lent
+            .unwrap_or_else(|| Err(StoreError::bad_state("the store returned no result for a lease request")))
+        {
             Ok(lent) => {
                 let loan = lent.loan;
                 let lives = loan.lives.unwrap_or(LENT_FOR);

@@ -250,7 +250,7 @@ impl Engine {
         if variant.is_unlimited() {
             return Ok(Granted::freely(ask.cost));
         }
-        let no_lender = "this policy lends nothing to clients: give it `fleet: {}`";
+        let no_lender = "this policy leases nothing to clients: set `fleet: {}`";
         let lender = variant.lender.as_ref().ok_or_else(|| Refusal::Unsupported(no_lender.into()))?;
         variant.has_keys(1 + ask.others.len())?;
         let (owner, unit_leases, keys) = (who.owner(), &self.shared.unit_leases, ask.keys());

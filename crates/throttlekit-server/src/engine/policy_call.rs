@@ -75,13 +75,13 @@ impl<'a> PolicyCall<'a> {
     pub(super) fn judge(&self) -> Result<(), Refusal> {
         let invalid = |why: String| Err(Refusal::Invalid(why));
         if self.others.len() >= KEYS_MAX {
-            return invalid(format!("at most {KEYS_MAX} keys go with one call"));
+            return invalid(format!("too many keys: a call has at most {KEYS_MAX}"));
         }
         if self.key.len() > KEY_BYTES_MAX || self.others.iter().any(|key| key.len() > KEY_BYTES_MAX) {
             return invalid(format!("a key is longer than {KEY_BYTES_MAX} bytes: send a hash of it"));
         }
         if self.cost > COST_MAX {
-            return invalid(format!("a cost is at most {COST_MAX}"));
+            return invalid(format!("cost too large: at most {COST_MAX} is allowed"));
         }
         Ok(())
     }
@@ -94,7 +94,7 @@ pub(super) fn many<'a>(
     cost: u64,
 ) -> Result<Vec<PolicyCall<'a>>, Refusal> {
     if calls.len() > MANY_MAX {
-        return Err(Refusal::Invalid(format!("at most {MANY_MAX} keys at once: send several requests")));
+        return Err(Refusal::Invalid(format!("too many keys: at most {MANY_MAX} per request, send several")));
     }
     let ask = |keys: &'a Vec<&'a [u8]>| {
         let (key, others) = keys.split_first().unwrap_or((&NO_KEY, &[]));

@@ -69,7 +69,8 @@ impl RunningPolicy {
                 let on_store = concurrency.scope == Scope::Key && before.is_some_and(Self::is_shared);
                 if kept.is_none() && !on_store && before.is_some_and(|before| before.guards.is_some()) {
                     warnings.push(format!(
-                        "policy `{name}`: slots are counted anew; those held go on beside them"
+                        "policy `{name}`: slots are counted from zero; those already held continue in \
+                         addition"
                     ));
                 }
                 Some(
@@ -171,7 +172,7 @@ impl RunningPolicy {
         let fair = |spec: &PolicySpec| spec.fair.as_ref().map(|fair| (fair.per, fair.regions));
         if rules(&self.spec) != rules(&before.spec) || fair(&self.spec) != fair(&before.spec) {
             warnings.push(format!(
-                "policy `{}`: counts begin anew where the rule, its name or its key changed",
+                "policy `{}`: counts start from zero where the rule, its name or its key changed",
                 self.name
             ));
         }

@@ -18,7 +18,8 @@ pub fn judge_bind(
         return Err(ServerError::Plaintext(address));
     }
     Ok(Some(format!(
-        "listening on {address} WITHOUT TLS: everyone on the way can read keys and tokens and change answers"
+        "listening on {address} WITHOUT TLS: anyone on the network path can read keys and tokens and change \
+         responses"
     )))
 }
 

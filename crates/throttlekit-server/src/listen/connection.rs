@@ -209,7 +209,7 @@ where
         Ok(Ok(response)) => response,
         Err(_) => {
             count(&counters.late);
-            say(is_grpc, Status::deadline_exceeded("not answered in time"))
+            say(is_grpc, Status::deadline_exceeded("request timed out"))
         }
     };
     response.map(|body| Delivery::new(body, exchange))

@@ -102,7 +102,7 @@ where
     // Fails if there is no connection.
     let _ = close.send(true);
     if timeout(limits.grace + END_WITHIN, gone.recv()).await.is_err() {
-        tracing::warn!("connections outlived their grace and are abandoned");
+        tracing::warn!("connections abandoned after their grace period");
     }
     counters.stats()
 }
@@ -139,7 +139,7 @@ async fn taken(
             count(&counters.accept_errors);
             if warned.is_none_or(|last| last.elapsed() >= WARN_EVERY) {
                 *warned = Some(Instant::now());
-                tracing::warn!(%error, "no connection can be taken; trying again");
+                tracing::warn!(%error, "accept failed, retrying");
             }
             sleep(ACCEPT_AGAIN_AFTER).await;
             None

@@ -128,7 +128,7 @@ impl Tls {
                     tracing::info!(target: AUDIT, expires, "TLS certificates loaded");
                 }
                 Err(error) if told.as_ref() != Some(error) => {
-                    tracing::error!(%error, "TLS certificates cannot be reloaded: the old ones stay");
+                    tracing::error!(%error, "TLS reload failed, previous certificates stay in use");
                 }
                 _ => {}
             }
@@ -140,10 +140,10 @@ impl Tls {
     pub async fn reload_and_log(&self) -> bool {
         let reloaded = self.reload_aside().await;
         match &reloaded {
-            Ok(true) => tracing::info!("new TLS certificates are in force"),
+            Ok(true) => tracing::info!("TLS certificates reloaded"),
             Ok(false) => {}
             Err(error) => {
-                tracing::error!(%error, "TLS certificates cannot be reloaded: the old ones stay");
+                tracing::error!(%error, "TLS reload failed, previous certificates stay in use");
             }
         }
         !matches!(reloaded, Ok(false))
@@ -218,7 +218,7 @@ impl Files {
         };
         let mut config = builder.with_single_cert(chain, key).map_err(|error| {
             let (cert, key) = (self.cert.display(), self.key.display());
-            ServerError::tls(format!("{cert} and {key} do not go together: {error}"))
+            ServerError::tls(format!("{cert} and {key} do not match: {error}"))
         })?;
         if client_ca.is_some() {
             forbid_resumption(&mut config);
@@ -243,5 +243,5 @@ fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
     let wrong = |why: &dyn fmt::Display| ServerError::tls(format!("{}: {why}", path.display()));
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let all = all.map_err(|error| wrong(&format_args!("no certificates in PEM: {error}")))?;
-    if all.is_empty() { Err(wrong(&"holds no certificate")) } else { Ok(all) }
+    if all.is_empty() { Err(wrong(&"contains no certificate")) } else { Ok(all) }
 }

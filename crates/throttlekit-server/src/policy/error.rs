@@ -140,10 +140,10 @@ mod tests {
     #[test]
     fn the_caret_stands_under_the_place() {
         let place = Some(Place { line: 2, column: 6 });
-        let error = PolicyError::at("a: 1\nper: 1x\n", "per".into(), place, "no length of time".into());
+        let error = PolicyError::at("a: 1\nper: 1x\n", "per".into(), place, "invalid duration".into());
         assert_eq!(
             error.to_string(),
-            "per: no length of time\n at line 2, column 6\n 2 | per: 1x\n   |      ^"
+            "per: invalid duration\n at line 2, column 6\n 2 | per: 1x\n   |      ^"
         );
     }
 

@@ -25,7 +25,7 @@ impl RateSpec {
             Algorithm::SlidingLog => Limit::sliding_log(self.limit, self.span()?),
             Algorithm::Quota => match self.per {
                 Period::Calendar(part) => Limit::quota(self.limit, cadence(part, self.utc_offset_minutes)),
-                Period::Span(_) => Err(LimitError::Policy("a quota goes by `day`, `week` or `month`")),
+                Period::Span(_) => Err(LimitError::Policy("a quota counts per `day`, `week` or `month`")),
             },
         }
     }

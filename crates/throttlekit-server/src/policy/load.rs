@@ -65,7 +65,7 @@ pub fn text(bytes: &[u8]) -> Result<&str, PolicyError> {
         let good = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
         let line = good.matches('\n').count() + 1;
         let column = good.chars().rev().take_while(|c| *c != '\n').count() + 1;
-        let message = "this is not UTF-8: save the file in that encoding".to_owned();
+        let message = "invalid UTF-8: save the file as UTF-8".to_owned();
         PolicyError::at("", String::new(), Some(Place::at(line, column)), message)
     })
 }

@@ -66,7 +66,7 @@ impl FromStr for Period {
             return Ok(Self::Calendar(*part));
         }
         if let Some((_, meant)) = WORDS.iter().find(|(word, _)| *word == text) {
-            return Err(format!("`{text}` is no length of time here: write `{meant}`"));
+            return Err(format!("invalid period `{text}`: write `{meant}`"));
         }
         let parts = PARTS.iter().map(|(name, _)| *name);
         text.parse().map(Self::Span).map_err(|wrong: String| wrong + &did_you_mean(text, parts))
@@ -110,7 +110,7 @@ fn text<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(input: D) -> Result
         type Value = T;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a length of time, as in `1m`")
+            f.write_str("a duration, such as `1m`")
         }
 
         fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {

@@ -24,19 +24,20 @@ impl FromStr for Span {
         let (number, unit) = text.split_at(digits);
         let number = number.parse::<u64>().ok();
         if number == Some(0) {
-            return Err(format!("`{}` is no time at all: write 1 or more", shown(text)));
+            return Err(format!("invalid duration `{}`: expected at least 1", shown(text)));
         }
         let size = UNITS.iter().find(|(_, name)| *name == unit).map(|(size, _)| *size);
         match (number, size) {
             (Some(number), Some(size)) => {
-                let millis = number.checked_mul(size).ok_or_else(|| format!("`{text}` is too long"))?;
+                let millis =
+                    number.checked_mul(size).ok_or_else(|| format!("invalid duration `{text}`: too long"))?;
                 Ok(Self(Duration::from_millis(millis)))
             }
-            (Some(number), None) if unit.is_empty() => {
-                Err(format!("`{number}` has no unit: write `{number}s` for seconds, or ms, m, h, d"))
-            }
+            (Some(number), None) if unit.is_empty() => Err(format!(
+                "invalid duration `{number}`: missing unit, such as `{number}s` (ms, s, m, h, d)"
+            )),
             _ => Err(format!(
-                "`{}` is no length of time: write a whole number and ms, s, m, h or d, as in `1m`",
+                "invalid duration `{}`: expected an integer and a unit (ms, s, m, h, d), such as `1m`",
                 shown(text)
             )),
         }
@@ -74,11 +75,11 @@ mod tests {
     #[test]
     fn what_is_no_length_of_time_says_what_to_write() {
         for (text, says) in [
-            ("60", "`60` has no unit: write `60s` for seconds, or ms, m, h, d"),
-            ("0s", "`0s` is no time at all: write 1 or more"),
-            ("1w", "`1w` is no length of time: write a whole number and ms, s, m, h or d, as in `1m`"),
-            ("", "`` is no length of time: write a whole number and ms, s, m, h or d, as in `1m`"),
-            ("99999999999999999d", "`99999999999999999d` is too long"),
+            ("60", "invalid duration `60`: missing unit, such as `60s` (ms, s, m, h, d)"),
+            ("0s", "invalid duration `0s`: expected at least 1"),
+            ("1w", "invalid duration `1w`: expected an integer and a unit (ms, s, m, h, d), such as `1m`"),
+            ("", "invalid duration ``: expected an integer and a unit (ms, s, m, h, d), such as `1m`"),
+            ("99999999999999999d", "invalid duration `99999999999999999d`: too long"),
         ] {
             assert_eq!(text.parse::<Span>().unwrap_err(), says);
         }

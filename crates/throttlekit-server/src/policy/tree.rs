@@ -60,7 +60,7 @@ pub(super) fn parse(source: &str) -> Result<Node, PolicyError> {
     let wrong = |(place, message): Wrong| PolicyError::at(source, String::new(), place, message);
     if source.len() > BYTES_MAX {
         let message = format!(
-            "the file has {} bytes, and may have {BYTES_MAX}: split it, or drop what is unused",
+            "the file has {} bytes, at most {BYTES_MAX} are allowed: split it, or remove unused parts",
             source.len()
         );
         return Err(wrong((None, message)));
@@ -106,20 +106,20 @@ impl<'s> TreeBuilder<'s> {
             let (event, span) = event.map_err(|error| {
                 let nested = error.info().contains("nest") || error.info().contains("recursion");
                 let hint = if nested { format!("; at most {DEPTH_MAX} levels") } else { String::new() };
-                (Some(place(error.marker())), format!("this is not YAML: {}{hint}", error.info()))
+                (Some(place(error.marker())), format!("invalid YAML: {}{hint}", error.info()))
             })?;
             let at = place(&span.start);
             if event.is_alias() || event.anchor_id().is_some() || matches!(event, Event::UnresolvedAlias(_)) {
                 return Err(no_anchors(at));
             }
             if event.tag().is_some() {
-                return Err((Some(at), "tags (`!…`) mean nothing here: leave it out".into()));
+                return Err((Some(at), "tags (`!…`) are not supported: remove it".into()));
             }
             match event {
                 Event::DocumentStart(..) => {
                     documents += 1;
                     if documents > 1 {
-                        return Err((Some(at), "a second document begins here: a file has one".into()));
+                        return Err((Some(at), "more than one YAML document: keep one".into()));
                     }
                 }
                 Event::Scalar(text, style, ..) => self.scalar(at, text.into(), style)?,
@@ -129,7 +129,7 @@ impl<'s> TreeBuilder<'s> {
                 _ => {}
             }
         }
-        self.root.ok_or_else(|| (None, "the file is empty: begin with `version: 1`".into()))
+        self.root.ok_or_else(|| (None, "the file is empty: start with `version: 1`".into()))
     }
 
     fn count(&mut self, at: Place) -> Result<(), Wrong> {
@@ -143,7 +143,7 @@ impl<'s> TreeBuilder<'s> {
             None => 0,
         };
         if beside >= ITEMS_MAX {
-            return Err((Some(at), format!("more than {ITEMS_MAX} entries stand in one list or mapping")));
+            return Err((Some(at), format!("more than {ITEMS_MAX} entries in one list or mapping")));
         }
         Ok(())
     }
@@ -151,12 +151,11 @@ impl<'s> TreeBuilder<'s> {
     fn scalar(&mut self, at: Place, text: Box<str>, style: ScalarStyle) -> Result<(), Wrong> {
         self.count(at)?;
         if text.len() > SCALAR_BYTES_MAX {
-            let message = format!("this text has {} bytes, and may have {SCALAR_BYTES_MAX}", text.len());
+            let message = format!("text has {} bytes, at most {SCALAR_BYTES_MAX} are allowed", text.len());
             return Err((Some(at), message));
         }
         if let Some(odd) = text.chars().find(|letter| is_unwritable(*letter)) {
-            let message =
-                format!("text cannot hold U+{:04X}, which is invisible: leave it out", u32::from(odd));
+            let message = format!("text contains U+{:04X}, which is invisible: remove it", u32::from(odd));
             return Err((Some(at), message));
         }
         if let Some(Open::Mapping(_, _, key @ None)) = self.open.last_mut() {
@@ -170,10 +169,10 @@ impl<'s> TreeBuilder<'s> {
     fn begin(&mut self, at: Place, open: Open) -> Result<(), Wrong> {
         self.count(at)?;
         if let Some(Open::Mapping(_, _, None)) = self.open.last() {
-            return Err((Some(at), "a key is a piece of text: this is a mapping or a list".into()));
+            return Err((Some(at), "a key must be text, not a mapping or a list".into()));
         }
         if self.open.len() >= DEPTH_MAX {
-            return Err((Some(at), format!("nested too deep: at most {DEPTH_MAX} levels")));
+            return Err((Some(at), format!("nested too deeply: at most {DEPTH_MAX} levels")));
         }
         self.open.push(open);
         Ok(())
@@ -185,7 +184,7 @@ impl<'s> TreeBuilder<'s> {
             Some(Open::Mapping(at, pairs, _)) => {
                 let mut seen = HashSet::with_capacity(pairs.len());
                 if let Some((twice, _)) = pairs.iter().find(|(key, _)| !seen.insert(&*key.text)) {
-                    let message = format!("`{}` stands here twice: keep one of them", shown(&twice.text));
+                    let message = format!("duplicate key `{}`: keep one of them", shown(&twice.text));
                     return Err((Some(twice.at), message));
                 }
                 Node { at, value: Value::Mapping(pairs) }
@@ -212,7 +211,9 @@ fn is_unwritable(letter: char) -> bool {
 }
 
 fn no_anchors(at: Place) -> Wrong {
-    (Some(at), "anchors (`&…`) and aliases (`*…`) are refused, since they make small files large: write it out, or put it in quotes if it is text".into())
+    let message = "anchors (`&…`) and aliases (`*…`) are not supported, because they make small files large: write the \
+                   value out, or quote it if it is text";
+    (Some(at), message.into())
 }
 
 /// Escapes text for a message.

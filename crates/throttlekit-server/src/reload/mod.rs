@@ -263,7 +263,7 @@ impl Reloader {
         let known: HashSet<_> = seen.failing.iter().collect();
         let new: Vec<_> = failing.iter().filter(|one| !known.contains(one)).collect();
         for error in new.iter().take(WARNINGS_MAX) {
-            tracing::warn!(%error, "token or secret cannot be used, and is refused");
+            tracing::warn!(%error, "token or secret unusable");
         }
         let count = new.len() as u64;
         self.set_status(|status| {
@@ -320,7 +320,7 @@ impl Reloader {
                 warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
             }
             Some(Err(error)) => {
-                tracing::error!("the policy file was refused, the last good one stays: {error}");
+                tracing::error!(%error, "policy file rejected, previous file stays loaded");
             }
         }
         true

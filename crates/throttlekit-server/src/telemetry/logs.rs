@@ -150,7 +150,7 @@ fn write_lines(queued: &Receiver<Item>, mut out: impl Write, counts: &Counts) {
         let next = queued.try_recv().or_else(|_| {
             let dropped = counts.dropped.load(Relaxed);
             if dropped > told {
-                tracing::warn!(lines = dropped - told, "log lines dropped: their reader was too slow");
+                tracing::warn!(lines = dropped - told, "log lines dropped");
                 told = dropped;
             }
             queued.recv()

@@ -85,20 +85,16 @@ impl Page {
 
     fn write_policies(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
         let each = || self.policies.iter().map(|policy| (policy.counts.policy(), policy));
-        page.counters(
-            "allowed",
-            "Decisions that let pass",
-            each().map(|(name, p)| (name, p.counts.allowed())),
-        )?;
-        page.counters("denied", "Decisions that did not", each().map(|(name, p)| (name, p.counts.denied())))?;
+        page.counters("allowed", "Allowed decisions", each().map(|(name, p)| (name, p.counts.allowed())))?;
+        page.counters("denied", "Denied decisions", each().map(|(name, p)| (name, p.counts.denied())))?;
         page.counters(
             "shadow_denied",
-            "Let pass, though a policy that is only tried would have denied",
+            "Requests that a policy in shadow mode would have denied",
             each().map(|(name, p)| (name, p.shadow_denied)),
         )?;
         let mut family = page.family(
             "guarantee_in_force",
-            "What the policy's last answer was worth: 1 for one of them",
+            "1 for the guarantee of the policy's last decision, 0 for the others",
             MetricType::Gauge,
         )?;
         for (name, policy) in each() {
@@ -114,10 +110,10 @@ impl Page {
         };
         page.gauges(
             "overshoot_bound",
-            "Units beyond the limit that the last answer allowed for, at the most",
+            "Maximum units beyond the limit, if the last decision was bounded; otherwise 0",
             each().map(|(name, p)| (name, bound(p))),
         )?;
-        let mut family = page.family("decision_seconds", "How long decisions took", MetricType::Histogram)?;
+        let mut family = page.family("decision_seconds", "Duration of decisions", MetricType::Histogram)?;
         for (name, policy) in each() {
             let (sum, count, buckets) = &policy.cumulative;
             let labels = [("policy", name)];
@@ -133,81 +129,93 @@ impl Page {
         page.gauges("guard_in_flight", "Slots held here", each().map(|(name, g)| (name, g.in_flight)))?;
         page.gauges(
             "guard_limit",
-            "The ceiling here; 0 where each key has its own",
+            "Concurrency limit of this server; 0 if each key has its own",
             each().map(|(name, g)| (name, g.limit)),
         )?;
         page.gauges(
             "guard_fenced",
-            "1 if this instance lost touch with the others and lets nobody in",
+            "1 if this server grants no slots: lost contact with the others, or waiting for leases to expire",
             each().map(|(name, g)| (name, u64::from(g.fenced))),
         )?;
         page.gauges(
             "guard_fleet_ceiling",
-            "The ceiling of the whole fleet; 0 where there is none",
+            "Concurrency limit of all servers together; 0 if there is none",
             each().map(|(name, g)| (name, g.fleet.map_or(0, |(_, ceiling)| ceiling))),
         )?;
-        page.gauges("guard_nodes", "Instances that share it", each().map(|(name, g)| (name, g.nodes)))?;
+        page.gauges("guard_nodes", "Servers that share the limit", each().map(|(name, g)| (name, g.nodes)))?;
         page.gauge("leases_held", "Leases that clients hold here", self.leases)
     }
 
     fn write_server(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
         let kind = [("store", self.health.kind)];
-        let mut family = page.family("store_up", "1 if the store answers", MetricType::Gauge)?;
+        let mut family = page.family(
+            "store_up",
+            "1 if the store is available, 0 while the circuit breaker is open",
+            MetricType::Gauge,
+        )?;
         ConstGauge::new(i64::from(self.health.serving)).encode(family.encode_family(&kind)?)?;
         page.counter("store_calls", "Calls sent to the store", self.health.calls)?;
         page.counter(
             "store_calls_unanswered",
-            "Calls to the store without an answer in time, or not sent for that",
+            "Calls to the store that failed, timed out, or were rejected by the open circuit breaker",
             self.health.outages,
         )?;
-        page.counter("store_outages", "Times that the store went away", self.store.went_away)?;
-        page.gauge("store_in_flight", "Calls to the store under way", self.health.in_flight)?;
+        page.counter("store_outages", "Times that the store became unavailable", self.store.went_away)?;
+        page.gauge("store_in_flight", "Calls to the store in flight", self.health.in_flight)?;
 
         let KeyMemory {
             budget_bytes, used_bytes, live_keys, keys_max, estimated, strangers_short_ppm, ..
         } = self.keys;
         for (name, help, level) in [
-            ("key_memory_budget_bytes", "What keys may take; 0 where the store is elsewhere", budget_bytes),
-            ("key_memory_bytes", "What keys have taken", used_bytes),
-            ("keys_live", "Keys that are counted exactly and owe something", live_keys),
-            ("keys_max", "Keys that can be counted exactly", keys_max),
+            (
+                "key_memory_budget_bytes",
+                "Memory budget for keys; 0 if the store is not in memory",
+                budget_bytes,
+            ),
+            ("key_memory_bytes", "Memory used by keys", used_bytes),
+            ("keys_live", "Keys that are counted exactly and have usage", live_keys),
+            ("keys_max", "Estimated number of keys that the memory budget counts exactly", keys_max),
             (
                 "keys_short_ppm",
-                "Of a million new keys, how many would start short of their limit",
+                "Number of new keys in a million that would start short of their limit",
                 strangers_short_ppm as usize,
             ),
         ] {
             page.gauge(name, help, level as u64)?;
         }
-        page.counter("keys_estimated", "Charges to keys beyond the memory for keys", estimated)?;
+        page.counter(
+            "keys_estimated",
+            "Charges to keys that are estimated, beyond the memory budget",
+            estimated,
+        )?;
 
         let version = [("version", self.config.hash.as_str())];
-        let mut family = page.family("config_info", "The policy file in force", MetricType::Gauge)?;
+        let mut family = page.family("config_info", "Current policy file", MetricType::Gauge)?;
         ConstGauge::new(1_i64).encode(family.encode_family(&version)?)?;
         page.gauge(
             "config_loaded_timestamp_seconds",
-            "When it was taken up, since the Unix epoch",
+            "Load time of the current policy file, since the Unix epoch",
             self.config.loaded_at.as_millis_ceil() / 1_000,
         )?;
-        page.counter("config_reloads", "Files taken up after the first", self.config.reloads)?;
-        page.counter("config_rejected", "Files refused", self.config.rejected)?;
+        page.counter("config_reloads", "Policy files loaded after the first", self.config.reloads)?;
+        page.counter("config_rejected", "Policy files rejected", self.config.rejected)?;
         page.counter(
             "log_lines_dropped",
-            "Lines of the log that were dropped, as their reader was too slow",
+            "Log lines dropped because their reader was too slow",
             super::logs::dropped(),
         )?;
         page.gauge(
             "access_failing",
-            "Tokens and secrets that cannot be used now, and are refused",
+            "Tokens and secrets that are unusable now, and are rejected",
             self.config.access_failing,
         )?;
         page.counter(
             "access_failures",
-            "Tokens and secrets that became unusable",
+            "Times that a token or secret became unusable",
             self.config.access_failures,
         )?;
-        page.gauge("watchers", "Streams of denials that are open", self.watchers)?;
-        page.counter("watch_dropped", "Denials that a stream was not told of", self.watch_dropped)
+        page.gauge("watchers", "Open streams of denials", self.watchers)?;
+        page.counter("watch_dropped", "Denials that a stream missed", self.watch_dropped)
     }
 }
 

@@ -49,25 +49,23 @@ pub struct EnvoyStats {
 type Count = fn(&Stats) -> u64;
 
 const COUNTERS: &[(&str, &str, Count)] = &[
-    ("connections_accepted", "Connections that were taken", |stats| stats.accepted),
-    (
-        "accept_errors",
-        "Times the system had no connection to give, such as for want of file descriptors",
-        |stats| stats.accept_errors,
-    ),
+    ("connections_accepted", "Accepted connections", |stats| stats.accepted),
+    ("accept_errors", "Failures to accept a connection, such as no free file descriptors", |stats| {
+        stats.accept_errors
+    }),
     ("requests", "Requests", |stats| stats.requests),
-    ("requests_shed", "Requests told to come back, as there were as many as may be", |stats| stats.shed),
-    ("requests_late", "Requests that were not answered in time", |stats| stats.late),
+    ("requests_shed", "Requests shed: too many of their caller in flight", |stats| stats.shed),
+    ("requests_late", "Requests not received or not served in time", |stats| stats.late),
 ];
 
 /// A count of a principal.
 type PrincipalCount = fn(&PrincipalSeen) -> u64;
 
 const PRINCIPAL_COUNTERS: &[(&str, &str, PrincipalCount)] = &[
-    ("principal_requests", "Requests whose turn came, by principal", |seen| seen.requests),
-    ("principal_decisions", "Decisions asked for, by principal", |seen| seen.decisions),
-    ("principal_denied", "Decisions that denied, by principal", |seen| seen.denied),
-    ("principal_shed", "Requests told to come back, by principal", |seen| seen.shed),
+    ("principal_requests", "Requests that were processed, by principal", |seen| seen.requests),
+    ("principal_decisions", "Decisions requested, by principal", |seen| seen.decisions),
+    ("principal_denied", "Denied decisions, by principal", |seen| seen.denied),
+    ("principal_shed", "Requests shed, by principal", |seen| seen.shed),
 ];
 
 /// Reasons why connections were rejected.
@@ -108,9 +106,9 @@ impl ServerStats {
     fn write_shares(&self, page: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Load { deciding, waiting, body_bytes, health_streams } = self.load;
         for (name, help, level) in [
-            ("deciding", "Decisions under way", deciding),
-            ("waiting", "Requests that wait for their turn", waiting),
-            ("body_bytes", "Bytes held for requests whose bodies are incomplete", body_bytes),
+            ("deciding", "Decisions in progress", deciding),
+            ("waiting", "Requests in the queue", waiting),
+            ("body_bytes", "Bytes held for incomplete request bodies", body_bytes),
             ("health_streams", "Open health streams", health_streams),
         ] {
             let level = ConstGauge::new(i64::try_from(level).unwrap_or(i64::MAX));
@@ -123,7 +121,7 @@ impl ServerStats {
                 ConstCounter::new(count(seen)).encode(family.encode_family(&labels)?)?;
             }
         }
-        let help = "What part of all decisions since the last look were asked for by a principal";
+        let help = "Fraction of all decisions since the previous scrape, by principal";
         let mut family = page.encode_descriptor("principal_share", help, None, MetricType::Gauge)?;
         for seen in &self.principals {
             let labels = [("principal", seen.name.as_str())];
@@ -138,7 +136,7 @@ impl ServerStats {
         for (reason, count) in &self.callers_refused {
             ConstCounter::new(*count).encode(family.encode_family(&[("reason", *reason)])?)?;
         }
-        let help = "When the certificate of the server expires, since the Unix epoch";
+        let help = "Expiry of the server's TLS certificate, since the Unix epoch";
         let name = "certificate_expires_timestamp_seconds";
         let family = page.encode_descriptor(name, help, None, MetricType::Gauge)?;
         match self.certificate_expires {
@@ -154,14 +152,18 @@ impl ServerStats {
         let EnvoyStats { requests, unmatched, overrides_ignored, refunds_ignored, refused } = self.envoy;
         for (name, help, count) in [
             ("envoy_requests", "Requests of Envoy's rate limit service", requests),
-            ("envoy_unmatched", "Descriptors that no rule matched: they passed", unmatched),
+            ("envoy_unmatched", "Descriptors that no rule matched; they were allowed", unmatched),
             (
                 "envoy_overrides_ignored",
-                "Descriptors that brought a limit along: the configured one was asked",
+                "Descriptors with a limit of their own; the configured limit was used",
                 overrides_ignored,
             ),
-            ("envoy_refunds_ignored", "Descriptors that wanted units back: none were given", refunds_ignored),
-            ("envoy_refused", "Descriptors that could not be counted: they did not pass", refused),
+            (
+                "envoy_refunds_ignored",
+                "Descriptors with a refund; nothing was charged or refunded",
+                refunds_ignored,
+            ),
+            ("envoy_refused", "Descriptors that could not be counted; they were denied", refused),
         ] {
             ConstCounter::new(count).encode(page.encode_descriptor(
                 name,
@@ -184,15 +186,15 @@ impl Collector for ServerStats {
             }
         }
         let mut family =
-            page.encode_descriptor("connections_open", "Connections there are now", None, MetricType::Gauge)?;
+            page.encode_descriptor("connections_open", "Open connections", None, MetricType::Gauge)?;
         for (listener, stats) in &self.listeners {
             let open = stats.accepted.saturating_sub(stats.ended);
             let open = ConstGauge::new(i64::try_from(open).unwrap_or(i64::MAX));
             open.encode(family.encode_family(&[("listener", *listener)])?)?;
         }
-        let help = "Connections refused, as there were as many as may be: of all, or of one address";
+        let help = "Connections rejected: connection limit reached, of all addresses or of one";
         self.write_reasons(page, "connections_refused", help, REFUSED)?;
-        let help = "Connections that the server closed or told to go, or that broke";
+        let help = "Connections that the server closed, or that broke";
         self.write_reasons(page, "connections_closed", help, CLOSED)?;
         self.write_shares(page)?;
         self.write_access(page)?;

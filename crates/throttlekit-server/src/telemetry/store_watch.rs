@@ -33,10 +33,10 @@ pub async fn watch_store(telemetry: Arc<ServerTelemetry>, engine: Engine) {
 /// Logs the change, if there is one.
 fn note(telemetry: &ServerTelemetry, kind: &'static str, serving: bool) {
     match (telemetry.store_serves(serving), serving) {
-        (Some(_), false) => tracing::warn!(store = kind, "the store does not answer"),
+        (Some(_), false) => tracing::warn!(store = kind, "store unavailable"),
         (Some(since), true) => {
             let away_ms = WallClock.now().since(since).as_millis() as u64;
-            tracing::info!(store = kind, away_ms, "the store answers again");
+            tracing::info!(store = kind, away_ms, "store available again");
         }
         (None, _) => {}
     }

@@ -18,7 +18,7 @@ fn holding(leases_max: u32, leases_per_principal_max: u32) -> Engine {
     Engine::start(options, file(POLICIES)).unwrap()
 }
 
-/// How many of so many admissions at once were given a lease. The others were refused.
+/// Returns how many of `asks` concurrent admissions got a lease. The others were rejected.
 async fn admitted(engine: &Engine, asks: usize, who: impl Fn(usize) -> Principal) -> usize {
     let each = (0..asks).map(|number| {
         let (engine, who) = (engine.clone(), who(number));
@@ -176,7 +176,7 @@ async fn a_changed_lease_for_keeps_the_count_of_slots_on_the_store() {
     let admit = async || engine.admit(&who, ask("s", "k", 1), 1.0, None).await.unwrap().lease;
     assert!(admit().await.is_some());
     let reloaded = engine.reload(file("  s: {concurrency: {limit: 2, scope: key, lease_for: 40s}}\n")).await;
-    assert!(reloaded.unwrap().warnings.is_empty(), "they are not counted anew");
+    assert!(reloaded.unwrap().warnings.is_empty(), "they are not counted from zero");
     assert_eq!(admit().await.map(|held| held.lives), Some(Duration::from_secs(40)));
     assert!(admit().await.is_none(), "two are held, whatever their leases");
 }

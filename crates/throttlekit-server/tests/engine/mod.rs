@@ -1,4 +1,4 @@
-//! What the engine does with policies, asked as every door asks it.
+//! Policies in the engine, called as every API calls it.
 
 mod keys;
 mod leases;
@@ -163,7 +163,7 @@ async fn a_reload_keeps_what_was_used_and_a_bad_one_changes_nothing() {
     let other = file("  p: {rate: {limit: 7, per: 1d}}\n");
     let reloaded = engine.reload(other).await.unwrap();
     assert_eq!(reloaded.removed, ["q"]);
-    assert!(reloaded.warnings[0].contains("begin anew"), "{reloaded:?}");
+    assert!(reloaded.warnings[0].contains("start from zero"), "{reloaded:?}");
     let mut bad = (*engine.file()).clone();
     bad.policies.insert("bad".into(), policy::PolicySpec::default());
     assert!(engine.reload(bad).await.unwrap_err().to_string().contains("`bad`"));

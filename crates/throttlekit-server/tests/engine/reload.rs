@@ -16,7 +16,7 @@ fn running(limit: u32, weight: u32) -> String {
     )
 }
 
-/// How many admissions of a policy pass at once.
+/// Returns the number of concurrent admissions that a policy allows.
 async fn at_once(engine: &Engine, policy: &str) -> usize {
     let (who, mut held) = (Principal::anyone(), Vec::new());
     while let Some(lease) = engine.admit(&who, ask(policy, "k", 1), 1.0, None).await.unwrap().lease {
@@ -26,7 +26,7 @@ async fn at_once(engine: &Engine, policy: &str) -> usize {
     held.len()
 }
 
-/// What the heavy tenant is told that it may have, of what two share.
+/// Returns the limit reported to the heavy tenant, of a budget that two share.
 async fn share(engine: &Engine) -> u64 {
     let mut told = 0;
     for key in ["heavy", "light", "heavy"] {

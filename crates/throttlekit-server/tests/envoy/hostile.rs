@@ -5,7 +5,7 @@ use throttlekit_conformance::Dice;
 /// The most bytes of all headers that Envoy takes by default.
 const BYTES_MAX: u64 = 60 * 1024;
 
-/// What keys, patterns and logs use themselves.
+/// Characters that keys, patterns and logs use.
 const MARKS: &[u8] = b"|\\#*/;,=%{}\"'<>&?";
 
 /// Headers of a client that has used up what it may as `mallory` of `acme`, with whatever else this seed makes: names that

@@ -107,9 +107,9 @@ async fn no_header_takes_a_client_past_a_limit_that_it_has_used_up() {
     assert_eq!(stand.served(), 3);
 }
 
-/// How many hostile requests are sent, unless `HOSTILE_REQUESTS` says otherwise.
+/// Default number of hostile requests; `HOSTILE_REQUESTS` overrides it.
 const HOSTILE: u64 = 2_000;
-/// How many of them at a time.
+/// Number of concurrent hostile requests.
 const HOSTILE_AT_ONCE: u64 = 4;
 
 /// Whatever else a client writes, a limit that it has used up is used up. `cargo xtask verify envoy-hostile` sends more.

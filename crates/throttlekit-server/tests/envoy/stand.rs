@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-/// How long anything may take.
+/// Maximum time of any step.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -98,7 +98,7 @@ impl Stand {
         self.server.take().unwrap().runtime.shutdown_background();
     }
 
-    /// How many requests have reached the service.
+    /// Returns the number of requests that have reached the service.
     pub(crate) fn served(&self) -> u64 {
         self.served.load(Relaxed)
     }

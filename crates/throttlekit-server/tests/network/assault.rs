@@ -52,12 +52,12 @@ impl Doors {
     }
 }
 
-/// What an attacker came to.
+/// Result of an attacker.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Streams, bytes, guesses: each attack counts its own.
     done: AtomicU64,
-    /// What the server let pass and should not have.
+    /// Number of attempts that the server should have stopped.
     wrong: AtomicU64,
 }
 
@@ -294,7 +294,7 @@ async fn slow_watchers(doors: &Doors, tally: &Tally) {
     drop(watching);
 }
 
-/// Whether streams of denials are open, as the server sees it.
+/// Checks whether the server reports open streams of denials.
 async fn are_watching(client: &Client) -> bool {
     for _ in 0..50 {
         let path = "/throttlekit.v1.Monitor/GetSnapshot";
@@ -388,7 +388,7 @@ async fn held(client: &Client, many: u32) -> Vec<String> {
     each.into_iter().flatten().map(|one| one.lease_id).filter(|id| !id.is_empty()).collect()
 }
 
-/// How many are live.
+/// Renews leases, and returns the number that are live.
 async fn beat(client: &Client, lease_ids: Vec<String>) -> Option<usize> {
     let path = "/throttlekit.v1.RateLimiter/Heartbeat";
     let beat = client.call::<HeartbeatResponse>(path, &[], &HeartbeatRequest { lease_ids }).await;

@@ -105,7 +105,7 @@ impl Wire {
         (sent < streams || self.ended_within(Duration::from_secs(1)).await).then_some(sent)
     }
 
-    /// How many pings it answered.
+    /// Returns the number of pings that it answered.
     pub(crate) fn pongs(&self) -> u32 {
         self.pongs.load(Ordering::Relaxed)
     }
@@ -295,7 +295,7 @@ pub(crate) async fn drip(
 pub(crate) const SLOW_PREFACE: &[u8] = PREFACE.split_at(20).0;
 /// The headers of an HTTP/1 request but for their end: enough to pass for someone who speaks it.
 pub(crate) const HEAD_BEGUN: &[u8] = b"GET /0 HTTP/1.1\r\nhost: a\r\nx-a: ";
-/// What goes on and on in them.
+/// Bytes that are repeated in them.
 pub(crate) const HEAD_GOES_ON: &[u8] = &[b'b'; 400];
 
 /// The status of an answer to JSON, and the answer.

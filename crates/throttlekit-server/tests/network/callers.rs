@@ -1,4 +1,4 @@
-//! Who is let in, over the wire.
+//! Authentication of callers, over the wire.
 
 use std::sync::Arc;
 

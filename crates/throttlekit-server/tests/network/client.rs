@@ -143,7 +143,7 @@ pub(crate) fn framed(message: &[u8]) -> Bytes {
     [&[0], &length[..], message].concat().into()
 }
 
-/// What came before the trailers.
+/// Returns the body before the trailers.
 async fn whole(response: Response<RecvStream>) -> Result<Vec<u8>, Failure> {
     if let Some(status) = status(response.headers()) {
         return Err(Failure::Status(status));

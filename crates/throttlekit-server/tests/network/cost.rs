@@ -1,4 +1,4 @@
-//! What knowing callers costs: the processor time of a check, with one principal and with a thousand, and of a refusal.
+//! Cost of authentication: the processor time of a check, with one principal and with a thousand, and of a refusal.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::client::{Client, Failure};
 use crate::measure::round;
 use crate::siege::{Besieged, token};
 
-/// How much more a check may cost with a thousand principals than with one, and a wrong token than a right one.
+/// Maximum ratio of the cost of a check with a thousand principals to one with one, and of a wrong token to a right one.
 pub(crate) const TIMES_MAX: f64 = 1.1;
 const PRINCIPALS: usize = 1_000;
 /// Checks between two readings of the clock, which has steps of ten milliseconds.

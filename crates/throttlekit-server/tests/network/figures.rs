@@ -1,4 +1,4 @@
-//! What an attack costs everyone else: a server in a process of its own, one honest client, one attacker, by turns.
+//! Cost of an attack for other clients: a server in a separate process, one honest client, one attacker, in turns.
 //!
 //! `cargo xtask verify abuse` runs it with optimisation. It is left out of ordinary test runs, which share their
 //! processors with others and so can say nothing about the time that requests take.

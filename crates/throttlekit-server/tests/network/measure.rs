@@ -1,4 +1,4 @@
-//! How a server under attack is measured and judged.
+//! Measurement of a server under attack.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::siege::resident_mib;
 
-/// How much slower an attack may make the slowest in a hundred honest requests.
+/// Maximum factor by which an attack may slow the slowest in a hundred honest requests.
 pub(crate) const P99_TIMES_MAX: f64 = 2.0;
 /// Below this a time says more about the machine than about the server.
 pub(crate) const P99_FLOOR: Duration = Duration::from_millis(1);

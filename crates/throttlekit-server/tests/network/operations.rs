@@ -1,4 +1,4 @@
-//! What operators and their alerts see: readiness before a stop, and errors that say whose fault it is.
+//! Signals for operators and alerts: readiness before a stop, and errors that name who is at fault.
 
 use http::HeaderMap;
 use hyper::body::Bytes;

@@ -22,14 +22,14 @@ use crate::cost;
 use crate::measure::{GROWTH_MIB_MAX, P99_FLOOR, P99_TIMES_MAX, Peak, end_within, number, p99, round};
 use crate::siege::{Besieged, HONEST, HOSTILE, Nice, Outcome, everybody, go_first, move_aside};
 
-/// How much of its success alone an honest principal keeps.
+/// Minimum fraction of its undisturbed success rate that an honest principal keeps.
 const SUCCESS_MIN: f64 = 0.9;
-/// How far a share may be from what its weight says.
+/// Maximum deviation of a share from its weight.
 const SHARE_OFF_MAX: f64 = 0.1;
 /// Each honest principal sends one request so often, and takes a later answer for none.
 const EVERY: Duration = Duration::from_millis(5);
 const WITHIN: Duration = Duration::from_secs(1);
-/// What each key of the policy `counted` may, as its file says.
+/// Limit of each key of the policy `counted`, as in its file.
 const COUNTED: usize = 30;
 const QUIET: Duration = Duration::from_millis(600);
 const ATTACKED: Duration = Duration::from_millis(1_300);
@@ -40,7 +40,7 @@ const SETTLES: Duration = Duration::from_millis(2_500);
 /// A moment of the machine's own hurts once; what the server does itself hurts each time.
 const TRIES: u32 = 3;
 
-/// Who attacks how: `PRINCIPAL:ATTACK+ATTACK,…`.
+/// Attackers and their attacks: `PRINCIPAL:ATTACK+ATTACK,…`.
 fn mix(seed: u64) -> String {
     let mut dice = Dice::new(seed);
     let hostile = if seed.is_multiple_of(2) { 1 } else { HOSTILE.len() };
@@ -52,7 +52,7 @@ fn mix(seed: u64) -> String {
     each.collect::<Vec<_>>().join(",")
 }
 
-/// What honest principals got.
+/// Results of honest principals.
 #[derive(Default)]
 struct Got {
     sent: BTreeMap<&'static str, u64>,
@@ -60,7 +60,7 @@ struct Got {
     times: Vec<Duration>,
     /// Why there was no answer.
     failures: BTreeMap<String, u64>,
-    /// What was said of the keys that are counted.
+    /// Decisions for the keys that are counted.
     counted: BTreeMap<&'static str, Vec<Decision>>,
 }
 

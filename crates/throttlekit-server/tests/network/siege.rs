@@ -44,10 +44,10 @@ pub(crate) const HOSTILE: [&str; 10] = [
 const BINARY: &str = "THROTTLEKIT_BINARY";
 /// Ten times as often as the server that is shipped, so that bad files hurt ten times as often.
 const RELOAD_EVERY: Duration = Duration::from_millis(100);
-/// What a process may take beyond its time before it is ended: it has to start, and to stop.
+/// Time that a process may take beyond its own before it is killed: it has to start, and to stop.
 const SLACK: Duration = Duration::from_secs(10);
 
-/// What a process of this test binary is to be: `serve FILE STORE`, `fuzzed FILE [BUG]`, `attack MIX GRPC HTTP METRICS FILE MILLISECONDS`, or
+/// Role of a process of this test binary: `serve FILE STORE`, `fuzzed FILE [BUG]`, `attack MIX GRPC HTTP METRICS FILE MILLISECONDS`, or
 /// `burn MILLISECONDS-OF-PROCESSOR MILLISECONDS`. A mix is `PRINCIPAL:ATTACK+ATTACK,PRINCIPAL:ATTACK`.
 const ROLE: &str = "ABUSE_ROLE";
 
@@ -141,12 +141,12 @@ fn other(role: &str, nice: Nice) -> Command {
     command
 }
 
-/// What a line of JSON says of a door.
+/// Returns the address of a listener in a line of JSON.
 fn address(said: &str, door: &str) -> Option<SocketAddr> {
     said.split_once(&format!("{door}\":\""))?.1.split('"').next()?.parse().ok()
 }
 
-/// What a line says after this word.
+/// Returns the value after this word in a line.
 fn after<T: FromStr>(text: &str, word: &str) -> Option<T> {
     text.lines().find_map(|line| line.split_once(word)?.1.split_whitespace().next()?.parse().ok())
 }
@@ -264,10 +264,10 @@ async fn until_parent_ends(server: Server, http: Option<SocketAddr>) {
     server.stop().await;
 }
 
-/// What attackers, or who burns in their place, came to.
+/// Result of attackers, or of processes that burn processor time in their place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// What was done, and how often an attack was not fended off, by the name of the attack.
+    /// Number of attempts, and of those that were not fended off, by the name of the attack.
     pub(crate) deeds: BTreeMap<String, (u64, u64)>,
     /// Processor time that it took itself.
     pub(crate) burnt: Duration,

@@ -272,7 +272,7 @@ async fn a_new_certificate_is_taken_over_and_a_bad_one_is_not() {
     let next = Authority::new();
     let new = next.server();
     std::fs::copy(&new.cert, files.cert.as_ref().unwrap()).unwrap();
-    assert!(tls.reload().unwrap_err().to_string().contains("do not go together"));
+    assert!(tls.reload().unwrap_err().to_string().contains("do not match"));
     assert!(connect(&target, &authority.ca(), None).await.is_ok());
     std::fs::copy(&new.key, files.key.as_ref().unwrap()).unwrap();
     assert!(tls.reload().unwrap());
@@ -333,7 +333,7 @@ async fn probes_without_a_certificate_reach_metrics_and_health_only_where_that_i
     }
 }
 
-/// What a client without a certificate is answered, if it is.
+/// Returns the response to a client without a certificate, if any.
 async fn page(address: SocketAddr, ca: &Path, path: &str) -> Option<String> {
     let tcp = TcpStream::connect(address).await.ok()?;
     let name = ServerName::try_from("server.test").unwrap();

@@ -9,7 +9,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// What a page says, or a panic with the line that breaks the rules.
+    /// Parses a page. Panics with the line that breaks the rules.
     pub(crate) fn read(text: &str) -> Self {
         let body = text.strip_suffix("# EOF\n").expect("it ends with its end");
         let mut page = Self { kinds: BTreeMap::new(), samples: BTreeMap::new() };

@@ -108,7 +108,7 @@ pub fn check_fairness(seed: u64, bug: Option<RegionBug>) -> Result<f64, Violatio
         return fails("a tenant is too far from its ideal");
     }
     if sum + outcome.left_max < world.limit {
-        return fails("units are left though everyone asks");
+        return fails("units are left although every tenant requests more");
     }
     Ok(outcome.worst())
 }

@@ -52,7 +52,7 @@ fn start(process: u32) -> Handle {
 fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(1).thread_name("throttlekit").enable_all();
-    builder.build().expect("no thread for background work: raise the process's thread limit")
+    builder.build().expect("cannot start a thread for background work: raise the thread limit of the process")
 }
 
 #[cfg(test)]

@@ -174,7 +174,7 @@ impl<T> Landing<T> {
 
 impl<T> Drop for Landing<T> {
     fn drop(&mut self) {
-        self.land(Err(StoreError::unavailable("the request was dropped before it was answered")));
+        self.land(Err(StoreError::unavailable("the request was dropped before it completed")));
     }
 }
 
@@ -182,6 +182,6 @@ impl<T> Drop for Landing<T> {
 fn joined<T>(ended: Result<T, JoinError>) -> Result<T, StoreError> {
     ended.map_err(|ended| match ended.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
-        Err(_) => StoreError::unavailable("the background runtime ended before the call was answered"),
+        Err(_) => StoreError::unavailable("the background runtime ended before the call completed"),
     })
 }

@@ -177,7 +177,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     pub(super) async fn lend(&self, key: &str, want: Want, sent: Timestamp) -> Result<Leased, StoreError> {
         let ask = LeaseRequest { key, form: &self.set_aside, term: Term::Window, want };
         let lent = self.shared.store().lease(&[ask]).await.pop();
-        let lent = lent.ok_or_else(|| StoreError::bad_state("the store left an ask without an answer"))??;
+        let lent = lent.ok_or_else(|| StoreError::bad_state("the store returned too few results"))??;
         self.note_clock(lent.now, sent);
         Ok(lent)
     }

@@ -88,7 +88,7 @@ pub enum MissingKey {
 impl fmt::Display for MissingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Client => "the request lacks what it is counted by",
+            Self::Client => "the request has no key: the header or value to count by is missing",
             Self::Server => {
                 "no peer address in the request's extensions: under axum enable the feature `axum` and serve with \
                  into_make_service_with_connect_info::<SocketAddr>(), elsewhere use ClientIp::peer_from"

@@ -100,16 +100,18 @@ impl Refusal<'_> {
         match self {
             Self::Denied(name, decision) => denial(name, &decision),
             Self::Full(Decision { limit, remaining, .. }) => format!(
-                "The concurrency limit is reached: {} of {limit} requests are being served. One passes when another \
-                 ends.",
+                "The concurrency limit is reached: {} of {limit} requests are in flight. Retry when one of \
+                 them ends.",
                 limit.saturating_sub(remaining)
             ),
             Self::Priced => "The value of the request is below the current price.".into(),
-            Self::Missing(MissingKey::Client) => "The request lacks what it is counted by.".into(),
-            Self::Missing(MissingKey::Server) => {
-                "The server cannot tell who sent the request: client_ip finds no peer address.".into()
+            Self::Missing(MissingKey::Client) => {
+                "The request has no key: the header or value to count by is missing.".into()
             }
-            Self::Undecided => "Whether the request may pass could not be decided.".into(),
+            Self::Missing(MissingKey::Server) => {
+                "The server cannot determine the client address: client_ip finds no peer address.".into()
+            }
+            Self::Undecided => "No admission decision was possible. Retry later.".into(),
         }
     }
 }
@@ -125,10 +127,10 @@ fn denial(name: &str, decision: &Decision) -> String {
         format!("The limit '{name}' has {remaining} of {limit} units left, fewer than this request costs.");
     match decision.retry_after {
         Retry::Now => now,
-        Retry::After(wait) => format!("{now} It passes in {} s.", retry_secs(wait)),
-        Retry::OnRelease => format!("{now} It passes when another request ends."),
+        Retry::After(wait) => format!("{now} Retry in {} s.", retry_secs(wait)),
+        Retry::OnRelease => format!("{now} Retry when another request ends."),
         Retry::Never => format!(
-            "This request costs more than the {limit} units that '{name}' ever holds. Waiting does not help."
+            "This request costs more than the {limit} units of the limit '{name}'. Waiting does not help."
         ),
     }
 }

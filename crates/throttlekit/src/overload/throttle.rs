@@ -40,7 +40,7 @@ pub struct AdaptiveThrottle<C = PreciseClock> {
 /// Call [`accepted`](Self::accepted) when the backend took it, whatever the result. If dropped, it counts as refused:
 /// this covers a timeout, an error and a panic.
 #[derive(Debug)]
-#[must_use = "a call that is not said to be accepted counts as refused"]
+#[must_use = "a call that is not reported as accepted counts as rejected"]
 pub struct Attempt<'a, C: Clock = PreciseClock> {
     throttle: &'a AdaptiveThrottle<C>,
 }

@@ -108,7 +108,7 @@ impl<S: Store> Strict<S> {
     /// Checks a debit. For one limit only.
     pub(super) async fn debit(&self, part: Part<'_>, id: DebitId) -> Result<Answer, StoreError> {
         if self.limits.len() > 1 {
-            return Err(StoreError::misconfigured("a debit is charged to a limiter with exactly one limit"));
+            return Err(StoreError::misconfigured("debits require a limiter with exactly one limit"));
         }
         let key = self.key(part.key);
         match self.try_debit(&key, part.cost, id).await {
@@ -297,5 +297,5 @@ impl<S> Strict<S> {
 }
 
 fn no_answer() -> StoreError {
-    StoreError::bad_state("the store left an ask without an answer")
+    StoreError::bad_state("the store returned too few results")
 }

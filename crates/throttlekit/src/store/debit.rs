@@ -65,12 +65,13 @@ impl Debit<'_> {
     pub fn check(&self) -> Result<(), StoreError> {
         if !matches!(self.charge.form.limit(), Limit::Window(_)) {
             return Err(StoreError::misconfigured(
-                "only windows and token budgets take debits by name; check this limit without one",
+                "only windows and token budgets support debits with an idempotency key: check this limit \
+                 without one",
             ));
         }
         if self.id.number > UNITS_MAX {
             return Err(StoreError::misconfigured(
-                "a debit's number is at most 2^53 - 1; begin another stream",
+                "the number of a debit is at most 2^53 - 1: start another stream",
             ));
         }
         Ok(())
@@ -145,8 +146,9 @@ impl<'a> Countable<'a> {
     /// Returns the responses to all debits, in order, from those to [`debits`](Self::debits).
     pub fn answers(self, debited: Vec<Result<Debited, StoreError>>) -> Vec<Result<Debited, StoreError>> {
         let mut debited = debited.into_iter();
-        let mut next =
-            || debited.next().unwrap_or_else(|| Err(StoreError::bad_state("fewer answers than debits")));
+        let mut next = || {
+            debited.next().unwrap_or_else(|| Err(StoreError::bad_state("the store returned too few results")))
+        };
         self.refusals.into_iter().map(|refusal| refusal.map_or_else(&mut next, Err)).collect()
     }
 }

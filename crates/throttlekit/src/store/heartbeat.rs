@@ -63,5 +63,7 @@ pub async fn beat<R: MembershipStore>(
             kept = store.load(key).await?;
         }
     }
-    Err(StoreError::unavailable(format_args!("{key}: others changed the roll {RACES_MAX} times in between")))
+    Err(StoreError::unavailable(format_args!(
+        "{key}: the membership record changed {RACES_MAX} times during the update"
+    )))
 }

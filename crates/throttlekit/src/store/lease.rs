@@ -54,7 +54,10 @@ impl Leased {
         let state = ask.form.state(numbers).ok_or_else(|| StoreError::bad_state(ask.key))?;
         let mut loan = ask.authority()?.look(&state, ask.want, now);
         if loan.granted != granted {
-            return Err(StoreError::bad_state(format_args!("{}: the store and the rule disagree", ask.key)));
+            return Err(StoreError::bad_state(format_args!(
+                "{}: the response of the store is inconsistent with the limit",
+                ask.key
+            )));
         }
         let ends = ask.form.stored_end(numbers).filter(|end| *end > now);
         if let (Some(end), Some(lives)) = (ends, loan.lives)
@@ -72,7 +75,7 @@ impl LeaseRequest<'_> {
     pub fn authority(&self) -> Result<Authority, StoreError> {
         if !self.form.counts_units() {
             return Err(StoreError::misconfigured(
-                "this limit does not lend: its units are too many or too odd",
+                "this limit cannot be leased: its units are too many or too fine",
             ));
         }
         Authority::new(*self.form.limit(), self.term).map_err(StoreError::misconfigured)
@@ -110,8 +113,9 @@ impl<'a> Lendable<'a> {
     /// Returns the responses to all requests, in order, from those to [`asks`](Self::asks).
     pub fn answers(self, lent: Vec<Result<Leased, StoreError>>) -> Vec<Result<Leased, StoreError>> {
         let mut lent = lent.into_iter();
-        let mut next =
-            || lent.next().unwrap_or_else(|| Err(StoreError::bad_state("fewer answers than asks")));
+        let mut next = || {
+            lent.next().unwrap_or_else(|| Err(StoreError::bad_state("the store returned too few results")))
+        };
         self.refusals.into_iter().map(|refusal| refusal.map_or_else(&mut next, Err)).collect()
     }
 }

@@ -123,7 +123,7 @@ impl MembershipRecords {
             self.0.retain(|_, filed| now < filed.expires);
             if self.0.len() >= ROLLS_MAX {
                 return Err(StoreError::misconfigured(format_args!(
-                    "more than {ROLLS_MAX} fleets at a time"
+                    "too many membership records: at most {ROLLS_MAX} at a time"
                 )));
             }
         }

@@ -81,7 +81,9 @@ impl Outcome {
         let verdict = ask.need.judge(&decisions);
         if verdict.decision.allowed != admitted {
             let key = ask.charges[verdict.binding].key;
-            return Err(StoreError::bad_state(format_args!("{key}: the store and the rule disagree")));
+            return Err(StoreError::bad_state(format_args!(
+                "{key}: the response of the store is inconsistent with the limit"
+            )));
         }
         let marks = each().map(|(c, state)| c.form.limit().mark(state, now)).collect();
         Ok(Self { now, verdict, decisions, marks, guarantee: Guarantee::Exact })

@@ -58,7 +58,7 @@ impl RegionRequest<'_> {
     /// Returns the rule that decides, or why this limit cannot be shared or this name cannot be stored.
     pub fn pool(&self) -> Result<Pool, StoreError> {
         if self.region.is_empty() || self.region.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return Err(StoreError::misconfigured("name a region as KeySpace::part writes it"));
+            return Err(StoreError::misconfigured("invalid region name: encode it with KeySpace::part"));
         }
         Pool::new(*self.form.limit()).map_err(StoreError::misconfigured)
     }
@@ -81,7 +81,12 @@ impl RegionGrant {
         granted: i64,
     ) -> Result<Self, StoreError> {
         let number = |n: i64| u64::try_from(n).ok().filter(|&n| n <= UNITS_MAX);
-        let bad = || StoreError::bad_state(format_args!("{}: the store and the rule disagree", ask.key));
+        let bad = || {
+            StoreError::bad_state(format_args!(
+                "{}: the response of the store is inconsistent with the limit",
+                ask.key
+            ))
+        };
         let [ends, held, share, others] = seen.map(number);
         let (Some(ends), Some(held), Some(share), Some(others)) = (ends, held, share, others) else {
             return Err(bad());

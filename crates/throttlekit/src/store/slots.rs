@@ -100,7 +100,7 @@ pub(crate) fn life(lives: Duration) -> Result<Duration, StoreError> {
         return Ok(Duration::from_micros(lives.as_micros() as u64));
     }
     Err(StoreError::misconfigured(format_args!(
-        "a lease of {lives:?}: let slots live between {LIVES_MIN:?} and {LIVES_MAX:?}"
+        "invalid lease of {lives:?}: expected {LIVES_MIN:?} to {LIVES_MAX:?}"
     )))
 }
 
@@ -166,7 +166,7 @@ fn micros(number: i64) -> Option<Option<Timestamp>> {
 }
 
 fn disagree(key: &str) -> StoreError {
-    StoreError::bad_state(format_args!("{key}: the store and the rule disagree"))
+    StoreError::bad_state(format_args!("{key}: the response of the store is inconsistent with the limit"))
 }
 
 impl<P: SlotStore> SlotStore for Arc<P> {

@@ -80,7 +80,8 @@ impl Streams {
             return Ok(());
         }
         Err(StoreError::unavailable(format_args!(
-            "the debits of {STREAMS_MAX} streams are remembered; remember them less long"
+            "too many streams: the debits of at most {STREAMS_MAX} are remembered; remember them for a \
+             shorter time"
         )))
     }
 

@@ -77,7 +77,7 @@ pub struct NotAMembership;
 
 impl fmt::Display for NotAMembership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("this is no roll of a fleet: give fleets a prefix of their own")
+        f.write_str("not a membership record: use a separate key prefix for membership records")
     }
 }
 

@@ -68,10 +68,10 @@ impl fmt::Display for SizingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cost(cost) => {
-                write!(f, "{cost}: the costs of a round trip and of a stranded unit lie between 1e-9 and 1e9")
+                write!(f, "invalid cost {cost} of a round trip or a stranded unit: expected 1e-9 to 1e9")
             }
             Self::Batches { min, max } => {
-                write!(f, "{min} to {max}: batches are at least 1, the least first")
+                write!(f, "invalid batch range {min} to {max}: expected at least 1, with the minimum first")
             }
         }
     }

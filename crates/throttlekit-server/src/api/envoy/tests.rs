@@ -340,7 +340,7 @@ async fn a_caller_without_the_door_does_not_learn_which_descriptors_have_rules()
     for request in [request(vec![ruled]), request(vec![unruled]), request(vec![]), malformed] {
         let refused = door.decide(&caller, &request).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied);
-        assert_eq!(refused.message(), "a caller without a name may not use Envoy");
+        assert_eq!(refused.message(), "an anonymous caller may not use Envoy");
     }
 }
 

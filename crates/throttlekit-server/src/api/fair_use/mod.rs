@@ -80,13 +80,13 @@ impl FairUse {
         match why {
             Missing::Late => {
                 self.counters.count_late();
-                Status::deadline_exceeded("the rest of the request did not come in time: send it whole")
+                Status::deadline_exceeded("request body timed out: send the whole body at once")
             }
             Missing::Crowded => {
                 self.counters.count_shed();
                 Status::unavailable(CROWDED)
             }
-            Missing::Broken => Status::cancelled("the request broke off"),
+            Missing::Broken => Status::cancelled("request body incomplete"),
         }
     }
 }
@@ -113,7 +113,7 @@ fn crowded(mut parts: Parts, body: Whole) -> Request<Whole> {
 /// The empty message, as gRPC frames it.
 const EMPTY_MESSAGE: Bytes = Bytes::from_static(&[0; 5]);
 
-const CROWDED: &str = "this caller has as many requests under way as it may: come back";
+const CROWDED: &str = "too many requests of this caller in flight: retry later";
 
 impl<S> Layer<S> for FairUse {
     type Service = Fair<S>;

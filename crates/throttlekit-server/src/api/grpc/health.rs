@@ -60,7 +60,7 @@ struct HealthApi {
 impl HealthApi {
     fn known(request: &Request<HealthCheckRequest>) -> Result<(), Status> {
         let name = request.get_ref().service.as_str();
-        if NAMES.contains(&name) { Ok(()) } else { Err(Status::not_found("no such service is served here")) }
+        if NAMES.contains(&name) { Ok(()) } else { Err(Status::not_found("unknown service")) }
     }
 }
 
@@ -87,7 +87,7 @@ impl Health for HealthApi {
     ) -> Result<Response<Self::WatchStream>, Status> {
         Self::known(&request)?;
         let room = self.shares.stream(who(request.extensions()));
-        let room = room.ok_or_else(|| Status::resource_exhausted("too many watch already: ask by Check"))?;
+        let room = room.ok_or_else(|| Status::resource_exhausted("too many health streams: use Check"))?;
         let mut told = self.told.clone();
         told.mark_changed();
         let changes = stream::unfold((told, room), |(mut told, room)| async {

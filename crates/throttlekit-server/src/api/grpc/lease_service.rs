@@ -37,7 +37,7 @@ impl Fleet for LeaseApi {
         let request = request.into_inner();
         if matches!(request.axis(), Axis::Concurrency | Axis::TokenBudget) {
             return Err(Status::unimplemented(
-                "only rates are lent: use Admit for slots, and Debit for tokens",
+                "only rates can be leased: use Admit for slots, and Debit for tokens",
             ));
         }
         let domain = request.caller.as_ref().map_or("", |caller| caller.domain.as_str());
@@ -50,7 +50,7 @@ impl Fleet for LeaseApi {
             Some(back) => {
                 let loan = u128::from_str_radix(&back.return_id, 16);
                 let loan =
-                    loan.map_err(|_| Status::invalid_argument("return_id is none that Reserve gave"))?;
+                    loan.map_err(|_| Status::invalid_argument("invalid return_id: not issued by Reserve"))?;
                 Some(HandBack { loan, units: u64::try_from(back.units).unwrap_or(0) })
             }
             None => None,
@@ -59,7 +59,7 @@ impl Fleet for LeaseApi {
         let wants = if back.is_some() && request.wants == 0 { 0 } else { units("wants", request.wants)? };
         let least = units("least", request.least)?;
         if wants > 0 && least > wants {
-            return Err(Status::invalid_argument("least is more than wants"));
+            return Err(Status::invalid_argument("invalid least: greater than wants"));
         }
         let ask = PolicyCall { policy: &request.policy, key, others: &others, cost: wants };
         let granted =

@@ -60,12 +60,12 @@ impl Monitor for MonitorApi {
         let peer = request.extensions().get::<Peer>().cloned();
         let one = request.into_inner().policy;
         if one.len() > POLICY_BYTES_MAX {
-            return Err(Status::invalid_argument("no policy has so long a name"));
+            return Err(Status::invalid_argument("policy name too long"));
         }
         if !one.is_empty() {
             caller.may(Endpoint::Monitor, &one, b"").map_err(status)?;
         }
-        let full = |_| Status::resource_exhausted("as many watch as may at a time: try again later");
+        let full = |_| Status::resource_exhausted("too many open streams of denials: try again later");
         let room = caller.watches().map_err(full)?;
         self.log.opened(&caller, peer.as_ref(), "Watch");
         let caller = caller.without_turn();

@@ -52,9 +52,9 @@ pub(super) fn units(name: &str, units: i64) -> Result<u64, Status> {
     match u64::try_from(units) {
         Ok(0) => Ok(1),
         Ok(units) => Ok(units),
-        Err(_) => {
-            Err(Status::invalid_argument(format!("{name} is {units}: it is 1 or more, and 0 stands for 1")))
-        }
+        Err(_) => Err(Status::invalid_argument(format!(
+            "invalid {name} {units}: expected at least 1, or 0 for the default of 1"
+        ))),
     }
 }
 
@@ -159,7 +159,7 @@ impl RateLimiter for RateLimiterApi {
                     caller.may_each(Endpoint::Debit, &policy, &held(&keys)).map_err(status)?;
                     self.engine.debit_held(caller.principal(), lease, tokens).await
                 }
-                None => Err(Refusal::Invalid("lease_id is none that Admit gave".into())),
+                None => Err(Refusal::Invalid("invalid lease_id: not issued by Admit".into())),
             }
         };
         let answer = answer.and_then(Answered::decided).map_err(status)?;
@@ -176,7 +176,8 @@ impl RateLimiter for RateLimiterApi {
             PolicyCall { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
         // The value of the work, and the milliseconds for which it expects to hold its slot.
         let value = units("value", value)? as f64;
-        let hold = u64::try_from(hold).map_err(|_| Status::invalid_argument("hold is negative"))?;
+        let hold =
+            u64::try_from(hold).map_err(|_| Status::invalid_argument("invalid hold: expected 0 or more"))?;
         let hold = (hold > 0).then(|| Duration::from_millis(hold).as_secs_f64());
         let admitted = self.engine.admit(caller.principal(), ask, value, hold).await.map_err(status)?;
         caller.got([&admitted.answer]);
@@ -202,7 +203,7 @@ impl RateLimiter for RateLimiterApi {
         caller.may_use(Endpoint::Admit).map_err(status)?;
         let actual_cost = actual_cost.map(|cost| {
             u64::try_from(cost)
-                .map_err(|_| Status::invalid_argument("actual_cost is negative: it is 0 or more"))
+                .map_err(|_| Status::invalid_argument("invalid actual_cost: expected 0 or more"))
         });
         let latency = u64::try_from(latency_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
         let how = Ended { dropped, ignored, actual_cost: actual_cost.transpose()?, latency };
@@ -220,7 +221,9 @@ impl RateLimiter for RateLimiterApi {
         let (caller, HeartbeatRequest { lease_ids }) = self.from(request);
         caller.may_use(Endpoint::Admit).map_err(status)?;
         if lease_ids.len() > BEATS_MAX {
-            return Err(Status::invalid_argument(format!("at most {BEATS_MAX} leases at once")));
+            return Err(Status::invalid_argument(format!(
+                "too many leases: at most {BEATS_MAX} per request"
+            )));
         }
         caller.asks_for(lease_ids.len());
         let known: Vec<_> = lease_ids.iter().filter_map(|name| lease_id::read(name)).collect();

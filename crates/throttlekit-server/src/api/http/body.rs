@@ -45,20 +45,21 @@ impl<T: DeserializeOwned> FromRequest<HttpApi> for Asked<T> {
         let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
             Some(_) => Problem::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
-                format!("a request has at most {BODY_BYTES_MAX} bytes: send several"),
+                format!("request body too large: at most {BODY_BYTES_MAX} bytes, send several requests"),
             ),
-            None => Problem::bad("the request broke off: send it again"),
+            None => Problem::bad("request body incomplete: send it again"),
         })?;
         let body = serde_json::from_slice(&body.to_bytes());
         let body = body.map_err(|error| {
-            Problem::bad(format!("not the JSON that is taken here: {error}; /openapi.json has the schema"))
+            Problem::bad(format!("invalid request: {error}; see the schema in /openapi.json"))
         })?;
         Ok(Self { caller, body, denied })
     }
 }
 
 fn denied_as(uri: &http::Uri) -> Result<StatusCode, Problem> {
-    let wrong = || Problem::bad("the query takes `status=200` or `status=429`, for how a denial is told");
+    let wrong =
+        || Problem::bad("invalid query: expected `status=200` or `status=429`, the status of a denial");
     let Query(options) = Query::<Options>::try_from_uri(uri).map_err(|_| wrong())?;
     match options.status {
         None | Some(200) => Ok(StatusCode::OK),
@@ -74,7 +75,7 @@ fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
     if kind.eq_ignore_ascii_case("application/json") {
         return Ok(());
     }
-    let detail = "send JSON, and the header `content-type: application/json`";
+    let detail = "unsupported content type: send JSON with the header `content-type: application/json`";
     Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
 }
 

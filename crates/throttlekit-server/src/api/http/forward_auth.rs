@@ -58,12 +58,17 @@ pub(super) async fn auth(
 ) -> Result<Response, Problem> {
     let (parts, _) = request.into_parts();
     let options = Query::<Options>::try_from_uri(&parts.uri).map_err(|error| {
-        Problem::bad(format!("{}: the query takes key, key_header, cost and deny", error.body_text()))
+        Problem::bad(format!(
+            "{}: valid query parameters are key, key_header, cost and deny",
+            error.body_text()
+        ))
     })?;
     let denied = match options.deny {
         None | Some(429) => StatusCode::TOO_MANY_REQUESTS,
         Some(403) => StatusCode::FORBIDDEN,
-        Some(_) => return Err(Problem::bad("`deny` is 429 or 403: nginx's auth_request takes 403 alone")),
+        Some(_) => {
+            return Err(Problem::bad("invalid `deny`: expected 429 or 403 (nginx's auth_request needs 403)"));
+        }
     };
     let key = api.key(&options, &parts)?;
     // If 403 is the status of a denial, a proxy without the right must not get the same status.
@@ -92,8 +97,7 @@ impl HttpApi {
             (Some(key), None) => Ok(key.clone().into_bytes()),
             (None, Some(name)) => header(name, parts),
             (None, None) => {
-                let lost =
-                    |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the peer's address is not known");
+                let lost = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the peer address is unknown");
                 Ok(self.address.extract(parts).map_err(lost)?.as_bytes().to_vec())
             }
         }
@@ -103,7 +107,7 @@ impl HttpApi {
 /// Returns the value of a header. A repeated header is no key: the upstream service might use the other value.
 fn header(name: &str, parts: &Parts) -> Result<Vec<u8>, Problem> {
     let name: HeaderName =
-        name.parse().map_err(|_| Problem::bad("`key_header` is no name that a header can have"))?;
+        name.parse().map_err(|_| Problem::bad("invalid `key_header`: not a header name"))?;
     let mut values = parts.headers.get_all(&name).iter();
     match (values.next(), values.next()) {
         (Some(value), None) if !value.is_empty() => Ok(value.as_bytes().to_vec()),

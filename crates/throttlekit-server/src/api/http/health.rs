@@ -28,13 +28,13 @@ pub(super) async fn alive(State(api): State<HttpApi>) -> Response {
 /// probes do not all reach the store.
 pub(super) async fn ready(State(api): State<HttpApi>) -> Response {
     if api.engine.is_draining() {
-        let detail = "the server is about to stop: use another";
+        let detail = "the server is shutting down: use another";
         return Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response();
     }
     if api.ready.get(api.engine.probe()).await {
         return json(StatusCode::OK, &api.health());
     }
-    let detail = "the store does not answer: policies go by their `on_outage` until it does";
+    let detail = "the store is unavailable: policies use their `on_outage` fallback";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response()
 }
 

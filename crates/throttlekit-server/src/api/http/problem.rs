@@ -42,13 +42,13 @@ impl Problem {
     }
 
     pub(super) fn not_found() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "no such path: /openapi.json lists what there is")
+        Self::new(StatusCode::NOT_FOUND, "unknown path: /openapi.json lists all paths")
     }
 
     pub(super) fn wrong_method() -> Self {
         Self::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            "this path takes another method: /openapi.json says which; asks are POST",
+            "method not allowed: see /openapi.json; API requests are POST",
         )
     }
 
@@ -75,11 +75,11 @@ impl From<Refusal> for Problem {
             Refusal::Store(StoreError::Overloaded) => Self::new(StatusCode::SERVICE_UNAVAILABLE, why),
             Refusal::Store(error) if error.is_outage() => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
-                format!("{why}: try again soon, or give the policy an `on_outage`"),
+                format!("{why}: retry later, or set `on_outage` of the policy"),
             ),
             Refusal::Store(StoreError::Misconfigured(_)) => Self::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                format!("{why}: the store must be set up otherwise"),
+                format!("{why}: fix the configuration of the store"),
             ),
             Refusal::Store(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, why),
         }

@@ -80,7 +80,8 @@ pub(super) async fn debit(State(api): State<HttpApi>, asked: Asked<DebitRequest>
             .debit(PolicyCall { policy, key: key.as_bytes(), others: &others, cost: tokens }, name)
             .await?
     } else {
-        let lease = lease_id::read(lease).ok_or_else(|| Problem::bad("lease_id is none that admit gave"))?;
+        let lease =
+            lease_id::read(lease).ok_or_else(|| Problem::bad("invalid lease_id: not issued by admit"))?;
         let (policy, keys) = api.engine.lease_of(asked.caller.principal(), lease)?;
         asked.caller.may_each(Endpoint::Debit, &policy, &held(&keys))?;
         api.engine.debit_held(asked.caller.principal(), lease, tokens).await?
@@ -142,7 +143,7 @@ pub(super) async fn reserve(State(api): State<HttpApi>, asked: Asked<ReserveRequ
     let back = match returned {
         Some(back) => {
             let loan = lease_id::read(&back.return_id);
-            let loan = loan.ok_or_else(|| Problem::bad("return_id is none that reserve gave"))?;
+            let loan = loan.ok_or_else(|| Problem::bad("invalid return_id: not issued by reserve"))?;
             Some(HandBack { loan: loan.0, units: back.units })
         }
         None => None,
@@ -150,7 +151,7 @@ pub(super) async fn reserve(State(api): State<HttpApi>, asked: Asked<ReserveRequ
     // A request that only returns units wants none.
     let wants = if back.is_some() { *wants } else { units(*wants) };
     if wants > 0 && *least > wants {
-        return Err(Problem::bad("least is more than wants"));
+        return Err(Problem::bad("invalid least: greater than wants"));
     }
     let ask = PolicyCall { policy, key: key.as_bytes(), others: &others, cost: wants };
     let granted = api.engine.reserve_at_least(asked.caller.principal(), ask, units(*least), back).await?;

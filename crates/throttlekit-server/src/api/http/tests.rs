@@ -166,7 +166,7 @@ async fn what_is_not_understood_is_a_problem_that_says_what_to_do() {
         ("/v1/check", json!({ "policy": "api", "key": "x".repeat(1_025) }), 400, "send a hash"),
         ("/v1/check?status=500", json!({ "policy": "api", "key": "a" }), 400, "`status=429`"),
         ("/v1/check?stat=429", json!({ "policy": "api", "key": "a" }), 400, "`status=429`"),
-        ("/v1/debit", json!({ "lease_id": "x" }), 400, "none that admit gave"),
+        ("/v1/debit", json!({ "lease_id": "x" }), 400, "not issued by admit"),
         ("/v1/checks", json!({}), 404, "/openapi.json"),
     ];
     for (path, body, status, about) in cases {

@@ -71,7 +71,7 @@ impl Limits {
             limits.every.push(limit.clone());
             match lease {
                 Some(_) if limits.leased.is_some() => {
-                    return Err("one rate of a policy is leased at the most".into());
+                    return Err("at most one rate of a policy can be leased".into());
                 }
                 Some(spec) => {
                     let limiter = common.leased(&limit, spec).map_err(wrong)?;
@@ -138,7 +138,7 @@ impl Decider {
         if let Some(fairness) = common.fairness {
             return Ok(Self::alone(fairness.limiter.clone(), Support::FAIR));
         }
-        let none = || "has no axis: give it a rate, a cost, a concurrency or a fair share".to_owned();
+        let none = || "the policy has no axis: add rate, cost, concurrency or fair".to_owned();
         let support = if spec.cost.is_some() { Support::BUDGET } else { Support::RATE };
         all.map(|all| Self::alone(all.limiter.clone(), support)).ok_or_else(none)
     }
@@ -200,7 +200,7 @@ fn lender(spec: &PolicySpec, common: &Common<'_>) -> Result<Option<Lender>, Stri
             let lender = Lender::new(fleet, store.clone(), name, (limit, by), *on_outage);
             lender.map(Some).map_err(wrong)
         }
-        (Some(_), _) => Err("`fleet` lends from one rate; this policy has another number of them".into()),
+        (Some(_), _) => Err("`fleet` needs exactly one rate".into()),
     }
 }
 

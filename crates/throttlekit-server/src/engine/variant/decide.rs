@@ -80,7 +80,7 @@ impl Variant {
             return Ok(Forecast { spendable_now: u64::MAX, next_replenish_at: now, full_at: now });
         }
         let Some(all) = &self.all else {
-            return Err(unsupported("has no limit of which the future is known"));
+            return Err(unsupported("has no limit to forecast"));
         };
         match Box::pin(all.limiter.forecast(call)).await {
             // With a cost of zero, the fallback reports what is left.
@@ -105,7 +105,7 @@ impl Variant {
     ) -> Result<Answered, Refusal> {
         self.has_keys(call.key_count())?;
         let Some(budget) = &self.budget else {
-            let none = Err(unsupported("has no token budget: give it a `cost`, or use Check"));
+            let none = Err(unsupported("has no token budget: use Check, or add a `cost` to the policy"));
             return if self.is_unlimited() { Ok(Answered::free()) } else { none };
         };
         let debited = match id {
@@ -116,7 +116,8 @@ impl Variant {
         match debited {
             Ok(answer) => Ok(answered(&answer, Axis::Cost)),
             Err(StoreError::Stale(number)) => Err(Refusal::Invalid(format!(
-                "debit {number} is older than one of its stream that was counted: number debits upwards, one at a time"
+                "debit {number} is stale: a later one of its stream was counted; number debits upwards, one \
+                 in flight at a time"
             ))),
             Err(error) => Err(error.into()),
         }

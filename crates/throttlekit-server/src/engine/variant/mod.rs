@@ -62,7 +62,7 @@ impl Variant {
             return Ok(());
         }
         Err(Refusal::Invalid(format!(
-            "this policy counts by {} keys, and {keys} came: send the others along",
+            "this policy counts by {} keys, but the call has {keys}: send all of them",
             self.keys
         )))
     }

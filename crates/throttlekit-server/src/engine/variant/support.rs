@@ -3,8 +3,9 @@
 /// Support of a request, or the reason why not, with the alternative.
 type Supported = Result<(), &'static str>;
 
-const HOLDS_NOTHING: Supported = Err("holds nothing while work runs: use Check, or give the policy slots");
-const NO_LIMIT: Supported = Err("has no limit to look at: its slots are seen in the monitor");
+const HOLDS_NOTHING: Supported =
+    Err("holds no slot while work runs: use Check, or add `concurrency` to the policy");
+const NO_LIMIT: Supported = Err("has no limit to peek at: see its slots in the monitor");
 
 /// The requests that a variant supports.
 #[derive(Clone, Copy)]
@@ -46,8 +47,8 @@ impl Support {
     pub(super) const BUDGET: Self = Self {
         kind: "budget",
         batches: false,
-        check: Err("is a token budget: send debits, which are counted after the work"),
-        admit: Err("is a token budget: use Debit, or give the policy slots or a rate too"),
+        check: Err("is a token budget: use Debit, after the work"),
+        admit: Err("is a token budget: use Debit, or add `concurrency` or `rate` to the policy"),
         ..Self::RATE
     };
 

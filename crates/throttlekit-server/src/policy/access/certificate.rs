@@ -10,7 +10,8 @@ pub(crate) fn judge_certificate(name: &str) -> Result<String, String> {
         None if name.contains("://") => Ok(name.into()),
         Some((beginning, "")) if is_spiffe_folder(beginning) => Ok(name.into()),
         Some(_) => Err(format!(
-            "certificate `{}`: a `*` stands at the end only, after a `/` behind a trust domain, such as \
+            "certificate `{}`: a `*` is allowed at the end only, after a `/` that follows the trust domain, \
+             such as \
              `spiffe://mesh.example/*`",
             name.escape_debug()
         )),

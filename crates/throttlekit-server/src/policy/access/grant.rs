@@ -20,11 +20,11 @@ enum Pattern {
 impl Grant {
     pub(crate) fn of(spec: &GrantSpec) -> Result<Self, String> {
         if spec.doors.is_empty() {
-            return Err("a grant without doors allows nothing: name some in `doors`".into());
+            return Err("the grant allows nothing: list endpoints in `doors`".into());
         }
         if spec.policies.as_ref().is_some_and(Vec::is_empty) || spec.keys.as_deref() == Some("") {
             return Err(
-                "an empty `policies` or `keys` would allow all of them: name some, or leave it out".into()
+                "empty `policies` or `keys` would allow all of them: list some, or remove the field".into()
             );
         }
         let policies =
@@ -48,10 +48,10 @@ impl Grant {
 impl Pattern {
     fn of(text: &str) -> Result<Self, String> {
         match text.split_once('*') {
-            _ if text.is_empty() => Err("an empty policy name fits nothing".into()),
+            _ if text.is_empty() => Err("an empty policy name matches nothing".into()),
             None => Ok(Self::Is(text.into())),
             Some((beginning, "")) => Ok(Self::Begins(beginning.into())),
-            Some(_) => Err(format!("`{text}`: a `*` stands at the end of a policy name only")),
+            Some(_) => Err(format!("`{text}`: a `*` is allowed at the end of a policy name only")),
         }
     }
 

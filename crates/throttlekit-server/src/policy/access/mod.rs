@@ -19,7 +19,7 @@ pub const PRINCIPALS_MAX: usize = 10_000;
 /// Maximum weight of a principal.
 const WEIGHT_MAX: u32 = 1_000;
 pub(crate) const NO_CREDENTIAL: &str =
-    "nobody can be known as it: give token_sha256, token_file, token_env, tokens or certificate";
+    "no credential: set token_sha256, token_file, token_env, tokens or certificate";
 
 /// Access list: each principal, its credentials and its rights. What is not listed is denied.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -119,5 +119,5 @@ pub struct GrantSpec {
 pub(crate) fn judge_weight(weight: Option<u32>) -> Result<NonZeroU32, String> {
     let weight = weight.unwrap_or(1);
     let found = NonZeroU32::new(weight).filter(|weight| weight.get() <= WEIGHT_MAX);
-    found.ok_or_else(|| format!("weight is {weight}: it is 1 to {WEIGHT_MAX}"))
+    found.ok_or_else(|| format!("invalid weight {weight}: expected 1 to {WEIGHT_MAX}"))
 }

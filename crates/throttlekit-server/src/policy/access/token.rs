@@ -49,8 +49,8 @@ pub(crate) fn tokens(spec: &PrincipalSpec) -> impl Iterator<Item = ListedToken<'
 pub(crate) fn judge_token(token: &TokenSpec) -> Result<(), String> {
     match token.locations().count() {
         1 => Ok(()),
-        0 => Err("says nowhere where the token is kept: give sha256, file or env".into()),
-        _ => Err("a token is kept in one place: keep one of sha256, file and env".into()),
+        0 => Err("the token has no source: set sha256, file or env".into()),
+        _ => Err("the token has several sources: keep one of sha256, file and env".into()),
     }
 }
 
@@ -81,5 +81,5 @@ impl<'f> ListedToken<'f> {
 
 fn judge_digest(digits: &str) -> Result<(), String> {
     let is_digest = digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    if is_digest { Ok(()) } else { Err("a SHA-256 digest has 64 hexadecimal digits".into()) }
+    if is_digest { Ok(()) } else { Err("invalid SHA-256 digest: expected 64 hexadecimal digits".into()) }
 }

@@ -21,11 +21,13 @@ pub(super) fn check(file: &PolicyFile, report: &mut Report) {
     let principals = at.then("principals");
     if access.principals.len() > PRINCIPALS_MAX {
         let has = access.principals.len();
-        return report
-            .error(&principals, format!("{has} principals, and at most {PRINCIPALS_MAX} are known"));
+        return report.error(&principals, format!("{has} principals: at most {PRINCIPALS_MAX} are allowed"));
     }
     if access.principals.is_empty() && access.anonymous.is_empty() {
-        report.warning(&at, "nobody is listed, so nobody may ask anything: name principals, or leave it out");
+        report.warning(
+            &at,
+            "`access` is empty, so every request is rejected: list principals, or remove `access`",
+        );
     }
     grants(&at.then("anonymous"), &access.anonymous, file, report);
     let mut seen = HashMap::new();
@@ -51,7 +53,7 @@ fn one_principal(at: &At, name: &str, principal: &PrincipalSpec, report: &mut Re
         let has = principal.tokens.len();
         report.error(
             &listed,
-            format!("{has} tokens, and at most {TOKENS_MAX} are known: the old and the new one"),
+            format!("{has} tokens: at most {TOKENS_MAX} are allowed, the old and the new one"),
         );
     }
     for (index, token) in principal.tokens.iter().enumerate() {
@@ -69,7 +71,7 @@ fn one_principal(at: &At, name: &str, principal: &PrincipalSpec, report: &mut Re
         report.error(at, NO_CREDENTIAL);
     }
     if principal.allow.is_empty() {
-        report.warning(at, "it may do nothing: say what in `allow`");
+        report.warning(at, "the principal has no rights: add grants to `allow`");
     }
 }
 
@@ -98,7 +100,8 @@ fn known_once<'f>(
     let certificate = certificate.map(|name| ("certificate".to_owned(), Shows::Certificate(name)));
     for (field, shows) in shown_tokens.chain(certificate) {
         if let Some(other) = seen.insert(shows, name).filter(|other| *other != name) {
-            let message = format!("it is that of `{}` too: a caller is one principal", shown(other));
+            let message =
+                format!("`{}` has the same credential: a caller is exactly one principal", shown(other));
             report.error(&at.then(&field), message);
         }
     }
@@ -123,11 +126,11 @@ fn fits_some(at: &At, name: &str, file: &PolicyFile, report: &mut Report) {
     if let Some(beginning) = name.strip_suffix('*') {
         let next = file.policies.range(beginning.to_owned()..).next();
         if !next.is_some_and(|(policy, _)| policy.starts_with(beginning)) {
-            report.warning(at, format!("no policy begins with `{}`", shown(beginning)));
+            report.warning(at, format!("no policy starts with `{}`", shown(beginning)));
         }
     } else if !file.policies.contains_key(name) {
         let names = file.policies.keys().map(String::as_str);
         let hint = if report.findings.len() < HINTS_MAX { did_you_mean(name, names) } else { String::new() };
-        report.warning(at, format!("no policy is named `{}`{hint}", shown(name)));
+        report.warning(at, format!("unknown policy `{}`{hint}", shown(name)));
     }
 }

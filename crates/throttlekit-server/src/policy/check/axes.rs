@@ -41,12 +41,13 @@ pub(super) fn check(at: &At, policy: &PolicySpec, outage: OutageSpec, report: &m
 
 pub(super) fn check_cost(at: &At, cost: &CostSpec, outage: OutageSpec, report: &mut Report) {
     if cost.by > BY_MAX {
-        report
-            .error(&at.then("by"), format!("a call has at most {} keys: `by` is 0 to {BY_MAX}", BY_MAX + 1));
+        report.error(
+            &at.then("by"),
+            format!("invalid key index: a call has at most {} keys, so `by` is 0 to {BY_MAX}", BY_MAX + 1),
+        );
     }
     if cost.utc_offset_minutes != 0 && matches!(cost.per, Period::Span(_)) {
-        report
-            .error(&at.then("utc_offset_minutes"), "only `day`, `week` and `month` begin somewhere: drop it");
+        report.error(&at.then("utc_offset_minutes"), "applies only to `day`, `week` and `month`: remove it");
     }
     match cost.to_limit() {
         Ok(limit) => trial::try_out(at, &limit, outage, report),
@@ -64,41 +65,37 @@ pub(super) fn check_cost(at: &At, cost: &CostSpec, outage: OutageSpec, report: &
 fn check_concurrency(at: &At, concurrency: &ConcurrencySpec, report: &mut Report) {
     let limit = concurrency.limit;
     if !(1..=SLOTS_MAX).contains(&limit) {
-        report.error(&at.then("limit"), format!("{limit} at a time: write 1 to {SLOTS_MAX}"));
+        report.error(&at.then("limit"), format!("invalid limit {limit}: expected 1 to {SLOTS_MAX}"));
     }
     if let Some(adaptive) = &concurrency.adaptive {
         let at = at.then("adaptive");
         let (min, max) = (adaptive.min, adaptive.max);
         if min == 0 {
-            report.error(&at.then("min"), "a ceiling of 0 never opens again: write 1 or more");
+            report
+                .error(&at.then("min"), "a minimum of 0 could deny every call forever: expected at least 1");
         }
         if max > SLOTS_MAX {
-            report.error(&at.then("max"), format!("{max} at a time: write at most {SLOTS_MAX}"));
+            report.error(&at.then("max"), format!("invalid maximum {max}: expected at most {SLOTS_MAX}"));
         }
         if !(min <= limit && limit <= max) {
-            report.error(&at, format!("it begins at {limit}, which is not between min {min} and max {max}"));
+            report.error(&at, format!("the initial limit {limit} is not between min {min} and max {max}"));
         }
         if concurrency.scope == Scope::Key {
             let message =
-                "slots counted on the store do not adapt: use scope instance, instance_key or fleet";
+                "slots counted on the store cannot be adaptive: use scope instance, instance_key or fleet";
             report.error(&at, message);
         }
     }
     if let Some(span) = concurrency.lease_for
         && !(LIVES_MIN..=LIVES_MAX).contains(&span.0)
     {
-        report.error(
-            &at.then("lease_for"),
-            format!("{span}: a slot is held for 10ms to 1d without a heartbeat"),
-        );
+        report.error(&at.then("lease_for"), format!("invalid duration {span}: expected 10ms to 1d"));
     } else if let (Scope::Key, Some(span)) = (concurrency.scope, concurrency.lease_for)
         && span.0 > LEASE_FOR_ON_STORE_MAX
     {
         report.error(
             &at.then("lease_for"),
-            format!(
-                "{span}: a slot that is counted on the store is held for at most 11h without a heartbeat"
-            ),
+            format!("invalid duration {span}: expected at most 11h for slots counted on the store"),
         );
     }
 }
@@ -111,8 +108,9 @@ pub(super) fn check_lives(file: &PolicyFile, report: &mut Report) {
     let beyond = lives.find(|(_, span)| known.insert(span.0) && known.len() > LEASE_LIVES_MAX);
     if let Some((name, span)) = beyond {
         let at = At::key("policies").named(name).then("concurrency").then("lease_for");
-        let message =
-            format!("{span} is one more than the {LEASE_LIVES_MAX} that a file may have: take one of those");
+        let message = format!(
+            "{span} exceeds the {LEASE_LIVES_MAX} different values that a file may have: use one of those"
+        );
         report.error(&at, message);
     }
 }
@@ -132,15 +130,17 @@ fn check_fair(at: &At, fair: &FairSpec, outage: OutageSpec, report: &mut Report)
     }
     let weights = at.then("weights");
     for (key, _) in fair.weights.iter().filter(|(_, weight)| **weight == 0) {
-        report.error(&weights.named(key), "who weighs nothing never gets anything: write 1 or more");
+        report.error(&weights.named(key), "a key of weight 0 would never be allowed: expected at least 1");
     }
     match fair.tenants_max {
         Some(tenants) if !(1..=TENANTS_MAX).contains(&tenants) => {
-            report.error(&at.then("tenants_max"), format!("{tenants} tenants: write 1 to {TENANTS_MAX}"));
+            report.error(
+                &at.then("tenants_max"),
+                format!("invalid number {tenants}: expected 1 to {TENANTS_MAX}"),
+            );
         }
         Some(tenants) if tenants < fair.weights.len() => {
-            let message =
-                format!("fewer than the {} keys that have weights: not all fit", fair.weights.len());
+            let message = format!("less than the {} keys that have weights: raise it", fair.weights.len());
             report.warning(&at.then("tenants_max"), message);
         }
         _ => {}
@@ -151,10 +151,10 @@ fn check_price(at: &At, price: &PriceSpec, report: &mut Report) {
     let prices = [("rate", price.rate), ("cost", price.cost), ("hold", price.hold)];
     for (name, value) in prices {
         if !value.is_finite() || value < 0.0 {
-            report.error(&at.then(name), format!("{value}: a price is a number of at least 0"));
+            report.error(&at.then(name), format!("invalid price {value}: expected a number of at least 0"));
         }
     }
     if prices.iter().all(|(_, value)| *value == 0.0) {
-        report.warning(at, "every price is 0, so every call is worth it: leave `price` out");
+        report.warning(at, "every price is 0, so no call is denied by it: remove `price`");
     }
 }

@@ -23,11 +23,10 @@ pub(super) fn check(file: &PolicyFile, report: &mut Report) {
     for (index, domain) in file.envoy.iter().enumerate() {
         let at = all.index(index);
         if domain.domain.is_empty() {
-            report.error(&at.then("domain"), "a domain has a name: the one that Envoy's filter sends");
+            report.error(&at.then("domain"), "missing domain name: use the one that Envoy's filter sends");
         }
         if !domains.insert(&domain.domain) {
-            let message =
-                format!("the domain `{}` stands here twice: put its rules together", shown(&domain.domain));
+            let message = format!("duplicate domain `{}`: merge its rules", shown(&domain.domain));
             report.error(&at.then("domain"), message);
         }
         let mut matches = HashSet::new();
@@ -44,7 +43,7 @@ pub(super) fn check(file: &PolicyFile, report: &mut Report) {
 
 fn one_rule(at: &At, rule: &RuleSpec, file: &PolicyFile, report: &mut Report) {
     if rule.entries.is_empty() || rule.entries.len() > ENTRIES_MAX {
-        let message = format!("a rule has 1 to {ENTRIES_MAX} entries, this has {}", rule.entries.len());
+        let message = format!("a rule has 1 to {ENTRIES_MAX} entries, found {}", rule.entries.len());
         report.error(&at.then("entries"), message);
     }
     rule.entries
@@ -55,7 +54,7 @@ fn one_rule(at: &At, rule: &RuleSpec, file: &PolicyFile, report: &mut Report) {
         (Some(_), true) => {
             report.error(&at.then("policy"), "`unlimited` and a policy contradict each other: keep one");
         }
-        (None, false) => report.error(at, "it leads nowhere: give it a policy, or say `unlimited: true`"),
+        (None, false) => report.error(at, "the rule has no policy: set `policy` or `unlimited: true`"),
         (None, true) => {}
         (Some(name), false) => leads_to(&at.then("policy"), name, rule, file, report),
     }
@@ -65,46 +64,44 @@ fn leads_to(at: &At, name: &str, rule: &RuleSpec, file: &PolicyFile, report: &mu
     let Some(policy) = file.policies.get(name) else {
         let names = file.policies.keys().map(String::as_str);
         let hint = if report.findings.len() < HINTS_MAX { did_you_mean(name, names) } else { String::new() };
-        return report.error(at, format!("no policy is named `{}`{hint}", shown(name)));
+        return report.error(at, format!("unknown policy `{}`{hint}", shown(name)));
     };
     if policy.concurrency.is_some() {
-        report.error(
-            at,
-            "this policy holds slots, which Envoy's service never gives back: use one without concurrency",
-        );
+        report.error(at, "this policy holds slots, which Envoy never releases: use one without concurrency");
     }
     let counted = policy.rate.iter().map(|rate| rate.by).chain(policy.cost.iter().map(|cost| cost.by));
     let brought = |by: &u8| *by == 0 || rule.entries.iter().any(|entry| entry.by == *by);
     if let Some(by) = counted.filter(|by| !brought(by)).min() {
         report.error(
             at,
-            format!("this policy counts by key {by} of a call, which no entry brings: give one `by: {by}`"),
+            format!("this policy counts by key {by} of a call, which no entry sets: add `by: {by}` to one"),
         );
     }
     if policy.fleet.is_some() {
-        report.warning(
-            at,
-            "clients hold units of this policy by themselves: what Envoy asks is counted beside them",
-        );
+        report.warning(at, "clients lease units of this policy: Envoy's requests are counted in addition");
     }
 }
 
 fn one_entry(at: &At, entry: &EntrySpec, report: &mut Report) {
     if entry.key.is_empty() {
-        report.error(&at.then("key"), "an entry has a key");
+        report.error(&at.then("key"), "missing key of an entry");
     }
     let prefix = entry.value.as_ref().is_some_and(|value| value.ends_with('*'));
     if entry.shared && !prefix {
-        report.error(&at.then("shared"), "only values that a prefix `abc*` matches can be counted together");
+        report.error(
+            &at.then("shared"),
+            "only the values of a prefix, such as `abc*`, can be counted together",
+        );
     }
     if usize::from(entry.by) >= KEYS_MAX {
-        report.error(&at.then("by"), format!("a call has {KEYS_MAX} keys, counted from 0"));
+        report
+            .error(&at.then("by"), format!("invalid key index: a call has {KEYS_MAX} keys, counted from 0"));
     }
     let apart = !entry.shared && (entry.value.is_none() || prefix);
     if entry.by > 0 && !apart {
         report.error(
             &at.then("by"),
-            "its value is not counted by itself, so it is no part of a key: leave `by` out",
+            "its value is not counted separately, so it is not part of a key: remove `by`",
         );
     }
 }

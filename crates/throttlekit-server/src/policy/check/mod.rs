@@ -63,7 +63,7 @@ impl fmt::Display for Finding {
 pub fn check(file: &PolicyFile) -> Vec<Finding> {
     let mut report = Report::default();
     if file.version != VERSION {
-        let message = format!("version {} is not known: write `version: {VERSION}`", file.version);
+        let message = format!("unsupported version {}: write `version: {VERSION}`", file.version);
         report.error(&At::key("version"), message);
     }
     if let Some(found) = too_many(file) {
@@ -85,7 +85,7 @@ pub fn check(file: &PolicyFile) -> Vec<Finding> {
 /// Returns the first maximum that a file exceeds.
 pub(super) fn too_many(file: &PolicyFile) -> Option<Finding> {
     let over = |at: At, has: usize, what: &str, max: usize| {
-        let message = format!("{has} {what}, and at most {max} are read: split them up");
+        let message = format!("{has} {what}, at most {max} are allowed: split them");
         (has > max).then_some(Finding { path: at.0, severity: Severity::Error, message, place: None })
     };
     let policies = At::key("policies");
@@ -108,14 +108,13 @@ fn one_policy(at: &At, policy: &PolicySpec, file: &PolicyFile, report: &mut Repo
         || policy.concurrency.is_some()
         || policy.fair.is_some();
     if !axes && !policy.disabled {
-        report
-            .error(at, "it limits nothing: give it rate, cost, concurrency or fair, or say `disabled: true`");
+        report.error(
+            at,
+            "the policy has no limit: add rate, cost, concurrency or fair, or set `disabled: true`",
+        );
     }
     if policy.shadow && policy.disabled {
-        report.warning(
-            &at.then("shadow"),
-            "it is disabled, so nothing is decided and shadow mode shows nothing",
-        );
+        report.warning(&at.then("shadow"), "the policy is disabled, so shadow mode has no effect");
     }
     let outage_says = policy.on_outage.or(file.defaults.on_outage).unwrap_or_default();
     rates::check(at, policy, outage_says, report);
@@ -129,7 +128,7 @@ fn outage(at: &At, choice: Option<OutageSpec>, report: &mut Report) {
         && nodes.get() == 1
     {
         let message =
-            "one node has the whole limit for itself: if there are more, together they pass a multiple of it";
+            "with one node, each server has the whole limit: several servers together allow a multiple of it";
         report.warning(at, message);
     }
 }
@@ -140,21 +139,20 @@ fn overrides(at: &At, policy: &PolicySpec, outage_says: OutageSpec, report: &mut
         let at = all.named(key);
         let stars = key.matches('*').count();
         if stars > usize::from(key.ends_with('*')) {
-            report
-                .warning(&at, "only a `*` at the end stands for any text: the others are taken as they are");
+            report.warning(&at, "only a `*` at the end is a wildcard: others are matched literally");
         }
         if key == "*" {
-            report.warning(&at, "it matches every key: change the policy itself");
+            report.warning(&at, "the override matches every key: change the policy instead");
         }
         if key.is_empty() {
-            report.error(&at, "an override names a key, or a prefix that ends in `*`");
+            report.error(&at, "an override needs a key, or a prefix that ends in `*`");
         }
         let says_limits = !spec.rate.is_empty() || spec.cost.is_some();
         if spec.unlimited && says_limits {
             report.error(&at, "`unlimited` and limits contradict each other: keep one");
         }
         if !spec.unlimited && !says_limits {
-            report.warning(&at, "it changes nothing: give it rate, cost or `unlimited: true`");
+            report.warning(&at, "the override has no effect: add rate, cost or `unlimited: true`");
         }
         let mut together = rates::Together::of(policy);
         together.rates = if spec.rate.is_empty() { together.rates } else { &spec.rate };
@@ -220,12 +218,15 @@ impl Report {
         if !(1..=NAME_CHARS_MAX).contains(&length) {
             self.error(
                 at,
-                format!("the name of a {of} has 1 to {NAME_CHARS_MAX} characters, this has {length}"),
+                format!("the name of a {of} has 1 to {NAME_CHARS_MAX} characters, found {length}"),
             );
         } else if name.chars().any(|c| wrong(&c)) {
             self.error(
                 at,
-                format!("the name of a {of} has no spaces or invisible characters: `{}`", shown(name)),
+                format!(
+                    "the name of a {of} must not contain spaces or invisible characters: `{}`",
+                    shown(name)
+                ),
             );
         }
     }

@@ -53,21 +53,20 @@ impl<'p> Together<'p> {
     pub(super) fn check(&self, at: &At, report: &mut Report) {
         let rates = at.then("rate");
         if self.rates.len() > RATES_MAX {
-            report.error(&rates, format!("{} rates, and a policy may have {RATES_MAX}", self.rates.len()));
+            report.error(&rates, format!("{} rates, at most {RATES_MAX} are allowed", self.rates.len()));
         }
         let leased: Vec<_> =
             self.rates.iter().enumerate().filter_map(|(i, rate)| Some((i, rate.lease.as_ref()?))).collect();
         let on_store = self.rates.len() - leased.len() + usize::from(self.cost.is_some());
         if on_store > ON_STORE_MAX {
-            let message = format!(
-                "{on_store} limits on the store, cost included, and a policy may have {ON_STORE_MAX}"
-            );
+            let message =
+                format!("{on_store} limits on the store, cost included, at most {ON_STORE_MAX} are allowed");
             report.error(&rates, message);
         }
         if let [_, (second, _), ..] = leased[..] {
             report.error(
                 &rates.index(second).then("lease"),
-                "one rate of a policy may have a lease: drop this one",
+                "only one rate of a policy can be leased: remove this lease",
             );
         }
         if let [(one, lease)] = leased[..]
@@ -75,28 +74,29 @@ impl<'p> Together<'p> {
             && lease.mode != LeaseMode::CachedDeny
             && (self.cost.is_some() || self.fair)
         {
-            let message = "a smooth rate that is leased takes nothing back, so nothing may deny after it: use fixed_window \
-                           or quota here, or drop the lease, the cost or the fair budget";
+            let message = "a leased smooth rate refunds nothing, so no limit may deny after it: use fixed_window \
+                           or quota, or remove the lease, the cost or the fair budget";
             report.error(&rates.index(one).then("lease"), message);
         }
         names(&rates, self.rates, report);
         if let [(one, _)] = leased[..]
             && (one > 0 || self.rates[one].name.is_some())
         {
-            let message = "a leased rate stands first and has no `name`: what is lent is counted under none";
+            let message =
+                "a leased rate must be first and have no `name`: leased units are counted without one";
             report.error(&rates.index(one).then("lease"), message);
         }
         if let [(one, _)] = leased[..]
             && self.rates.iter().map(|rate| rate.by).chain(self.cost).any(|by| by != self.rates[one].by)
         {
-            let message = "what is lent is kept with its key alone, so all limits beside it go by the same: give each the \
-                           same `by`, or drop the lease";
+            let message = "leased units are stored by one key, so all limits must use the same: give each the same \
+                           `by`, or remove the lease";
             report.error(&rates.index(one).then("lease"), message);
         }
         let named_cost = |rate: &RateSpec| rate.name.as_deref() == Some(COST_NAME);
         if let Some(index) = self.rates.iter().position(named_cost).filter(|_| self.cost.is_some()) {
             let message =
-                format!("`{COST_NAME}` is what the policy's cost is counted under: choose another name");
+                format!("the name `{COST_NAME}` is reserved for the policy's cost: choose another name");
             report.error(&rates.index(index).then("name"), message);
         }
         self.check_fleet(&at.then("fleet"), report);
@@ -105,17 +105,17 @@ impl<'p> Together<'p> {
     fn check_fleet(&self, at: &At, report: &mut Report) {
         let Some(fleet) = self.fleet else { return };
         let [rate] = self.rates else {
-            return report.error(at, "clients hold units of one rate: give the policy exactly one");
+            return report.error(at, "clients lease units of one rate: give the policy exactly one");
         };
         if self.cost.is_some() || self.concurrency || self.fair {
             let message =
-                "clients hold units of a rate alone: move cost, concurrency and fair to another policy";
+                "clients lease units of a rate only: move cost, concurrency and fair to another policy";
             report.error(at, message);
         }
         if matches!(rate.algorithm, Algorithm::SlidingWindow | Algorithm::SlidingLog) {
             report.error(
                 at,
-                "a window that slides cannot be lent: use gcra, token_bucket, fixed_window or quota",
+                "a sliding window cannot be leased: use gcra, token_bucket, fixed_window or quota",
             );
         }
         if rate.to_limit().is_ok_and(|limit| !can_be_lent(&limit)) {
@@ -124,23 +124,23 @@ impl<'p> Together<'p> {
         if rate.lease.is_some() {
             report.error(
                 at,
-                "clients hold the units, so the server cannot lease them too: drop `lease` or `fleet`",
+                "clients lease the units, so the server cannot lease them too: remove `lease` or `fleet`",
             );
         }
         if rate.name.is_some() {
-            report.error(at, "what clients reserve is counted under no name: drop the rate's `name`");
+            report.error(at, "reserved units are counted without a name: remove the rate's `name`");
         }
         if fleet.lease_max == Some(0) {
-            report.error(&at.then("lease_max"), "nothing could be reserved: write 1 or more");
+            report.error(&at.then("lease_max"), "nothing could be reserved: expected at least 1");
         }
         if fleet.share == Some(0) {
-            report.error(&at.then("share"), "one in none makes no sense: write 1 for all, 4 for a quarter");
+            report.error(&at.then("share"), "invalid share 0: write 1 for all units, 4 for a quarter");
         }
     }
 }
 
 const UNEVEN: &str =
-    "this limit cannot be lent: its units are too odd a fraction of a microsecond; choose rounder numbers";
+    "this limit cannot be leased: its unit is not a short fraction of a microsecond; choose rounder numbers";
 
 /// Checks whether a store can report the number of units left.
 fn can_be_lent(limit: &Limit) -> bool {
@@ -157,11 +157,9 @@ fn names(at: &At, rates: &[RateSpec], report: &mut Report) {
     for (index, rate) in rates.iter().enumerate() {
         let wrong = match &rate.name {
             Some(name) if !seen.insert(name) => {
-                format!("two rates are named `{name}`: give each its own `name`")
+                format!("duplicate rate name `{name}`: give each rate its own `name`")
             }
-            None if index > 0 => {
-                "only the first rate goes without a name: give this one a `name` to be counted under".into()
-            }
+            None if index > 0 => "only the first rate may have no name: add a `name` to this one".into(),
             _ => continue,
         };
         report.error(&at.index(index).then("name"), wrong);
@@ -175,32 +173,34 @@ pub(super) fn check_one(at: &At, rate: &RateSpec, outage: OutageSpec, report: &m
         report.name(&at.then("name"), "rate", name);
     }
     if rate.burst.is_some() && !smooth(rate.algorithm) {
-        report.error(&at.then("burst"), "a window has no burst: drop it, or use gcra or token_bucket");
+        report.error(&at.then("burst"), "a window has no burst: remove it, or use gcra or token_bucket");
     }
     if rate.buckets.is_some() && rate.algorithm != Algorithm::SlidingWindow {
-        report.error(&at.then("buckets"), "only a sliding_window is counted in buckets: drop it");
+        report.error(&at.then("buckets"), "only a sliding_window has buckets: remove it");
     }
     if rate.early_retry && rate.algorithm != Algorithm::SlidingWindow {
-        report.error(&at.then("early_retry"), "only a sliding_window has buckets to wait for: drop it");
+        report.error(&at.then("early_retry"), "applies only to a sliding_window: remove it");
     }
     match (rate.algorithm, rate.per) {
         (Algorithm::Quota, Period::Span(span)) => {
-            let message = format!("a quota goes by `day`, `week` or `month`: for {span} use fixed_window");
+            let message = format!("a quota counts per `day`, `week` or `month`: for {span} use fixed_window");
             report.error(&at.then("per"), message);
         }
         (algorithm, Period::Calendar(_)) if algorithm != Algorithm::Quota => {
             let message =
-                "only a quota goes by the calendar: say `algorithm: quota`, or write `1d`, `7d`, `30d`";
+                "only a quota uses calendar periods: set `algorithm: quota`, or write `1d`, `7d`, `30d`";
             report.error(&at.then("per"), message);
         }
         _ => {}
     }
     if rate.utc_offset_minutes != 0 && rate.algorithm != Algorithm::Quota {
-        report.error(&at.then("utc_offset_minutes"), "only a quota has a day that begins somewhere: drop it");
+        report.error(&at.then("utc_offset_minutes"), "applies only to a quota: remove it");
     }
     if rate.by > BY_MAX {
-        report
-            .error(&at.then("by"), format!("a call has at most {} keys: `by` is 0 to {BY_MAX}", BY_MAX + 1));
+        report.error(
+            &at.then("by"),
+            format!("invalid key index: a call has at most {} keys, so `by` is 0 to {BY_MAX}", BY_MAX + 1),
+        );
     }
     if report.findings.len() > before {
         return;
@@ -231,25 +231,25 @@ fn blamed(at: &At, rate: &RateSpec, error: LimitError) -> At {
 
 pub(super) fn says(error: LimitError) -> String {
     match error {
-        LimitError::Units(0) => "nothing would ever pass: write 1 or more".into(),
-        LimitError::Budget(0) => "no token could ever be spent: write 1 or more".into(),
+        LimitError::Units(0) => "0 allows nothing: expected at least 1".into(),
+        LimitError::Budget(0) => "a budget of 0 allows nothing: expected at least 1".into(),
         other => other.to_string(),
     }
 }
 
 fn check_lease(at: &At, lease: &LeaseSpec, limit: &Limit, report: &mut Report) {
     if lease.batch == Some(0) {
-        report.error(&at.then("batch"), "a batch has at least one unit");
+        report.error(&at.then("batch"), "a batch needs at least one unit");
     }
     if lease.batch.is_some_and(|batch| batch > limit.units()) {
         report.warning(
             &at.then("batch"),
-            format!("a batch never has more than the {} units there are", limit.units()),
+            format!("a batch never exceeds the limit of {} units", limit.units()),
         );
     }
     if lease.mode == LeaseMode::CachedDeny {
         if lease.batch.is_some() || lease.hold.is_some() {
-            report.warning(at, "cached_deny fetches no batches: `batch` and `hold` change nothing");
+            report.warning(at, "cached_deny fetches no batches: `batch` and `hold` have no effect");
         }
         return;
     }
@@ -260,11 +260,11 @@ fn check_lease(at: &At, lease: &LeaseSpec, limit: &Limit, report: &mut Report) {
     match limit {
         Limit::SlidingWindow(_) | Limit::SlidingLog(_) => {
             let message =
-                "a window that slides cannot be lent: say `mode: cached_deny`, or use another algorithm";
+                "a sliding window cannot be leased: set `mode: cached_deny`, or use another algorithm";
             return report.error(at, message);
         }
         Limit::Window(_) if lease.hold.is_some() => {
-            report.warning(&at.then("hold"), "units of a window live until it ends: `hold` changes nothing");
+            report.warning(&at.then("hold"), "units of a window expire with it: `hold` has no effect");
         }
         _ => {}
     }

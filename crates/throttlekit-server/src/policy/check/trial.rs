@@ -18,13 +18,14 @@ pub(super) fn try_out(at: &At, limit: &Limit, outage: OutageSpec, report: &mut R
         return report.error(at, rates::says(error));
     }
     if let Some(why) = INSTANTS_MS.into_iter().find_map(|ms| misbehaves(limit, Timestamp::from_millis(ms))) {
-        return report.error(at, format!("this limit does not behave as one: {why}; choose other numbers"));
+        return report.error(at, format!("limit failed its self-test: {why}; choose other numbers"));
     }
     if let OutageSpec::Local { nodes } = outage
         && limit.share(nodes).is_none()
     {
         let message = format!(
-            "shared by {nodes} nodes less than one unit is left for each: while the store is away it refuses"
+            "divided by {nodes} nodes, each share is less than one unit: while the store is unavailable, \
+             nothing is allowed"
         );
         report.warning(at, message);
     }
@@ -35,23 +36,23 @@ fn misbehaves(limit: &Limit, now: Timestamp) -> Option<&'static str> {
     let (mut key, all) = (State::default(), limit.units());
     let fresh = limit.peek(&key, now);
     if !fresh.allowed || fresh.remaining == 0 || !limit.decide(&key, 1, now).allowed {
-        return Some("a fresh key cannot spend one unit");
+        return Some("a new key cannot spend one unit");
     }
     if !limit.decide(&key, all, now).allowed {
-        return Some("a fresh key cannot spend all that there is");
+        return Some("a new key cannot spend the whole limit");
     }
     if limit.decide(&key, limit.cost_max() + 1, now).retry_after != Retry::Never {
-        return Some("it promises room for more than it has");
+        return Some("a cost above the limit has a retry time");
     }
     limit.charge(&mut key, all, now);
     let spent = limit.decide(&key, 1, now);
     let wait = match (spent.allowed, spent.retry_after) {
-        (true, _) => return Some("it lets pass more than there is"),
+        (true, _) => return Some("it allows more than the limit"),
         (false, Retry::After(wait)) if wait > Duration::ZERO => wait,
-        _ => return Some("it is never free again"),
+        _ => return Some("spent units are never replenished"),
     };
     if !limit.decide(&key, 1, now + wait).allowed {
-        return Some("it promises a time at which it still denies");
+        return Some("it still denies at its reported retry time");
     }
     None
 }

@@ -13,8 +13,8 @@ pub(super) fn cost(cost: &CostSpec) -> String {
         }
     };
     format!(
-        "{} {when} {}, counted as they are used: the debit that crosses the edge still passes and counts in full, so a window can \
-         end one largest debit less one above {}.",
+        "{} {when} {}, debited as they are used: the debit that exceeds the budget is still allowed and \
+         counts in full, so a window can exceed {} by at most the largest debit minus one.",
         some(cost.budget, "token"),
         whom(cost.by),
         count(cost.budget)
@@ -25,25 +25,23 @@ pub(super) fn concurrency(slots: &ConcurrencySpec) -> String {
     let whose = match slots.scope {
         Scope::Instance => "in each server, all keys together",
         Scope::InstanceKey => "for each key in each server",
-        Scope::Key => "for each key over all servers, counted on the store",
-        Scope::Fleet => "over all servers, all keys together",
+        Scope::Key => "for each key across all servers, counted on the store",
+        Scope::Fleet => "across all servers, all keys together",
     };
-    let calls = some(slots.limit.into(), "call");
+    let calls = some(slots.limit.into(), "concurrent call");
     let silent = Span(slots.slot_lease());
     let ceiling = slots.adaptive.as_ref().map_or(String::new(), |adaptive| {
         let by = match adaptive.algorithm {
-            EstimatorSpec::Gradient => "as latency rises and falls",
-            EstimatorSpec::Aimd => "up by one, and down when work is dropped",
+            EstimatorSpec::Gradient => "depending on latency",
+            EstimatorSpec::Aimd => "(increased by one, decreased when work is dropped)",
         };
         format!(
-            " to begin with, and then between {} and {} {by},",
+            " initially, then between {} and {} {by},",
             count(adaptive.min.into()),
             count(adaptive.max.into())
         )
     });
-    format!(
-        "At most {calls} at a time{ceiling} {whose}. A client that is silent for {silent} loses its slot."
-    )
+    format!("At most {calls}{ceiling} {whose}. A slot is freed after {silent} without a heartbeat.")
 }
 
 pub(super) fn fair(fair: &FairSpec) -> String {
@@ -53,31 +51,28 @@ pub(super) fn fair(fair: &FairSpec) -> String {
         .weights
         .iter()
         .take(LISTED_MAX)
-        .map(|(key, weight)| format!("`{key}` weighs {weight}"))
+        .map(|(key, weight)| format!("`{key}` has weight {weight}"))
         .collect();
     let more = fair.weights.len().saturating_sub(LISTED_MAX) as u64;
     let more = if more > 0 { format!(", {} more have weights", count(more)) } else { String::new() };
     let others = if named.is_empty() {
-        "all weigh the same".into()
+        "all weights are equal".into()
     } else {
         format!("{}{more}, all others 1", list(named, ", "))
     };
     format!(
-        "All keys together have {units} in each window of {}, shared by weight{regions}: {others}. Whoever wants its share gets it; \
-         what others leave may be borrowed.",
+        "All keys share {units} in each window of {}, by weight{regions}: {others}. Each key gets its share \
+         when it needs it, and can borrow what others leave unused.",
         fair.per
     )
 }
 
 pub(super) fn price(price: &PriceSpec) -> String {
-    let parts = [(price.rate, ""), (price.cost, " a token"), (price.hold, " a second held")];
+    let parts = [(price.rate, ""), (price.cost, " per token"), (price.hold, " per second held")];
     let parts: Vec<String> =
         parts.iter().filter(|(price, _)| *price != 0.0).map(|(price, of)| format!("{price}{of}")).collect();
     if parts.is_empty() {
-        return "Every call is worth its price, which is 0.".into();
+        return "The price is 0, so it denies no call.".into();
     }
-    format!(
-        "A call that is worth less than {} is turned away before anything is charged.",
-        list(parts, " plus ")
-    )
+    format!("A call whose value is below {} is denied before anything is charged.", list(parts, " plus "))
 }

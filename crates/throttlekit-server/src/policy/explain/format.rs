@@ -27,13 +27,13 @@ pub(super) fn some(number: u64, one: &str) -> String {
 pub(super) fn each(per: Period) -> String {
     match per {
         Period::Span(Span(span)) => match span.as_millis() {
-            1_000 => "a second".into(),
-            60_000 => "a minute".into(),
-            3_600_000 => "an hour".into(),
-            86_400_000 => "a day".into(),
+            1_000 => "per second".into(),
+            60_000 => "per minute".into(),
+            3_600_000 => "per hour".into(),
+            86_400_000 => "per day".into(),
             _ => format!("every {}", Span(span)),
         },
-        Period::Calendar(_) => format!("a calendar {per}"),
+        Period::Calendar(_) => format!("per calendar {per}"),
     }
 }
 

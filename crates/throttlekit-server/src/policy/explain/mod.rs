@@ -55,9 +55,9 @@ fn paragraph(text: &mut String, name: &str, policy: &PolicySpec, defaults: &Defa
 
 fn mode(policy: &PolicySpec) -> Option<String> {
     if policy.disabled {
-        return Some("Disabled: everything passes, and nothing is asked or counted.".into());
+        return Some("Disabled: everything is allowed, and nothing is checked or counted.".into());
     }
-    let shadow = "In shadow mode: all of this is decided and counted, and everything passes.";
+    let shadow = "Shadow mode: decisions are made and counted, but every call is allowed.";
     policy.shadow.then(|| shadow.into())
 }
 
@@ -70,17 +70,17 @@ fn counts(policy: &PolicySpec, spec: Option<&OverrideSpec>) -> rate::Counts {
 
 fn overridden(key: &str, spec: &OverrideSpec, policy: &PolicySpec) -> String {
     let who = match key.strip_suffix('*') {
-        Some(prefix) => format!("Keys that begin with `{prefix}`"),
+        Some(prefix) => format!("Keys that start with `{prefix}`"),
         None => format!("The key `{key}`"),
     };
     if spec.unlimited {
-        return format!("{who}: always pass, uncounted.");
+        return format!("{who}: always allowed, not counted.");
     }
     let counts = counts(policy, Some(spec));
     let rates = spec.rate.iter().map(|one| rate::rate(one, counts));
     let all: Vec<String> = rates.chain(spec.cost.as_ref().map(axes::cost)).collect();
     if all.is_empty() {
-        format!("{who}: no difference.")
+        format!("{who}: same as the policy.")
     } else {
         format!("{who} instead: {}", all.join(" "))
     }
@@ -88,16 +88,18 @@ fn overridden(key: &str, spec: &OverrideSpec, policy: &PolicySpec) -> String {
 
 fn envoy(text: &mut String, file: &PolicyFile) {
     for domain in &file.envoy {
-        let _ = writeln!(text, "Envoy's domain {}:", domain.domain);
+        let _ = writeln!(text, "Envoy domain {}:", domain.domain);
         for rule in domain.rules.iter().take(LISTED_MAX) {
             let entries = rule.entries.iter().map(|entry| match &entry.value {
-                None => format!("any {} (each for itself)", entry.key),
-                Some(value) if entry.shared => format!("{} {value} (all together)", entry.key),
-                Some(value) if value.ends_with('*') => format!("{} {value} (each for itself)", entry.key),
+                None => format!("any {} (counted separately)", entry.key),
+                Some(value) if entry.shared => format!("{} {value} (counted together)", entry.key),
+                Some(value) if value.ends_with('*') => format!("{} {value} (counted separately)", entry.key),
                 Some(value) => format!("{} {value}", entry.key),
             });
-            let leads =
-                rule.policy.as_ref().map_or("always passes".to_owned(), |policy| format!("goes by {policy}"));
+            let leads = rule
+                .policy
+                .as_ref()
+                .map_or("is always allowed".to_owned(), |policy| format!("uses policy {policy}"));
             let _ = writeln!(text, "  A descriptor of {} {leads}.", list(entries.collect(), " and "));
         }
         if domain.rules.len() > LISTED_MAX {

@@ -13,16 +13,18 @@ pub(super) fn outage(policy: &PolicySpec, choice: OutageSpec) -> Vec<String> {
         return Vec::new();
     }
     if limits.is_empty() && !on_store {
-        return vec!["Counted in each server by itself: no store is asked.".into()];
+        return vec!["Counted in each server separately, without the store.".into()];
     }
     let away = match choice {
-        OutageSpec::Closed => "While the store is away, calls are refused.".into(),
-        OutageSpec::Open => "While the store is away, everything passes, uncounted.".into(),
+        OutageSpec::Closed => "While the store is unavailable, calls are rejected (fail closed).".into(),
+        OutageSpec::Open => {
+            "While the store is unavailable, everything is allowed and not counted (fail open).".into()
+        }
         OutageSpec::Local { nodes } => {
             let shares: Vec<String> = limits.iter().map(|(name, limit)| share(name, limit, nodes)).collect();
-            let shares = if shares.is_empty() { "its part".into() } else { shares.join("; ") };
+            let shares = if shares.is_empty() { "its share".into() } else { shares.join("; ") };
             format!(
-                "While the store is away, each of at most {} servers goes on with {shares}.",
+                "While the store is unavailable, each of at most {} servers continues with {shares}.",
                 count(nodes.get().into())
             )
         }
@@ -43,15 +45,16 @@ fn limits(policy: &PolicySpec) -> Vec<(String, Limit)> {
 
 fn share(name: &str, limit: &Limit, nodes: std::num::NonZeroU32) -> String {
     match limit.share(nodes) {
-        None => format!("nothing of {name}, whose part is less than a unit"),
+        None => format!("nothing of {name} (its share is less than one unit)"),
         Some(part) => {
             let total = part.units().saturating_mul(nodes.get().into());
             let (part, total, all) = (count(part.units()), count(total), count(limit.units()));
             match limit {
                 Limit::Gcra(_) => format!(
-                    "{part} of {name} at once and its pace divided by {nodes}, together {total} of {all} at once"
+                    "a burst of {part} for {name}, refilled at 1/{nodes} of its speed (all servers \
+                     together: {total} of {all})"
                 ),
-                _ => format!("{part} of {name} in each window, together {total} of {all}"),
+                _ => format!("{part} per window for {name} (all servers together: {total} of {all})"),
             }
         }
     }

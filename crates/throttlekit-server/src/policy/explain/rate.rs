@@ -29,31 +29,33 @@ pub(super) fn rate(rate: &RateSpec, counts: Counts) -> String {
             let most = count(rate.limit.saturating_add(burst));
             let burst = count(burst);
             let never = if counts == Counts::Units {
-                format!(" A call that costs more than {burst} never passes.")
+                format!(" A call that costs more than {burst} is never allowed.")
             } else {
                 String::new()
             };
             format!(
-                "{name}{units} {} {who}, up to {burst} at once after quiet: one comes back {pace}, and no {per} sees more \
-                 than {most}.{never}",
+                "{name}{units} {} {who}, up to {burst} at once after idle time: one is replenished {pace}, \
+                 and at most {most} are allowed in any {per}.{never}",
                 each(per)
             )
         }
         Algorithm::FixedWindow => format!(
-            "{name}{units} in each window of {per} {who}. Around the edge between two windows up to {twice} can pass within {per}."
+            "{name}{units} in each window of {per} {who}. Across the boundary of two windows, up to {twice} \
+             can be allowed within {per}."
         ),
         Algorithm::SlidingWindow => {
             let buckets = rate.buckets.unwrap_or(BUCKETS_DEFAULT);
             format!(
-                "{name}{units} in any {per} {who}, as counted in {}: nearly exact.",
-                some(buckets.into(), "part")
+                "{name}{units} in any {per} {who}, counted in {} (nearly exact).",
+                some(buckets.into(), "bucket")
             )
         }
         Algorithm::SlidingLog => {
-            format!("{name}{units} in any {per} {who}, exactly: each admission is remembered for {per}.")
+            format!("{name}{units} in any {per} {who}, exactly: each admission is stored for {per}.")
         }
         Algorithm::Quota => format!(
-            "{name}{units} {} {who}, from midnight at {}. Around that midnight up to {twice} can pass in a short time.",
+            "{name}{units} {} {who}, from midnight at {}. Around that midnight, up to {twice} can be \
+             allowed in a short time.",
             each(per),
             zone(rate.utc_offset_minutes)
         ),
@@ -66,29 +68,31 @@ pub(super) fn lease(rate: &RateSpec) -> Option<String> {
     let name = rate.name.as_ref().map_or("The rate".to_owned(), |name| format!("`{name}`"));
     if lease.mode == LeaseMode::CachedDeny {
         return Some(format!(
-            "{name}: servers remember denials, and do not ask the store while one holds. The bound stays."
+            "{name}: servers cache denials, and do not call the store while one is valid. The bound is \
+             unchanged."
         ));
     }
-    let batch = lease
-        .batch
-        .map_or("as many as it learns to need".to_owned(), |batch| format!("up to {}", count(batch)));
+    let batch =
+        lease.batch.map_or("sized by its traffic".to_owned(), |batch| format!("of up to {}", count(batch)));
     let busy = if lease.mode == LeaseMode::Auto { " of busy keys" } else { "" };
     let fetch = format!(
-        "{name} is leased: each server fetches units{busy} in batches, {batch}, and spends them by itself."
+        "{name} is leased: each server fetches units{busy} in batches {batch} and spends them locally."
     );
     Some(match rate.algorithm {
         Algorithm::Gcra | Algorithm::TokenBucket => {
             let hold = lease.hold_for();
             let beyond = units_in(hold, rate.limit, span(rate.per));
             format!(
-                "{fetch} They live for {}, so up to {} beyond the rate can pass in any interval, however many servers there are.",
+                "{fetch} They expire after {}, so up to {} beyond the rate can be allowed in any interval, \
+                 for any number of servers.",
                 Span(hold),
                 some(beyond, "unit")
             )
         }
         _ => format!(
-            "{fetch} They live until their window ends, so no window of the store's clock sees more than {}, however many \
-             servers there are; what one server holds, the others cannot spend meanwhile.",
+            "{fetch} They expire with their window, so at most {} are allowed in any window of the store's \
+             clock, for any number of servers; units that one server holds cannot be spent by the others \
+             meanwhile.",
             count(rate.limit)
         ),
     })
@@ -99,19 +103,21 @@ pub(super) fn reserved(fleet: &FleetSpec, rate: Option<&RateSpec>) -> String {
     let most = count(fleet.units_max());
     let share = match fleet.share.unwrap_or(1) {
         1 => String::new(),
-        share => format!(" and one in {} of what is left", count(share)),
+        share => format!(", and at most one in {} of the units left", count(share)),
     };
     let beyond = match rate.map(|rate| (rate.algorithm, rate)) {
         Some((Algorithm::Gcra | Algorithm::TokenBucket, rate)) => {
             let units = some(units_in(LENT_FOR, rate.limit, span(rate.per)), "unit");
             format!(
-                " They live for {}, so up to {units} beyond the rate can pass in any interval.",
+                " They expire after {}, so up to {units} beyond the rate can be allowed in any interval.",
                 Span(LENT_FOR)
             )
         }
-        _ => " They live until their window ends, so the window's limit holds.".into(),
+        _ => " They expire with their window, so the window's limit holds.".into(),
     };
-    format!("Clients may reserve units and spend them by themselves: up to {most}{share} at a time.{beyond}")
+    format!(
+        "Clients may reserve units and spend them locally: at most {most} per reservation{share}.{beyond}"
+    )
 }
 
 /// Returns the number of units that are replenished in this time, rounded up.

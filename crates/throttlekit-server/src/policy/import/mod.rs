@@ -41,7 +41,7 @@ pub fn import_envoy(text: &str) -> Result<Imported, PolicyError> {
     if domain.domain.is_empty() {
         return Err(wrong((
             "domain".into(),
-            "a domain has a name: the one that Envoy's filter sends".into(),
+            "missing domain name: use the one that Envoy's filter sends".into(),
         )));
     }
     import.walk("descriptors", &domain.descriptors.unwrap_or_default(), &[]).map_err(wrong)?;
@@ -86,7 +86,7 @@ impl Import {
             if let Some(first) = seen.insert((entry.key.clone(), entry.value.clone()), index) {
                 return Err((
                     at,
-                    format!("the same key and value as descriptor {first} of this list: keep one"),
+                    format!("duplicate of descriptor {first} of this list (same key and value): keep one"),
                 ));
             }
             let entries: Vec<EntrySpec> = above.iter().cloned().chain([entry]).collect();
@@ -118,7 +118,8 @@ impl Import {
             let names: Vec<_> =
                 replaced.iter().map(|replaced| format!("`{}`", shown(&replaced.name))).collect();
             self.notes.push(format!(
-                "{path}: `replaces` is not supported: {} is still asked where both match, so less passes than before",
+                "{path}: `replaces` is not supported: {} still applies where both match, so less is allowed \
+                 than before",
                 names.join(", ")
             ));
         }
@@ -126,7 +127,7 @@ impl Import {
             if limit.unit.is_some() {
                 return Err((
                     format!("{at}.unit"),
-                    "an unlimited descriptor has no unit: drop one of them".into(),
+                    "`unlimited` and `unit` contradict each other: keep one".into(),
                 ));
             }
             self.rules.push(RuleSpec { entries: entries.to_vec(), policy: None, unlimited: true });
@@ -147,14 +148,15 @@ impl Import {
         let path = path_of(entries);
         if descriptor.detailed_metric || descriptor.value_to_metric {
             self.notes.push(format!(
-                "{path}: metrics have the policy's name and no values: detailed_metric and value_to_metric are left out"
+                "{path}: detailed_metric and value_to_metric are ignored: metrics are labeled by policy, \
+                 without values"
             ));
         }
         if descriptor.quota_mode {
-            self.notes.push(format!("{path}: quota_mode is left out: the limit denies like any other"));
+            self.notes.push(format!("{path}: quota_mode is ignored: the limit denies like any other"));
         }
         if descriptor.shadow_mode && descriptor.rate_limit.is_none() {
-            self.notes.push(format!("{path}: shadow_mode has no limit to go with, and is left out"));
+            self.notes.push(format!("{path}: shadow_mode is ignored: the descriptor has no limit"));
         }
     }
 
@@ -189,14 +191,14 @@ fn entry(at: &str, descriptor: &Descriptor) -> Result<EntrySpec, Wrong> {
     let stars = value.as_ref().map_or(0, |value| value.matches('*').count());
     let prefix = value.as_ref().is_some_and(|value| value.ends_with('*'));
     if descriptor.key.is_empty() {
-        return Err((format!("{at}.key"), "a descriptor has a key".into()));
+        return Err((format!("{at}.key"), "missing key of a descriptor".into()));
     }
     if stars > usize::from(prefix) {
-        let message = "only a `*` at the end stands for any text here: write a rule for each prefix";
+        let message = "only a `*` at the end is a wildcard: write a rule for each prefix";
         return Err((format!("{at}.value"), message.into()));
     }
     if descriptor.share_threshold && !prefix {
-        let message = "share_threshold is for values that end in `*`: drop it";
+        let message = "share_threshold applies only to values that end in `*`: remove it";
         return Err((format!("{at}.share_threshold"), message.into()));
     }
     Ok(EntrySpec {
@@ -213,7 +215,7 @@ fn rate(at: &str, limit: &RateLimit) -> Result<RateSpec, Wrong> {
         let hint = did_you_mean(unit, UNITS.iter().map(|(name, _)| *name));
         let hint = if hint.is_empty() { "." } else { &hint };
         let message = format!(
-            "`{}` is no unit{hint} Units are second, minute, hour, day, week, month, year",
+            "unknown unit `{}`{hint} Units: second, minute, hour, day, week, month, year",
             shown(unit)
         );
         return Err((format!("{at}.unit"), message));
@@ -222,11 +224,11 @@ fn rate(at: &str, limit: &RateLimit) -> Result<RateSpec, Wrong> {
     let Some(seconds) = seconds else {
         return Err((
             format!("{at}.unit_multiplier"),
-            "write a number from 1 that keeps the window below 100 years".into(),
+            "out of range: expected at least 1, and a window below 100 years".into(),
         ));
     };
     let Some(requests) = limit.requests_per_unit.filter(|requests| *requests > 0) else {
-        let message = "a limit of 0 refuses everything, which is no limit here: turn such requests away in Envoy itself";
+        let message = "a limit of 0 is not supported: reject such requests in Envoy itself";
         return Err((format!("{at}.requests_per_unit"), message.into()));
     };
     Ok(RateSpec {

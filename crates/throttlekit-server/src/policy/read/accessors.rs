@@ -92,8 +92,7 @@ impl<'de> VariantAccess<'de> for Choice<'_> {
         match self.content {
             None => Ok(()),
             Some(_) => {
-                Err(ReadError::new(format!("`{0}` stands alone: write `{0}`, nothing below", self.name))
-                    .at(self.at))
+                Err(ReadError::new(format!("`{0}` takes no value: write `{0}` alone", self.name)).at(self.at))
             }
         }
     }

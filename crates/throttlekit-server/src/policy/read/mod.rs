@@ -22,7 +22,7 @@ impl Node {
         match &self.value {
             _ if self.is_null() => "nothing".into(),
             Value::Scalar { text, plain: true } => format!("`{}`", shown(text)),
-            Value::Scalar { text, plain: false } => format!("the text \"{}\", in quotes", shown(text)),
+            Value::Scalar { text, plain: false } => format!("the quoted text \"{}\"", shown(text)),
             Value::List(_) => "a list".into(),
             Value::Mapping(_) => "a mapping".into(),
         }
@@ -41,7 +41,7 @@ impl Node {
         let number = self.plain().and_then(|text| text.parse::<i64>().ok());
         number
             .filter(|number| (min..=max).contains(number))
-            .map_or_else(|| self.expected(format_args!("a whole number from {min} to {max}")), Ok)
+            .map_or_else(|| self.expected(format_args!("an integer from {min} to {max}")), Ok)
     }
 
     fn unsigned(&self, max: u64) -> Result<u64, ReadError> {
@@ -67,11 +67,7 @@ impl Node {
 }
 
 fn whole_number_up_to(max: u64) -> String {
-    if max <= u64::from(u16::MAX) {
-        format!("a whole number from 0 to {max}")
-    } else {
-        "a whole number".into()
-    }
+    if max <= u64::from(u16::MAX) { format!("an integer from 0 to {max}") } else { "an integer".into() }
 }
 
 macro_rules! whole_numbers {

@@ -52,8 +52,7 @@ impl de::Error for ReadError {
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
         let expected = expected.to_string();
-        let expected =
-            if expected.starts_with("a nonzero") { "a whole number of at least 1" } else { &expected };
+        let expected = if expected.starts_with("a nonzero") { "an integer of at least 1" } else { &expected };
         Self::new(format!("expected {expected}, found {}", words(found)))
     }
 
@@ -63,16 +62,16 @@ impl de::Error for ReadError {
 
     fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
         let hint = did_you_mean(field, known.iter().copied());
-        Self::new(format!("unknown key `{}`{}", shown(field), listed(&hint, "Keys here", known)))
+        Self::new(format!("unknown key `{}`{}", shown(field), listed(&hint, "Known keys", known)))
     }
 
     fn unknown_variant(variant: &str, known: &'static [&'static str]) -> Self {
         let hint = did_you_mean(variant, known.iter().copied());
-        Self::new(format!("unknown choice `{}`{}", shown(variant), listed(&hint, "Choose one of", known)))
+        Self::new(format!("unknown value `{}`{}", shown(variant), listed(&hint, "Expected one of", known)))
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self::new(format!("`{field}` is missing: add it"))
+        Self::new(format!("missing key `{field}`: add it"))
     }
 }
 

@@ -46,53 +46,53 @@ envoy:
 ";
 
 const EXPLAINED: &str = r#"api: The public API.
-  100 units a minute for each key, up to 20 at once after quiet: one comes back every 600ms, and no 1m sees more than 120. A call that costs more than 20 never passes.
-  Counted on the store that all servers share. While the store is away, calls are refused.
-  Keys that begin with `paid-` instead: 1,000 units a minute for each key, up to 200 at once after quiet: one comes back every 60ms, and no 1m sees more than 1,200. A call that costs more than 200 never passes.
-  The key `root`: always pass, uncounted.
+  100 units per minute for each key, up to 20 at once after idle time: one is replenished every 600ms, and at most 120 are allowed in any 1m. A call that costs more than 20 is never allowed.
+  Counted on the store that all servers share. While the store is unavailable, calls are rejected (fail closed).
+  Keys that start with `paid-` instead: 1,000 units per minute for each key, up to 200 at once after idle time: one is replenished every 60ms, and at most 1,200 are allowed in any 1m. A call that costs more than 200 is never allowed.
+  The key `root`: always allowed, not counted.
 
 bulk:
-  500 units in each window of 1m for each key. Around the edge between two windows up to 1,000 can pass within 1m.
-  `pace`: 7 units a minute for each key, up to 7 at once after quiet: one comes back about every 8.571s, and no 1m sees more than 14. A call that costs more than 7 never passes.
-  `month`: 100,000 units a calendar month for each key, from midnight at UTC+01:00. Around that midnight up to 200,000 can pass in a short time.
-  The rate is leased: each server fetches units of busy keys in batches, up to 50, and spends them by itself. They live until their window ends, so no window of the store's clock sees more than 500, however many servers there are; what one server holds, the others cannot spend meanwhile.
-  Counted on the store that all servers share. While the store is away, each of at most 4 servers goes on with 125 of the rate in each window, together 500 of 500; 1 of `pace` at once and its pace divided by 4, together 4 of 7 at once; 25,000 of `month` in each window, together 100,000 of 100,000.
+  500 units in each window of 1m for each key. Across the boundary of two windows, up to 1,000 can be allowed within 1m.
+  `pace`: 7 units per minute for each key, up to 7 at once after idle time: one is replenished about every 8.571s, and at most 14 are allowed in any 1m. A call that costs more than 7 is never allowed.
+  `month`: 100,000 units per calendar month for each key, from midnight at UTC+01:00. Around that midnight, up to 200,000 can be allowed in a short time.
+  The rate is leased: each server fetches units of busy keys in batches of up to 50 and spends them locally. They expire with their window, so at most 500 are allowed in any window of the store's clock, for any number of servers; units that one server holds cannot be spent by the others meanwhile.
+  Counted on the store that all servers share. While the store is unavailable, each of at most 4 servers continues with 125 per window for the rate (all servers together: 500 of 500); a burst of 1 for `pace`, refilled at 1/4 of its speed (all servers together: 4 of 7); 25,000 per window for `month` (all servers together: 100,000 of 100,000).
 
 chat:
-  At most 64 calls at a time for each key over all servers, counted on the store. A client that is silent for 10s loses its slot.
-  60 calls a minute for each key, up to 60 at once after quiet: one comes back every 1s, and no 1m sees more than 120.
-  `slide`: 600 calls in any 1h for each value of the call's further key 1, as counted in 10 parts: nearly exact.
-  2,000,000 tokens a calendar day from midnight at UTC for each key, counted as they are used: the debit that crosses the edge still passes and counts in full, so a window can end one largest debit less one above 2,000,000.
-  A call that is worth less than 0.5 plus 0.001 a token is turned away before anything is charged.
-  Counted on the store that all servers share. While the store is away, everything passes, uncounted.
+  At most 64 concurrent calls for each key across all servers, counted on the store. A slot is freed after 10s without a heartbeat.
+  60 calls per minute for each key, up to 60 at once after idle time: one is replenished every 1s, and at most 120 are allowed in any 1m.
+  `slide`: 600 calls in any 1h for each value of the call's further key 1, counted in 10 buckets (nearly exact).
+  2,000,000 tokens per calendar day from midnight at UTC for each key, debited as they are used: the debit that exceeds the budget is still allowed and counts in full, so a window can exceed 2,000,000 by at most the largest debit minus one.
+  A call whose value is below 0.5 plus 0.001 per token is denied before anything is charged.
+  Counted on the store that all servers share. While the store is unavailable, everything is allowed and not counted (fail open).
 
 edge:
-  In shadow mode: all of this is decided and counted, and everything passes.
-  1,000 units a second for each key, up to 100 at once after quiet: one comes back every 1ms, and no 1s sees more than 1,100. A call that costs more than 100 never passes.
-  The rate is leased: each server fetches units in batches, as many as it learns to need, and spends them by itself. They live for 50ms, so up to 50 units beyond the rate can pass in any interval, however many servers there are.
-  Counted on the store that all servers share. While the store is away, each of at most 4 servers goes on with 25 of the rate at once and its pace divided by 4, together 100 of 100 at once.
+  Shadow mode: decisions are made and counted, but every call is allowed.
+  1,000 units per second for each key, up to 100 at once after idle time: one is replenished every 1ms, and at most 1,100 are allowed in any 1s. A call that costs more than 100 is never allowed.
+  The rate is leased: each server fetches units in batches sized by its traffic and spends them locally. They expire after 50ms, so up to 50 units beyond the rate can be allowed in any interval, for any number of servers.
+  Counted on the store that all servers share. While the store is unavailable, each of at most 4 servers continues with a burst of 25 for the rate, refilled at 1/4 of its speed (all servers together: 100 of 100).
 
 lent:
-  100 units a minute for each key, up to 100 at once after quiet: one comes back every 600ms, and no 1m sees more than 200. A call that costs more than 100 never passes.
-  Clients may reserve units and spend them by themselves: up to 50 and one in 4 of what is left at a time. They live for 1s, so up to 2 units beyond the rate can pass in any interval.
-  Counted on the store that all servers share. While the store is away, each of at most 4 servers goes on with 25 of the rate at once and its pace divided by 4, together 100 of 100 at once.
+  100 units per minute for each key, up to 100 at once after idle time: one is replenished every 600ms, and at most 200 are allowed in any 1m. A call that costs more than 100 is never allowed.
+  Clients may reserve units and spend them locally: at most 50 per reservation, and at most one in 4 of the units left. They expire after 1s, so up to 2 units beyond the rate can be allowed in any interval.
+  Counted on the store that all servers share. While the store is unavailable, each of at most 4 servers continues with a burst of 25 for the rate, refilled at 1/4 of its speed (all servers together: 100 of 100).
 
 off:
-  Disabled: everything passes, and nothing is asked or counted.
+  Disabled: everything is allowed, and nothing is checked or counted.
 
 pool:
-  All keys together have 1,000 units in each window of 10s, shared by weight: `acme` weighs 3, `umbrella` weighs 2, all others 1. Whoever wants its share gets it; what others leave may be borrowed.
-  Counted on the store that all servers share. While the store is away, each of at most 4 servers goes on with 250 of the fair budget in each window, together 1,000 of 1,000.
+  All keys share 1,000 units in each window of 10s, by weight: `acme` has weight 3, `umbrella` has weight 2, all others 1. Each key gets its share when it needs it, and can borrow what others leave unused.
+  Counted on the store that all servers share. While the store is unavailable, each of at most 4 servers continues with 250 per window for the fair budget (all servers together: 1,000 of 1,000).
 
 workers:
-  At most 20 calls at a time to begin with, and then between 5 and 100 as latency rises and falls, in each server, all keys together. A client that is silent for 2s loses its slot.
-  Counted in each server by itself: no store is asked.
+  At most 20 concurrent calls initially, then between 5 and 100 depending on latency, in each server, all keys together. A slot is freed after 2s without a heartbeat.
+  Counted in each server separately, without the store.
 
 zone:
-  5 units in any 1h for each key, exactly: each admission is remembered for 1h.
-  Counted on the store that all servers share. While the store is away, calls are refused.
+  5 units in any 1h for each key, exactly: each admission is stored for 1h.
+  Counted on the store that all servers share. While the store is unavailable, calls are rejected (fail closed).
 
-Envoy's domain edge:
-  A descriptor of path /login and any remote_address (each for itself) goes by api.
-  A descriptor of agent bot* (all together) always passes.
+Envoy domain edge:
+  A descriptor of path /login and any remote_address (counted separately) uses policy api.
+  A descriptor of agent bot* (counted together) is always allowed.
 "#;

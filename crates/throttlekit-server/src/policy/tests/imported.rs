@@ -22,34 +22,33 @@ fn what_cannot_be_kept_is_refused_with_its_place() {
     let table = [
         (
             "domain: ''\n",
-            "domain: a domain has a name: the one that Envoy's filter sends\n at line 1, column 9",
+            "domain: missing domain name: use the one that Envoy's filter sends\n at line 1, column 9",
         ),
         (
             "domain: d\ndescriptors:\n  - key: a\n    rate_limits: {}\n",
-            "descriptors[0]: unknown key `rate_limits`; did you mean `rate_limit`? Keys here: key, value, rate_limit, \
+            "descriptors[0]: unknown key `rate_limits`; did you mean `rate_limit`? Known keys: key, value, rate_limit, \
              descriptors, shadow_mode, quota_mode, detailed_metric, value_to_metric, share_threshold\n at line 4, column 5",
         ),
         (
             "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: minuet, requests_per_unit: 5}\n",
-            "descriptors[0].rate_limit.unit: `minuet` is no unit; did you mean `minute`? Units are second, minute, hour, \
+            "descriptors[0].rate_limit.unit: unknown unit `minuet`; did you mean `minute`? Units: second, minute, hour, \
              day, week, month, year\n at line 4, column 24",
         ),
         (
             "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: minute, requests_per_unit: 0}\n",
-            "descriptors[0].rate_limit.requests_per_unit: a limit of 0 refuses everything, which is no limit here: turn such \
-             requests away in Envoy itself\n at line 4, column 51",
+            "descriptors[0].rate_limit.requests_per_unit: a limit of 0 is not supported: reject such requests in Envoy itself\n at line 4, column 51",
         ),
         (
             "domain: d\ndescriptors:\n  - key: a\n    value: x*y\n",
-            "descriptors[0].value: only a `*` at the end stands for any text here: write a rule for each prefix\n at line 4, column 12",
+            "descriptors[0].value: only a `*` at the end is a wildcard: write a rule for each prefix\n at line 4, column 12",
         ),
         (
             "domain: d\ndescriptors:\n  - key: a\n  - key: a\n",
-            "descriptors[1]: the same key and value as descriptor 0 of this list: keep one\n at line 4, column 5",
+            "descriptors[1]: duplicate of descriptor 0 of this list (same key and value): keep one\n at line 4, column 5",
         ),
         (
             "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unlimited: true, unit: day}\n",
-            "descriptors[0].rate_limit.unit: an unlimited descriptor has no unit: drop one of them\n at line 4, column 41",
+            "descriptors[0].rate_limit.unit: `unlimited` and `unit` contradict each other: keep one\n at line 4, column 41",
         ),
     ];
     for (text, says) in table {
@@ -103,8 +102,8 @@ descriptors:
 ";
 
 const NOTES: [&str; 2] = [
-    "plan=free: metrics have the policy's name and no values: detailed_metric and value_to_metric are left out",
-    "plan=free/path=/files/*: `replaces` is not supported: `search` is still asked where both match, so less passes than before",
+    "plan=free: detailed_metric and value_to_metric are ignored: metrics are labeled by policy, without values",
+    "plan=free/path=/files/*: `replaces` is not supported: `search` still applies where both match, so less is allowed than before",
 ];
 
 const IMPORTED: &str = r#"version: 1

@@ -20,11 +20,11 @@ fn lists_that_cannot_work_are_refused_with_the_place_and_a_remedy() {
     let table = [
         (
             "principals:\n  a:\n    allow: [{doors: [check]}]".to_owned(),
-            "7:5 access.principals.a: nobody can be known as it: give token_sha256, token_file, token_env, tokens or certificate",
+            "7:5 access.principals.a: no credential: set token_sha256, token_file, token_env, tokens or certificate",
         ),
         (
             "principals:\n  a: {token_sha256: abc, allow: [{doors: [check]}]}".into(),
-            "7:23 access.principals.a.token_sha256: a SHA-256 digest has 64 hexadecimal digits",
+            "7:23 access.principals.a.token_sha256: invalid SHA-256 digest: expected 64 hexadecimal digits",
         ),
         (
             "principals:\n  a: {certificate: 'cn:x', allow: [{doors: [check]}]}".into(),
@@ -32,39 +32,39 @@ fn lists_that_cannot_work_are_refused_with_the_place_and_a_remedy() {
         ),
         (
             "principals:\n  a: {token_env: A}\n  a: {token_env: B}".into(),
-            "8:5 `a` stands here twice: keep one of them",
+            "8:5 duplicate key `a`: keep one of them",
         ),
         (
             "anonymous:\n  - {doors: [chekc]}".into(),
-            "7:16 access.anonymous[0].doors[0]: unknown choice `chekc`; did you mean `check`?",
+            "7:16 access.anonymous[0].doors[0]: unknown value `chekc`; did you mean `check`?",
         ),
         (
             "anonymous:\n  - {doors: []}".into(),
-            "7:7 access.anonymous[0]: a grant without doors allows nothing: name some in `doors`",
+            "7:7 access.anonymous[0]: the grant allows nothing: list endpoints in `doors`",
         ),
         (
             "anonymous:\n  - {doors: [check], policies: ['a*b']}".into(),
-            "7:7 access.anonymous[0]: `a*b`: a `*` stands at the end of a policy name only",
+            "7:7 access.anonymous[0]: `a*b`: a `*` is allowed at the end of a policy name only",
         ),
         (
             both("certificate: 'dns:Ops.example'").replacen("Ops", "ops", 1),
-            "8:22 access.principals.b.certificate: it is that of `a` too: a caller is one principal",
+            "8:22 access.principals.b.certificate: `a` has the same credential: a caller is exactly one principal",
         ),
         (
             both("token_file: /run/token"),
-            "8:21 access.principals.b.token_file: it is that of `a` too: a caller is one principal",
+            "8:21 access.principals.b.token_file: `a` has the same credential: a caller is exactly one principal",
         ),
         (
             both("certificate: 'spiffe://mesh/ns/*'"),
-            "8:22 access.principals.b.certificate: it is that of `a` too: a caller is one principal",
+            "8:22 access.principals.b.certificate: `a` has the same credential: a caller is exactly one principal",
         ),
         (
             "principals:\n  a: {certificate: 'spiffe://mesh*', allow: [{doors: [check]}]}".into(),
-            "7:22 access.principals.a.certificate: certificate `spiffe://mesh*`: a `*` stands at the end only",
+            "7:22 access.principals.a.certificate: certificate `spiffe://mesh*`: a `*` is allowed at the end only",
         ),
         (
             "principals:\n  a: {tokens: [{}], allow: [{doors: [check]}]}".into(),
-            "7:18 access.principals.a.tokens[0]: says nowhere where the token is kept: give sha256, file or env",
+            "7:18 access.principals.a.tokens[0]: the token has no source: set sha256, file or env",
         ),
         (
             "principals:\n  a: {tokens: [{env: A, expires: 2026-13-01T00:00:00Z}], allow: [{doors: [check]}]}".into(),
@@ -72,15 +72,15 @@ fn lists_that_cannot_work_are_refused_with_the_place_and_a_remedy() {
         ),
         (
             "principals:\n  a: {tokens: [{env: A}, {env: B}, {env: C}], allow: [{doors: [check]}]}".into(),
-            "7:9 access.principals.a.tokens: 3 tokens, and at most 2 are known: the old and the new one",
+            "7:9 access.principals.a.tokens: 3 tokens: at most 2 are allowed, the old and the new one",
         ),
         (
             format!("{}\n  b: {{tokens: [{{sha256: {}}}]}}", both(&format!("token_sha256: {DIGEST}")).lines().take(2).collect::<Vec<_>>().join("\n"), DIGEST.to_uppercase()),
-            "8:27 access.principals.b.tokens[0].sha256: it is that of `a` too: a caller is one principal",
+            "8:27 access.principals.b.tokens[0].sha256: `a` has the same credential: a caller is exactly one principal",
         ),
         (
             both(&format!("token_sha256: {DIGEST}")),
-            "8:23 access.principals.b.token_sha256: it is that of `a` too: a caller is one principal",
+            "8:23 access.principals.b.token_sha256: `a` has the same credential: a caller is exactly one principal",
         ),
     ];
     for (lines, says) in table {
@@ -94,19 +94,19 @@ fn what_allows_less_than_it_seems_to_is_warned_of() {
     let table = [
         (
             "anonymous: [{doors: [check], policies: [caht]}]",
-            "warning: access.anonymous[0].policies[0]: no policy is named `caht`; did you mean `chat`?",
+            "warning: access.anonymous[0].policies[0]: unknown policy `caht`; did you mean `chat`?",
         ),
         (
             "anonymous: [{doors: [check], policies: [chat, 'api-*', 'web-*']}]",
-            "warning: access.anonymous[0].policies[2]: no policy begins with `web-`",
+            "warning: access.anonymous[0].policies[2]: no policy starts with `web-`",
         ),
         (
             "principals: {a: {certificate: 'dns:x'}}",
-            "warning: access.principals.a: it may do nothing: say what in `allow`",
+            "warning: access.principals.a: the principal has no rights: add grants to `allow`",
         ),
         (
             "{}",
-            "warning: access: nobody is listed, so nobody may ask anything: name principals, or leave it out",
+            "warning: access: `access` is empty, so every request is rejected: list principals, or remove `access`",
         ),
         ("anonymous: [{doors: [check], policies: [chat, '*']}]", ""),
     ];
@@ -132,7 +132,7 @@ fn secrets_are_read_only_where_that_is_asked_for() {
         ("access.principals.a.token_file", 8)
     );
     assert!(errors[0].message.contains("/no/such/file"), "{}", errors[0]);
-    assert!(errors[1].to_string().contains("`THROTTLEKIT_NO_SUCH`: the environment has no such variable"));
+    assert!(errors[1].to_string().contains("`THROTTLEKIT_NO_SUCH`: environment variable not set"));
 
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
@@ -143,7 +143,7 @@ fn secrets_are_read_only_where_that_is_asked_for() {
     judge_secrets(&with(path.to_str().unwrap())).unwrap();
     let over =
         format!("principals: {{a: {{tokens: [{{sha256: {DIGEST}, expires: 2020-01-01T00:00:00Z}}]}}}}");
-    assert!(warned(&access(&over)).contains("may do nothing"), "a date is judged where the file is run");
+    assert!(warned(&access(&over)).contains("has no rights"), "a date is judged where the file is run");
     let errors = judge_secrets(&access(&over)).unwrap_err();
     assert_eq!(errors[0].path, "access.principals.a.tokens[0].sha256");
     assert!(errors[0].message.contains("has expired"), "{}", errors[0]);

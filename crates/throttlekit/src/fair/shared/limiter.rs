@@ -282,7 +282,7 @@ impl<C: LeaseClock + 'static> Place<C> {
             };
             bell.as_mut().enable();
             let Some((awaited, request)) = state.wait(needs, self.clock.now()) else {
-                return Round::Outage(StoreError::unavailable("too many asks wait for it"));
+                return Round::Outage(StoreError::unavailable("too many requests wait for a fetch"));
             };
             (needs, awaited, request)
         };

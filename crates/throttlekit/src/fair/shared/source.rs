@@ -94,7 +94,7 @@ impl<S: Store> Quanta<S> {
         let mut answers = self.store.lease(&[self.ask(Want { wants, ..ONE })]).await;
         let lent = answers
             .pop()
-            .unwrap_or_else(|| Err(StoreError::bad_state("an ask was left without an answer")))?;
+            .unwrap_or_else(|| Err(StoreError::bad_state("the store returned too few results")))?;
         let Loan { granted, decision, .. } = lent.loan;
         let more = if granted == 0 { 0 } else { decision.remaining };
         Ok(RegionGrant { now: lent.now, grant: grant_of(&lent.loan, granted, more) })

@@ -19,7 +19,7 @@ const LEASE: Duration = Duration::from_secs(30);
 /// Prefix of keys in stores.
 const PREFIX: &str = "tk";
 const _: () = assert!(LIVES_MIN.as_millis() == 10 && LIVES_MAX.as_secs() == 24 * 3_600, "`LEASE_EXPECTED`");
-const LEASE_EXPECTED: &str = "10 ms to 24 h, and at least twice the error of the clocks";
+const LEASE_EXPECTED: &str = "10 ms to 24 h, and at least twice the clock error";
 
 /// Builder of a [`SharedGuard`] with slots on a store, or of a [divided](Self::divided) one.
 ///
@@ -139,6 +139,6 @@ fn fixed(limit: &Concurrency) -> Result<u32, BuildError> {
     }
     match limit.limit()? {
         OneLimit::Fixed(limit) => Ok(limit),
-        OneLimit::Adaptive(_) => Err(BuildError::NotShareable("an adaptive limit has to be `divided`")),
+        OneLimit::Adaptive(_) => Err(BuildError::NotShareable("an adaptive limit must be `divided`")),
     }
 }

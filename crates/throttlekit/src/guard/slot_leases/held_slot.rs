@@ -90,7 +90,9 @@ impl HeldSlot {
         let deadline = background.deadline();
         let wait = RELEASE_PAUSES + deadline.saturating_mul(RELEASE_DEADLINES);
         let told = background.within(wait, hears).await.ok_or(StoreError::Deadline(deadline))?;
-        told.unwrap_or_else(|_| Err(StoreError::unavailable("nobody is left to give the slot back")))
+        told.unwrap_or_else(|_| {
+            Err(StoreError::unavailable("the background task that returns slots has ended"))
+        })
     }
 
     /// Ends the heartbeats of this slot: a heartbeat during the release would only extend the lease.

@@ -80,7 +80,8 @@ impl Sketch {
             _ => None,
         };
         let length = window.ok_or(BuildError::InvalidSketch(
-            "it counts hard quotas in windows aligned to the epoch: use `Budget::per_minute` or `Limit::fixed_window`",
+            "only quotas in windows aligned to the epoch are supported: use `Budget::per_minute` or \
+             `Limit::fixed_window`",
         ))?;
         let in_sketch = SketchLimit::new(limit.units(), length).map_err(invalid)?;
         let shape = self.shape.map_err(|error| invalid(error.into()))?;
@@ -103,11 +104,11 @@ impl Default for Sketch {
 
 fn invalid(error: SketchError) -> BuildError {
     BuildError::InvalidSketch(match error {
-        SketchError::Units(_) => "a limit is between 1 and 4294967295 units: count larger units",
-        SketchError::Length(_) => "a window is between 1 ns and 366 days",
-        SketchError::Hot(_) => "at most 65536 keys are counted one by one",
-        SketchError::Shape(ShapeError::Error(_)) => "epsilon and delta are between 0 and 1, exclusive",
-        _ => "it has at least 1 column, 1 to 16 rows and at most 4194304 counters",
+        SketchError::Units(_) => "expected a limit of 1 to 4294967295 units: count larger units",
+        SketchError::Length(_) => "expected a window of 1 ns to 366 days",
+        SketchError::Hot(_) => "expected at most 65536 keys that are counted exactly",
+        SketchError::Shape(ShapeError::Error(_)) => "expected epsilon and delta between 0 and 1, exclusive",
+        _ => "expected at least 1 column, 1 to 16 rows and at most 4194304 counters",
     })
 }
 

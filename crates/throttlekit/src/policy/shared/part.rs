@@ -92,7 +92,7 @@ impl Dimensions {
         }
         if !limiter.needs_all() {
             return Err(BuildError::WrongAxis(
-                "limits of which any may allow are no axis: build without `any`",
+                "a limiter built with `any` cannot be an axis: build without `any`",
             ));
         }
         Ok(on)
@@ -141,7 +141,8 @@ impl<S: Store, C: LeaseClock + 'static> Part for SharedLimiter<S, C> {
                 let on = on.counted()?;
                 if matches!(self.limits()[0], Limit::Window(window) if window.is_budget()) {
                     return Err(BuildError::WrongAxis(
-                        "the estimate of a call would cross the edge of a leased token budget: lease a window",
+                        "a leased token budget cannot charge an estimate across the end of its window: \
+                         lease a window limit",
                     ));
                 }
                 parts.step(SpendStep { meter: Arc::new(self), on, settler: settler.clone() });

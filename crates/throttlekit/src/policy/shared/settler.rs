@@ -78,7 +78,10 @@ impl Settler {
             if let Poll::Ready(told) = hears.as_mut().poll(context) {
                 return Poll::Ready(told.unwrap_or_else(|_| Err(nobody_left())));
             }
-            pauses.as_mut().poll(context).map(|()| Err(StoreError::unavailable("it is sent again meanwhile")))
+            pauses
+                .as_mut()
+                .poll(context)
+                .map(|()| Err(StoreError::unavailable("the settlement is being retried")))
         });
         // A settlement and a return, in sequence.
         self.background().wait(2, one_try).await?
@@ -142,5 +145,5 @@ impl Drop for UnderWay {
 }
 
 fn nobody_left() -> StoreError {
-    StoreError::unavailable("nobody is left to settle it")
+    StoreError::unavailable("the background task that settles has ended")
 }

@@ -302,7 +302,7 @@ impl<S: Store> NamedDebit<S> {
         let charge = Charge { key: &self.key, form: self.step.form(self.place), cost: self.tokens };
         let debit = Debit { charge, id: self.id, remember: self.step.limiter.remembers() };
         let answers = self.step.limiter.store().debit(&[debit]).await;
-        let none = || Err(StoreError::bad_state("the store left a debit without an answer"));
+        let none = || Err(StoreError::bad_state("the store returned too few results"));
         answers.into_iter().next().unwrap_or_else(none)
     }
 
@@ -347,7 +347,7 @@ async fn draw_all<S: Store>(step: Arc<StoreStep<S>>, keys: Arc<[String]>, tokens
     let charge = |&place: &usize| Charge { key: &keys[place], form: step.form(place), cost: tokens };
     let charges: Vec<_> = places.iter().map(charge).collect();
     let answers = step.limiter.store().admit(&[Charges { need: Need::All, charges: &charges }]).await;
-    let none = || StoreError::bad_state("the store left an ask without an answer");
+    let none = || StoreError::bad_state("the store returned too few results");
     let outcome = answers.and_then(|answers| answers.into_iter().next().ok_or_else(none));
     let outcome = outcome.map_err(|error| (error, None))?;
     let decision = outcome.verdict.decision;

@@ -22,7 +22,7 @@ impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
         let (form, term) = (self.strict.form(0), self.plan.term);
         self.counters.leases.fetch_add(1, Relaxed);
         let mut answers = self.strict.store().lease(&[LeaseRequest { key, form, term, want }]).await;
-        answers.pop().unwrap_or_else(|| Err(StoreError::bad_state("the store left an ask without an answer")))
+        answers.pop().unwrap_or_else(|| Err(StoreError::bad_state("the store returned too few results")))
     }
 
     fn land(&self, fingerprint: u64, id: u64, answer: Result<Leased, StoreError>) {

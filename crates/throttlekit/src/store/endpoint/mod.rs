@@ -79,7 +79,7 @@ impl Inner {
     }
 
     fn is_away_since(&self, cause: &StoreError) {
-        *self.away.lock() = StoreError::unavailable(format_args!("it is being probed, since {cause}"));
+        *self.away.lock() = StoreError::unavailable(format_args!("circuit breaker open: {cause}"));
     }
 }
 
@@ -102,7 +102,7 @@ impl StoreClient {
             counters: Counters::default(),
             answers: Arc::default(),
             probe,
-            away: Mutex::new(StoreError::unavailable("it is being probed")),
+            away: Mutex::new(StoreError::unavailable("circuit breaker open")),
         }))
     }
 
@@ -313,7 +313,7 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         self.line.0.slots.add_permits(1);
         if !self.noted {
-            self.line.note(Some(&StoreError::unavailable("the call ended without an answer")));
+            self.line.note(Some(&StoreError::unavailable("the call ended without a response")));
         }
     }
 }

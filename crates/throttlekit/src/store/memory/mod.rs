@@ -244,7 +244,9 @@ impl<C: Clock> MemoryStore<C> {
             returned.retain(|_, until| *until > now);
         }
         if returned.len() >= RETURNS_MAX {
-            return Err(StoreError::unavailable("it remembers as many returns as it can; this one lapses"));
+            return Err(StoreError::unavailable(
+                "too many returns to remember: these units expire with their lease",
+            ));
         }
         Ok(returned.insert(id, until).is_none())
     }
@@ -321,7 +323,9 @@ impl<C: Clock + 'static> RegionStore for MemoryStore<C> {
         if pools.len() >= POOLS_MAX && !pools.contains_key(ask.key) {
             pools.retain(|_, state| state.ends > now);
             if pools.len() >= POOLS_MAX {
-                return Err(StoreError::misconfigured(format_args!("more than {POOLS_MAX} pools at a time")));
+                return Err(StoreError::misconfigured(format_args!(
+                    "too many pools: at most {POOLS_MAX} at a time"
+                )));
             }
         }
         let state = pools.entry(ask.key.into()).or_default();

@@ -34,7 +34,9 @@ impl SlotTables {
                 tables.retain(|_, table| table.occupancy(now) > 0);
             }
             if tables.len() >= SLOT_KEYS_MAX {
-                return Err(StoreError::unavailable(format_args!("slots of {SLOT_KEYS_MAX} keys are held")));
+                return Err(StoreError::unavailable(format_args!(
+                    "too many keys hold slots: at most {SLOT_KEYS_MAX}"
+                )));
             }
         }
         let table = tables.entry(ask.key.into()).or_default();

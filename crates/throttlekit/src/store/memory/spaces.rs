@@ -132,7 +132,8 @@ impl Table {
             self.spaces.insert_unique(hash, (hash, space), |(hash, _)| *hash);
         }
         let found = self.spaces.find_mut(hash, |(_, space)| space.is(name, form));
-        let (_, space) = found.ok_or_else(|| StoreError::unavailable("a limit came and went"))?;
+        let (_, space) =
+            found.ok_or_else(|| StoreError::unavailable("the limit was removed during the call"))?;
         if space.forgets_before(form) {
             space.form = *form;
         }
@@ -146,7 +147,7 @@ impl Table {
         }
         if self.spaces.len() >= SPACES_MAX {
             return Err(StoreError::misconfigured(format_args!(
-                "the keys of {SPACES_MAX} limits are in use, which is as many as it keeps"
+                "too many limits: at most {SPACES_MAX} with keys in use"
             )));
         }
         Ok(())
