@@ -1,4 +1,4 @@
-//! Weights nested to any depth: region → org → team → user, one budget.
+//! Weights nested up to 16 levels: region → org → team → user, one budget.
 
 use alloc::vec;
 use alloc::vec::Vec;

@@ -291,7 +291,7 @@ pub struct FairSpec {
     /// Shares the budget between regions as well: each instance sets its region when it starts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub regions: bool,
-    /// Maximum number of tenants tracked separately in a window. Default: 100,000.
+    /// Maximum number of tenants tracked separately in a window. Default: 65,536.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenants_max: Option<usize>,
 }
