@@ -112,7 +112,7 @@ impl Ledger {
         self.note(tenant, self.now_ends(), |all, _| all.lost += 1);
     }
 
-    /// A request's caller went away, when so many tokens had been passed on.
+    /// The client of a request disconnected after this number of tokens.
     pub fn gone(&self, tenant: &str, delivered: u64) {
         self.note(tenant, self.now_ends(), |all, _| {
             all.gone += 1;

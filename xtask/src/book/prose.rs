@@ -1,4 +1,5 @@
-//! `cargo xtask prose`: sentence lengths of the pages that people learn from, and words that the glossary replaces.
+//! `cargo xtask prose`: sentence lengths of the pages that people learn from, and words that the glossary replaces, in
+//! pages, doc comments and strings.
 
 use std::fs;
 use std::path::Path;
@@ -74,6 +75,11 @@ pub(crate) fn check() -> Result<()> {
             lengths.extend(found);
         }
     }
+    for file in tracked(".rs")?.iter().filter(|file| is_shown(file)) {
+        let shown: String =
+            fs::read_to_string(root().join(file))?.lines().map(|line| shown(line) + "\n").collect();
+        problems.extend(replaced(&shown).into_iter().map(|found| format!("{}:{found}", file.display())));
+    }
     for (term, pages) in TERMS {
         for page in *pages {
             let text = fs::read_to_string(root().join(page))?.to_lowercase();
@@ -97,6 +103,22 @@ pub(crate) fn check() -> Result<()> {
 fn is_read(page: &Path) -> bool {
     let kept = ["docs/contribute/decisions", "docs/contribute/renames.md", "CHANGELOG.md"];
     !kept.iter().any(|kept| page.starts_with(kept))
+}
+
+/// Sources whose documentation and texts users see.
+fn is_shown(file: &Path) -> bool {
+    let own = ["sim", "verify", "verify-drivers", "fuzz"].map(|name| format!("crates/throttlekit-{name}"));
+    let is_source = file.components().any(|part| part.as_os_str() == "src");
+    let is_test = file.to_string_lossy().contains("test");
+    let is_ours = file.starts_with("crates") || file.starts_with("apps");
+    is_ours && is_source && !is_test && !own.iter().any(|own| file.starts_with(own))
+}
+
+/// The doc comment or the strings of a line of code.
+fn shown(line: &str) -> String {
+    let line = line.trim_start();
+    let comment = line.strip_prefix("///").or(line.strip_prefix("//!"));
+    comment.map_or_else(|| line.split('"').skip(1).step_by(2).collect::<Vec<_>>().join(" x "), str::to_owned)
 }
 
 fn is_for_learners(page: &Path) -> bool {
@@ -175,6 +197,12 @@ mod tests {
         let found = replaced("a storm\n`storm`\nbrainstorms\nhttps://x.y/storm\nAt the\tmost three");
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("1: \"storm\"") && found[1].starts_with("5: \"at the most\""));
+    }
+
+    #[test]
+    fn doc_comments_and_strings_of_code_are_shown() {
+        assert_eq!(shown("    /// A storm."), " A storm.");
+        assert_eq!(shown(r#"bail!("one {x}", two, "three") // storm"#), "one {x} x three");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use llm_gateway::tokens::Counter;
 
 /// Longest wait of a denied caller before it retries: others may have returned units.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Every so many-th stream is left in the middle, after so many chunks.
+/// Every n-th stream is left in the middle, after this number of chunks.
 const LEAVES_EVERY: u64 = 16;
 const LEAVES_AFTER: u64 = 6;
 

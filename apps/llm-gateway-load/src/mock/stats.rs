@@ -15,7 +15,7 @@ pub struct MockStats {
     pub finished: u64,
     /// Of them, those whose caller went away.
     pub abandoned: u64,
-    /// Tokens that were generated, whoever heard them.
+    /// Tokens that were generated, read by a client or not.
     pub generated: u64,
     /// The same by window, named by the millisecond at which it ends.
     pub windows: BTreeMap<u64, u64>,

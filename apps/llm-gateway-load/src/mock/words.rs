@@ -5,7 +5,7 @@ const WORDS: [&str; 16] = [
     " on", " not",
 ];
 
-/// Tokens from the `from`-th on, so many.
+/// This number of tokens, from the `from`-th on.
 pub(super) fn text(from: u64, tokens: u64) -> String {
     (from..from + tokens).map(|nth| WORDS[(nth * 7 % 16) as usize]).collect()
 }

@@ -195,7 +195,7 @@ async fn requested(body: Body) -> Result<Bytes, Refusal> {
     }
 }
 
-/// A request on its way to the model, which counts its prompt: the model reads that, whoever waits for the answer. Dropped
+/// A request on its way to the model, which counts its prompt: the model reads that, even if no client waits for the response. Dropped
 /// before the answer is there, the caller went away, and has paid the prompt.
 struct Sent {
     permit: Option<Permit>,
@@ -231,7 +231,7 @@ impl Sent {
         }
     }
 
-    /// The answer is there, or will not be; so many tokens count as passed on.
+    /// Ends the response, whether it came or not; this number of tokens count as passed on.
     fn over(&mut self, tokens: u64) -> Option<Permit> {
         self.ledger.delivered(&self.tenant.name, tokens);
         self.permit.take()

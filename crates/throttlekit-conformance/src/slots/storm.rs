@@ -36,7 +36,7 @@ pub struct SlotContention {
 /// Tasks acquire slots, repeat the request, send a heartbeat, try to release another's, and release their own twice,
 /// `rounds` times each.
 pub async fn slot_storm<S: SlotStore + Clone>(store: S, policy: &str, rounds: u64) -> SlotContention {
-    let key: Arc<str> = KeySpace::slots("tk", policy).key(b"storm", b"storm").into();
+    let key: Arc<str> = KeySpace::slots("tk", policy).key(b"crowd", b"crowd").into();
     let (seen, over) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {

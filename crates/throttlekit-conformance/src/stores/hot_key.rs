@@ -43,7 +43,7 @@ pub fn storm_in_processes(test: &str, policy: &str) -> Storm {
         let output = child.wait_with_output().expect("a child ends");
         let text = String::from_utf8_lossy(&output.stdout);
         let counts = text.lines().find_map(|line| line.split_once("admitted: ")).map(|(_, counts)| counts);
-        let counts = counts.unwrap_or_else(|| panic!("a process of the storm failed\n{text}"));
+        let counts = counts.unwrap_or_else(|| panic!("a process of the test failed\n{text}"));
         admitted
             .iter_mut()
             .zip(counts.split(' '))
@@ -71,7 +71,7 @@ pub async fn storm<S: Store + Clone>(store: S, policy: &str) {
     ];
     let mut admitted = [0; 3];
     for (sum, (index, limit)) in admitted.iter_mut().zip(limits.into_iter().enumerate()) {
-        let limit = limit.expect("a limit of the storm is one");
+        let limit = limit.expect("a limit of the test is valid");
         let limiter = SharedLimiter::new(store.clone(), &format!("{policy}-{index}"), limit);
         *sum = ask_all(Arc::new(limiter.expect("and can be shared"))).await;
     }
@@ -82,7 +82,7 @@ async fn ask_all<S: Store>(limiter: Arc<SharedLimiter<S>>) -> u64 {
     let tasks: Vec<_> = (0..TASKS).map(|_| tokio::spawn(ask_some(limiter.clone()))).collect();
     let mut admitted = 0;
     for task in tasks {
-        admitted += task.await.expect("a task of the storm does not panic");
+        admitted += task.await.expect("a task of the test does not panic");
     }
     admitted
 }

@@ -49,7 +49,7 @@ pub async fn lend_storm<S: Store + Clone>(store: S, policy: &str) -> LendContent
     let storm = Arc::new(Storm { store, key, form, tally: Tally::default() });
     let tasks: Vec<_> = (0..LENDERS).map(|task| tokio::spawn(storm.clone().lender(task))).collect();
     for task in tasks {
-        task.await.expect("a task of the storm does not panic");
+        task.await.expect("a task of the test does not panic");
     }
     while storm.lease(LIMIT, 1).await.is_some() {}
     let Tally { out, most_out, lent, parts } = &storm.tally;
@@ -115,7 +115,7 @@ impl<S: Store> Storm<S> {
         self.tally.out.fetch_sub(units, SeqCst);
         let copy = tokio::spawn(self.clone().hand_back(id, back));
         self.clone().hand_back(id, back).await;
-        copy.await.expect("a task of the storm does not panic");
+        copy.await.expect("a task of the test does not panic");
     }
 
     async fn hand_back(self: Arc<Self>, id: ReturnId, back: Return) {

@@ -77,7 +77,7 @@ impl Class {
 
     /// Moves the guarantee, past the members in between.
     pub(super) fn set_guarantee(&mut self, guarantee: u64) {
-        debug_assert!(self.file_from <= guarantee.min(self.guarantee), "whoever stands between is filed");
+        debug_assert!(self.file_from <= guarantee.min(self.guarantee), "members in between are filed");
         let falls = guarantee < self.guarantee;
         let between = if falls { guarantee..self.guarantee } else { self.guarantee..guarantee };
         let (count, used) = self

@@ -1,6 +1,6 @@
 //! Prices for scarce budgets: which requests to deny while there is still capacity.
 //!
-//! Limits admit first come, first served. Where a budget runs short and requests differ in value per unit of use, early
+//! Limits admit first come, first served. Where a budget runs short and requests differ in value per unit, early
 //! requests may use up what a better one would have needed. A bid price denies requests whose value is below the price
 //! of what they use:
 //!

@@ -216,11 +216,7 @@ mod tests {
             assert_eq!(left(&stored, &window(limit, seconds), at(610)), limit, "{limit} in {seconds} s");
         }
         stored.charge(&window(200, 60), 10, at(609));
-        assert_eq!(
-            stored,
-            Stored::Window { end: 610_000_000, used: 80 },
-            "the window that is under way counts on"
-        );
+        assert_eq!(stored, Stored::Window { end: 610_000_000, used: 80 }, "the current window continues");
         stored.charge(&window(200, 60), 10, at(610));
         assert_eq!(stored, Stored::Window { end: 660_000_000, used: 10 });
     }

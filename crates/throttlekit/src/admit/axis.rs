@@ -17,7 +17,7 @@ pub enum Axis {
     Price,
     /// Number of calls per unit of time.
     Rate,
-    /// Amount of use: most often tokens in a window.
+    /// The amount used: most often tokens in a window.
     Cost,
     /// Share of a common budget, by weight.
     Fairness,

@@ -17,7 +17,7 @@ pub struct SecretHeader {
 /// Counts by the HMAC-SHA256 of a secret header, such as an API key or `Authorization`. [`build`] checks the name.
 ///
 /// The secret itself never becomes a key, so it cannot leak through a store, a metric or a log. Set a
-/// [`pepper`](SecretHeader::pepper) if secrets may be guessed: without one, whoever sees the keys of a store can test
+/// [`pepper`](SecretHeader::pepper) if secrets may be guessed: without one, anyone who sees the keys of a store can test
 /// guesses against them.
 ///
 /// This does not verify the secret. A client that invents API keys gets a new budget with each, so verify first, or

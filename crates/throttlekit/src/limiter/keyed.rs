@@ -109,21 +109,24 @@ impl<C: Clock, H: KeyHash> Limiter<C, H> {
             let call = call.into();
             return table.check(self.hash.fingerprint(call.key()), call.units(), &self.clock);
         }
-        if let Counts::Sketch(keys) = &self.counts {
-            let call = call.into();
-            return keys.check(self.hash.fingerprint(call.key()), call.units(), self.clock.now());
-        }
         self.check_other(call)
     }
 
-    /// Separate, so that the common paths stay short; generic, so that the call is created here.
+    /// Separate, so that the common path stays short and compares one tag; generic, so that the call is created here.
     #[inline(never)]
     fn check_other<'a>(&self, call: impl Into<Call<'a>>) -> Decision {
-        let (call, now) = (call.into(), self.clock.now());
         match &self.counts {
-            Counts::One(keys) => keys.check_at(self.hash.fingerprint(call.key()), call.units(), now),
-            Counts::Sketch(keys) => keys.check(self.hash.fingerprint(call.key()), call.units(), now),
-            Counts::Several(several) => several.check(&call, &self.hash, now, None).decision,
+            Counts::One(keys) => {
+                let call = call.into();
+                keys.check_at(self.hash.fingerprint(call.key()), call.units(), self.clock.now())
+            }
+            Counts::Several(several) => {
+                several.check(&call.into(), &self.hash, self.clock.now(), None).decision
+            }
+            Counts::Sketch(keys) => {
+                let call = call.into();
+                keys.check(self.hash.fingerprint(call.key()), call.units(), self.clock.now())
+            }
         }
     }
 

@@ -62,6 +62,6 @@ mod tests {
         assert!(!breaker.failed(), "only one outage opens it");
         breaker.close();
         assert!(!breaker.is_open());
-        assert!(!breaker.failed(), "and counting begins anew");
+        assert!(!breaker.failed(), "and counting starts again");
     }
 }

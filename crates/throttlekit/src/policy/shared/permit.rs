@@ -71,7 +71,7 @@ impl StorePermit {
         }
     }
 
-    /// Charges a chunk of which so many units are not reserved.
+    /// Charges a chunk of which this number of units are not reserved.
     async fn debit_some(&mut self, tokens: u64, beyond: u64) -> Result<Decision, StoreError> {
         let decision = self.debit_beyond(beyond).await?;
         if decision.allowed {
