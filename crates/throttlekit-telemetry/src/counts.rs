@@ -37,7 +37,7 @@ struct Shared {
     other: Counted,
     hash: TrustedHash,
     lost: AtomicU64,
-    struck_off: AtomicU64,
+    removed: AtomicU64,
 }
 
 /// Index of a policy's counters; [`Counts::name_of`] returns its name.
@@ -70,7 +70,7 @@ impl Counts {
             other: Counted::new(OTHER),
             hash: TrustedHash::random(),
             lost: AtomicU64::new(0),
-            struck_off: AtomicU64::new(0),
+            removed: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -100,8 +100,8 @@ impl Counts {
     }
 
     /// Returns the number of subscribers removed after a panic.
-    pub fn subscribers_struck_off(&self) -> u64 {
-        self.shared.struck_off.load(Relaxed)
+    pub fn subscribers_removed(&self) -> u64 {
+        self.shared.removed.load(Relaxed)
     }
 
     /// Counts a decision, and returns the index of its policy.
@@ -122,7 +122,7 @@ impl Counts {
     }
 
     pub(crate) fn strike_off(&self) {
-        self.shared.struck_off.fetch_add(1, Relaxed);
+        self.shared.removed.fetch_add(1, Relaxed);
     }
 }
 

@@ -9,7 +9,7 @@
 //! | `throttlekit.policy_denied` | `throttlekit.policy` | denials by the price |
 //! | `throttlekit.guarantees` | `throttlekit.policy`, `throttlekit.guarantee` | decisions by guarantee |
 //! | `throttlekit.events_lost` | | events that did not reach subscribers |
-//! | `throttlekit.subscribers_struck_off` | | subscribers removed after a panic |
+//! | `throttlekit.subscribers_removed` | | subscribers removed after a panic |
 //!
 //! They are observable counters: read when the SDK collects, so they cost a decision nothing, and they are exact. There
 //! are at most [`TelemetryBuilder::policies_max`](crate::TelemetryBuilder::policies_max) policies and one more. A key is never an
@@ -62,8 +62,8 @@ pub fn register(meter: &Meter, counts: &Counts) {
 
     let lost = "Events that subscribers did not receive";
     single(meter, counts, "throttlekit.events_lost", lost, Counts::events_lost);
-    let struck_off = "Subscribers removed after a panic";
-    single(meter, counts, "throttlekit.subscribers_struck_off", struck_off, Counts::subscribers_struck_off);
+    let removed = "Subscribers removed after a panic";
+    single(meter, counts, "throttlekit.subscribers_removed", removed, Counts::subscribers_removed);
 }
 
 /// The values of an instrument while it is read.

@@ -7,7 +7,7 @@
 //! | `throttlekit_policy_denied_total` | `policy` | denials by the price |
 //! | `throttlekit_guarantee_total` | `policy`, `guarantee` (`exact`, `bounded`, `local`, `open`, `closed`) | decisions by guarantee |
 //! | `throttlekit_events_lost_total` | | events that did not reach subscribers |
-//! | `throttlekit_subscribers_struck_off_total` | | subscribers removed after a panic |
+//! | `throttlekit_subscribers_removed_total` | | subscribers removed after a panic |
 //!
 //! In one scrape `denied` is the sum of denials by axis and by the price, and `allowed + denied` the sum over
 //! guarantees, for each policy. There are at most [`TelemetryBuilder::policies_max`](crate::TelemetryBuilder::policies_max) policies and
@@ -73,8 +73,8 @@ impl Collector for Collected {
 
         let lost = self.0.events_lost();
         single(page, "throttlekit_events_lost", "Events that subscribers did not receive", lost)?;
-        let struck_off = self.0.subscribers_struck_off();
-        single(page, "throttlekit_subscribers_struck_off", "Subscribers removed after a panic", struck_off)
+        let removed = self.0.subscribers_removed();
+        single(page, "throttlekit_subscribers_removed", "Subscribers removed after a panic", removed)
     }
 }
 
