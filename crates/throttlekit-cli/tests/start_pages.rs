@@ -105,6 +105,8 @@ impl Reader {
             TcpStream::connect(format!("127.0.0.1:{port}")).is_ok()
         });
         assert!(up, "does not start: {command}");
+        // A server grants slots once those of an earlier process have expired. A reader takes longer.
+        sleep(Duration::from_millis(2_500));
     }
 
     fn stop(&mut self) {

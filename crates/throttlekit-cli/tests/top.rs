@@ -41,7 +41,7 @@ fn top(serving: &Serving) -> Pty {
 fn it_shows_what_a_server_does_and_q_gives_the_terminal_back() {
     let serving = asked();
     let mut pty = top(&serving);
-    for words in ["node-seven", "live", "greeting", "mallory", "acme", "×3", "memory", "answers"] {
+    for words in ["node-seven", "live", "greeting", "mallory", "acme", "×3", "memory", "responding"] {
         pty.wait_for(words);
     }
     pty.press("?");
@@ -76,7 +76,7 @@ fn a_server_that_goes_away_is_shown_so_and_ctrl_c_ends_it() {
     let mut pty = top(&serving);
     pty.wait_for("live");
     drop(serving);
-    pty.wait_for("AWAY");
+    pty.wait_for("UNAVAILABLE");
     pty.press("\x03");
     assert!(pty.ended_well());
     pty.assert_given_back();

@@ -137,7 +137,7 @@ fn a_denied_request_never_reaches_the_service() {
         "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
         "title": "Too Many Requests",
         "status": 429,
-        "detail": "The limit 'api' has 0 of 10 units left, fewer than this request costs. It passes in 2 s.",
+        "detail": "The limit 'api' has 0 of 10 units left, fewer than this request costs. Retry in 2 s.",
         "violated-policies": ["api"],
         "retry_after_ms": 1_200,
     });
