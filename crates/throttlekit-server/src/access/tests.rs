@@ -228,25 +228,25 @@ fn a_secret_is_demanded_from_everybody() {
 fn a_list_that_cannot_work_is_refused_with_its_reason() {
     let same = digest(BILLING);
     let table = [
-        ("principals: {a: {}}".into(), "nobody can be known"),
+        ("principals: {a: {}}".into(), "no credential"),
         ("principals: {a: {token_sha256: abc}}".into(), "64 hexadecimal digits"),
-        ("principals: {a: {tokens: [{}]}}".into(), "nowhere"),
-        ("principals: {a: {tokens: [{env: A, file: B}]}}".into(), "one place"),
+        ("principals: {a: {tokens: [{}]}}".into(), "no source"),
+        ("principals: {a: {tokens: [{env: A, file: B}]}}".into(), "several sources"),
         ("principals: {a: {tokens: [{env: A}, {env: B}, {env: C}]}}".into(), "at most 2"),
         (format!("principals: {{a: {{tokens: [{{sha256: {same}, expires: tomorrow}}]}}}}"), "RFC 3339"),
         ("principals: {a: {certificate: 'spiffe://*'}}".into(), "at the end only"),
         ("principals: {a: {token_env: THROTTLEKIT_NO_SUCH}}".into(), "THROTTLEKIT_NO_SUCH"),
         ("principals: {a: {token_file: /no/such/file}}".into(), "/no/such/file"),
         ("principals: {a: {certificate: 'cn:x'}}".into(), "neither `dns:host`"),
-        ("anonymous: [{doors: []}]".into(), "without doors"),
+        ("anonymous: [{doors: []}]".into(), "allows nothing"),
         ("anonymous: [{doors: [check], policies: ['a*b']}]".into(), "at the end"),
         (
             format!("principals: {{a: {{token_sha256: {same}}}, b: {{token_sha256: {same}}}}}"),
-            "token of another",
+            "duplicate token",
         ),
         (
             "principals: {a: {certificate: 'dns:x'}, b: {certificate: 'dns:X'}}".into(),
-            "certificate of another",
+            "duplicate certificate",
         ),
     ];
     for (text, why) in table {
