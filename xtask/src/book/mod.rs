@@ -1,6 +1,6 @@
 //! `cargo xtask book`: builds the book of `docs/` and fails if a link is dead or a Rust block is not tested.
 //!
-//! * [`reference`] writes the pages that are generated: policy fields, command line, HTTP and gRPC APIs.
+//! * `reference` writes the pages that are generated: policy fields, command line, HTTP and gRPC APIs.
 //! * [`site`] looks for dead links in the built pages.
 //! * [`blocks`] finds Rust blocks that no doc test compiles.
 //! * [`prose`] counts sentence lengths and words that the glossary replaces.
