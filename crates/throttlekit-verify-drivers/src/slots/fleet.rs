@@ -89,7 +89,8 @@ impl Scene<'_> {
         let (program, redis) = (std::env::current_exe()?, self.redis.to_owned());
         let command = move || {
             let mut command = Command::new(&program);
-            command.args(["verify", "slots", "fleet"]).env(REDIS, &redis);
+            // In the build that this process is.
+            command.args(["verify", "slots", "--small", "fleet"]).env(REDIS, &redis);
             command
         };
         let folder: PathBuf = self.folder.join(self.name.replace(' ', "-"));

@@ -346,7 +346,7 @@ fn judge_flat(world: &World, played: &Played) -> Result<(), String> {
     Ok(())
 }
 
-/// What each of so many equal leaves gets of a limit if all ask for one cost until nobody passes.
+/// Returns what each of `leaves` equal leaves gets of a limit if all request each of these costs in turn.
 pub fn equal_leaves(leaves: usize, limit: u64, asks: &[u64]) -> Vec<u64> {
     let root = Branch { parent: 0, weight: 1 };
     let world = World { limit, cost_max: 50, sums: false, groups: vec![root], leaves: vec![root; leaves] };
