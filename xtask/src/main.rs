@@ -24,7 +24,7 @@ usage: cargo xtask <command>
   vectors [--check]        write our own golden vectors; with --check, fail if they have drifted
   proto [--check]          write the wire types from their .proto files; with --check, fail if they have drifted
   reference [--check]      write the generated pages of the book; with --check, fail if they have drifted
-  prose                    fail if a page is hard to read, or uses words that the glossary replaces
+  prose                    fail if a page is hard to read, or uses words to avoid
   book                     build the book; fail if a link is dead or a Rust block is not tested
   api                      count the public API and fail if it is too wide
   cycles                   fail if modules of different folders import each other

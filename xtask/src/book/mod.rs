@@ -3,7 +3,7 @@
 //! * `reference` writes the pages that are generated: policy fields, command line, HTTP and gRPC APIs.
 //! * [`site`] looks for dead links in the built pages.
 //! * [`blocks`] finds Rust blocks that no doc test compiles.
-//! * [`prose`] counts sentence lengths and words that the glossary replaces.
+//! * [`prose`] counts sentence lengths and words to avoid.
 
 mod blocks;
 pub(crate) mod prose;
@@ -13,18 +13,17 @@ mod site;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::repository::root;
+use crate::repository::{root, succeed};
 
 /// The version of mdBook that CI installs.
 const MDBOOK: &str = "0.5.1";
 
 /// Builds the book in `target/book` and checks it.
 pub(crate) fn build() -> Result<()> {
-    let status = Command::new(mdbook()?).arg("build").arg(root().join("docs")).status()?;
-    ensure!(status.success(), "mdbook failed; see above");
+    succeed(Command::new(mdbook()?).arg("build").arg(root().join("docs")))?;
     let (pages, links, dead) = site::check(&root().join("target/book"))?;
     let untested = blocks::untested()?;
     dead.iter().chain(&untested).for_each(|problem| println!("  {problem}"));
@@ -56,7 +55,6 @@ fn mdbook() -> Result<PathBuf> {
     ]);
     install.args([&format!("mdbook@{MDBOOK}"), "--root"]).arg(&tools);
     install.env("CARGO_TARGET_DIR", root().join("target/tools/build"));
-    let status = install.status().context("cannot start cargo")?;
-    ensure!(status.success(), "mdbook {MDBOOK} cannot be installed; see above");
+    succeed(&mut install)?;
     Ok(program)
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask prose`: sentence lengths of the pages that people learn from, and words that the glossary replaces, in
+//! `cargo xtask prose`: sentence lengths of the pages that people learn from, and words to avoid, in
 //! pages, doc comments and strings.
 
 use std::fs;
@@ -14,7 +14,7 @@ const MEDIAN_MAX: usize = 18;
 const LONG: usize = 30;
 const LONG_SHARE_MAX: usize = 5;
 
-/// Words that have another word in the glossary, and that no page needs in another sense.
+/// Invented or old-fashioned words for things that have a standard term.
 const REPLACED: &[&str] = &[
     "anew",
     "at the most",
@@ -63,7 +63,7 @@ const TERMS: &[(&str, &[&str])] = &[
     ("default", &["docs/reference/policy-file.md", "docs/guides/concurrency.md"]),
 ];
 
-/// Fails if a page for learners is hard to read, a page uses a word that the glossary replaces, or a term is missing.
+/// Fails if a page for learners is hard to read, a page uses a word to avoid, or a term is missing.
 pub(crate) fn check() -> Result<()> {
     let (mut problems, mut lengths) = (Vec::new(), Vec::new());
     for page in tracked(".md")?.iter().filter(|page| is_read(page)) {
@@ -99,7 +99,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// What users read. Decisions and the list of renames name the words of their time.
+/// Pages that users read. Decisions and the list of renames name the words of their time.
 fn is_read(page: &Path) -> bool {
     let kept = ["docs/contribute/decisions", "docs/contribute/renames.md", "CHANGELOG.md"];
     !kept.iter().any(|kept| page.starts_with(kept))
@@ -145,7 +145,9 @@ fn replaced(text: &str) -> Vec<String> {
         let spaced: String = outside_code(line).to_lowercase().chars().map(letters).collect();
         let words = format!(" {} ", spaced.split_whitespace().collect::<Vec<_>>().join(" "));
         let here = REPLACED.iter().filter(|word| words.contains(&format!(" {word} ")));
-        found.extend(here.map(|word| format!("{}: {word:?} has another word in the glossary", index + 1)));
+        found.extend(
+            here.map(|word| format!("{}: {word:?} is a word to avoid: use the standard term", index + 1)),
+        );
     }
     found
 }

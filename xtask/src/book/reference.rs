@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value};
 
-use crate::repository::root;
+use crate::repository::{printed, root, succeed};
 
 /// Writes the pages.
 pub(crate) fn write() -> Result<()> {
@@ -31,7 +31,7 @@ pub(crate) fn check() -> Result<()> {
 
 fn pages() -> Result<Vec<(PathBuf, String)>> {
     let program = program()?;
-    let document = |args: &[&str]| -> Result<Value> { Ok(serde_json::from_str(&printed(&program, args)?)?) };
+    let document = |args: &[&str]| -> Result<Value> { Ok(serde_json::from_str(&prints(&program, args)?)?) };
     let pages = [
         ("policy-fields", policy(&document(&["schema"])?)),
         ("http-endpoints", http(&document(&["schema", "--openapi"])?)),
@@ -48,27 +48,24 @@ const PROTO: &str = "crates/throttlekit-proto/proto/throttlekit/v1/throttlekit.p
 fn program() -> Result<PathBuf> {
     let mut build = Command::new("cargo");
     build.args(["build", "--quiet", "--workspace", "--features", "full", "--bin", "throttlekit"]);
-    ensure!(build.current_dir(root()).status()?.success(), "throttlekit cannot be built; see above");
+    succeed(build.current_dir(root()))?;
     Ok(env::current_exe().context("this program has no path")?.with_file_name("throttlekit"))
 }
 
-/// Returns what it prints.
-fn printed(program: &Path, args: &[&str]) -> Result<String> {
-    // Help is wrapped to the width of the terminal.
-    let output = Command::new(program).args(args).env("COLUMNS", "100").output()?;
-    ensure!(output.status.success(), "throttlekit {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?)
+/// Returns what it prints. Help is wrapped to the width of the terminal.
+fn prints(program: &Path, args: &[&str]) -> Result<String> {
+    printed(Command::new(program).args(args).env("COLUMNS", "100"))
 }
 
 /// Every command with its help.
 fn cli(program: &Path) -> Result<String> {
     let mut page = page("Command line", "Generated from `throttlekit --help`.");
-    let help = printed(program, &["--help"])?;
+    let help = prints(program, &["--help"])?;
     let listed =
         help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let commands = listed.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
     for name in commands {
-        let help = printed(program, &[name, "--help"])?;
+        let help = prints(program, &[name, "--help"])?;
         write!(page, "\n## throttlekit {name}\n\n```text\n{}\n```\n", help.trim_end())?;
     }
     Ok(page)

@@ -64,7 +64,7 @@ const COMPLETE: [&str; 35] = [
 ];
 /// Structs with a decision in them that no call returns: a denial as an error, and what observers see.
 const NOT_RETURNED: [&str; 2] = ["Denied", "Event"];
-/// Module names of the glossary's "today" column.
+/// Module names that were replaced by standard terms.
 const BANNED_MODULES: [&str; 22] = [
     "beat", "conduct", "desk", "door", "doors", "fleet", "gate", "home", "hub", "keeper", "lanes", "parcel",
     "past", "played", "purse", "roll", "rolls", "room", "seat", "seeing", "till", "witness",

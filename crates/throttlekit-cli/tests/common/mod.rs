@@ -1,6 +1,7 @@
 //! A server as people run it: a process that says where it serves.
 
 pub(crate) mod pty;
+pub(crate) mod reader;
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
