@@ -53,10 +53,7 @@ impl<C: Clock> Guard<C> {
     // Not only a hint: out of line, the permit would be returned in memory, for half as many instructions more.
     #[inline(always)]
     pub fn try_acquire<'c>(&self, call: impl Into<Call<'c>>) -> Result<GuardPermit<'_, C>, Denied> {
-        match self.0.try_acquire(call.into().of_priority()) {
-            Ok(permit) => Ok(permit),
-            Err(full) => Err(full.into()),
-        }
+        self.0.try_acquire(call.into().of_priority())
     }
 
     /// Like [`try_acquire`](Self::try_acquire), with an owned permit.

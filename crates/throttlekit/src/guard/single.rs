@@ -42,10 +42,10 @@ impl<C: Clock> Single<C> {
     /// Acquires a slot, if one is free for the priority now. Without a multiplication if the priority is known to be
     /// the highest.
     #[inline(always)]
-    pub(super) fn try_acquire(&self, priority: Priority) -> Result<GuardPermit<'_, C>, Full> {
+    pub(super) fn try_acquire(&self, priority: Priority) -> Result<GuardPermit<'_, C>, Denied> {
         match self.enter(priority) {
             Ok(entry) => Ok(GuardPermit::new(self, self.slot(entry))),
-            Err(seen) => Err(Full::at(seen)),
+            Err(seen) => Err(Full::at(seen).into()),
         }
     }
 
