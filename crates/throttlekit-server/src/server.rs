@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::{HeaderName, Request, Response};
 use hyper::body::{Body, Incoming};
+use throttlekit_proto::envoy::rate_limit_service_server::RateLimitServiceServer;
 use throttlekit_proto::v1::fleet_server::FleetServer;
 use throttlekit_proto::v1::monitor_server::MonitorServer;
 use throttlekit_proto::v1::rate_limiter_server::RateLimiterServer;
@@ -20,6 +21,7 @@ use tower::util::MapResponse;
 use tower::{Layer, Service};
 
 use crate::access::{Identify, PROXY_TOKEN, Secrets};
+use crate::api::direct::Direct;
 use crate::api::envoy::EnvoyRls;
 use crate::api::fair_use::FairUse;
 use crate::api::grpc::{LeaseApi, MonitorApi, RateLimiterApi, health, undecodable_is_invalid};
@@ -35,6 +37,13 @@ use crate::telemetry::{
 
 /// Interval at which certificates are checked for changes.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(60);
+
+/// Paths of the services that decide most requests.
+const RATE_LIMITER: &str = "/throttlekit.v1.RateLimiter/";
+const ENVOY: &str = "/envoy.service.ratelimit.v3.RateLimitService/";
+
+/// The gRPC services: those that decide most requests, and a router for the others.
+type GrpcApi = Direct<RateLimiterServer<RateLimiterApi>, Direct<RateLimitServiceServer<EnvoyRls>, Routes>>;
 
 /// Options of a server.
 #[derive(Clone)]
@@ -207,7 +216,7 @@ impl Server {
         if let Some(address) = options.http {
             let (listener, address) = bind(address, "--http").await?;
             server.http = Some(address);
-            let api = HttpApi::new(server.engine.clone()).trusted_hops(options.trusted_hops).into_router();
+            let api = HttpApi::new(server.engine.clone()).trusted_hops(options.trusted_hops).into_service();
             let api = identify.layer(fair(&seen.http).layer(spans.layer(api)));
             let http = listening(Speaks::Http, &seen.http);
             server.open("http", listener, api, http, stopped.clone());
@@ -234,23 +243,24 @@ impl Server {
         &self,
         options: &ServerOptions,
         stopped: watch::Receiver<bool>,
-    ) -> Result<Routes, ServerError> {
+    ) -> Result<GrpcApi, ServerError> {
         let (engine, bytes_max) = (&self.engine, options.limits.message_bytes_max);
         let shares = self.seen.shares.clone();
         let rate_limiter = RateLimiterServer::new(RateLimiterApi::new(engine.clone()));
+        let rate_limiter = rate_limiter.max_decoding_message_size(bytes_max);
         let fleet = FleetServer::new(LeaseApi::new(engine.clone()));
         let monitor = MonitorApi::new(self.telemetry.clone(), engine.clone(), self.reloader.clone());
-        let mut routes = Routes::new(rate_limiter.max_decoding_message_size(bytes_max))
-            .add_service(fleet.max_decoding_message_size(bytes_max))
+        let mut routes = Routes::new(fleet.max_decoding_message_size(bytes_max))
             .add_service(MonitorServer::new(monitor).max_decoding_message_size(bytes_max))
-            .add_service(self.seen.envoy.clone().into_service())
             .add_service(health(engine.clone(), shares, stopped).max_decoding_message_size(bytes_max));
         if options.reflection {
             let known = tonic_reflection::server::Builder::configure()
                 .register_encoded_file_descriptor_set(throttlekit_proto::DESCRIPTORS);
             routes = routes.add_service(known.build_v1().map_err(ServerError::telemetry)?);
         }
-        Ok(routes.prepare())
+        let envoy = self.seen.envoy.clone().into_service();
+        let others = Direct::new(|_, path| path.starts_with(ENVOY), envoy, routes.prepare());
+        Ok(Direct::new(|_, path| path.starts_with(RATE_LIMITER), rate_limiter, others))
     }
 
     fn open<S, B>(

@@ -2,6 +2,7 @@
 //! decide.
 
 pub(crate) mod debit_id;
+pub(crate) mod direct;
 pub mod envoy;
 pub(crate) mod fair_use;
 pub mod grpc;

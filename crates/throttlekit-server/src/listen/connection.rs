@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use super::counters::count;
 use super::deadline::deadline;
 use super::watchdog::{Activity, CountedIo, Exchange, Verdict, Watchdog};
 use super::{ListenOptions, Peer, Speaks};
-use crate::share::{Account, Requests};
+use crate::share::{Account, Requests, Running};
 
 /// The path at which proxies check requests. The headers that come with it are those of their clients.
 pub(crate) const FORWARD_AUTH: &str = "/v1/forward-auth/";
@@ -140,7 +141,9 @@ async fn speak<I, S, B>(
         async move { Ok::<_, Infallible>(answer(service, request, &shared, activity).await) }
     });
     let shed = counters.clone();
-    let http = http(shared, Requests { account, refused: Arc::new(move || shed.count_shed()) });
+    let requests = Requests::of(account, move || shed.count_shed());
+    let mut running = Running::of(&requests);
+    let http = http(shared, requests);
     let mut connection = pin!(http.serve_connection(io, service));
     let mut looks = interval(Watchdog::every(limits));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -149,7 +152,10 @@ async fn speak<I, S, B>(
     let mut until: Option<Instant> = None;
     loop {
         let leave = tokio::select! {
-            ended = activity.in_turns(connection.as_mut()) => {
+            ended = poll_fn(|cx| {
+                activity.begin_turn();
+                running.poll_with(connection.as_mut(), cx)
+            }) => {
                 return ended.err().iter().for_each(|error| blame(shared, &**error));
             }
             () = activity.offended() => return count(&counters.abandoning),

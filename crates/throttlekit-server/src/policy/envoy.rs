@@ -20,6 +20,10 @@ pub struct DomainSpec {
     /// Headers that are added to responses.
     #[serde(default, skip_serializing_if = "HeadersSpec::is_default")]
     pub headers: HeadersSpec,
+    /// Adds the decisions to responses as dynamic metadata, for access logs and filters of Envoy. Costs as much processor
+    /// time as the decision.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub metadata: bool,
 }
 
 /// Headers that this server adds to responses. Envoy adds its own `x-ratelimit-*` if configured to.

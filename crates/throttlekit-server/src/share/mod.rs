@@ -6,6 +6,7 @@
 
 mod crowd;
 mod processor;
+mod requests;
 mod tally;
 mod turns;
 mod who;
@@ -18,7 +19,8 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 pub use processor::Processor;
-pub(crate) use processor::{Account, Requests};
+pub(crate) use processor::Account;
+pub(crate) use requests::{Requests, Running};
 pub use tally::PrincipalSeen;
 use tally::{Tallies, Tally};
 use turns::{Asked, Turns};
@@ -268,6 +270,10 @@ mod tests {
     pub(super) fn who(group: u64, weight: u32, connection: u64) -> Who {
         let group = Group::At(IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(group).unwrap())));
         Who { group, weight: NonZeroU32::new(weight).unwrap(), connection }
+    }
+
+    pub(super) fn account(processor: &Arc<Processor>, group: u64, weight: u32) -> Arc<Account> {
+        Account::of(who(group, weight, group), processor)
     }
 
     fn load(shares: &Shares) -> (u64, u64) {

@@ -1,9 +1,9 @@
 //! Processor time, shared between callers.
 //!
 //! The runtime alone runs tasks in the order in which they became ready: a caller that opens a hundred connections and
-//! sends frames on each has a hundred slots in that queue. So the tasks of connections and requests wait here instead,
-//! and the runtime has no more of them at a time than it has threads. The next task is chosen as for turns ([`Turns`]):
-//! by the processor time that its group took, over its weight.
+//! sends frames on each has a hundred slots in that queue. So the tasks of connections, which run their requests as well
+//! ([`Requests`](super::Requests)), wait here instead, and the runtime has no more of them at a time than it has threads.
+//! The next task is chosen as for turns ([`Turns`]): by the processor time that its group took, over its weight.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::available_parallelism;
 
-use hyper::rt::Executor;
 use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit::internals::Mutex;
 use tokio::runtime::Handle;
@@ -24,7 +23,7 @@ use super::who::Who;
 const LEAD_MICROS: u64 = 1_000;
 
 /// Maximum number of concurrent HTTP/2 requests: 20 MiB, at about 5 KB each.
-const REQUESTS_MAX: u64 = 4_096;
+pub(super) const REQUESTS_MAX: u64 = 4_096;
 
 /// Shares the processor time of one runtime between callers. Tasks of another runtime must not use it: if that one is
 /// blocked, their turns would not end.
@@ -53,7 +52,7 @@ impl Default for Processor {
 throttlekit::debug_fields!([] Processor);
 
 impl Processor {
-    fn of(threads: usize) -> Self {
+    pub(super) fn of(threads: usize) -> Self {
         let (running, waiting) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Self {
             clock: PreciseClock::new(),
@@ -63,6 +62,12 @@ impl Processor {
             line: Mutex::new(Turns::line(LEAD_MICROS)),
             requests: Mutex::new(Crowd::new(REQUESTS_MAX)),
         }
+    }
+
+    /// Returns the number of HTTP/2 requests that have capacity.
+    #[cfg(test)]
+    pub(super) fn requests_taken(&self) -> u64 {
+        self.requests.lock().taken()
     }
 
     /// Begins a turn, if a thread is free for it.
@@ -154,38 +159,19 @@ impl Account {
         let state = Mutex::new(State { stands: Stands::Idle, waker: None });
         let task = Arc::new(Task { account: self.clone(), state });
         let waker = Waker::from(task.clone());
-        Scheduled { work: Box::pin(work), task, waker, held: None }
+        Scheduled { work: Box::pin(work), task, waker }
     }
 
     /// Takes capacity for a request, if there is enough for its caller.
-    fn hold(self: &Arc<Self>) -> Option<HeldRequest> {
+    pub(super) fn hold(self: &Arc<Self>) -> Option<HeldRequest> {
         let who = self.who.lock().clone();
         let has_room = self.processor.requests.lock().enter(&who, 1);
         has_room.then(|| HeldRequest { account: self.clone(), who })
     }
 }
 
-/// Executor of the requests of one HTTP/2 connection.
-#[derive(Clone)]
-pub(crate) struct Requests {
-    pub(crate) account: Arc<Account>,
-    /// Called for a request that there was no capacity for.
-    pub(crate) refused: Arc<dyn Fn() + Send + Sync>,
-}
-
-impl<F: Future<Output: Send> + Send + 'static> Executor<F> for Requests {
-    /// Without capacity for it a request is dropped, which resets its stream: each takes about 5 KB while it waits, and
-    /// a response would take a turn of its own.
-    fn execute(&self, work: F) {
-        let Some(held) = self.account.hold() else { return (self.refused)() };
-        let mut request = self.account.run(work);
-        request.held = Some(held);
-        tokio::spawn(request);
-    }
-}
-
 /// Capacity for one HTTP/2 request, from its headers until its response.
-struct HeldRequest {
+pub(super) struct HeldRequest {
     account: Arc<Account>,
     who: Who,
 }
@@ -344,7 +330,6 @@ pub(crate) struct Scheduled<F> {
     task: Arc<Task>,
     /// Puts the task into the queue.
     waker: Waker,
-    held: Option<HeldRequest>,
 }
 
 impl<F: Future> Future for Scheduled<F> {
@@ -378,12 +363,8 @@ mod tests {
 
     use tokio::task::{JoinSet, yield_now};
 
-    use super::super::tests::who;
+    use super::super::tests::account;
     use super::*;
-
-    fn account(processor: &Arc<Processor>, group: u64, weight: u32) -> Arc<Account> {
-        Arc::new(Account { processor: processor.clone(), who: Mutex::new(who(group, weight, group)) })
-    }
 
     fn idle(processor: &Processor) -> bool {
         let line = processor.line.lock();
@@ -492,30 +473,5 @@ mod tests {
         let all = async { while tasks.join_next().await.is_some() {} };
         tokio::time::timeout(Duration::from_secs(30), all).await.expect("all tasks end");
         assert!(idle(&processor));
-    }
-
-    /// Sends requests that never end, on a new connection each time; returns the number of refused ones.
-    fn flood(account: &Arc<Account>, requests: u64) -> u64 {
-        let refused = Arc::<AtomicU64>::default();
-        let counts = refused.clone();
-        let count = move || {
-            counts.fetch_add(1, SeqCst);
-        };
-        let flood = Requests { account: account.clone(), refused: Arc::new(count) };
-        (0..requests).for_each(|_| flood.execute(std::future::pending::<()>()));
-        refused.load(SeqCst)
-    }
-
-    #[test]
-    fn requests_beyond_their_callers_room_are_refused_and_newcomers_find_room() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let _entered = runtime.enter();
-        let processor = Arc::new(Processor::of(1));
-        let (heavy, light) = (account(&processor, 1, 1), account(&processor, 2, 1));
-        let refused = flood(&heavy, 2 * REQUESTS_MAX);
-        assert!(refused >= REQUESTS_MAX, "{refused} refused");
-        assert_eq!(flood(&light, 500), 0, "another caller finds room");
-        drop(runtime);
-        assert_eq!(processor.requests.lock().taken(), 0, "room is given back");
     }
 }

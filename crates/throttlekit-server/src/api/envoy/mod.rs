@@ -134,7 +134,7 @@ impl EnvoyRls {
             charges.iter().zip(judged).map(|(charge, judged)| Told { charge, judged }).collect();
         let refused = told.iter().filter(|told| matches!(told.judged, Judged::Refused)).count();
         self.shared.counts.refused.fetch_add(refused as u64, Relaxed);
-        let response = response::response(&table, table.headers(&request.domain), &told, WallClock.now());
+        let response = response::response(&table, table.adds(&request.domain), &told, WallClock.now());
         let failure = told.into_iter().find_map(Told::failure);
         match failure.filter(|_| response.overall_code() == Code::Ok) {
             Some(failure) => Err(status(failure)),

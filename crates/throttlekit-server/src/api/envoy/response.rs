@@ -8,7 +8,7 @@ use throttlekit_proto::envoy::{Code, DescriptorStatus, HeaderValue, RateLimit, R
 
 use super::metadata;
 use super::request::{Charge, Judged};
-use super::rules::Table;
+use super::rules::{Adds, Table};
 use crate::engine::{Answered, Refusal};
 use crate::policy::HeadersSpec;
 
@@ -41,7 +41,7 @@ impl Told<'_> {
 
 pub(super) fn response(
     table: &Table,
-    headers: HeadersSpec,
+    adds: Adds,
     told: &[Told<'_>],
     now: Timestamp,
 ) -> RateLimitResponse {
@@ -51,8 +51,8 @@ pub(super) fn response(
     RateLimitResponse {
         overall_code: if over { Code::OverLimit } else { Code::Ok }.into(),
         statuses,
-        response_headers_to_add: binding.map_or_else(Vec::new, |(_, answer)| written(headers, answer, now)),
-        dynamic_metadata: metadata::of(binding, told),
+        response_headers_to_add: binding.map_or_else(Vec::new, |(_, answer)| written(adds.headers, answer, now)),
+        dynamic_metadata: if adds.metadata { metadata::of(binding, told) } else { None },
         ..Default::default()
     }
 }

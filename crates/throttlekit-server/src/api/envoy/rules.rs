@@ -8,14 +8,21 @@ use throttlekit_proto::envoy::{RateLimitDescriptor, Unit};
 
 use super::matcher::{Found, Matcher};
 use crate::engine::Answered;
-use crate::policy::{CalendarPart, HeadersSpec, Period, PolicyFile, PolicySpec, RateSpec};
+use crate::policy::{CalendarPart, DomainSpec, HeadersSpec, Period, PolicyFile, PolicySpec, RateSpec};
 
 /// All state that depends on the policy file.
 pub(super) struct Table {
     pub(super) file: Arc<PolicyFile>,
     matcher: Matcher,
-    headers: HashMap<Box<str>, HeadersSpec>,
+    domains: HashMap<Box<str>, Adds>,
     policies: HashMap<Box<str>, Told>,
+}
+
+/// What the responses of a domain have beside the decision.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Adds {
+    pub(super) headers: HeadersSpec,
+    pub(super) metadata: bool,
 }
 
 /// A policy as reported to Envoy.
@@ -37,11 +44,12 @@ struct ToldLimit {
 
 impl Table {
     pub(super) fn of(file: Arc<PolicyFile>) -> Self {
-        let headers = file.envoy.iter().map(|domain| (domain.domain.as_str().into(), domain.headers));
+        let adds = |spec: &DomainSpec| Adds { headers: spec.headers, metadata: spec.metadata };
+        let domains = file.envoy.iter().map(|domain| (domain.domain.as_str().into(), adds(domain)));
         let policies = file.policies.iter().map(|(name, spec)| (name.as_str().into(), Told::of(spec)));
         Self {
             matcher: Matcher::of(&file.envoy),
-            headers: headers.collect(),
+            domains: domains.collect(),
             policies: policies.collect(),
             file,
         }
@@ -52,8 +60,8 @@ impl Table {
         self.matcher.find(domain, &entries.collect::<Vec<_>>())
     }
 
-    pub(super) fn headers(&self, domain: &str) -> HeadersSpec {
-        self.headers.get(domain).copied().unwrap_or_default()
+    pub(super) fn adds(&self, domain: &str) -> Adds {
+        self.domains.get(domain).copied().unwrap_or_default()
     }
 
     pub(super) fn told(&self, policy: &str) -> Option<&Told> {

@@ -41,6 +41,7 @@ fn file() -> PolicyFile {
         },
         "envoy": [{
             "domain": "edge",
+            "metadata": true,
             "rules": [
                 { "entries": [{ "key": "user" }], "policy": "minute" },
                 { "entries": [{ "key": "user", "value": "root" }], "unlimited": true },
@@ -51,6 +52,9 @@ fn file() -> PolicyFile {
                 { "entries": [{ "key": "off" }], "policy": "off" },
                 { "entries": [{ "key": "tenant" }, { "key": "member", "by": 1 }], "policy": "both" },
             ],
+        }, {
+            "domain": "plain",
+            "rules": [{ "entries": [{ "key": "user" }], "policy": "minute" }],
         }],
     });
     serde_json::from_value(file).unwrap()
@@ -186,6 +190,13 @@ async fn a_budget_is_debited_past_its_edge_once() {
     assert_eq!(over.statuses[0].current_limit.as_ref().unwrap().unit(), Unit::Day);
     let debit = ask(&door, vec![hits(1, &model)]).await;
     assert_eq!((debit.overall_code(), said(&debit, "binding_axis")), (Code::OverLimit, words("cost")));
+}
+
+#[tokio::test]
+async fn a_domain_without_metadata_gets_none() {
+    let plain = RateLimitRequest { domain: "plain".into(), ..request(vec![descriptor(&[("user", "alice")])]) };
+    let response = door().decide(&Caller::anyone(), &plain).await.unwrap();
+    assert_eq!((remaining(&response), response.dynamic_metadata), (vec![9], None));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! JSON requests and responses, with strict parsing.
 
+use axum::BoxError;
 use axum::body::Body;
 use axum::extract::{FromRequest, Query, Request};
 use axum::response::Response;
@@ -37,6 +38,16 @@ impl<T: DeserializeOwned> FromRequest<HttpApi> for Asked<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, api: &HttpApi) -> Result<Self, Problem> {
+        Self::read(request, api).await
+    }
+}
+
+impl<T: DeserializeOwned> Asked<T> {
+    /// Reads and parses a request.
+    pub(super) async fn read<B>(request: http::Request<B>, api: &HttpApi) -> Result<Self, Problem>
+    where
+        B: hyper::body::Body<Error: Into<BoxError>>,
+    {
         let (parts, body) = request.into_parts();
         let denied = denied_as(&parts.uri)?;
         is_json(&parts.headers)?;
@@ -58,6 +69,9 @@ impl<T: DeserializeOwned> FromRequest<HttpApi> for Asked<T> {
 }
 
 fn denied_as(uri: &http::Uri) -> Result<StatusCode, Problem> {
+    if uri.query().is_none() {
+        return Ok(StatusCode::OK);
+    }
     let wrong =
         || Problem::bad("invalid query: expected `status=200` or `status=429`, the status of a denial");
     let Query(options) = Query::<Options>::try_from_uri(uri).map_err(|_| wrong())?;

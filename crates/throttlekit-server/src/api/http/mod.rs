@@ -18,14 +18,17 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::{any, get, post};
+use http::Method;
 use throttlekit::http::ClientIp;
 
 pub use body::BODY_BYTES_MAX;
 pub use openapi::document;
 
+use super::direct::Direct;
 use crate::engine::Engine;
 use cached::Cached;
 use problem::Problem;
+use routes::CheckRoute;
 
 /// The HTTP API of an engine.
 #[derive(Clone)]
@@ -59,6 +62,12 @@ impl HttpApi {
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))
             .with_state(self)
+    }
+
+    /// Returns all routes as a service that finds checks without the router.
+    pub(crate) fn into_service(self) -> Direct<CheckRoute, Router> {
+        let takes = |method: &Method, path: &str| path == "/v1/check" && method == Method::POST;
+        Direct::new(takes, CheckRoute(self.clone()), self.into_router())
     }
 
     /// Returns all routes.

@@ -1,11 +1,17 @@
 //! The JSON routes for programs.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::BoxError;
 use axum::extract::State;
-use axum::response::Response;
-use http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use http::{Request, StatusCode};
+use hyper::body::Body;
+use tower::Service;
 
 use super::HttpApi;
 use super::body::{Asked, json};
@@ -22,6 +28,34 @@ use crate::policy::Endpoint;
 use crate::wire_format::{calls, held, millis_down, slices};
 
 type Answer = Result<Response, Problem>;
+
+/// The route of [`check`], for use without the router.
+#[derive(Clone)]
+pub(crate) struct CheckRoute(pub(super) HttpApi);
+
+impl<B> Service<Request<B>> for CheckRoute
+where
+    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let api = self.0.clone();
+        Box::pin(async move {
+            let answer = match Asked::read(request, &api).await {
+                Ok(asked) => check(State(api), asked).await,
+                Err(problem) => Err(problem),
+            };
+            Ok(answer.unwrap_or_else(IntoResponse::into_response))
+        })
+    }
+}
 
 pub(super) async fn check(State(api): State<HttpApi>, asked: Asked<CheckRequest>) -> Answer {
     let CheckRequest { policy, key, cost, keys } = &asked.body;

@@ -2,7 +2,6 @@
 //!
 //! Activity is counted cheaply enough to be done for each request.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -55,13 +54,9 @@ impl Activity {
         self.offended.notified().await;
     }
 
-    /// Runs the connection, which yields when it receives more than a turn allows.
-    pub(super) async fn in_turns<F: Future>(&self, mut connection: Pin<&mut F>) -> F::Output {
-        poll_fn(|cx| {
-            self.received_in_turn.store(0, Ordering::Relaxed);
-            connection.as_mut().poll(cx)
-        })
-        .await
+    /// Begins a turn on the processor. The connection yields when it has received more than one allows.
+    pub(super) fn begin_turn(&self) {
+        self.received_in_turn.store(0, Ordering::Relaxed);
     }
 
     fn receive(&self, bytes: &[u8]) {
@@ -252,6 +247,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for CountedIo<I> {
     }
 }
 
+/// Not vectored: h2 would send a message of 256 bytes or more as a slice of its own, and its trailers in a second write.
 impl<I: AsyncWrite + Unpin> AsyncWrite for CountedIo<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
@@ -267,18 +263,6 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for CountedIo<I> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[std::io::IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
     }
 }
 
