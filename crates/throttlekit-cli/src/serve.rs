@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// Serve HTTP and JSON at this address; `off` to disable
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "IP:PORT")]
     http: At,
+    /// Serve RESP with CL.THROTTLE at this address, for clients of Redis; `off` to disable
+    #[arg(long, env = "THROTTLEKIT_RESP", default_value = "off", value_name = "IP:PORT")]
+    resp: At,
     /// Serve /metrics for Prometheus, and /healthz and /readyz for probes, at this address; `off` to disable
     #[arg(long, default_value = "127.0.0.1:9464", value_name = "IP:PORT")]
     metrics: At,
@@ -162,7 +165,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     file::policies(&args.policies)?;
     let files = TlsFiles { cert: args.tls_cert, key: args.tls_key, client_ca: args.tls_client_ca };
     let tls = Tls::load(&files).map_err(anyhow::Error::msg)?;
-    for address in [Some(args.listen), args.http.0, args.metrics.0].into_iter().flatten() {
+    for address in [Some(args.listen), args.http.0, args.resp.0, args.metrics.0].into_iter().flatten() {
         let warning = judge_bind(address, tls.is_some(), args.allow_plaintext).map_err(anyhow::Error::msg)?;
         warning.iter().for_each(|warning| tracing::warn!("{warning}"));
     }
@@ -189,6 +192,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     options.telemetry.node_id = args.node_id;
     options.telemetry.hash_keys = args.hash_keys;
     (options.grpc, options.http, options.metrics) = (args.listen, args.http.0, args.metrics.0);
+    options.resp = args.resp.0;
     (options.trusted_hops, options.secrets) = (args.trusted_hops, secrets);
     options.proxy_token = args.proxy_token_header;
     (options.tls, options.reflection) = (tls, args.reflection);
@@ -207,6 +211,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         store = url.kind(),
         grpc = %server.grpc(),
         http = shown(server.http()),
+        resp = shown(server.resp()),
         metrics = shown(server.metrics()),
         "server started"
     );

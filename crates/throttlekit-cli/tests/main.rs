@@ -10,5 +10,6 @@ mod newcomer;
 mod operations;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod resp;
 mod start_pages;
 mod top;

@@ -1,4 +1,4 @@
-//! ThrottleKit as a service: the same engine behind gRPC, Envoy's rate limit service and HTTP.
+//! ThrottleKit as a service: the same engine behind gRPC, Envoy's rate limit service, HTTP and RESP.
 //!
 //! Instances share a store and are otherwise stateless. The APIs translate and never decide.
 //!

@@ -1,14 +1,11 @@
 //! A running server: listeners, APIs, engine and policy file.
 
-use std::convert::Infallible;
-use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, Request, Response};
-use hyper::body::{Body, Incoming};
+use http::HeaderName;
 use throttlekit_proto::envoy::rate_limit_service_server::RateLimitServiceServer;
 use throttlekit_proto::v1::fleet_server::FleetServer;
 use throttlekit_proto::v1::monitor_server::MonitorServer;
@@ -17,8 +14,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::service::Routes;
+use tower::Layer;
 use tower::util::MapResponse;
-use tower::{Layer, Service};
 
 use crate::access::{Identify, PROXY_TOKEN, Secrets};
 use crate::api::direct::Direct;
@@ -26,8 +23,9 @@ use crate::api::envoy::EnvoyRls;
 use crate::api::fair_use::FairUse;
 use crate::api::grpc::{LeaseApi, MonitorApi, RateLimiterApi, health, undecodable_is_invalid};
 use crate::api::http::HttpApi;
+use crate::api::resp::RespApi;
 use crate::engine::{Backend, Engine, EngineOptions};
-use crate::listen::{self, Counters, ListenOptions, Speaks, Tls, TlsFiles};
+use crate::listen::{self, Commands, Counters, ListenOptions, Speaks, Stats, Tls, TlsFiles};
 use crate::reload::{Loaded, Reloader};
 use crate::server_error::ServerError;
 use crate::share::{Processor, Shares};
@@ -60,6 +58,8 @@ pub struct ServerOptions {
     pub grpc: SocketAddr,
     /// Address of the HTTP listener, if there is one.
     pub http: Option<SocketAddr>,
+    /// Address of the RESP listener, for clients of Redis, if there is one.
+    pub resp: Option<SocketAddr>,
     /// Number of proxies in front of the HTTP API, to find a client address that the client cannot forge.
     pub trusted_hops: u8,
     /// Header in which a forward-auth proxy sends its own token.
@@ -92,6 +92,7 @@ impl ServerOptions {
             telemetry: TelemetryOptions::default(),
             grpc: SocketAddr::from(([127, 0, 0, 1], 0)),
             http: None,
+            resp: None,
             trusted_hops: 0,
             proxy_token: PROXY_TOKEN,
             metrics: None,
@@ -122,6 +123,7 @@ impl ServerOptions {
 struct Seen {
     grpc: Arc<Counters>,
     http: Arc<Counters>,
+    resp: Arc<Counters>,
     metrics: Arc<Counters>,
     envoy: EnvoyRls,
     shares: Arc<Shares>,
@@ -131,7 +133,8 @@ struct Seen {
 impl Seen {
     fn now(&self, reloader: &Reloader) -> ServerStats {
         let listeners =
-            vec![("grpc", self.grpc.stats()), ("http", self.http.stats()), ("metrics", self.metrics.stats())];
+            [("grpc", &self.grpc), ("http", &self.http), ("resp", &self.resp), ("metrics", &self.metrics)];
+        let listeners = listeners.map(|(name, counters)| (name, counters.stats())).to_vec();
         let load = self.shares.load();
         let principals = self.shares.principals();
         let certificate_expires = self.tls.as_ref().and_then(Tls::expires);
@@ -148,6 +151,7 @@ pub struct Server {
     telemetry: Arc<ServerTelemetry>,
     grpc: SocketAddr,
     http: Option<SocketAddr>,
+    resp: Option<SocketAddr>,
     metrics: Option<SocketAddr>,
     stop: watch::Sender<bool>,
     listeners: JoinSet<()>,
@@ -179,6 +183,7 @@ impl Server {
         let seen = Seen {
             grpc: Arc::default(),
             http: Arc::default(),
+            resp: Arc::default(),
             metrics: Arc::default(),
             envoy: EnvoyRls::new(engine.clone()),
             shares: Shares::new(options.limits.clone()),
@@ -191,6 +196,7 @@ impl Server {
             telemetry,
             grpc,
             http: None,
+            resp: None,
             metrics: None,
             stop,
             grace: options.limits.grace,
@@ -212,14 +218,23 @@ impl Server {
             ListenOptions { limits, tls, speaks, counters: counters.clone(), processor: processor.clone() }
         };
         let grpc = listening(Speaks::Http2, &seen.grpc);
-        server.open("grpc", grpc_listener, grpc_api, grpc, stopped.clone());
+        server.open("grpc", listen::serve(grpc_listener, grpc_api, grpc, stops(stopped.clone())));
         if let Some(address) = options.http {
             let (listener, address) = bind(address, "--http").await?;
             server.http = Some(address);
             let api = HttpApi::new(server.engine.clone()).trusted_hops(options.trusted_hops).into_service();
             let api = identify.layer(fair(&seen.http).layer(spans.layer(api)));
             let http = listening(Speaks::Http, &seen.http);
-            server.open("http", listener, api, http, stopped.clone());
+            server.open("http", listen::serve(listener, api, http, stops(stopped.clone())));
+        }
+        if let Some(address) = options.resp {
+            let (listener, address) = bind(address, "--resp").await?;
+            server.resp = Some(address);
+            let api = server.resp_api();
+            let commands = move |peer, bytes_max| api.session(peer, bytes_max);
+            let commands = Commands::new(commands, options.limits.message_bytes_max);
+            let resp = listening(Speaks::Resp, &seen.resp);
+            server.open("resp", listen::serve_protocol(listener, commands, resp, stops(stopped.clone())));
         }
         if let Some(address) = options.metrics {
             let (listener, address) = bind(address, "--metrics").await?;
@@ -229,7 +244,7 @@ impl Server {
             if options.metrics_without_certificates {
                 metrics.tls = metrics.tls.map(|tls| tls.without_client_certificates());
             }
-            server.open("metrics", listener, page, metrics, stopped);
+            server.open("metrics", listen::serve(listener, page, metrics, stops(stopped)));
         }
         server.reloader.watch(server.engine.clone(), options.reload_every);
         server.minding.spawn(watch_store(server.telemetry.clone(), server.engine.clone()));
@@ -263,25 +278,19 @@ impl Server {
         Ok(Direct::new(|_, path| path.starts_with(RATE_LIMITER), rate_limiter, others))
     }
 
-    fn open<S, B>(
-        &mut self,
-        name: &'static str,
-        listener: TcpListener,
-        service: S,
-        options: ListenOptions,
-        mut stopped: watch::Receiver<bool>,
-    ) where
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
-        S::Future: Send,
-        B: Body + Default + Send + 'static,
-        B::Data: Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
-    {
+    fn resp_api(&self) -> Arc<RespApi> {
+        let Seen { shares, resp, .. } = &*self.seen;
+        Arc::new(RespApi {
+            engine: self.engine.clone(),
+            access: self.reloader.access(),
+            shares: shares.clone(),
+            counters: resp.clone(),
+        })
+    }
+
+    fn open(&mut self, name: &'static str, serving: impl Future<Output = Stats> + Send + 'static) {
         self.listeners.spawn(async move {
-            let until = async {
-                let _ = stopped.wait_for(|stopped| *stopped).await;
-            };
-            let stats = listen::serve(listener, service, options, until).await;
+            let stats = serving.await;
             let (accepted, ended) = (stats.accepted, stats.ended);
             tracing::info!(listener = name, accepted, ended, "listener closed");
         });
@@ -307,6 +316,11 @@ impl Server {
     /// Returns the address of the HTTP listener, if there is one.
     pub fn http(&self) -> Option<SocketAddr> {
         self.http
+    }
+
+    /// Returns the address of the RESP listener, if there is one.
+    pub fn resp(&self) -> Option<SocketAddr> {
+        self.resp
     }
 
     /// Returns the address of the metrics listener, if there is one.
@@ -366,6 +380,11 @@ impl Server {
         self.engine.drain(deadline.saturating_duration_since(tokio::time::Instant::now())).await;
         self.traces.stop().await;
     }
+}
+
+/// Completes when the server stops.
+async fn stops(mut stopped: watch::Receiver<bool>) {
+    let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
 async fn bind(address: SocketAddr, option: &'static str) -> Result<(TcpListener, SocketAddr), ServerError> {

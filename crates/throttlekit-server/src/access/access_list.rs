@@ -152,6 +152,33 @@ impl Access {
         }
     }
 
+    /// Identifies the caller of a connection by the token that it sent, if any, and by its certificate otherwise. For
+    /// APIs without headers.
+    pub(crate) fn identify_connection(
+        &self,
+        token: Option<&Secret>,
+        peer: &Peer,
+    ) -> Result<Caller, AuthError> {
+        match &self.kind {
+            Kind::Open { monitor, reserve } => {
+                Ok(self.unlisted(monitor, reserve, &HeaderMap::new(), Some(peer)))
+            }
+            Kind::Listed { principals, anonymous } => {
+                listed(principals, anonymous, token.map(|token| Some(token.clone())), Some(peer), &WallClock)
+            }
+        }
+    }
+
+    /// Checks whether it lists principals. If not, tokens are ignored.
+    pub(crate) fn is_listed(&self) -> bool {
+        matches!(self.kind, Kind::Listed { .. })
+    }
+
+    /// Counts a caller that was not authenticated.
+    pub(crate) fn note_unknown(&self, error: AuthError, peer: &Peer, what: &str) {
+        self.refusals.note(error.reason(), Some(peer.address), "", what);
+    }
+
     fn unlisted(
         &self,
         monitor: &Demand,

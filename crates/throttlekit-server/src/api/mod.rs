@@ -1,5 +1,5 @@
-//! The APIs of the server: gRPC, Envoy's rate limit service, HTTP. They translate requests for the engine and never
-//! decide.
+//! The APIs of the server: gRPC, Envoy's rate limit service, HTTP, RESP. They translate requests for the engine and
+//! never decide.
 
 pub(crate) mod debit_id;
 pub(crate) mod direct;
@@ -10,3 +10,4 @@ pub mod http;
 pub(crate) mod lease_id;
 #[cfg(test)]
 mod multi_key_tests;
+pub(crate) mod resp;

@@ -78,25 +78,54 @@ fn http(options: &ListenOptions, requests: Requests) -> auto::Builder<Requests> 
     builder
 }
 
-/// Serves one connection until it ends, or has to.
-pub(super) async fn run<S, B>(
-    tcp: TcpStream,
-    (peer, account): (Peer, Arc<Account>),
-    service: S,
-    shared: &Arc<ListenOptions>,
-    closing: watch::Receiver<bool>,
-) where
+/// A protocol, over TCP or TLS.
+pub(crate) trait Protocol: Clone + Send + 'static {
+    /// Serves one connection until it ends, or has to.
+    fn speak<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self,
+        io: I,
+        whose: (Peer, Arc<Account>),
+        shared: &Arc<ListenOptions>,
+        closing: watch::Receiver<bool>,
+    ) -> impl Future<Output = ()> + Send;
+}
+
+/// HTTP, with the service that answers requests.
+#[derive(Clone)]
+pub(super) struct Http<S>(pub(super) S);
+
+impl<S, B> Protocol for Http<S>
+where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: Body + Default + Send + 'static,
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
+    async fn speak<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self,
+        io: I,
+        whose: (Peer, Arc<Account>),
+        shared: &Arc<ListenOptions>,
+        closing: watch::Receiver<bool>,
+    ) {
+        speak(io, whose, self.0, shared, closing).await;
+    }
+}
+
+/// Serves one connection until it ends, or has to.
+pub(super) async fn run<P: Protocol>(
+    tcp: TcpStream,
+    (peer, account): (Peer, Arc<Account>),
+    protocol: P,
+    shared: &Arc<ListenOptions>,
+    closing: watch::Receiver<bool>,
+) {
     // Responses are small and awaited: Nagle's algorithm would delay them.
     let _ = tcp.set_nodelay(true);
     let ListenOptions { tls, limits, speaks, counters, .. } = &**shared;
     let Some(tls) = tls else {
-        return speak(tcp, (peer, account), service, shared, closing).await;
+        return protocol.speak(tcp, (peer, account), shared, closing).await;
     };
     match timeout(limits.handshake_max, tls.acceptor(*speaks).accept(tcp)).await {
         Err(_) => count(&counters.handshake_timeouts),
@@ -110,7 +139,7 @@ pub(super) async fn run<S, B>(
                 Some(certificate) => peer.with_certificate(certificate),
                 None => peer,
             };
-            speak(stream, (peer, account), service, shared, closing).await;
+            protocol.speak(stream, (peer, account), shared, closing).await;
         }
     }
 }

@@ -52,7 +52,8 @@ pub struct Stats {
     pub aged: u64,
     /// Connections closed: the client abandoned most of its requests.
     pub abandoning: u64,
-    /// Connections ended by an HTTP/2 GOAWAY for what the client sent: a limit was exceeded, or a protocol error.
+    /// Connections ended for what the client sent, by an HTTP/2 GOAWAY or after a RESP error: a limit was exceeded, or
+    /// a protocol error.
     pub sent_away: u64,
     /// Connections that ended with any other error: the client vanished, or did not respond to a ping.
     pub broken: u64,
@@ -67,6 +68,11 @@ pub struct Stats {
 }
 
 impl Counters {
+    /// Counts a request.
+    pub(crate) fn count_request(&self) {
+        count(&self.requests);
+    }
+
     /// Counts a request that was shed.
     pub(crate) fn count_shed(&self) {
         count(&self.shed);

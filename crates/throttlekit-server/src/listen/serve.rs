@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower::Service;
 
 use super::capacity::{ConnectionCapacity, Full};
-use super::connection;
+use super::connection::{self, Http, Protocol};
 use super::counters::count;
 use super::{Counters, Limits, Peer, Stats, Tls};
 use crate::share::Processor;
@@ -36,6 +36,8 @@ pub enum Speaks {
     Http2,
     /// HTTP/1.1 and HTTP/2.
     Http,
+    /// RESP2, the protocol of Redis.
+    Resp,
 }
 
 /// Options of a listener.
@@ -68,6 +70,16 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
+    serve_protocol(listener, Http(service), options, shutdown).await
+}
+
+/// Serves connections of this protocol, as [`serve`] does.
+pub(crate) async fn serve_protocol<P: Protocol>(
+    listener: TcpListener,
+    protocol: P,
+    options: ListenOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Stats {
     let shared = Arc::new(options);
     let ListenOptions { limits, counters, processor, .. } = &*shared;
     let (capacity, (close, closing)) = (Arc::<ConnectionCapacity>::default(), watch::channel(false));
@@ -92,9 +104,9 @@ where
         };
         count(&counters.accepted);
         let held = (slot, alive.clone(), Ends(shared.clone()));
-        let (service, shared, closing) = (service.clone(), shared.clone(), closing.clone());
+        let (protocol, shared, closing) = (protocol.clone(), shared.clone(), closing.clone());
         tokio::spawn(account.clone().run(async move {
-            connection::run(tcp, (peer, account), service, &shared, closing).await;
+            connection::run(tcp, (peer, account), protocol, &shared, closing).await;
             drop(held);
         }));
     }

@@ -67,6 +67,8 @@ struct Loaded {
 struct Configs {
     http2: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
+    /// Without ALPN, which clients of Redis do not send.
+    resp: Arc<ServerConfig>,
 }
 
 impl Configs {
@@ -76,7 +78,7 @@ impl Configs {
             config.alpn_protocols = protocols.iter().map(|&name| name.to_vec()).collect();
             Arc::new(config)
         };
-        Self { http2: with(&[b"h2"]), http: with(&[b"h2", b"http/1.1"]) }
+        Self { http2: with(&[b"h2"]), http: with(&[b"h2", b"http/1.1"]), resp: with(&[]) }
     }
 }
 
@@ -162,6 +164,7 @@ impl Tls {
         TlsAcceptor::from(match speaks {
             Speaks::Http2 => configs.http2.clone(),
             Speaks::Http => configs.http.clone(),
+            Speaks::Resp => configs.resp.clone(),
         })
     }
 }

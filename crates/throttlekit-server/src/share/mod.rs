@@ -108,17 +108,22 @@ impl Shares {
 
     /// Waits for the turn of a request; `None` if its caller has too many in the queue, or if it did not come in time.
     pub(crate) async fn turn(self: &Arc<Self>, who: Who) -> Option<Turn> {
+        self.turn_for(who, 1).await
+    }
+
+    /// Waits for the turn of several requests of one decision each, which a connection sent together.
+    pub(crate) async fn turn_for(self: &Arc<Self>, who: Who, requests: u64) -> Option<Turn> {
         let tally = self.tallies.of(&who.group);
-        if !self.comes(&who, 1).await {
-            tally.shed();
+        if !self.comes(&who, requests).await {
+            tally.shed(requests);
             return None;
         }
-        tally.begun();
+        tally.begun(requests);
         Some(Turn {
             shares: self.clone(),
             who,
             tally,
-            units: AtomicU64::new(1),
+            units: AtomicU64::new(requests),
             is_used: AtomicBool::new(false),
         })
     }
@@ -232,7 +237,7 @@ impl Turn {
             self.units.store(units, Relaxed);
             self.tally.weighed(units - begun);
         } else {
-            self.tally.shed();
+            self.tally.shed(1);
         }
         comes
     }

@@ -41,9 +41,10 @@ pub struct PrincipalSeen {
 }
 
 impl Tally {
-    pub(super) fn begun(&self) {
-        self.requests.fetch_add(1, Relaxed);
-        self.decisions.fetch_add(1, Relaxed);
+    /// Counts requests of one decision each.
+    pub(super) fn begun(&self, requests: u64) {
+        self.requests.fetch_add(requests, Relaxed);
+        self.decisions.fetch_add(requests, Relaxed);
     }
 
     pub(super) fn weighed(&self, more: u64) {
@@ -56,8 +57,8 @@ impl Tally {
         }
     }
 
-    pub(super) fn shed(&self) {
-        self.shed.fetch_add(1, Relaxed);
+    pub(super) fn shed(&self, requests: u64) {
+        self.shed.fetch_add(requests, Relaxed);
     }
 }
 
@@ -115,16 +116,16 @@ mod tests {
     fn names_are_bounded_and_shares_are_of_what_was_decided_since() {
         let tallies = Tallies::default();
         for name in 0..1_000 {
-            tallies.of(&Group::Named(Principal::named(&name.to_string()))).begun();
+            tallies.of(&Group::Named(Principal::named(&name.to_string()))).begun(1);
         }
         let seen = tallies.seen();
         assert_eq!(seen.len(), NAMES_MAX + 1);
         assert_eq!(seen.iter().map(|one| one.requests).sum::<u64>(), 1_000);
         assert!(seen.iter().any(|one| one.name == OTHER && one.requests > 700));
         let one = tallies.of(&Group::Named(Principal::named("1")));
-        one.begun();
+        one.begun(1);
         one.weighed(3);
-        tallies.of(&Group::Named(Principal::named("2"))).begun();
+        tallies.of(&Group::Named(Principal::named("2"))).begun(1);
         let share = |name: &str, seen: &[PrincipalSeen]| {
             seen.iter().find(|one| one.name == name).map(|one| one.share)
         };

@@ -15,7 +15,7 @@ use crate::share::{Load, PrincipalSeen};
 /// Counts of listeners, callers and Envoy's service so far.
 #[derive(Clone, Debug, Default)]
 pub struct ServerStats {
-    /// Each listener by its name: `grpc`, `http`, `metrics`.
+    /// Each listener by its name: `grpc`, `http`, `resp`, `metrics`.
     pub listeners: Vec<(&'static str, Stats)>,
     /// Counts of Envoy's rate limit service.
     pub envoy: EnvoyStats,

@@ -18,6 +18,7 @@ mod measure;
 mod operations;
 #[path = "../own_redis/mod.rs"]
 mod own_redis;
+mod resp;
 mod service;
 mod siege;
 mod target;

@@ -333,6 +333,30 @@ async fn probes_without_a_certificate_reach_metrics_and_health_only_where_that_i
     }
 }
 
+#[tokio::test]
+async fn commands_are_encrypted_and_their_caller_is_known_by_its_certificate() {
+    let authority = Authority::new();
+    let policies = authority.folder.path().join("policies.yaml");
+    let access = "access: {principals: {billing: {certificate: 'spiffe://mesh/billing', allow: [{doors: [check], \
+                  policies: [api]}]}}}";
+    std::fs::write(&policies, format!("{}{access}", crate::target::POLICIES)).unwrap();
+    let mut options = ServerOptions::new(policies, Backend::memory());
+    options.tls = Tls::load(&files(&authority.server(), Some(authority.ca()))).unwrap();
+    options.resp = Some(([127, 0, 0, 1], 0).into());
+    let server = Server::start(options).await.unwrap();
+    let billing = authority.client("spiffe://mesh/billing");
+    let tcp = TcpStream::connect(server.resp().unwrap()).await.unwrap();
+    let name = ServerName::try_from("server.test").unwrap();
+    let connector = connector(&authority.ca(), Some(&billing), b"redis");
+    let mut stream = connector.connect(name, tcp).await.unwrap();
+    stream.write_all(b"CL.THROTTLE api:k\r\nCL.THROTTLE chat:k\r\nQUIT\r\n").await.unwrap();
+    let mut replies = String::new();
+    stream.read_to_string(&mut replies).await.unwrap();
+    assert!(replies.starts_with("*5\r\n:0\r\n"), "{replies}");
+    assert!(replies.contains("-NOPERM `billing`") && replies.ends_with("+OK\r\n"), "{replies}");
+    server.stop().await;
+}
+
 /// Returns the response to a client without a certificate, if any.
 async fn page(address: SocketAddr, ca: &Path, path: &str) -> Option<String> {
     let tcp = TcpStream::connect(address).await.ok()?;

@@ -95,9 +95,17 @@ impl FairUse {
 pub(crate) fn who(extensions: &Extensions) -> Who {
     let unseen = || Peer::at((Ipv4Addr::UNSPECIFIED, 0).into()).who();
     let somebody = extensions.get::<Peer>().map_or_else(unseen, Peer::who);
-    match extensions.get::<Caller>().filter(|caller| !caller.principal().name().is_empty()) {
-        Some(caller) => somebody.named(caller.principal().clone(), caller.weight()),
+    match extensions.get::<Caller>() {
+        Some(caller) => named(somebody, caller),
         None => somebody,
+    }
+}
+
+/// Returns the group that requests of this caller count for: that of its name, if it has one.
+pub(crate) fn named(somebody: Who, caller: &Caller) -> Who {
+    match caller.principal().name() {
+        "" => somebody,
+        _ => somebody.named(caller.principal().clone(), caller.weight()),
     }
 }
 

@@ -42,11 +42,20 @@ pub(super) struct Activity {
     begun_in_window: AtomicU32,
     offended: Notify,
     abandoned_max: u32,
+    /// Bytes without which a client has said nothing.
+    first_bytes: u64,
 }
 
 impl Activity {
     pub(super) fn new(limits: &Limits) -> Arc<Self> {
-        Arc::new(Self { abandoned_max: limits.abandoned_max, ..Self::default() })
+        let abandoned_max = limits.abandoned_max;
+        Arc::new(Self { abandoned_max, first_bytes: FIRST_BYTES, ..Self::default() })
+    }
+
+    /// Creates the counters of a connection for commands. An incomplete command is judged as the head of an HTTP/1
+    /// request is.
+    pub(super) fn of_commands() -> Arc<Self> {
+        Arc::new(Self { first_bytes: 1, is_http1: AtomicBool::new(true), ..Self::default() })
     }
 
     /// Returns once the client has abandoned more requests than it may.
@@ -59,7 +68,7 @@ impl Activity {
         self.received_in_turn.store(0, Ordering::Relaxed);
     }
 
-    fn receive(&self, bytes: &[u8]) {
+    pub(super) fn receive(&self, bytes: &[u8]) {
         self.received_in_turn.fetch_add(bytes.len(), Ordering::Relaxed);
         let before = self.received_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         if before < FIRST_BYTES {
@@ -198,7 +207,7 @@ impl Watchdog {
             activity.abandoned.store(0, Ordering::Relaxed);
             activity.begun_in_window.store(0, Ordering::Relaxed);
         }
-        if now - self.since >= limits.handshake_max && read(&activity.received_bytes) < FIRST_BYTES {
+        if now - self.since >= limits.handshake_max && read(&activity.received_bytes) < activity.first_bytes {
             return Verdict::Mute;
         }
         let (begun, taken) = (read(&activity.begun), read(&activity.taken));
