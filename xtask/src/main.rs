@@ -41,6 +41,7 @@ usage: cargo xtask <command>
   bench budget             debits of a token budget in process beside a peer; fails when the bar is missed
   bench redis|postgres     decisions on a shared store beside what the engine does bare
   bench server             the service beside a bare echo and beside its own store
+  bench peers              the server beside throttlecrab and Limitador: processor time, latency, memory, exactness
   bench lease              spends of a lease in process beside the peers, and batches on Redis beside single asks";
 
 fn main() -> ExitCode {

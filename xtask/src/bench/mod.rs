@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::repository::root;
+use crate::repository::{root, succeed};
 use crate::services;
 
 const USAGE: &str = "\
@@ -14,7 +14,11 @@ usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-
        cargo xtask bench fair [--quick] [--rounds N]
        cargo xtask bench redis|postgres [--rounds N]
        cargo xtask bench server [--quick] [--rounds N]
+       cargo xtask bench peers [--quick] [--rounds N]
        cargo xtask bench lease|admission|budget|sketch|slots [--quick] [--rounds N] [--only PART] [--require-callgrind]";
+
+/// The version that the figures in the documents were measured with.
+const THROTTLECRAB: &str = "0.4.40";
 
 /// Runs the suite that is named first, with the rest of the arguments.
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -35,6 +39,12 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             let engines = services::up_only(&["redis"])?;
             judge(package("server", &engines, args))
         }
+        // The server as shipped, beside other servers.
+        [suite, options @ ..] if suite == "peers" => {
+            let mut env = services::up_only(&["redis"])?;
+            env.extend([("THROTTLEKIT_BIN", throttlekit()?), ("THROTTLECRAB_BIN", throttlecrab()?)]);
+            judge(package("peers", &env, options))
+        }
         // Both, about leases, and about admission.
         [suite, options @ ..] if suite == "lease" || suite == "admission" => both::run(suite, options),
         _ => bail!(USAGE),
@@ -48,9 +58,46 @@ fn judge(mut package: Command) -> Result<()> {
     Ok(())
 }
 
+/// Returns the path of our server: that of the environment, or else built as it is shipped.
+fn throttlekit() -> Result<String> {
+    if let Ok(path) = std::env::var("THROTTLEKIT_BIN") {
+        return Ok(path);
+    }
+    let mut build = cargo();
+    build.args(["build", "--locked", "--profile", "dist", "-p", "throttlekit-cli"]).current_dir(root());
+    succeed(&mut build)?;
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |path| root().join(path));
+    Ok(target.join("dist/throttlekit").display().to_string())
+}
+
+/// Returns the path of throttlecrab's server: that of the environment, or else installed below `target`, linked as ours.
+fn throttlecrab() -> Result<String> {
+    if let Ok(path) = std::env::var("THROTTLECRAB_BIN") {
+        return Ok(path);
+    }
+    let tools = root().join("target/tools");
+    let program = tools.join("bin/throttlecrab-server");
+    if !program.exists() {
+        let mut install = cargo();
+        install
+            .args(["install", "--locked", &format!("throttlecrab-server@{THROTTLECRAB}"), "--root"])
+            .arg(&tools);
+        install.env("CARGO_TARGET_DIR", tools.join("build"));
+        install.envs([("CARGO_PROFILE_RELEASE_LTO", "fat"), ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")]);
+        let remedy = "it needs protoc (Debian: protobuf-compiler); or set THROTTLECRAB_BIN";
+        succeed(&mut install).with_context(|| format!("cannot install throttlecrab-server; {remedy}"))?;
+    }
+    Ok(program.display().to_string())
+}
+
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
 /// One package of benchmarks, ready to run.
 fn package(name: &str, env: &[(&str, String)], options: &[String]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = cargo();
     command.args(["run", "--quiet", "--release", "--locked", "--manifest-path"]);
     command.arg(root().join("benches").join(name).join("Cargo.toml"));
     command.envs(env.iter().map(|(name, value)| (name, value)));

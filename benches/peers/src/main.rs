@@ -1,0 +1,86 @@
+//! Our server beside its peers, Limitador and throttlecrab: `cargo xtask bench peers`.
+//!
+//! Each server is a process of its own on loopback, in its default configuration. One load generator on one thread
+//! drives all of them in the same way. Contenders of a row take turns in rotating order, and are judged by the median
+//! over rounds of the ratio within a round. All of it shares the machine's cores.
+//!
+//! | environment | meaning |
+//! |---|---|
+//! | `THROTTLEKIT_BIN` | our server, required; `cargo xtask` builds it |
+//! | `THROTTLECRAB_BIN` | `throttlecrab-server`; `cargo xtask` installs it |
+//! | `LIMITADOR_BIN` | `limitador-server`, built elsewhere |
+//! | `THROTTLEKIT_REDIS` | URL of a Redis; `cargo xtask` starts one |
+//!
+//! A peer without a path is reported as not measured.
+
+mod apis;
+mod exactness;
+mod grpc;
+mod http1;
+mod keys;
+mod load;
+mod memory;
+mod process;
+mod report;
+mod resp;
+mod row;
+mod servers;
+mod speed;
+#[path = "../../stores/src/turns.rs"]
+#[expect(dead_code, reason = "contenders rotate here, and have several measures")]
+mod turns;
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+use report::Report;
+use servers::Programs;
+use tokio::runtime::{Builder, Runtime};
+
+/// Rounds of a run that is only for looking.
+const QUICK_ROUNDS: usize = 2;
+
+/// Everything that all rows use.
+pub struct Bench {
+    pub runtime: Runtime,
+    pub rounds: usize,
+    pub programs: Programs,
+    pub report: Report,
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args.iter().map(String::as_str).collect::<Vec<_>>()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[&str]) -> Result<bool> {
+    let rounds = if args == ["--quick"] { QUICK_ROUNDS } else { turns::rounds_from(args)? };
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let mut bench = Bench { runtime, rounds, programs: Programs::find()?, report: Report::default() };
+    introduce(&mut bench)?;
+    exactness::run(&mut bench)?;
+    speed::in_memory(&mut bench)?;
+    speed::on_redis(&mut bench)?;
+    memory::run(&mut bench)?;
+    Ok(bench.report.end("bench-peers"))
+}
+
+/// Prints what is compared, where and when.
+fn introduce(bench: &mut Bench) -> Result<()> {
+    let date =
+        Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"]).output().context("cannot run date")?;
+    bench.report.text("date", String::from_utf8_lossy(&date.stdout).trim());
+    bench.report.text("machine", &process::machine());
+    bench.report.text("rounds", &bench.rounds.to_string());
+    for (name, version) in bench.programs.versions()? {
+        bench.report.text(&format!("version of {name}"), &version);
+    }
+    Ok(())
+}
