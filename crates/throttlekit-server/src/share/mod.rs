@@ -18,8 +18,8 @@ use throttlekit::internals::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-pub use processor::Processor;
 pub(crate) use processor::Account;
+pub use processor::Processor;
 pub(crate) use requests::{Requests, Running};
 pub use tally::PrincipalSeen;
 use tally::{Tallies, Tally};

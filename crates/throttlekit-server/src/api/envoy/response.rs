@@ -39,19 +39,15 @@ impl Told<'_> {
     }
 }
 
-pub(super) fn response(
-    table: &Table,
-    adds: Adds,
-    told: &[Told<'_>],
-    now: Timestamp,
-) -> RateLimitResponse {
+pub(super) fn response(table: &Table, adds: Adds, told: &[Told<'_>], now: Timestamp) -> RateLimitResponse {
     let statuses: Vec<_> = told.iter().map(|told| status(table, told, now)).collect();
     let over = statuses.iter().any(|status| status.code() == Code::OverLimit);
     let binding = told.iter().filter_map(Told::answered).max_by_key(|(_, answer)| tightness(answer));
     RateLimitResponse {
         overall_code: if over { Code::OverLimit } else { Code::Ok }.into(),
         statuses,
-        response_headers_to_add: binding.map_or_else(Vec::new, |(_, answer)| written(adds.headers, answer, now)),
+        response_headers_to_add: binding
+            .map_or_else(Vec::new, |(_, answer)| written(adds.headers, answer, now)),
         dynamic_metadata: if adds.metadata { metadata::of(binding, told) } else { None },
         ..Default::default()
     }

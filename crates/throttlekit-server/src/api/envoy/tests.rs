@@ -194,7 +194,8 @@ async fn a_budget_is_debited_past_its_edge_once() {
 
 #[tokio::test]
 async fn a_domain_without_metadata_gets_none() {
-    let plain = RateLimitRequest { domain: "plain".into(), ..request(vec![descriptor(&[("user", "alice")])]) };
+    let plain =
+        RateLimitRequest { domain: "plain".into(), ..request(vec![descriptor(&[("user", "alice")])]) };
     let response = door().decide(&Caller::anyone(), &plain).await.unwrap();
     assert_eq!((remaining(&response), response.dynamic_metadata), (vec![9], None));
 }
