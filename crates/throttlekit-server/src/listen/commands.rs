@@ -44,7 +44,7 @@ pub(crate) struct Step {
     pub(crate) next: Next,
 }
 
-/// What follows once the responses are sent.
+/// Next step once the responses are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// More bytes are needed.

@@ -18,7 +18,7 @@ pub(super) struct Table {
     policies: HashMap<Box<str>, Told>,
 }
 
-/// What the responses of a domain have beside the decision.
+/// Additions to the responses of a domain.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Adds {
     pub(super) headers: HeadersSpec,
