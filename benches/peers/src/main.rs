@@ -21,6 +21,9 @@ mod keys;
 mod load;
 mod memory;
 mod process;
+#[path = "../../stores/src/program.rs"]
+mod program;
+#[path = "../../stores/src/report.rs"]
 mod report;
 mod resp;
 mod row;
@@ -49,15 +52,7 @@ pub struct Bench {
 }
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    match run(&args.iter().map(String::as_str).collect::<Vec<_>>()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    program::run(run)
 }
 
 fn run(args: &[&str]) -> Result<bool> {

@@ -13,7 +13,8 @@ use crate::servers::{CRAB, FIVE, LIMITADOR, OURS, Server, Store};
 
 /// Keys that are encoded and sent at a time.
 const PART: usize = 100_000;
-/// Where memory is read: Limitador is not taken further than the first, since it needs 1 KiB a key and more.
+/// Numbers of keys at which memory is read: Limitador is not taken further than the first, since it needs 1 KiB a key and
+/// more.
 const FEW: usize = 300_000;
 const MANY: usize = 1_000_000;
 

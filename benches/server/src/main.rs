@@ -13,9 +13,11 @@ mod in_process;
 mod load;
 mod memory_bench;
 mod process;
+#[path = "../../stores/src/program.rs"]
+mod program;
 mod redis_bench;
 #[path = "../../stores/src/report.rs"]
-#[expect(dead_code, reason = "no bar here is an upper one")]
+#[expect(dead_code, reason = "no threshold here is an upper one, and no table shows numbers already")]
 mod report;
 #[path = "../../stores/src/turns.rs"]
 mod turns;
@@ -29,15 +31,7 @@ use report::Report;
 const QUICK: usize = 2;
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    match run(&args.iter().map(String::as_str).collect::<Vec<_>>()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    program::run(run)
 }
 
 fn run(args: &[&str]) -> Result<bool> {

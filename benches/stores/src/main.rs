@@ -8,7 +8,9 @@ mod commandstats;
 mod lease_bench;
 mod load;
 mod postgres_bench;
+mod program;
 mod redis_bench;
+#[expect(dead_code, reason = "no table here shows numbers already")]
 mod report;
 mod shell;
 mod turns;
@@ -18,15 +20,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    match run(&args.iter().map(String::as_str).collect::<Vec<_>>()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    program::run(run)
 }
 
 fn run(args: &[&str]) -> Result<bool> {

@@ -9,31 +9,52 @@ pub struct Report {
 }
 
 impl Report {
-    /// Tells a number that has no bar, and keeps it.
+    /// Prints and records a text.
+    pub fn text(&mut self, name: &str, value: &str) {
+        println!("         {name}: {value}");
+        self.record_text(name, value);
+    }
+
+    /// Records a text that a table shows already.
+    pub fn record_text(&mut self, name: &str, value: &str) {
+        self.figure.insert(name.to_owned(), json!(value));
+    }
+
+    /// Prints and records a number that has no threshold.
     pub fn note(&mut self, name: &str, value: f64) {
         println!("         {name}: {}", round(value));
+        self.record(name, value);
+    }
+
+    /// Records a number that a table shows already.
+    pub fn record(&mut self, name: &str, value: f64) {
         self.figure.insert(name.to_owned(), json!(round(value)));
     }
 
-    /// Judges a number that may not be smaller than its bar.
-    pub fn at_least(&mut self, name: &str, value: f64, bar: f64) {
-        self.judge(name, value, value >= bar, &format!("≥ {bar}"));
+    /// Judges a number that may not be smaller than its threshold.
+    pub fn at_least(&mut self, name: &str, value: f64, threshold: f64) {
+        self.judge(name, value, value >= threshold, &format!("≥ {threshold}"));
     }
 
-    /// Judges a number that may not be larger than its bar.
-    pub fn at_most(&mut self, name: &str, value: f64, bar: f64) {
-        self.judge(name, value, value <= bar, &format!("≤ {bar}"));
+    /// Judges a number that may not be larger than its threshold.
+    pub fn at_most(&mut self, name: &str, value: f64, threshold: f64) {
+        self.judge(name, value, value <= threshold, &format!("≤ {threshold}"));
     }
 
-    fn judge(&mut self, name: &str, value: f64, met: bool, bar: &str) {
-        println!("  {} {name}: {} {bar}", if met { "met   " } else { "MISSED" }, round(value));
-        self.figure.insert(name.to_owned(), json!(round(value)));
+    /// Judges a count that must be exact.
+    pub fn exactly(&mut self, name: &str, value: usize, threshold: usize) {
+        self.judge(name, value as f64, value == threshold, &format!("= {threshold}"));
+    }
+
+    fn judge(&mut self, name: &str, value: f64, met: bool, threshold: &str) {
+        println!("  {} {name}: {} {threshold}", if met { "met   " } else { "MISSED" }, round(value));
+        self.record(name, value);
         if !met {
             self.missed.push(name.to_owned());
         }
     }
 
-    /// Prints the verdict and the line of figures. True if every bar was met.
+    /// Prints the verdict and the line of figures. Returns true if every threshold was met.
     pub fn end(mut self, name: &str) -> bool {
         let met = self.missed.is_empty();
         if !met {
@@ -46,7 +67,7 @@ impl Report {
     }
 }
 
-fn round(number: f64) -> f64 {
-    let scale = if number.abs() < 10.0 { 1_000.0 } else { 1.0 };
+pub fn round(number: f64) -> f64 {
+    let scale = if number.abs() < 100.0 { 1_000.0 } else { 1.0 };
     (number * scale).round() / scale
 }

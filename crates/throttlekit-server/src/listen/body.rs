@@ -11,9 +11,10 @@ use tokio::time::timeout;
 
 use super::watchdog::Exchange;
 
-/// Maximum time, and number of bytes, for reading the rest of a request that got its response early.
-const REST_FOR: Duration = Duration::from_millis(500);
-const REST_BYTES_MAX: usize = 64 << 10;
+/// Maximum time, and number of bytes, for reading the rest of what a client sends though it has its response, or its
+/// connection is closed.
+pub(super) const REST_FOR: Duration = Duration::from_millis(500);
+pub(super) const REST_BYTES_MAX: usize = 64 << 10;
 
 /// Reads the rest of a request that got its response early. Otherwise HTTP/2 would reset its stream, and a client with
 /// many such streams gets a GOAWAY: others share the connection.

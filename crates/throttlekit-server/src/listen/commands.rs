@@ -5,16 +5,18 @@
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::Context;
 
 use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tokio::time::timeout;
 
+use super::body::{REST_BYTES_MAX, REST_FOR};
 use super::connection::Protocol;
 use super::counters::count;
-use super::watchdog::{Activity, Exchange, Verdict, Watchdog};
+use super::supervise::supervise;
+use super::watchdog::{Activity, Exchange};
 use super::{ListenOptions, Peer};
 use crate::share::Account;
 
@@ -22,10 +24,6 @@ use crate::share::Account;
 const RECEIVED_BYTES_MAX: usize = 8 << 10;
 /// Size of the responses for which memory is kept.
 const RESPONSES_BYTES_KEPT: usize = 4 << 10;
-/// Maximum time, and number of bytes, for reading what a client sends until it notices that its connection is closed.
-/// Unread bytes would reset the connection, and its last responses with it.
-const REST_FOR: Duration = Duration::from_millis(500);
-const REST_BYTES_MAX: usize = 64 << 10;
 
 /// Answers the commands of one connection.
 pub(crate) trait Session: Send {
@@ -88,54 +86,20 @@ where
         let activity = Activity::of_commands();
         let received = vec![0; self.bytes_max].into_boxed_slice();
         let (length, responses) = (0, Vec::new());
-        let exchanges = Exchanges { io, session, activity, received, length, responses };
-        supervise(exchanges, shared, closing).await;
-    }
-}
-
-/// Serves one connection until it ends, or has to.
-async fn supervise<I, S>(
-    exchanges: Exchanges<I, S>,
-    options: &ListenOptions,
-    mut closing: watch::Receiver<bool>,
-) where
-    I: AsyncRead + AsyncWrite + Unpin,
-    S: Session,
-{
-    let ListenOptions { limits, counters, .. } = options;
-    let mut watch = Watchdog::new(exchanges.activity.clone(), Instant::now());
-    let leaving = Notify::new();
-    let mut connection = pin!(exchanges.run(&leaving));
-    let mut looks = interval(Watchdog::every(limits));
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut age = pin!(sleep(limits.age()));
-    // Set once a graceful close has begun.
-    let mut until: Option<Instant> = None;
-    loop {
-        let leave = tokio::select! {
-            ended = connection.as_mut() => {
-                return match ended {
-                    Ok(Next::Reject) => count(&counters.sent_away),
-                    Ok(_) => {}
-                    Err(_) => count(&counters.broken),
-                };
+        let exchanges = Exchanges { io, session, activity: activity.clone(), received, length, responses };
+        let leaving = Notify::new();
+        let mut connection = pin!(exchanges.run(&leaving));
+        let poll = |cx: &mut Context<'_>, leaves| {
+            if leaves {
+                leaving.notify_one();
             }
-            () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {
-                return count(&counters.cut_off);
-            }
-            _ = closing.changed(), if until.is_none() => None,
-            () = age.as_mut(), if until.is_none() => Some(&counters.aged),
-            now = looks.tick() => match watch.judge(now, limits) {
-                Verdict::Mute => return count(&counters.handshake_timeouts),
-                Verdict::SlowHead => return count(&counters.slow_heads),
-                Verdict::Stalled => return count(&counters.stalled),
-                Verdict::Idle if until.is_none() => Some(&counters.idle),
-                Verdict::Idle | Verdict::Fine => continue,
-            },
+            connection.as_mut().poll(cx)
         };
-        leave.into_iter().for_each(count);
-        leaving.notify_one();
-        until = Some(Instant::now() + limits.grace);
+        match supervise(&activity, shared, closing, poll).await {
+            Some(Ok(Next::Reject)) => count(&shared.counters.sent_away),
+            Some(Err(_)) => count(&shared.counters.broken),
+            Some(Ok(_)) | None => {}
+        }
     }
 }
 
@@ -212,7 +176,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Session> Exchanges<I, S> {
         Ok(())
     }
 
-    /// Closes our side, and reads the client's until it ends.
+    /// Closes our side, and reads the client's until it ends: unread bytes would reset the connection, and its last
+    /// responses with it.
     async fn close(&mut self) {
         let closing = async {
             self.io.shutdown().await?;

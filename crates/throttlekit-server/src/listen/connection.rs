@@ -2,9 +2,9 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Context;
 
 use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
@@ -14,14 +14,15 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tokio::time::timeout;
 use tonic::Status;
 use tower::{Service, ServiceExt};
 
 use super::body::Delivery;
 use super::counters::count;
 use super::deadline::deadline;
-use super::watchdog::{Activity, CountedIo, Exchange, Verdict, Watchdog};
+use super::supervise::supervise;
+use super::watchdog::{Activity, CountedIo, Exchange};
 use super::{ListenOptions, Peer, Speaks};
 use crate::share::{Account, Requests, Running};
 
@@ -149,7 +150,7 @@ async fn speak<I, S, B>(
     (peer, account): (Peer, Arc<Account>),
     service: S,
     shared: &Arc<ListenOptions>,
-    mut closing: watch::Receiver<bool>,
+    closing: watch::Receiver<bool>,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -161,7 +162,6 @@ async fn speak<I, S, B>(
     let ListenOptions { limits, counters, .. } = &**shared;
     let activity = Activity::new(limits);
     let io = TokioIo::new(CountedIo { io, activity: activity.clone() });
-    let mut watch = Watchdog::new(activity.clone(), Instant::now());
     let answering = (shared.clone(), activity.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         let (shared, activity) = answering.clone();
@@ -174,37 +174,16 @@ async fn speak<I, S, B>(
     let mut running = Running::of(&requests);
     let http = http(shared, requests);
     let mut connection = pin!(http.serve_connection(io, service));
-    let mut looks = interval(Watchdog::every(limits));
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut age = pin!(sleep(limits.age()));
-    // Set once a graceful close has begun.
-    let mut until: Option<Instant> = None;
-    loop {
-        let leave = tokio::select! {
-            ended = poll_fn(|cx| {
-                activity.begin_turn();
-                running.poll_with(connection.as_mut(), cx)
-            }) => {
-                return ended.err().iter().for_each(|error| blame(shared, &**error));
-            }
-            () = activity.offended() => return count(&counters.abandoning),
-            () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {
-                return count(&counters.cut_off);
-            }
-            _ = closing.changed(), if until.is_none() => None,
-            () = age.as_mut(), if until.is_none() => Some(&counters.aged),
-            now = looks.tick() => match watch.judge(now, limits) {
-                Verdict::Mute => return count(&counters.handshake_timeouts),
-                Verdict::SlowHead => return count(&counters.slow_heads),
-                Verdict::Stalled => return count(&counters.stalled),
-                Verdict::Idle if until.is_none() => Some(&counters.idle),
-                Verdict::Idle | Verdict::Fine => continue,
-            },
-        };
-        leave.into_iter().for_each(count);
-        // GOAWAY, or `connection: close`: requests in flight may finish.
-        connection.as_mut().graceful_shutdown();
-        until = Some(Instant::now() + limits.grace);
+    let poll = |cx: &mut Context<'_>, leaves| {
+        if leaves {
+            // GOAWAY, or `connection: close`.
+            connection.as_mut().graceful_shutdown();
+        }
+        activity.begin_turn();
+        running.poll_with(connection.as_mut(), cx)
+    };
+    if let Some(Err(error)) = supervise(&activity, shared, closing, poll).await {
+        blame(shared, &*error);
     }
 }
 

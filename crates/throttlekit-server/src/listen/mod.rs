@@ -13,6 +13,7 @@ mod counters;
 mod deadline;
 mod peer;
 mod serve;
+mod supervise;
 mod tls;
 mod watchdog;
 
