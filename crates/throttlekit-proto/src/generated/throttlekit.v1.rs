@@ -262,6 +262,94 @@ pub struct HeartbeatResponse {
     #[prost(int64, tag = "3")]
     pub next_deadline: i64,
 }
+/// Calls of a session, which arrive together.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SessionRequest {
+    /// The calls. Checks of one policy are decided in order, everything else at the same time.
+    #[prost(message, repeated, tag = "1")]
+    pub calls: ::prost::alloc::vec::Vec<SessionCall>,
+    /// Time for these calls, from when the server received them. Those that were not decided by then get
+    /// DEADLINE_EXCEEDED. 0 means the server's maximum.
+    #[prost(int64, tag = "2")]
+    pub deadline_ms: i64,
+}
+/// One call of a session.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SessionCall {
+    /// Id of the call, which its result repeats. Chosen by the client.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The call.
+    #[prost(oneof = "session_call::Call", tags = "2, 3, 4")]
+    pub call: ::core::option::Option<session_call::Call>,
+}
+/// Nested message and enum types in `SessionCall`.
+pub mod session_call {
+    /// The call.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Call {
+        /// As in Check.
+        #[prost(message, tag = "2")]
+        Check(super::CheckRequest),
+        /// As in Debit.
+        #[prost(message, tag = "3")]
+        Debit(super::DebitRequest),
+        /// As in Peek.
+        #[prost(message, tag = "4")]
+        Peek(super::PeekRequest),
+    }
+}
+/// Results of a session.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SessionResponse {
+    /// One for each call, in any order.
+    #[prost(message, repeated, tag = "1")]
+    pub results: ::prost::alloc::vec::Vec<SessionResult>,
+    /// Maximum number of calls without a result. In the first response only. Calls beyond it get RESOURCE_EXHAUSTED.
+    #[prost(int64, tag = "2")]
+    pub window: i64,
+    /// The session is about to end: the client sends no more calls, and closes its side. Calls that it has sent get
+    /// their results.
+    #[prost(bool, tag = "3")]
+    pub goaway: bool,
+}
+/// The result of one call of a session.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SessionResult {
+    /// Id of the call.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// The result.
+    #[prost(oneof = "session_result::Result", tags = "2, 3")]
+    pub result: ::core::option::Option<session_result::Result>,
+}
+/// Nested message and enum types in `SessionResult`.
+pub mod session_result {
+    /// The result.
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Result {
+        /// The decision.
+        #[prost(message, tag = "2")]
+        Decision(super::Decision),
+        /// Reason why nothing was decided.
+        #[prost(message, tag = "3")]
+        Status(super::SessionStatus),
+    }
+}
+/// Reason why a call of a session was not decided: the status that the unary method would have returned.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SessionStatus {
+    /// Code of gRPC.
+    #[prost(int32, tag = "1")]
+    pub code: i32,
+    /// Description.
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    /// Value of the metadata "throttlekit-cause": "store_outage" if the server's store is unavailable and the policy
+    /// fails closed.
+    #[prost(string, tag = "3")]
+    pub cause: ::prost::alloc::string::String,
+}
 /// Requests a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetSnapshotRequest {}
@@ -989,6 +1077,34 @@ pub mod rate_limiter_client {
                 .insert(GrpcMethod::new("throttlekit.v1.RateLimiter", "Heartbeat"));
             self.inner.unary(req, path, codec).await
         }
+        /// Decides calls of one client over one stream, many in a message. Each call is decided as Check, Debit or Peek
+        /// would. The first response announces the window; a client may wait for it, and uses the unary methods if there is
+        /// none. If the stream ends with OK, calls without a result were not decided. If it ends with an error, they may have
+        /// been.
+        pub async fn session(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::SessionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::SessionResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/throttlekit.v1.RateLimiter/Session",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("throttlekit.v1.RateLimiter", "Session"));
+            self.inner.streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1054,6 +1170,20 @@ pub mod rate_limiter_server {
             tonic::Response<super::HeartbeatResponse>,
             tonic::Status,
         >;
+        /// Server streaming response type for the Session method.
+        type SessionStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::SessionResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Decides calls of one client over one stream, many in a message. Each call is decided as Check, Debit or Peek
+        /// would. The first response announces the window; a client may wait for it, and uses the unary methods if there is
+        /// none. If the stream ends with OK, calls without a result were not decided. If it ends with an error, they may have
+        /// been.
+        async fn session(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::SessionRequest>>,
+        ) -> std::result::Result<tonic::Response<Self::SessionStream>, tonic::Status>;
     }
     /// Decides requests. A denial is an OK response; an error status means that nothing was decided.
     #[derive(Debug)]
@@ -1480,6 +1610,54 @@ pub mod rate_limiter_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/throttlekit.v1.RateLimiter/Session" => {
+                    #[allow(non_camel_case_types)]
+                    struct SessionSvc<T: RateLimiter>(pub Arc<T>);
+                    impl<
+                        T: RateLimiter,
+                    > tonic::server::StreamingService<super::SessionRequest>
+                    for SessionSvc<T> {
+                        type Response = super::SessionResponse;
+                        type ResponseStream = T::SessionStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                tonic::Streaming<super::SessionRequest>,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as RateLimiter>::session(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SessionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)
