@@ -9,7 +9,8 @@ use throttlekit_proto::v1::rate_limiter_server::{RateLimiter, RateLimiterServer}
 use throttlekit_proto::v1::{
     AdmitRequest, AdmitResponse, CheckManyRequest, CheckManyResponse, CheckRequest, CheckResponse,
     DebitRequest, DebitResponse, Decision, ForecastRequest, ForecastResponse, HeartbeatRequest,
-    HeartbeatResponse, PeekRequest, PeekResponse, ReleaseRequest, ReleaseResponse, Retry,
+    HeartbeatResponse, PeekRequest, PeekResponse, ReleaseRequest, ReleaseResponse, Retry, SessionRequest,
+    SessionResponse,
 };
 use throttlekit_redis::RedisStore;
 use throttlekit_server::internals::engine::Backend;
@@ -136,6 +137,15 @@ impl RateLimiter for Echo {
     }
 
     async fn heartbeat(&self, _: Request<HeartbeatRequest>) -> Result<Response<HeartbeatResponse>, Status> {
+        none()
+    }
+
+    type SessionStream = tonic::codegen::BoxStream<SessionResponse>;
+
+    async fn session(
+        &self,
+        _: Request<tonic::Streaming<SessionRequest>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
         none()
     }
 }

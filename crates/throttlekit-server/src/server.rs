@@ -20,8 +20,10 @@ use tower::util::MapResponse;
 use crate::access::{Identify, PROXY_TOKEN, Secrets};
 use crate::api::direct::Direct;
 use crate::api::envoy::EnvoyRls;
-use crate::api::fair_use::FairUse;
-use crate::api::grpc::{LeaseApi, MonitorApi, RateLimiterApi, health, undecodable_is_invalid};
+use crate::api::fair_use::{FairUse, SESSION};
+use crate::api::grpc::{
+    LeaseApi, MonitorApi, RateLimiterApi, SessionApi, SessionContext, health, undecodable_is_invalid,
+};
 use crate::api::http::HttpApi;
 use crate::api::resp::RespApi;
 use crate::engine::{Backend, Engine, EngineOptions};
@@ -41,7 +43,9 @@ const RATE_LIMITER: &str = "/throttlekit.v1.RateLimiter/";
 const ENVOY: &str = "/envoy.service.ratelimit.v3.RateLimitService/";
 
 /// The gRPC services: those that decide most requests, and a router for the others.
-type GrpcApi = Direct<RateLimiterServer<RateLimiterApi>, Direct<RateLimitServiceServer<EnvoyRls>, Routes>>;
+type GrpcApi = Direct<RateLimiterServices, Direct<RateLimitServiceServer<EnvoyRls>, Routes>>;
+/// The service of sessions, and that of all other methods.
+type RateLimiterServices = Direct<SessionApi, RateLimiterServer<RateLimiterApi>>;
 
 /// Options of a server.
 #[derive(Clone)]
@@ -263,6 +267,7 @@ impl Server {
         let shares = self.seen.shares.clone();
         let rate_limiter = RateLimiterServer::new(RateLimiterApi::new(engine.clone()));
         let rate_limiter = rate_limiter.max_decoding_message_size(bytes_max);
+        let rate_limiter = Direct::new(|_, path| path == SESSION, self.session_api(), rate_limiter);
         let fleet = FleetServer::new(LeaseApi::new(engine.clone()));
         let monitor = MonitorApi::new(self.telemetry.clone(), engine.clone(), self.reloader.clone());
         let mut routes = Routes::new(fleet.max_decoding_message_size(bytes_max))
@@ -276,6 +281,16 @@ impl Server {
         let envoy = self.seen.envoy.clone().into_service();
         let others = Direct::new(|_, path| path.starts_with(ENVOY), envoy, routes.prepare());
         Ok(Direct::new(|_, path| path.starts_with(RATE_LIMITER), rate_limiter, others))
+    }
+
+    fn session_api(&self) -> SessionApi {
+        let Seen { shares, grpc, .. } = &*self.seen;
+        SessionApi::new(SessionContext {
+            engine: self.engine.clone(),
+            access: self.reloader.access(),
+            shares: shares.clone(),
+            counters: grpc.clone(),
+        })
     }
 
     fn resp_api(&self) -> Arc<RespApi> {

@@ -368,6 +368,16 @@ fn shown(headers: &HeaderMap, others: &[&str]) -> Option<Option<Secret>> {
     Some(scheme.eq_ignore_ascii_case(b"bearer ").then(|| Secret::of(token.trim_ascii())).flatten())
 }
 
+/// Returns the headers by which [`Access::identify`] identifies a caller, for requests that outlast their headers.
+pub(crate) fn credentials(headers: &HeaderMap) -> HeaderMap {
+    let names = [http::header::AUTHORIZATION.as_str(), "x-monitor-secret", "x-fleet-secret"];
+    let kept = headers.iter().filter(|(name, _)| names.contains(&name.as_str()));
+    // Appended, as two headers of one name identify nobody.
+    let mut credentials = HeaderMap::new();
+    kept.for_each(|(name, value)| drop(credentials.append(name, value.clone())));
+    credentials
+}
+
 /// Returns the secret in a header that holds the token alone.
 fn shown_in(headers: &HeaderMap, name: &HeaderName) -> Option<Option<Secret>> {
     let mut values = headers.get_all(name).iter();

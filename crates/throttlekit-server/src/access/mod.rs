@@ -13,7 +13,7 @@ mod secret_check;
 
 pub use crate::principal::Principal;
 pub use access_list::{Access, AuthError, Secrets};
-pub(crate) use access_list::{Built, Changes};
+pub(crate) use access_list::{Built, Changes, credentials};
 pub(crate) use audit::MonitorLog;
 pub use caller::Caller;
 pub(crate) use identify::is_open;

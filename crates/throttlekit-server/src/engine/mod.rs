@@ -91,7 +91,7 @@ impl EngineOptions {
 }
 
 /// Maximum number of calls of a batch that are decided in one turn: what Redis executes in a millisecond.
-const PART_MAX: usize = 32;
+pub(crate) const PART_MAX: usize = 32;
 
 /// The running policies. Cheap to clone.
 #[derive(Clone)]
@@ -172,6 +172,22 @@ impl Engine {
         let many: Later<'_, Result<Vec<_>, _>> = Box::pin(served.check_many(asks));
         let answers = many.await?;
         let each = asks.iter().zip(answers);
+        each.map(|(ask, answer)| Ok(self.told(&served, ask, answer?, since))).collect()
+    }
+
+    /// Checks several calls to one policy, each as [`check`](Self::check) does, in one batch where the store allows it;
+    /// results have the order of the calls. One that is refused does not affect the others.
+    pub(crate) async fn check_each(
+        &self,
+        policy: &str,
+        asks: &[PolicyCall<'_>],
+    ) -> Vec<Result<Answered, Refusal>> {
+        let (served, since) = match self.policy(policy) {
+            Ok(served) => (served, self.shared.clock.now()),
+            Err(unknown) => return asks.iter().map(|_| Err(unknown.clone())).collect(),
+        };
+        let answers: Later<'_, Vec<_>> = Box::pin(served.check_each(asks));
+        let each = asks.iter().zip(answers.await);
         each.map(|(ask, answer)| Ok(self.told(&served, ask, answer?, since))).collect()
     }
 

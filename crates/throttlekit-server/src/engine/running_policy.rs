@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::fair::TenantShare;
+use throttlekit::store::StoreError;
 use throttlekit::{Call, OnOutage};
 
 use super::backend::{Backend, Counted};
@@ -209,6 +210,42 @@ impl RunningPolicy {
             }
         }
         Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// Checks many calls, in one batch for each variant. One that is refused does not affect the others.
+    pub(super) async fn check_each(&self, asks: &[PolicyCall<'_>]) -> Vec<Result<Answered, Refusal>> {
+        if self.in_memory {
+            return self.check_in_turn(asks).await;
+        }
+        let refused = |ask: &PolicyCall<'_>| {
+            ask.judge().and_then(|()| self.variant(ask.key).has_keys(1 + ask.others.len())).err()
+        };
+        let refused: Vec<_> = asks.iter().map(refused).collect();
+        let valid = asks.iter().zip(&refused).filter(|(_, refused)| refused.is_none());
+        let valid: Vec<_> = valid.map(|(ask, _)| *ask).collect();
+        let mut answers = match self.check_many(&valid).await {
+            Ok(answers) => answers,
+            Err(refusal) => vec![Err(refusal); valid.len()],
+        }
+        .into_iter();
+        let missing = || Err(StoreError::bad_state("a batch with too few results").into());
+        let answer = |refused: Option<Refusal>| match refused {
+            Some(refusal) => Err(refusal),
+            None => answers.next().unwrap_or_else(missing),
+        };
+        refused.into_iter().map(answer).collect()
+    }
+
+    /// Checks calls one by one. In memory that is faster than a batch.
+    async fn check_in_turn(&self, asks: &[PolicyCall<'_>]) -> Vec<Result<Answered, Refusal>> {
+        let mut answers = Vec::with_capacity(asks.len());
+        for ask in asks {
+            answers.push(match ask.judge() {
+                Ok(()) => self.variant(ask.key).check(ask.call()).await,
+                Err(refusal) => Err(refusal),
+            });
+        }
+        answers
     }
 
     /// Checks whether the store counts the slots of each key.

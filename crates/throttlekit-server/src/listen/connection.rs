@@ -162,7 +162,7 @@ async fn speak<I, S, B>(
     let ListenOptions { limits, counters, .. } = &**shared;
     let activity = Activity::new(limits);
     let io = TokioIo::new(CountedIo { io, activity: activity.clone() });
-    let answering = (shared.clone(), activity.clone());
+    let (answering, leaving) = ((shared.clone(), activity.clone()), peer.leaving.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         let (shared, activity) = answering.clone();
         request.extensions_mut().insert(peer.clone());
@@ -176,6 +176,7 @@ async fn speak<I, S, B>(
     let mut connection = pin!(http.serve_connection(io, service));
     let poll = |cx: &mut Context<'_>, leaves| {
         if leaves {
+            leaving.begin();
             // GOAWAY, or `connection: close`.
             connection.as_mut().graceful_shutdown();
         }

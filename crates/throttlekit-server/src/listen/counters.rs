@@ -73,6 +73,11 @@ impl Counters {
         count(&self.requests);
     }
 
+    /// Counts requests that arrived together.
+    pub(crate) fn count_requests(&self, requests: u64) {
+        self.requests.fetch_add(requests, Ordering::Relaxed);
+    }
+
     /// Counts a request that was shed.
     pub(crate) fn count_shed(&self) {
         count(&self.shed);

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::Leaving;
 use crate::share::{Account, Processor, Who};
 
 /// The other end of a connection, as far as the connection itself shows it. No header changes it.
@@ -17,13 +18,15 @@ pub struct Peer {
     pub(crate) connection: u64,
     /// Account that the connection's work is charged to.
     pub(crate) account: Option<Arc<Account>>,
+    /// Notice that the connection closes gracefully.
+    pub(crate) leaving: Leaving,
 }
 
 impl Peer {
     /// Creates a peer without a certificate.
     pub fn at(address: SocketAddr) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
-        Self { address, names: Arc::default(), connection: 0, account: None }
+        Self { address, names: Arc::default(), connection: 0, account: None, leaving: Leaving::default() }
     }
 
     /// Adds the number of a new connection, and creates an account for its work.

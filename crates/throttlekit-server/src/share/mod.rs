@@ -31,6 +31,8 @@ use crowd::Crowd;
 
 /// Maximum number of streams that report changes, over all listeners.
 const STREAMS_MAX: u64 = 1_024;
+/// Maximum number of sessions, over all listeners.
+const SESSIONS_MAX: u64 = 1_024;
 /// Maximum number of streams of denials, over all listeners.
 pub(crate) const WATCHERS_MAX: usize = 64;
 
@@ -49,6 +51,8 @@ pub struct Load {
     pub body_bytes: u64,
     /// Open health streams.
     pub health_streams: u64,
+    /// Open sessions.
+    pub sessions: u64,
 }
 
 /// Capacities that all listeners of a server share.
@@ -58,6 +62,7 @@ pub(crate) struct Shares {
     bodies: Mutex<Crowd>,
     streams: Mutex<Crowd>,
     watchers: Mutex<Crowd>,
+    sessions: Mutex<Crowd>,
     tallies: Tallies,
     limits: Limits,
 }
@@ -69,6 +74,7 @@ impl Shares {
             bodies: Mutex::new(Crowd::new(limits.bodies_bytes_max)),
             streams: Mutex::new(Crowd::new(STREAMS_MAX)),
             watchers: Mutex::new(Crowd::new(WATCHERS_MAX as u64)),
+            sessions: Mutex::new(Crowd::new(SESSIONS_MAX)),
             tallies: Tallies::default(),
             limits,
         })
@@ -78,7 +84,8 @@ impl Shares {
     pub(crate) fn load(&self) -> Load {
         let (deciding, waiting) = self.turns.lock().load();
         let (body_bytes, health_streams) = (self.bodies.lock().taken(), self.streams.lock().taken());
-        Load { deciding, waiting, body_bytes, health_streams }
+        let sessions = self.sessions.lock().taken();
+        Load { deciding, waiting, body_bytes, health_streams, sessions }
     }
 
     /// Returns the limits that the capacities are based on.
@@ -104,6 +111,11 @@ impl Shares {
     /// Takes capacity for a stream that stays open; `None` if its caller has too many.
     pub(crate) fn stream(self: &Arc<Self>, who: Who) -> Option<OpenStream> {
         OpenStream::enter(self, who, |shares| &shares.streams)
+    }
+
+    /// Takes capacity for a session; `None` if its caller has too many.
+    pub(crate) fn session(self: &Arc<Self>, who: Who) -> Option<OpenStream> {
+        OpenStream::enter(self, who, |shares| &shares.sessions)
     }
 
     /// Waits for the turn of a request; `None` if its caller has too many in the queue, or if it did not come in time.

@@ -104,12 +104,13 @@ impl ServerStats {
     }
 
     fn write_shares(&self, page: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let Load { deciding, waiting, body_bytes, health_streams } = self.load;
+        let Load { deciding, waiting, body_bytes, health_streams, sessions } = self.load;
         for (name, help, level) in [
             ("deciding", "Decisions in progress", deciding),
             ("waiting", "Requests in the queue", waiting),
             ("body_bytes", "Bytes held for incomplete request bodies", body_bytes),
             ("health_streams", "Open health streams", health_streams),
+            ("sessions", "Open sessions", sessions),
         ] {
             let level = ConstGauge::new(i64::try_from(level).unwrap_or(i64::MAX));
             level.encode(page.encode_descriptor(name, help, None, MetricType::Gauge)?)?;

@@ -63,7 +63,12 @@ impl Client {
     {
         let (send, connection) = h2::client::handshake(io).await?;
         tokio::spawn(connection);
-        Ok(Self { send, authorization: None })
+        Ok(Self::with(send))
+    }
+
+    /// One over a connection that the caller drives.
+    pub(crate) fn with(send: SendRequest<Bytes>) -> Self {
+        Self { send, authorization: None }
     }
 
     /// Sends these bytes as the body, framed by the caller, and gives what came before the trailers.
@@ -91,7 +96,7 @@ impl Client {
         whole(response.await?).await
     }
 
-    async fn begin(
+    pub(crate) async fn begin(
         &self,
         path: &str,
         headers: &[(&'static str, &str)],
@@ -161,7 +166,7 @@ async fn whole(response: Response<RecvStream>) -> Result<Vec<u8>, Failure> {
     }
 }
 
-fn status(headers: &HeaderMap) -> Option<Code> {
+pub(crate) fn status(headers: &HeaderMap) -> Option<Code> {
     let status = headers.get("grpc-status")?;
     Some(Code::from_bytes(status.as_bytes()))
 }

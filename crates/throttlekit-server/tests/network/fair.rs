@@ -28,7 +28,7 @@ const CHECK_MANY: &str = "/throttlekit.v1.RateLimiter/CheckMany";
 const STORE_DEADLINE: Duration = Duration::from_millis(500);
 
 /// A server as it is shipped, over this process's memory.
-async fn serve(change: impl FnOnce(&mut ServerOptions)) -> (Server, tempfile::TempDir) {
+pub(crate) async fn serve(change: impl FnOnce(&mut ServerOptions)) -> (Server, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let path: PathBuf = directory.path().join("policies.yaml");
     std::fs::write(&path, POLICIES).unwrap();
@@ -86,7 +86,7 @@ async fn withhold(server: &Server, listener: &str, path: &str) -> Vec<Withholder
 }
 
 /// The value of a metric without labels, or the sum over all labels.
-async fn metric(server: &Server, name: &str) -> f64 {
+pub(crate) async fn metric(server: &Server, name: &str) -> f64 {
     let page = attack::get(server.metrics().unwrap(), "/metrics").await.unwrap();
     attack::metric(&page, name)
 }

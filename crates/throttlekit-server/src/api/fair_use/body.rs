@@ -1,6 +1,7 @@
 //! The body of a request, read whole before its turn.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::poll;
@@ -72,7 +73,7 @@ pub(super) enum Missing {
 
 /// Reads a body, at most until it exceeds `bytes_max`: the decoder rejects it then.
 pub(super) async fn whole(
-    shares: &Shares,
+    shares: &Arc<Shares>,
     who: &Who,
     body: Incoming,
     bytes_max: usize,
@@ -82,7 +83,12 @@ pub(super) async fn whole(
     Ok(Whole::of(bytes))
 }
 
-async fn read(shares: &Shares, who: &Who, mut body: Incoming, bytes_max: usize) -> Result<Bytes, Missing> {
+async fn read(
+    shares: &Arc<Shares>,
+    who: &Who,
+    mut body: Incoming,
+    bytes_max: usize,
+) -> Result<Bytes, Missing> {
     let (mut bytes, mut pieces) = (Bytes::new(), Vec::new());
     let mut held = None;
     while !body.is_end_stream() && bytes.len().max(pieces.len()) <= bytes_max {
@@ -92,8 +98,8 @@ async fn read(shares: &Shares, who: &Who, mut body: Incoming, bytes_max: usize) 
             Poll::Ready(frame) => frame,
             Poll::Pending => {
                 let length = bytes.len().max(pieces.len()) as u64;
-                let held = held.get_or_insert_with(|| Held { shares, who, units: 0 });
-                if !held.grow(WAITING_BYTES + length) {
+                let held = held.get_or_insert_with(|| HeldBytes::of(shares, who));
+                if !held.grow(length) {
                     read_rest(body).await;
                     return Err(Missing::Crowded);
                 }
@@ -114,25 +120,30 @@ async fn read(shares: &Shares, who: &Who, mut body: Incoming, bytes_max: usize) 
     Ok(if pieces.is_empty() { bytes } else { pieces.into() })
 }
 
-/// Capacity for a body that is incomplete.
-struct Held<'a> {
-    shares: &'a Shares,
-    who: &'a Who,
+/// Capacity for a body that is incomplete, released on drop.
+pub(crate) struct HeldBytes {
+    shares: Arc<Shares>,
+    who: Who,
     units: u64,
 }
 
-impl Held<'_> {
-    /// Takes more capacity. Returns whether there is enough.
-    fn grow(&mut self, units: u64) -> bool {
-        let more = units.saturating_sub(self.units);
-        let grows = self.shares.take_body_bytes(self.who, more);
+impl HeldBytes {
+    /// Takes no capacity yet.
+    pub(crate) fn of(shares: &Arc<Shares>, who: &Who) -> Self {
+        Self { shares: shares.clone(), who: who.clone(), units: 0 }
+    }
+
+    /// Takes more capacity, for as many bytes and what is kept for their request. Returns whether there is enough.
+    pub(crate) fn grow(&mut self, bytes: u64) -> bool {
+        let more = (WAITING_BYTES + bytes).saturating_sub(self.units);
+        let grows = self.shares.take_body_bytes(&self.who, more);
         self.units += if grows { more } else { 0 };
         grows
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldBytes {
     fn drop(&mut self) {
-        self.shares.give_back_body_bytes(self.who, self.units);
+        self.shares.give_back_body_bytes(&self.who, self.units);
     }
 }

@@ -18,10 +18,14 @@ use crate::access::{Caller, is_open};
 use crate::limits::ENVOY_BYTES_MAX;
 use crate::listen::{Counters, Peer, is_grpc, say};
 use crate::share::{Shares, Who};
+pub(crate) use body::HeldBytes;
 use body::{Missing, Whole, whole};
 
-/// The only service with streaming requests, which do not end before their response.
+/// The service whose streaming requests need no turn.
 const STREAMED: &str = "/grpc.reflection.";
+
+/// Path of sessions, whose messages take their turns themselves.
+pub(crate) const SESSION: &str = "/throttlekit.v1.RateLimiter/Session";
 
 /// Path of Envoy's requests.
 const ENVOY_ASKS: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -43,7 +47,7 @@ impl FairUse {
     /// Returns the request with its body, and its turn unless it needs none; or the status for its client.
     async fn begin(&self, request: Request<Incoming>) -> Result<Request<Whole>, Status> {
         let (mut parts, body) = request.into_parts();
-        if parts.uri.path().starts_with(STREAMED) {
+        if parts.uri.path().starts_with(STREAMED) || parts.uri.path() == SESSION {
             return Ok(Request::from_parts(parts, Whole::Comes { body }));
         }
         let who = who(&parts.extensions);
@@ -121,7 +125,7 @@ fn crowded(mut parts: Parts, body: Whole) -> Request<Whole> {
 /// The empty message, as gRPC frames it.
 const EMPTY_MESSAGE: Bytes = Bytes::from_static(&[0; 5]);
 
-const CROWDED: &str = "too many requests of this caller in flight: retry later";
+pub(crate) const CROWDED: &str = "too many requests of this caller in flight: retry later";
 
 impl<S> Layer<S> for FairUse {
     type Service = Fair<S>;

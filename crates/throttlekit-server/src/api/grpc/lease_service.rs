@@ -6,7 +6,7 @@ use throttlekit_proto::v1::fleet_server::Fleet;
 use throttlekit_proto::v1::{Axis, Lease, ReserveRequest, ReserveResponse};
 use tonic::{Request, Response, Status};
 
-use super::rate_limiter::units;
+use super::calls::units;
 use super::status::status;
 use crate::access::Caller;
 use crate::engine::{Engine, Granted, HandBack, PolicyCall};

@@ -1,9 +1,11 @@
 //! The gRPC API, `throttlekit.v1`.
 
+mod calls;
 mod health;
 mod lease_service;
 mod monitor;
 mod rate_limiter;
+mod session;
 mod status;
 mod undecodable;
 
@@ -12,5 +14,6 @@ pub use lease_service::LeaseApi;
 pub(crate) use lease_service::lease;
 pub use monitor::MonitorApi;
 pub use rate_limiter::RateLimiterApi;
+pub(crate) use session::{SessionApi, SessionContext};
 pub use status::status;
 pub use undecodable::undecodable_is_invalid;

@@ -3,25 +3,24 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use throttlekit::Retry;
+use futures_util::stream::Empty;
 use throttlekit::store::LeaseId;
 use throttlekit_proto::v1::rate_limiter_server::RateLimiter;
 use throttlekit_proto::v1::{
     AdmitRequest, AdmitResponse, CheckManyRequest, CheckManyResponse, CheckRequest, CheckResponse,
-    DebitRequest, DebitResponse, Decision, Forecast, ForecastRequest, ForecastResponse, HeartbeatRequest,
-    HeartbeatResponse, PeekRequest, PeekResponse, ReleaseRequest, ReleaseResponse, Retry as RetryName,
+    DebitRequest, DebitResponse, Forecast, ForecastRequest, ForecastResponse, HeartbeatRequest,
+    HeartbeatResponse, PeekRequest, PeekResponse, ReleaseRequest, ReleaseResponse, SessionRequest,
+    SessionResponse,
 };
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
+use super::calls::{self, decision, units};
 use super::status::status;
 use crate::access::Caller;
-use crate::api::debit_id::{self, Stream};
 use crate::api::lease_id;
-use crate::engine::{Answered, Ended, Engine, PolicyCall, Refusal};
+use crate::engine::{Answered, Ended, Engine, PolicyCall};
 use crate::policy::Endpoint;
-use crate::wire_format::{
-    axis_name, calls, held, millis_at, millis_down, overshoot, retry_millis, signed, slices,
-};
+use crate::wire_format::{self, axis_name, millis_at, millis_down, signed, slices};
 
 /// Maximum number of leases that one heartbeat renews.
 const BEATS_MAX: usize = 1_900;
@@ -47,50 +46,11 @@ impl RateLimiterApi {
     }
 }
 
-/// Parses a number of units: zero means one, and a negative number is an error.
-pub(super) fn units(name: &str, units: i64) -> Result<u64, Status> {
-    match u64::try_from(units) {
-        Ok(0) => Ok(1),
-        Ok(units) => Ok(units),
-        Err(_) => Err(Status::invalid_argument(format!(
-            "invalid {name} {units}: expected at least 1, or 0 for the default of 1"
-        ))),
-    }
-}
-
-/// Encodes a decision.
-pub(super) fn decision(answer: &Answered) -> Decision {
-    let decided = &answer.decision;
-    let retry = match decided.retry_after {
-        Retry::Now => RetryName::Now,
-        Retry::After(_) => RetryName::After,
-        Retry::OnRelease => RetryName::OnRelease,
-        Retry::Never => RetryName::Never,
-    };
-    Decision {
-        allowed: decided.allowed,
-        limit: signed(decided.limit),
-        remaining: signed(decided.remaining),
-        reset_at: millis_at(decided.reset_at),
-        retry_after_ms: retry_millis(decided.retry_after),
-        retry: retry.into(),
-        guarantee: answer.guarantee.label().into(),
-        overshoot_bound: overshoot(answer.guarantee),
-        binding_axis: axis_name(answer.binding_axis),
-        shadow_denied: answer.shadow_denied,
-    }
-}
-
 #[tonic::async_trait]
 impl RateLimiter for RateLimiterApi {
     async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
-        let (caller, CheckRequest { policy, key, cost, keys }) = self.from(request);
-        let others = slices(&keys);
-        caller.may(Endpoint::Check, &policy, key.as_bytes()).map_err(status)?;
-        caller.may_each(Endpoint::Check, &policy, &others).map_err(status)?;
-        let ask =
-            PolicyCall { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
-        let answer = self.engine.check(ask).await.and_then(Answered::decided).map_err(status)?;
+        let (caller, request) = self.from(request);
+        let answer = calls::check(&self.engine, &caller, &request).await?;
         caller.got([&answer]);
         Ok(Response::new(CheckResponse { decision: Some(decision(&answer)) }))
     }
@@ -102,7 +62,7 @@ impl RateLimiter for RateLimiterApi {
         let (caller, CheckManyRequest { policy, keys, cost, others }) = self.from(request);
         caller.may_use(Endpoint::Check).map_err(status)?;
         let others: Vec<_> = others.iter().map(|others| &others.keys[..]).collect();
-        let calls = calls(&keys, &others).map_err(status)?;
+        let calls = wire_format::calls(&keys, &others).map_err(status)?;
         for keys in &calls {
             caller.may_each(Endpoint::Check, &policy, keys).map_err(status)?;
         }
@@ -113,12 +73,8 @@ impl RateLimiter for RateLimiterApi {
     }
 
     async fn peek(&self, request: Request<PeekRequest>) -> Result<Response<PeekResponse>, Status> {
-        let (caller, PeekRequest { policy, key, keys }) = self.from(request);
-        let others = slices(&keys);
-        caller.may(Endpoint::Peek, &policy, key.as_bytes()).map_err(status)?;
-        caller.may_each(Endpoint::Peek, &policy, &others).map_err(status)?;
-        let ask = PolicyCall { policy: &policy, key: key.as_bytes(), others: &others, cost: 1 };
-        let answer = self.engine.peek(ask).await.and_then(Answered::decided).map_err(status)?;
+        let (caller, request) = self.from(request);
+        let answer = calls::peek(&self.engine, &caller, &request).await?;
         Ok(Response::new(PeekResponse { decision: Some(decision(&answer)) }))
     }
 
@@ -142,27 +98,8 @@ impl RateLimiter for RateLimiterApi {
     }
 
     async fn debit(&self, request: Request<DebitRequest>) -> Result<Response<DebitResponse>, Status> {
-        let (caller, DebitRequest { policy, key, tokens, stream, number, lease_id, keys }) =
-            self.from(request);
-        let tokens = units("tokens", tokens)?;
-        let answer = if lease_id.is_empty() {
-            let others = slices(&keys);
-            caller.may(Endpoint::Debit, &policy, key.as_bytes()).map_err(status)?;
-            caller.may_each(Endpoint::Debit, &policy, &others).map_err(status)?;
-            let name = debit_id::name(Stream::Bytes(&stream), number).map_err(status)?;
-            let ask = PolicyCall { policy: &policy, key: key.as_bytes(), others: &others, cost: tokens };
-            self.engine.debit(ask, name).await
-        } else {
-            match lease_id::read(&lease_id) {
-                Some(lease) => {
-                    let (policy, keys) = self.engine.lease_of(caller.principal(), lease).map_err(status)?;
-                    caller.may_each(Endpoint::Debit, &policy, &held(&keys)).map_err(status)?;
-                    self.engine.debit_held(caller.principal(), lease, tokens).await
-                }
-                None => Err(Refusal::Invalid("invalid lease_id: not issued by Admit".into())),
-            }
-        };
-        let answer = answer.and_then(Answered::decided).map_err(status)?;
+        let (caller, request) = self.from(request);
+        let answer = calls::debit(&self.engine, &caller, &request).await?;
         caller.got([&answer]);
         Ok(Response::new(DebitResponse { decision: Some(decision(&answer)) }))
     }
@@ -233,5 +170,15 @@ impl RateLimiter for RateLimiterApi {
         let (live, reclaimed) = lease_ids.into_iter().partition(lives);
         let next_deadline = beats.next_deadline.map_or(0, millis_at);
         Ok(Response::new(HeartbeatResponse { live_ids: live, reclaimed_ids: reclaimed, next_deadline }))
+    }
+
+    type SessionStream = Empty<Result<SessionResponse, Status>>;
+
+    /// Reports that there are no sessions: a server routes them to `SessionApi`.
+    async fn session(
+        &self,
+        _: Request<Streaming<SessionRequest>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        Err(Status::unimplemented("no sessions here: use the unary methods"))
     }
 }

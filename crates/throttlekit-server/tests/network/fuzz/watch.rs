@@ -9,12 +9,13 @@ use crate::client::Client;
 use crate::siege::Besieged;
 
 /// Gauges of an idle server. Reading them takes one connection.
-const GAUGES: [(&str, f64); 6] = [
+const GAUGES: [(&str, f64); 7] = [
     ("throttlekit_connections_open", 1.0),
     ("throttlekit_deciding", 0.0),
     ("throttlekit_waiting", 0.0),
     ("throttlekit_body_bytes", 0.0),
     ("throttlekit_health_streams", 0.0),
+    ("throttlekit_sessions", 0.0),
     ("throttlekit_watchers", 0.0),
 ];
 const LOOK_EVERY: Duration = Duration::from_millis(50);
