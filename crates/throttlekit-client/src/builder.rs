@@ -30,6 +30,7 @@ pub struct ClientBuilder {
     tls: Option<ClientTlsConfig>,
     token: Option<Secret>,
     lease_for: Duration,
+    sessions: bool,
 }
 
 enum Secret {
@@ -49,6 +50,7 @@ impl ClientBuilder {
             tls: None,
             token: None,
             lease_for: LEASE_FOR,
+            sessions: true,
         }
     }
 
@@ -137,6 +139,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets whether checks and debits share one stream per connection where the server offers it (`Session`), instead of
+    /// one stream for each call. Default: true.
+    pub fn sessions(mut self, sessions: bool) -> Self {
+        self.sessions = sessions;
+        self
+    }
+
     /// Runs connections, calls and all background work of the client on your runtime, which must be driven for as long
     /// as the client is used. Default: a driver thread of the process.
     pub fn runtime(mut self, runtime: Handle) -> Self {
@@ -149,7 +158,8 @@ impl ClientBuilder {
         let token = self.token.as_ref().map(Secret::read).transpose();
         let token = token.map_err(|reason| BuildError::InvalidToken(reason.into()))?;
         let servers = self.uris.iter().map(|uri| self.server(uri)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Client::of(servers, token, self.lease_for, self.background.with_deadline(self.line.deadline)))
+        let background = self.background.with_deadline(self.line.deadline);
+        Ok(Client::of(servers, (token, self.sessions), self.lease_for, background))
     }
 
     fn server(&self, uri: &str) -> Result<Server, BuildError> {

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use throttlekit::internals::{Mutex, MutexGuard};
 use throttlekit::store::Background;
+use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
+
+use crate::session::{OpenSession, SessionSlot};
 
 /// Connections that calls use in turn.
 ///
@@ -18,6 +21,8 @@ pub(crate) struct Channels {
     background: Background,
     kept: Vec<Mutex<Kept>>,
     turn: AtomicUsize,
+    /// The same for calls over sessions.
+    session_turn: AtomicUsize,
 }
 
 #[derive(Clone)]
@@ -25,6 +30,7 @@ struct Kept {
     channel: Channel,
     /// Number of its responses.
     answers: Arc<AtomicU64>,
+    session: Arc<SessionSlot>,
 }
 
 /// A connection while one call uses it. Dropped before [`answered`](Self::answered), the call got no response.
@@ -38,7 +44,8 @@ pub(crate) struct InUse {
 
 impl Channels {
     pub(crate) fn new(endpoint: Endpoint, connections: usize, background: Background) -> Self {
-        let mut channels = Self { endpoint, background, kept: Vec::new(), turn: AtomicUsize::new(0) };
+        let (turn, session_turn) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let mut channels = Self { endpoint, background, kept: Vec::new(), turn, session_turn };
         channels.kept = (0..connections).map(|_| Mutex::new(Kept::of(channels.connect()))).collect();
         channels
     }
@@ -49,6 +56,40 @@ impl Channels {
         let kept = self.lock(index).clone();
         let answers_before = kept.answers.load(Relaxed);
         InUse { channels: self.clone(), index, kept, answers_before, answered: false }
+    }
+
+    /// Returns the session of the next connection, if it has one. If not, opens one in the background for later calls.
+    pub(crate) fn take_session(
+        self: &Arc<Self>,
+        token: impl FnOnce() -> Option<MetadataValue<Ascii>>,
+        evidence: impl FnOnce() -> Arc<AtomicU64>,
+    ) -> Option<SessionInUse> {
+        let index = self.session_turn.fetch_add(1, Relaxed) % self.kept.len();
+        let kept = self.lock(index);
+        let Some(session) = kept.session.open() else {
+            let evidence = || [evidence(), kept.answers.clone()];
+            kept.session.connect(&self.background, || kept.channel.clone(), token, evidence);
+            return None;
+        };
+        let answers = kept.answers.clone();
+        let answers_before = answers.load(Relaxed);
+        Some(SessionInUse { channels: self.clone(), index, answers, answers_before, session })
+    }
+
+    /// Closes all sessions: the token of their callers has changed.
+    pub(crate) fn close_sessions(&self) {
+        (0..self.kept.len()).for_each(|index| self.lock(index).session.close());
+    }
+
+    /// Replaces a connection without responses since `answers_before`, unless it may still be connecting.
+    fn replace_if_silent(&self, index: usize, answers: &Arc<AtomicU64>, answers_before: u64) {
+        if answers_before == 0 || answers.load(Relaxed) != answers_before {
+            return;
+        }
+        let mut kept = self.lock(index);
+        if Arc::ptr_eq(&kept.answers, answers) {
+            *kept = Kept::of(self.connect());
+        }
     }
 
     /// Creates a connection, opened with the first call. Its tasks run on the client's runtime.
@@ -72,7 +113,7 @@ impl Channels {
 
 impl Kept {
     fn of(channel: Channel) -> Self {
-        Self { channel, answers: Arc::default() }
+        Self { channel, answers: Arc::default(), session: Arc::default() }
     }
 }
 
@@ -90,13 +131,28 @@ impl InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        let (answers, before) = (&self.kept.answers, self.answers_before);
-        if self.answered || before == 0 || answers.load(Relaxed) != before {
-            return;
+        if !self.answered {
+            self.channels.replace_if_silent(self.index, &self.kept.answers, self.answers_before);
         }
-        let mut kept = self.channels.lock(self.index);
-        if Arc::ptr_eq(&kept.answers, answers) {
-            *kept = Kept::of(self.channels.connect());
-        }
+    }
+}
+
+/// A session while one call uses it.
+pub(crate) struct SessionInUse {
+    channels: Arc<Channels>,
+    index: usize,
+    answers: Arc<AtomicU64>,
+    answers_before: u64,
+    session: Arc<OpenSession>,
+}
+
+impl SessionInUse {
+    pub(crate) fn session(&self) -> &OpenSession {
+        &self.session
+    }
+
+    /// Records that the call got no response within its deadline.
+    pub(crate) fn silent(self) {
+        self.channels.replace_if_silent(self.index, &self.answers, self.answers_before);
     }
 }

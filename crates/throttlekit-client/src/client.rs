@@ -8,8 +8,9 @@ use throttlekit::BuildError;
 use throttlekit::store::{
     Background, LocalShares, StoreClient, StoreClientOptions, StoreClientStats, StoreError, random_name,
 };
-use throttlekit_proto::v1::HeartbeatRequest;
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
+use throttlekit_proto::v1::session_call::Call;
+use throttlekit_proto::v1::{Decision, HeartbeatRequest};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
@@ -31,6 +32,8 @@ pub(crate) struct Inner {
     /// Index of the first server to try, so that many clients spread over several servers.
     first: usize,
     token: Option<Token>,
+    /// Whether calls are sent over sessions where the server offers them.
+    sessions: bool,
     pub(crate) renewer: Renewer,
     pub(crate) lease_for: Duration,
     /// Identifies this client to people.
@@ -89,7 +92,7 @@ impl Client {
 
     pub(crate) fn of(
         servers: Vec<Server>,
-        token: Option<Token>,
+        (token, sessions): (Option<Token>, bool),
         lease_for: Duration,
         background: Background,
     ) -> Self {
@@ -97,7 +100,7 @@ impl Client {
         let first = (name % servers.len() as u128) as usize;
         let servers = servers.into_iter().map(Arc::new).collect();
         let (name, renewer, shares) = (format!("{name:032x}"), Renewer::default(), LocalShares::default());
-        let inner = Inner { servers, first, token, renewer, lease_for, name, background, shares };
+        let inner = Inner { servers, first, token, sessions, renewer, lease_for, name, background, shares };
         Self { inner: Arc::new(inner) }
     }
 
@@ -168,12 +171,40 @@ impl Client {
             Ok(answer)
         };
         let answer = server.line.call(work).await.map_err(Failure::Other)?;
-        if let (Err(status), Some(token)) = (&answer, &self.inner.token)
-            && is_forbidden(status)
-        {
-            token.refused();
+        answer.map_err(|status| self.failure(server, status))
+    }
+
+    /// Makes one call to this server over a session. `None` if there is no session, or it ended before the call was
+    /// decided: then the call is made without one.
+    pub(crate) async fn ask_session(
+        &self,
+        server: &Server,
+        call: impl FnOnce() -> Call,
+    ) -> Option<Result<Decision, Failure>> {
+        if !self.inner.sessions {
+            return None;
         }
-        answer.map_err(Failure::from)
+        let token = || self.inner.token.as_ref().map(Token::header);
+        let in_use = server.channels.take_session(token, || server.line.answers())?;
+        let asked = in_use.session().call(call(), self.inner.background.deadline());
+        match server.line.call_here(asked).await {
+            Ok(answer) => Some(answer?.map_err(|status| self.failure(server, status))),
+            Err(error) => {
+                if matches!(error, StoreError::Deadline(_)) {
+                    in_use.silent();
+                }
+                Some(Err(Failure::Other(error)))
+            }
+        }
+    }
+
+    /// Converts a status of the server. If it does not accept the token, the next call uses the current one.
+    fn failure(&self, server: &Server, status: Status) -> Failure {
+        let token = self.inner.token.as_ref().filter(|_| is_forbidden(&status));
+        if token.is_some_and(Token::refused) {
+            server.channels.close_sessions();
+        }
+        status.into()
     }
 }
 

@@ -48,6 +48,7 @@ mod renewer;
 mod request;
 mod returns;
 mod rpc;
+mod session;
 mod store;
 mod store_key;
 mod token;

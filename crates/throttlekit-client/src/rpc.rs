@@ -6,6 +6,7 @@ use throttlekit::StoreError;
 use throttlekit::store::DebitId;
 use throttlekit_proto::v1::fleet_client::FleetClient;
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
+use throttlekit_proto::v1::session_call::Call;
 use throttlekit_proto::v1::{
     AdmitRequest, AdmitResponse, CheckManyRequest, CheckRequest, DebitRequest, Decision, Forecast,
     ForecastRequest, Keys, Lease, PeekRequest, ReleaseRequest, ReserveRequest,
@@ -23,14 +24,18 @@ pub(crate) const RELEASE_TRIES: u32 = 3;
 
 impl Client {
     pub(crate) async fn check(&self, policy: &str, request: &Request) -> Result<Decision, Failure> {
-        let message = CheckRequest {
+        let server = self.server();
+        let message = || CheckRequest {
             policy: policy.into(),
             key: request.key.clone(),
             cost: request.cost,
             keys: request.others.clone(),
         };
+        if let Some(decision) = self.ask_session(&server, || Call::Check(message())).await {
+            return decision;
+        }
         let call = |channel, message| async move { RateLimiterClient::new(channel).check(message).await };
-        decided(self.ask(message, call).await?.decision)
+        decided(self.ask_at(&server, message(), call).await?.decision)
     }
 
     /// Decides requests of one cost.
@@ -94,6 +99,9 @@ impl Client {
 
     /// Sends one debit to this server, once.
     pub(crate) async fn debit_at(&self, server: &Server, message: DebitRequest) -> Result<Decision, Failure> {
+        if let Some(decision) = self.ask_session(server, || Call::Debit(message.clone())).await {
+            return decision;
+        }
         let call = |channel, message| async move { RateLimiterClient::new(channel).debit(message).await };
         decided(self.ask_at(server, message, call).await?.decision)
     }

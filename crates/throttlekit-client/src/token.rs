@@ -25,12 +25,14 @@ impl Token {
         self.header.lock().clone()
     }
 
-    /// Loads the current content of the file, if it has changed.
-    pub(crate) fn refused(&self) {
-        let Some(file) = &self.file else { return };
-        if let Ok(header) = read(file).and_then(|token| header(&token)) {
-            *self.header.lock() = header;
-        }
+    /// Loads the current content of the file. Returns whether it has changed.
+    pub(crate) fn refused(&self) -> bool {
+        let Some(file) = &self.file else { return false };
+        let Ok(header) = read(file).and_then(|token| header(&token)) else { return false };
+        let mut known = self.header.lock();
+        let is_new = *known != header;
+        *known = header;
+        is_new
     }
 }
 

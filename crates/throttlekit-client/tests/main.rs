@@ -5,4 +5,6 @@ mod golden;
 mod isolation;
 mod leased;
 mod policy;
+mod session;
+mod session_server;
 mod tls;
