@@ -6,7 +6,8 @@ use anyhow::{Result, bail};
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use throttlekit_proto::envoy::{Code, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use throttlekit_proto::v1::{CheckRequest, CheckResponse};
+use throttlekit_proto::v1::session_call::Call;
+use throttlekit_proto::v1::{CheckRequest, CheckResponse, SessionCall, SessionRequest};
 
 use crate::servers::{Limit, PERIOD_S};
 
@@ -23,6 +24,11 @@ pub enum Wire {
         path: &'static str,
         /// Reads the response message.
         allowed: fn(&[u8]) -> Result<bool>,
+    },
+    /// Our stream of many calls.
+    Session {
+        /// Calls in one message.
+        calls: usize,
     },
     Http {
         /// Reads the status and the body.
@@ -64,6 +70,16 @@ pub const OURS_GRPC: Api = Api {
             None => bail!("a response without a decision"),
         },
     },
+};
+
+/// Encodes a call without gRPC's frame: the calls of a message follow each other.
+pub const OURS_SESSION: Api = Api {
+    encode: |limit, key| {
+        let check = CheckRequest { policy: limit.name.into(), key: key.into(), cost: 1, keys: Vec::new() };
+        let calls = vec![SessionCall { id: 1, call: Some(Call::Check(check)) }];
+        SessionRequest { calls, deadline_ms: 0 }.encode_to_vec().into()
+    },
+    wire: Wire::Session { calls: 1 },
 };
 
 pub const CRAB_GRPC: Api = Api {
@@ -121,10 +137,11 @@ pub const CRAB_RESP: Api = Api {
 };
 
 impl Api {
-    /// Sends several commands at once. Only RESP is pipelined here.
-    pub const fn pipelined(mut self, commands: usize) -> Self {
-        if let Wire::Resp { pipeline, .. } = &mut self.wire {
-            *pipeline = commands;
+    /// Sends several requests at once, with RESP and in sessions.
+    pub const fn pipelined(mut self, requests: usize) -> Self {
+        match &mut self.wire {
+            Wire::Resp { pipeline: at_once, .. } | Wire::Session { calls: at_once } => *at_once = requests,
+            Wire::Grpc { .. } | Wire::Http { .. } => {}
         }
         self
     }

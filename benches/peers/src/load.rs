@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::apis::{Api, Wire};
 use crate::servers::{Limit, Server};
-use crate::{grpc, http1, resp};
+use crate::{grpc, http1, resp, session};
 
 /// Callers of one load: as many calls are in flight.
 pub const CALLERS: usize = 64;
@@ -41,6 +41,7 @@ pub struct Outcome {
 
 pub enum Caller {
     Grpc(grpc::Caller),
+    Session(session::Caller, usize),
     Http(http1::Caller),
     Resp(resp::Caller, usize),
 }
@@ -60,6 +61,11 @@ pub async fn connect(server: &Server, api: Api, callers: usize) -> Result<Vec<Ca
                 let several = CALLERS_PER_CONNECTION.min(callers - all.len());
                 let several = grpc::connect(address, path, allowed, several).await?;
                 all.extend(several.into_iter().map(Caller::Grpc));
+            }
+            Wire::Session { calls } => {
+                let several = CALLERS_PER_CONNECTION.min(callers - all.len());
+                let several = session::connect(address, several).await?;
+                all.extend(several.into_iter().map(|caller| Caller::Session(caller, calls)));
             }
             Wire::Http { allowed } => all.push(Caller::Http(http1::connect(address, allowed).await?)),
             Wire::Resp { allowed, pipeline } => {
@@ -142,7 +148,7 @@ impl Load {
 impl Caller {
     fn at_once(&self) -> usize {
         match self {
-            Self::Resp(_, pipeline) => *pipeline,
+            Self::Resp(_, at_once) | Self::Session(_, at_once) => *at_once,
             _ => 1,
         }
     }
@@ -152,6 +158,7 @@ impl Caller {
         let first = &requests[batch[0] as usize];
         match self {
             Self::Grpc(caller) => Ok(usize::from(caller.call(first.clone()).await?)),
+            Self::Session(caller, _) => caller.call(batch.iter().map(|&n| &requests[n as usize][..])).await,
             Self::Http(caller) => Ok(usize::from(caller.call(first).await?)),
             Self::Resp(caller, _) => caller.call(batch.iter().map(|&n| &requests[n as usize][..])).await,
         }

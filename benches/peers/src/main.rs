@@ -28,6 +28,7 @@ mod report;
 mod resp;
 mod row;
 mod servers;
+mod session;
 mod speed;
 #[path = "../../stores/src/turns.rs"]
 #[expect(dead_code, reason = "contenders rotate here, and have several measures")]
@@ -62,6 +63,7 @@ fn run(args: &[&str]) -> Result<bool> {
     introduce(&mut bench)?;
     exactness::run(&mut bench)?;
     speed::in_memory(&mut bench)?;
+    speed::sessions(&mut bench)?;
     speed::on_redis(&mut bench)?;
     memory::run(&mut bench)?;
     Ok(bench.report.end("bench-peers"))

@@ -12,6 +12,8 @@ use crate::apis::{Api, Wire};
 use crate::process::{Process, free_address, output};
 
 pub const OURS: &str = "ours";
+/// Another process of ours, called without sessions.
+pub const OURS_UNARY: &str = "ours, unary";
 pub const CRAB: &str = "throttlecrab";
 pub const LIMITADOR: &str = "Limitador";
 
@@ -51,7 +53,7 @@ impl Server {
     /// Returns the address of the listener for an API.
     pub fn address(&self, api: Api) -> Option<SocketAddr> {
         match api.wire {
-            Wire::Grpc { .. } => Some(self.grpc),
+            Wire::Grpc { .. } | Wire::Session { .. } => Some(self.grpc),
             Wire::Http { .. } => Some(self.http),
             Wire::Resp { .. } => self.resp,
         }
@@ -123,6 +125,12 @@ impl Programs {
             running.push((LIMITADOR, self.start_limitador(program, store)?));
         }
         Ok(Running(running))
+    }
+
+    /// Starts our server twice, to compare two of its APIs.
+    pub fn start_ours_twice(&self) -> Result<Running> {
+        let start = || self.start_ours(Store::Memory);
+        Ok(Running(vec![(OURS, start()?), (OURS_UNARY, start()?)]))
     }
 
     fn start_ours(&self, store: Store<'_>) -> Result<Server> {

@@ -4,10 +4,10 @@ use anyhow::{Context, Result};
 
 use crate::Bench;
 use crate::apis::{
-    Api, CRAB_GRPC, CRAB_HTTP, CRAB_RESP, LIMITADOR_HTTP, OURS_GRPC, OURS_HTTP, OURS_RESP, RLS,
+    Api, CRAB_GRPC, CRAB_HTTP, CRAB_RESP, LIMITADOR_HTTP, OURS_GRPC, OURS_HTTP, OURS_RESP, OURS_SESSION, RLS,
 };
 use crate::row::{Row, Threshold};
-use crate::servers::{CRAB, LIMITADOR, OURS, Store};
+use crate::servers::{CRAB, LIMITADOR, OURS, OURS_UNARY, Store};
 
 /// Keys of the loads that are not about one hot key.
 const KEYS: usize = 100_000;
@@ -52,6 +52,19 @@ const PIPELINED: Protocol = Protocol {
     cpu_max: 0.60,
 };
 
+const SESSION: Protocol = Protocol {
+    name: "Session, one decision a message",
+    apis: &[(OURS, OURS_SESSION), (OURS_UNARY, OURS_GRPC)],
+    decisions: 100_000,
+    cpu_max: 0.33,
+};
+const SESSION_BY_100: Protocol = Protocol {
+    name: "Session, 100 decisions a message",
+    apis: &[(OURS, OURS_SESSION.pipelined(100)), (OURS_UNARY, OURS_GRPC)],
+    decisions: 200_000,
+    cpu_max: 0.05,
+};
+
 pub fn in_memory(bench: &mut Bench) -> Result<()> {
     let running = bench.programs.start_all(Store::Memory)?;
     for Protocol { name, apis, decisions, cpu_max } in [ENVOY, GRPC, HTTP, RESP, PIPELINED] {
@@ -66,6 +79,17 @@ pub fn in_memory(bench: &mut Bench) -> Result<()> {
         let (decisions, pace) = (HALF_LOAD_DECISIONS, Some(HALF_LOAD));
         let threshold = Threshold::P99AtMost(1.0);
         Row { title, apis, keys: KEYS, decisions, pace, threshold }.run(bench, &running)?;
+    }
+    Ok(())
+}
+
+/// Measures what a decision costs our server in a session, beside its unary method.
+pub fn sessions(bench: &mut Bench) -> Result<()> {
+    let running = bench.programs.start_ours_twice()?;
+    for Protocol { name, apis, decisions, cpu_max } in [SESSION, SESSION_BY_100] {
+        let title = format!("{name} in memory, {}", describe(1));
+        let threshold = Threshold::CpuAtMost(cpu_max);
+        Row { title, apis, keys: 1, decisions, pace: None, threshold }.run(bench, &running)?;
     }
     Ok(())
 }
