@@ -110,15 +110,24 @@ impl<B: Body<Data = Bytes> + Unpin> Session<B> {
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, Status>> {
+        // Before messages, of which a busy client always has one ready.
+        if let Poll::Ready(event) = self.poll_leaving(cx) {
+            return Poll::Ready(event);
+        }
         if let Poll::Ready(message) = self.messages.poll_next(cx) {
             return Poll::Ready(message.map(|message| message.map_or(Event::End, Event::Message)));
         }
         self.since_yield = 0;
         self.count_incomplete()?;
-        if !matches!(self.state, State::Leaving(_)) && self.leaving.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Ok(Event::Leave));
-        }
         self.poll_overdue(cx)
+    }
+
+    /// Checks whether the client has to leave, or had enough time to.
+    fn poll_leaving(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, Status>> {
+        if matches!(self.state, State::Leaving(_)) {
+            return self.poll_overdue(cx);
+        }
+        self.leaving.as_mut().poll(cx).map(|()| Ok(Event::Leave))
     }
 
     /// Counts what was received of a message, as the bodies of other requests are counted.
