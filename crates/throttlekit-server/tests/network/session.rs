@@ -1,5 +1,6 @@
 //! Sessions decide as the unary methods do: the same limits, rights and fair use.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use prost::Message;
@@ -8,13 +9,15 @@ use throttlekit_proto::v1::session_call::Call;
 use throttlekit_proto::v1::{
     CheckRequest, CheckResponse, DebitRequest, DebitResponse, PeekRequest, PeekResponse,
 };
-use throttlekit_server::StoreUrl;
-use tokio::net::TcpListener;
+use throttlekit_server::{Server, ServerOptions, StoreUrl};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Code;
 
 use crate::client::{Client, Failure};
 use crate::fair::{metric, serve};
+use crate::own_redis::OwnRedis;
 use crate::session_stream::{Outcome, Stream, check, code};
 use crate::target::POLICIES;
 
@@ -30,12 +33,29 @@ policies:
   shadow: {shadow: true, rate: {limit: 5, per: 100d}}
 ";
 const MANY: usize = 1_100;
+/// Longer than any test waits.
+const HANGS: Duration = Duration::from_secs(20);
 
-/// A store that accepts connections and answers nothing, and the address at which it does.
-pub(crate) async fn hung_store() -> (TcpListener, String) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
-    (listener, url)
+/// A server over a Redis that answers nothing from now on.
+pub(crate) async fn serve_hung(
+    change: impl FnOnce(&mut ServerOptions),
+) -> (Server, tempfile::TempDir, OwnRedis) {
+    let redis = OwnRedis::start().await;
+    let store = StoreUrl::parse(&redis.url()).unwrap().connect(Some(HANGS), None).await.unwrap();
+    let (server, file) = serve(|options| {
+        options.engine.backend = store;
+        options.limits.grace = Duration::from_secs(2);
+        change(options);
+    })
+    .await;
+    let client = Client::connect(server.grpc()).await.unwrap();
+    assert!(client.check("api", "k").await.is_ok(), "before it hangs");
+    let mut tcp = TcpStream::connect(redis.url().trim_start_matches("redis://")).await.unwrap();
+    tcp.write_all(b"CLIENT PAUSE 60000 ALL\r\n").await.unwrap();
+    let mut answer = [0; 5];
+    tcp.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"+OK\r\n");
+    (server, file, redis)
 }
 
 fn random_call(dice: &mut Dice, round: u64) -> Call {
@@ -63,7 +83,7 @@ fn random_call(dice: &mut Dice, round: u64) -> Call {
                 ..DebitRequest::default()
             })
         }
-        // Of a key that only earlier rounds charged: the order within a message is open between kinds.
+        // Of a key that nothing charges: the order within a message is open between kinds.
         _ => Call::Peek(PeekRequest {
             policy: pick(&["api", "slots", "none"]),
             key: "peeked".into(),
@@ -108,23 +128,22 @@ fn comparable(outcome: Outcome) -> Outcome {
 
 #[tokio::test]
 async fn sessions_decide_random_calls_as_unary_methods_do() {
-    let policies = |options: &mut throttlekit_server::ServerOptions| {
+    let policies = |options: &mut ServerOptions| {
         std::fs::write(&options.policies, RANDOM).unwrap();
     };
     let ((one, _file), (other, _other_file)) = (serve(policies).await, serve(policies).await);
     let mut session = Stream::open(&Client::connect(one.grpc()).await.unwrap()).await.unwrap();
     let client = Client::connect(other.grpc()).await.unwrap();
-    let (mut dice, mut seen) = (Dice::new(22), std::collections::BTreeMap::<Code, u32>::new());
+    let (mut dice, mut seen) = (Dice::new(22), BTreeMap::<i32, u32>::new());
     for round in 1..=120 {
         let calls: Vec<_> = (0..1 + dice.below(70)).map(|_| random_call(&mut dice, round)).collect();
         let decided = session.call(calls.clone(), 0).await.unwrap();
-        // Debits are made one by one there, and checks as well: of one policy and kind the order is kept.
         for (call, decided) in calls.iter().zip(decided) {
-            *seen.entry(code(&decided)).or_default() += 1;
+            *seen.entry(code(&decided) as i32).or_default() += 1;
             assert_eq!(comparable(decided), comparable(unary(&client, call).await), "{round}: {call:?}");
         }
     }
-    let codes: Vec<_> = seen.keys().copied().collect();
+    let codes: Vec<_> = seen.keys().map(|code| Code::from_i32(*code)).collect();
     assert_eq!(codes, [Code::Ok, Code::InvalidArgument, Code::NotFound, Code::Unimplemented], "{seen:?}");
     one.stop().await;
     other.stop().await;
@@ -177,9 +196,7 @@ async fn a_reload_that_removes_a_right_or_a_caller_applies_to_the_next_message()
 
 #[tokio::test]
 async fn calls_that_are_not_decided_by_their_deadline_get_no_decision() {
-    let (_listener, url) = hung_store().await;
-    let store = StoreUrl::parse(&url).unwrap().connect(Some(Duration::from_secs(20)), None).await.unwrap();
-    let (server, _file) = serve(|options| options.engine.backend = store).await;
+    let (server, _file, redis) = serve_hung(|_| ()).await;
     let mut session = Stream::open(&Client::connect(server.grpc()).await.unwrap()).await.unwrap();
     let begun = Instant::now();
     let outcomes = session.call((0..40).map(|_| check("api", "k")).collect(), 200).await.unwrap();
@@ -187,7 +204,7 @@ async fn calls_that_are_not_decided_by_their_deadline_get_no_decision() {
     let took = begun.elapsed();
     assert!((Duration::from_millis(200)..Duration::from_secs(5)).contains(&took), "{took:?}");
     assert_eq!(metric(&server, "throttlekit_deciding").await, 0.0);
-    drop(session);
+    drop((session, redis));
     server.stop().await;
 }
 
@@ -243,7 +260,7 @@ async fn a_caller_has_a_limited_number_of_sessions_and_unary_methods_beyond() {
 }
 
 /// Waits until nothing is held for anybody.
-pub(crate) async fn is_idle(server: &throttlekit_server::Server) {
+pub(crate) async fn is_idle(server: &Server) {
     let gauges = ["deciding", "waiting", "body_bytes", "sessions"];
     let idle = async {
         for name in gauges {

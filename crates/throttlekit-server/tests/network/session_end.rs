@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hyper::body::Bytes;
-use throttlekit_server::{Server, StoreUrl};
+use throttlekit_server::Server;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Code;
@@ -11,7 +11,7 @@ use tonic::Code;
 use crate::attack;
 use crate::client::Client;
 use crate::fair::{metric, serve};
-use crate::session::{hung_store, is_idle};
+use crate::session::{is_idle, serve_hung};
 use crate::session_stream::{Stream, check, code};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -96,17 +96,11 @@ async fn a_client_that_ignores_the_goaway_holds_no_server_up() {
 
 #[tokio::test]
 async fn a_client_that_is_killed_leaves_no_turn_behind() {
-    let (_listener, url) = hung_store().await;
-    let store = StoreUrl::parse(&url).unwrap().connect(Some(Duration::from_secs(20)), None).await.unwrap();
-    let (server, _file) = serve(|options| {
-        options.engine.backend = store;
-        options.limits.requests_max = 4;
-    })
-    .await;
+    let (server, _file, redis) = serve_hung(|options| options.limits.requests_max = 4).await;
     let mut killed = Vec::new();
     for _ in 0..3 {
         let tcp = TcpStream::connect(server.grpc()).await.unwrap();
-        let (send, connection) = h2::client::handshake::<_, Bytes>(tcp).await.unwrap();
+        let (send, connection) = h2::client::handshake(tcp).await.unwrap();
         let connection = tokio::spawn(connection);
         let client = Client::with(send);
         let mut session = Stream::open(&client).await.unwrap();
@@ -124,6 +118,7 @@ async fn a_client_that_is_killed_leaves_no_turn_behind() {
     killed.iter().for_each(|(connection, _)| connection.abort());
     drop(killed);
     is_idle(&server).await;
+    drop(redis);
     server.stop().await;
 }
 
