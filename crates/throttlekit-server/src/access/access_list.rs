@@ -374,7 +374,9 @@ pub(crate) fn credentials(headers: &HeaderMap) -> HeaderMap {
     let kept = headers.iter().filter(|(name, _)| names.contains(&name.as_str()));
     // Appended, as two headers of one name identify nobody.
     let mut credentials = HeaderMap::new();
-    kept.for_each(|(name, value)| drop(credentials.append(name, value.clone())));
+    for (name, value) in kept {
+        credentials.append(name, value.clone());
+    }
     credentials
 }
 

@@ -140,13 +140,13 @@ impl<B: Body<Data = Bytes> + Unpin> Session<B> {
             let held = HeldBytes::of(&self.context.shares, &self.who);
             self.state = State::Receiving(Instant::now(), held);
         }
-        match &mut self.state {
-            State::Receiving(_, held) if !held.grow(bytes as u64) => {
-                self.context.counters.count_shed();
-                Err(Status::unavailable(CROWDED))
-            }
-            _ => Ok(()),
+        if let State::Receiving(_, held) = &mut self.state
+            && !held.grow(bytes as u64)
+        {
+            self.context.counters.count_shed();
+            return Err(Status::unavailable(CROWDED));
         }
+        Ok(())
     }
 
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, Status>> {
