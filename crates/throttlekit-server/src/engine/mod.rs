@@ -4,6 +4,7 @@ mod admit;
 mod admitted_work;
 mod answer;
 mod backend;
+mod coalesced;
 mod concurrency;
 mod failures;
 mod fairness;
@@ -35,6 +36,7 @@ use throttlekit::store::{DebitId, StoreError};
 
 pub use answer::{Admitted, Answered, Granted, HeartbeatResult, Refusal, WorkLease};
 pub use backend::Backend;
+pub use coalesced::Coalesced;
 pub use concurrency::GuardView;
 use failures::Failures;
 pub use failures::StoreFailure;

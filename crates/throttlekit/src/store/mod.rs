@@ -74,6 +74,13 @@ pub trait Store: Send + Sync + 'static {
         }
     }
 
+    /// Decides one request like [`admit`](Self::admit), if the store can without waiting. Default: it cannot. A wrapper
+    /// of a store forwards it, unless it changes `admit`.
+    fn admit_now(&self, ask: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        let _ = ask;
+        None
+    }
+
     /// Decides each debit independently, and charges those that pass and have not been charged before. Each has its own
     /// response or error: [`StoreError::Stale`] if a later one of its stream has been decided. One round trip for each
     /// cluster slot.
@@ -123,4 +130,8 @@ pub trait Store: Send + Sync + 'static {
 impl<S: Store> Store for std::sync::Arc<S> {
     forward_store!(Store for self => **self; admit, admit_each, debit, peek, settle, lease, give_back, reset);
     forward_store!(Store for self => **self; guarantee, local_shares, capabilities, background);
+
+    fn admit_now(&self, ask: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        (**self).admit_now(ask)
+    }
 }

@@ -261,6 +261,10 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
         asks.iter().map(|ask| self.answer(ask)).collect()
     }
 
+    fn admit_now(&self, ask: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        Some(self.answer(ask))
+    }
+
     async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
         debits.iter().map(|debit| self.debit_once(debit)).collect()
     }
