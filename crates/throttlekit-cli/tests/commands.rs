@@ -136,20 +136,20 @@ fn a_list_of_callers_is_checked_and_its_secrets_where_that_is_asked_for() {
     let folder = TempDir::new().unwrap();
     let listed = |access: &str| file(&folder, "listed.yaml", &format!("{GOOD}access:\n  {access}\n"));
     let unknown =
-        listed("principals: {a: {certificate: 'dns:a', allow: [{doors: [check], policies: [apx]}]}}");
+        listed("principals: {a: {certificate: 'dns:a', allow: [{endpoints: [check], policies: [apx]}]}}");
     let said = throttlekit(&["lint", "-q", &unknown]);
     assert_eq!(said.ends_with, 0, "{}", said.err);
     for words in ["warning: access.principals.a.allow[0].policies[0]", "did you mean `api`?", "at line 5"] {
         assert!(said.err.contains(words), "{}", said.err);
     }
-    let away = listed("principals: {a: {token_file: /no/such/token, allow: [{doors: [check]}]}}");
+    let away = listed("principals: {a: {token_file: /no/such/token, allow: [{endpoints: [check]}]}}");
     let said = throttlekit(&["lint", "-q", &away]);
     assert_eq!((said.ends_with, said.err.as_str()), (0, ""), "the file may be elsewhere");
     refuses(
         &["lint", "-q", "--secrets", &away],
         &["access.principals.a.token_file: /no/such/token", "at line 5", "listed.yaml: 1 error"],
     );
-    let door = listed("principals: {a: {certificate: 'dns:a', allow: [{doors: [chekc]}]}}");
+    let door = listed("principals: {a: {certificate: 'dns:a', allow: [{endpoints: [chekc]}]}}");
     refuses(&["lint", &door], &["did you mean `check`?", "at line 5"]);
 }
 

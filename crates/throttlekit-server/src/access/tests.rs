@@ -25,11 +25,11 @@ fn access() -> Access {
     token_sha256: {billing}
     certificate: spiffe://mesh/billing
     allow:
-      - doors: [check, debit]
+      - endpoints: [check, debit]
         policies: [chat, 'api-*']
         keys: acme/
-      - {{doors: [peek], policies: [chat]}}
-  ops: {{token_sha256: {ops}, certificate: 'dns:Ops.Example', allow: [{{doors: [monitor]}}]}}
+      - {{endpoints: [peek], policies: [chat]}}
+  ops: {{token_sha256: {ops}, certificate: 'dns:Ops.Example', allow: [{{endpoints: [monitor]}}]}}
   idle: {{certificate: 'spiffe://mesh/idle'}}
 "
     );
@@ -152,7 +152,7 @@ fn nobody_in_particular_may_nothing_unless_stated() {
         Access::of(&AccessSpec::default()).unwrap().identify(&none, None).unwrap_err(),
         AuthError::NoToken
     );
-    let some = Access::of(&spec("anonymous: [{doors: [check], policies: [public]}]")).unwrap();
+    let some = Access::of(&spec("anonymous: [{endpoints: [check], policies: [public]}]")).unwrap();
     let caller = some.identify(&none, None).unwrap();
     assert!(caller.may(Endpoint::Check, "public", b"k").is_ok());
     assert!(caller.may(Endpoint::Check, "chat", b"k").is_err());
@@ -238,8 +238,8 @@ fn a_list_that_cannot_work_is_refused_with_its_reason() {
         ("principals: {a: {token_env: THROTTLEKIT_NO_SUCH}}".into(), "THROTTLEKIT_NO_SUCH"),
         ("principals: {a: {token_file: /no/such/file}}".into(), "/no/such/file"),
         ("principals: {a: {certificate: 'cn:x'}}".into(), "neither `dns:host`"),
-        ("anonymous: [{doors: []}]".into(), "allows nothing"),
-        ("anonymous: [{doors: [check], policies: ['a*b']}]".into(), "at the end"),
+        ("anonymous: [{endpoints: []}]".into(), "allows nothing"),
+        ("anonymous: [{endpoints: [check], policies: ['a*b']}]".into(), "at the end"),
         (
             format!("principals: {{a: {{token_sha256: {same}}}, b: {{token_sha256: {same}}}}}"),
             "duplicate token",
@@ -253,7 +253,7 @@ fn a_list_that_cannot_work_is_refused_with_its_reason() {
         let error = Access::of(&spec(&text)).unwrap_err().to_string();
         assert!(error.contains(why), "{text}: {error}");
     }
-    assert!(serde_saphyr::from_str::<AccessSpec>("anonymous: [{doors: [everything]}]").is_err());
+    assert!(serde_saphyr::from_str::<AccessSpec>("anonymous: [{endpoints: [everything]}]").is_err());
     assert!(serde_saphyr::from_str::<AccessSpec>("principal: {}").is_err());
 }
 
@@ -262,7 +262,7 @@ fn tokens_come_from_files_without_white_space_and_not_short() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     let text =
-        format!("principals: {{a: {{token_file: '{}', allow: [{{doors: [check]}}]}}}}", path.display());
+        format!("principals: {{a: {{token_file: '{}', allow: [{{endpoints: [check]}}]}}}}", path.display());
     std::fs::write(&path, "short\n").unwrap();
     assert!(Access::of(&spec(&text)).unwrap_err().to_string().contains("too short"));
     std::fs::write(&path, format!("{BILLING}\n")).unwrap();
@@ -312,7 +312,7 @@ async fn where_nobody_looked_who_asks_nobody_may_once_there_is_a_list() {
         Endpoint::Envoy,
         Endpoint::Monitor,
     ];
-    let (open, listed) = (engine(""), engine("access: {anonymous: [{doors: [check]}]}"));
+    let (open, listed) = (engine(""), engine("access: {anonymous: [{endpoints: [check]}]}"));
     for door in doors {
         let may = |engine: &Engine| Caller::of(&http::Extensions::new(), engine).may(door, "p", b"k");
         assert!(may(&open).is_ok(), "{door:?}");
@@ -346,7 +346,7 @@ fn a_token_stands_in_an_ordinary_file_of_its_size() {
 fn of_two_tokens_each_is_good_until_it_expires() {
     let (old, new) = (digest(BILLING), digest(OPS));
     let text = format!(
-        "principals: {{a: {{allow: [{{doors: [check]}}], tokens: [
+        "principals: {{a: {{allow: [{{endpoints: [check]}}], tokens: [
            {{sha256: {old}, expires: '2026-12-01T00:00:00Z'}}, {{sha256: {new}}}]}}}}"
     );
     let access = Access::of(&spec(&text)).unwrap();

@@ -36,7 +36,7 @@ fn engine() -> Engine {
 /// Returns a caller whose keys begin with `acme/`.
 fn acme() -> Caller {
     let doors = "[check, peek, debit, admit, reserve]";
-    let spec = serde_saphyr::from_str(&format!("anonymous: [{{doors: {doors}, keys: acme/}}]")).unwrap();
+    let spec = serde_saphyr::from_str(&format!("anonymous: [{{endpoints: {doors}, keys: acme/}}]")).unwrap();
     Access::of(&spec).unwrap().identify(&HeaderMap::new(), None).unwrap()
 }
 

@@ -177,7 +177,7 @@ async fn a_file_is_taken_when_it_stands_still_and_never_opens_the_doors() {
     let text = |limit: u64, access: &str| {
         format!("version: 1\npolicies:\n  p: {{rate: {{limit: {limit}, per: 1d}}}}\n{access}")
     };
-    let closed = "access: {anonymous: [{doors: [check]}]}\n";
+    let closed = "access: {anonymous: [{endpoints: [check]}]}\n";
     std::fs::write(&path, text(1, closed)).unwrap();
     let loaded = Loaded::read(&path).unwrap();
     let reloader = Reloader::new(path.clone(), &loaded, Secrets::default()).unwrap();

@@ -191,7 +191,7 @@ async fn too_many_keys_at_once_are_refused() {
 async fn leases_can_be_neither_guessed_nor_taken_from_another() {
     let foo = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae";
     let text = format!(
-        "{{anonymous: [{{doors: [admit, check]}}], principals: {{foo: {{token_sha256: {foo}, allow: [{{doors: [admit]}}]}}}}}}"
+        "{{anonymous: [{{endpoints: [admit, check]}}], principals: {{foo: {{token_sha256: {foo}, allow: [{{endpoints: [admit]}}]}}}}}}"
     );
     let access = Access::of(&serde_saphyr::from_str::<AccessSpec>(&text).unwrap()).unwrap();
     let target = Target::start(ListenOptions::default(), access).await;

@@ -214,7 +214,7 @@ pub(crate) fn everybody() -> Vec<(String, u32)> {
 fn policies(principals: &[(String, u32)]) -> String {
     let principals = principals.iter().map(|(name, weight)| {
         let doors = "check, peek, debit, admit, monitor";
-        format!("    {name}: {{token_env: TOKEN_{name}, weight: {weight}, allow: [{{doors: [{doors}]}}]}}\n")
+        format!("    {name}: {{token_env: TOKEN_{name}, weight: {weight}, allow: [{{endpoints: [{doors}]}}]}}\n")
     });
     principals.fold(POLICIES.to_owned(), |text, principal| text + &principal)
 }

@@ -323,7 +323,7 @@ async fn no_value_takes_a_client_past_a_limit() {
 async fn keys_that_are_not_the_proxys_do_not_pass_and_the_others_are_charged() {
     let door = door();
     let access = serde_json::json!({
-        "anonymous": [{ "doors": ["envoy"], "policies": ["minute"], "keys": "acme/" }],
+        "anonymous": [{ "endpoints": ["envoy"], "policies": ["minute"], "keys": "acme/" }],
     });
     let access = Access::of(&serde_json::from_value(access).unwrap()).unwrap();
     let caller = access.identify(&http::HeaderMap::new(), None).unwrap();
@@ -344,7 +344,7 @@ async fn keys_that_are_not_the_proxys_do_not_pass_and_the_others_are_charged() {
 #[tokio::test]
 async fn a_caller_without_the_door_does_not_learn_which_descriptors_have_rules() {
     let door = door();
-    let access = serde_json::json!({ "anonymous": [{ "doors": ["check"] }] });
+    let access = serde_json::json!({ "anonymous": [{ "endpoints": ["check"] }] });
     let access = Access::of(&serde_json::from_value(access).unwrap()).unwrap();
     let caller = access.identify(&http::HeaderMap::new(), None).unwrap();
     let malformed = RateLimitRequest::default();

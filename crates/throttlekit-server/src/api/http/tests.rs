@@ -406,7 +406,7 @@ async fn a_proxy_shows_its_own_token_and_the_clients_authorization_is_not_looked
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, TOKEN).unwrap();
-    let allow = json!([{ "doors": ["check"], "policies": ["api"] }]);
+    let allow = json!([{ "endpoints": ["check"], "policies": ["api"] }]);
     let spec = json!({ "principals": { "edge": { "token_file": path, "allow": allow } } });
     let access = Access::of(&serde_json::from_value(spec).unwrap()).unwrap();
     let identify = Identify::by(Arc::new(ArcSwap::from_pointee(access)));
