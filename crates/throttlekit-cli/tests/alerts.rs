@@ -36,9 +36,9 @@ fn exported() -> BTreeSet<String> {
     let log = BufReader::new(server.0.stderr.take().unwrap());
     let lines = log.lines().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
     let mut serves = lines.filter(|line| line["message"] == "server started");
-    let door = serves.next().expect("it says where it serves")["metrics"].as_str().unwrap().to_owned();
-    let mut socket = TcpStream::connect(&door).unwrap();
-    write!(socket, "GET /metrics HTTP/1.1\r\nhost: {door}\r\nconnection: close\r\n\r\n").unwrap();
+    let address = serves.next().expect("it says where it serves")["metrics"].as_str().unwrap().to_owned();
+    let mut socket = TcpStream::connect(&address).unwrap();
+    write!(socket, "GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").unwrap();
     let mut page = String::new();
     socket.read_to_string(&mut page).unwrap();
     let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));

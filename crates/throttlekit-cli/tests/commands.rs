@@ -106,9 +106,9 @@ fn a_server_without_its_store_says_so_and_serves() {
     );
 }
 
-/// A door that is off is not there; the others are.
+/// A listener that is off is not there; the others are.
 #[test]
-fn doors_are_turned_off_one_by_one() {
+fn listeners_are_turned_off_one_by_one() {
     let answers = |address: &str| std::net::TcpStream::connect(address).is_ok();
     let without = Serving::start(GOOD, &["--http", "off", "--metrics", "off"]);
     assert_eq!((without.at("http"), without.at("metrics")), ("off", "off"));
@@ -149,8 +149,8 @@ fn a_list_of_callers_is_checked_and_its_secrets_where_that_is_asked_for() {
         &["lint", "-q", "--secrets", &away],
         &["access.principals.a.token_file: /no/such/token", "at line 5", "listed.yaml: 1 error"],
     );
-    let door = listed("principals: {a: {certificate: 'dns:a', allow: [{endpoints: [chekc]}]}}");
-    refuses(&["lint", &door], &["did you mean `check`?", "at line 5"]);
+    let mistyped = listed("principals: {a: {certificate: 'dns:a', allow: [{endpoints: [chekc]}]}}");
+    refuses(&["lint", &mistyped], &["did you mean `check`?", "at line 5"]);
 }
 
 #[test]

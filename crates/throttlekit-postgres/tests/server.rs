@@ -368,17 +368,17 @@ async fn a_server_that_comes_late_is_set_up_then() {
         panic!("an address over TCP")
     };
     let target = format!("{host}:{port}");
-    let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = door.local_addr().unwrap();
-    drop(door);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
     let late = url().replace(&target, &address.to_string());
     let store = PostgresStore::builder(late).schema(schema).migrate_on_connect(true);
     let store = store.deadline(Duration::from_secs(5)).connect().await.unwrap();
     assert!(store.line_stats().open && store.report().is_none());
 
-    let door = tokio::net::TcpListener::bind(address).await.unwrap();
+    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
     tokio::spawn(async move {
-        while let Ok((mut near, _)) = door.accept().await {
+        while let Ok((mut near, _)) = listener.accept().await {
             let mut far = tokio::net::TcpStream::connect(&target).await.unwrap();
             tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
         }

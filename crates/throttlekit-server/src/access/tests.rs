@@ -76,9 +76,9 @@ fn a_principal_may_what_is_listed_and_nothing_else() {
         (Endpoint::Envoy, "chat", "acme/1", false),
         (Endpoint::Monitor, "chat", "acme/1", false),
     ];
-    for (door, policy, key, allowed) in table {
-        let may = caller.may(door, policy, key.as_bytes());
-        assert_eq!(may.is_ok(), allowed, "{door:?} {policy} {key}");
+    for (endpoint, policy, key, allowed) in table {
+        let may = caller.may(endpoint, policy, key.as_bytes());
+        assert_eq!(may.is_ok(), allowed, "{endpoint:?} {policy} {key}");
         assert!(allowed || matches!(may, Err(Refusal::Forbidden(_))));
     }
     assert!(caller.may_use(Endpoint::Peek).is_ok());
@@ -169,9 +169,9 @@ fn old_clients_show_their_token_in_headers_of_their_own() {
 #[test]
 fn without_a_list_the_monitor_and_reserving_are_for_nobody() {
     let open = Access::open(Secrets::default());
-    for door in [Endpoint::Monitor, Endpoint::Reserve] {
+    for endpoint in [Endpoint::Monitor, Endpoint::Reserve] {
         for peer in [None, Some(&at("127.0.0.1")), Some(&at("192.0.2.1"))] {
-            let refused = open.identify(&bearer("guess"), peer).unwrap().may(door, "p", b"k").unwrap_err();
+            let refused = open.identify(&bearer("guess"), peer).unwrap().may(endpoint, "p", b"k").unwrap_err();
             for remedy in ["-secret-file", "`access`", "--trust-loopback"] {
                 assert!(refused.to_string().contains(remedy), "{refused}");
             }
@@ -183,8 +183,8 @@ fn without_a_list_the_monitor_and_reserving_are_for_nobody() {
 #[test]
 fn with_loopback_trust_the_monitor_and_reserving_are_for_this_machine() {
     let open = Access::open(Secrets { trust_loopback: true, ..Secrets::default() });
-    let may = |peer: Option<&Peer>, headers: &http::HeaderMap, door| {
-        open.identify(headers, peer).unwrap().may(door, "p", b"k").is_ok()
+    let may = |peer: Option<&Peer>, headers: &http::HeaderMap, endpoint| {
+        open.identify(headers, peer).unwrap().may(endpoint, "p", b"k").is_ok()
     };
     let none = http::HeaderMap::new();
     // Headers that a remote client could send to impersonate this machine.
@@ -195,16 +195,16 @@ fn with_loopback_trust_the_monitor_and_reserving_are_for_this_machine() {
         ("host", "localhost"),
         ("x-monitor-secret", ""),
     ]);
-    for door in [Endpoint::Monitor, Endpoint::Reserve] {
+    for endpoint in [Endpoint::Monitor, Endpoint::Reserve] {
         for local in ["127.0.0.1", "127.8.8.8", "[::1]", "[::ffff:127.0.0.1]"] {
-            assert!(may(Some(&at(local)), &none, door), "{local}");
+            assert!(may(Some(&at(local)), &none, endpoint), "{local}");
         }
-        assert!(!may(Some(&at("192.0.2.1")), &none, door));
-        assert!(!may(Some(&at("192.0.2.1")), &forged, door));
-        assert!(!may(None, &forged, door));
+        assert!(!may(Some(&at("192.0.2.1")), &none, endpoint));
+        assert!(!may(Some(&at("192.0.2.1")), &forged, endpoint));
+        assert!(!may(None, &forged, endpoint));
     }
-    for door in [Endpoint::Check, Endpoint::Peek, Endpoint::Debit, Endpoint::Admit, Endpoint::Envoy] {
-        assert!(may(Some(&at("192.0.2.1")), &none, door));
+    for endpoint in [Endpoint::Check, Endpoint::Peek, Endpoint::Debit, Endpoint::Admit, Endpoint::Envoy] {
+        assert!(may(Some(&at("192.0.2.1")), &none, endpoint));
     }
 }
 
@@ -212,8 +212,8 @@ fn with_loopback_trust_the_monitor_and_reserving_are_for_this_machine() {
 fn a_secret_is_demanded_from_everybody() {
     let monitor = Secret::of(b"look");
     let open = Access::open(Secrets { monitor, fleet: Secret::of(b"lend"), trust_loopback: true });
-    let may = |headers: &http::HeaderMap, door| {
-        open.identify(headers, Some(&at("127.0.0.1"))).unwrap().may(door, "p", b"k").is_ok()
+    let may = |headers: &http::HeaderMap, endpoint| {
+        open.identify(headers, Some(&at("127.0.0.1"))).unwrap().may(endpoint, "p", b"k").is_ok()
     };
     assert!(!may(&http::HeaderMap::new(), Endpoint::Monitor));
     assert!(may(&headers(&[("x-monitor-secret", "look")]), Endpoint::Monitor));
@@ -303,7 +303,7 @@ async fn where_nobody_looked_who_asks_nobody_may_once_there_is_a_list() {
         let (file, _) = crate::policy::load(&text).unwrap();
         Engine::start(EngineOptions::over(Backend::memory()), file).unwrap()
     };
-    let doors = [
+    let endpoints = [
         Endpoint::Check,
         Endpoint::Peek,
         Endpoint::Debit,
@@ -313,11 +313,11 @@ async fn where_nobody_looked_who_asks_nobody_may_once_there_is_a_list() {
         Endpoint::Monitor,
     ];
     let (open, listed) = (engine(""), engine("access: {anonymous: [{endpoints: [check]}]}"));
-    for door in doors {
-        let may = |engine: &Engine| Caller::of(&http::Extensions::new(), engine).may(door, "p", b"k");
-        assert!(may(&open).is_ok(), "{door:?}");
-        assert!(matches!(may(&listed), Err(Refusal::Forbidden(_))), "{door:?}");
-        assert!(Caller::of(&http::Extensions::new(), &listed).may_use(door).is_err(), "{door:?}");
+    for endpoint in endpoints {
+        let may = |engine: &Engine| Caller::of(&http::Extensions::new(), engine).may(endpoint, "p", b"k");
+        assert!(may(&open).is_ok(), "{endpoint:?}");
+        assert!(matches!(may(&listed), Err(Refusal::Forbidden(_))), "{endpoint:?}");
+        assert!(Caller::of(&http::Extensions::new(), &listed).may_use(endpoint).is_err(), "{endpoint:?}");
     }
     let body = serde_json::json!({ "policy": "p", "key": "k" }).to_string();
     let request = http::Request::post("/v1/check").header("content-type", "application/json");

@@ -74,7 +74,7 @@ async fn a_header_bomb_does_not_go_off() {
     let target = target().await;
     let before = target.stats().requests;
     let _ = attack::header_bomb(target.address, 50).await;
-    assert_eq!(target.stats().requests, before, "a bomb reached the door");
+    assert_eq!(target.stats().requests, before, "a bomb reached the API");
     survived(target).await;
 }
 

@@ -233,7 +233,7 @@ async fn a_proxy_counts_by_a_header_sent_once() {
     };
     assert_eq!(send(&router, ask(&["acme"])).await.headers()["x-ratelimit-remaining"], "2");
     let same = ok(&router, "/v1/check", &json!({ "policy": "api", "key": "acme" })).await;
-    assert_eq!(same["decision"]["remaining"], 1, "the key is the header's value, through every door");
+    assert_eq!(same["decision"]["remaining"], 1, "the key is the header's value, through every API");
     for none in [&[][..], &[""], &["acme", "other"]] {
         assert_eq!(send(&router, ask(none)).await.status(), StatusCode::BAD_REQUEST, "{none:?}");
     }
