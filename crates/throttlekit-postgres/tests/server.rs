@@ -96,7 +96,7 @@ async fn asks_that_wait_travel_together() {
     assert!((1..100).contains(&flights.unwrap_or(0)), "{flights:?}");
 }
 
-/// An ask that is given up on its lane lets the next ones go on.
+/// An ask that is given up on its worker lets the next ones go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ask_that_is_given_up_leaves_its_lane() {
     let schema = "tk_test_given_up";

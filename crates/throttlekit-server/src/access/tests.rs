@@ -171,7 +171,8 @@ fn without_a_list_the_monitor_and_reserving_are_for_nobody() {
     let open = Access::open(Secrets::default());
     for endpoint in [Endpoint::Monitor, Endpoint::Reserve] {
         for peer in [None, Some(&at("127.0.0.1")), Some(&at("192.0.2.1"))] {
-            let refused = open.identify(&bearer("guess"), peer).unwrap().may(endpoint, "p", b"k").unwrap_err();
+            let refused =
+                open.identify(&bearer("guess"), peer).unwrap().may(endpoint, "p", b"k").unwrap_err();
             for remedy in ["-secret-file", "`access`", "--trust-loopback"] {
                 assert!(refused.to_string().contains(remedy), "{refused}");
             }

@@ -36,7 +36,8 @@ fn engine() -> Engine {
 /// Returns a caller whose keys begin with `acme/`.
 fn acme() -> Caller {
     let endpoints = "[check, peek, debit, admit, reserve]";
-    let spec = serde_saphyr::from_str(&format!("anonymous: [{{endpoints: {endpoints}, keys: acme/}}]")).unwrap();
+    let spec =
+        serde_saphyr::from_str(&format!("anonymous: [{{endpoints: {endpoints}, keys: acme/}}]")).unwrap();
     Access::of(&spec).unwrap().identify(&HeaderMap::new(), None).unwrap()
 }
 

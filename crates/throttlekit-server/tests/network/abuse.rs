@@ -205,10 +205,10 @@ async fn leases_can_be_neither_guessed_nor_taken_from_another() {
     lease_ids.push(held.lease_id.clone());
     let guess = HeartbeatRequest { lease_ids };
     let path = "/throttlekit.v1.RateLimiter/Heartbeat";
-    let beat: HeartbeatResponse = client.call(path, &[], &guess).await.unwrap();
-    assert!(beat.live_ids.is_empty(), "{:?}", beat.live_ids);
+    let heartbeat: HeartbeatResponse = client.call(path, &[], &guess).await.unwrap();
+    assert!(heartbeat.live_ids.is_empty(), "{:?}", heartbeat.live_ids);
     let mine = HeartbeatRequest { lease_ids: vec![held.lease_id.clone()] };
-    let beat: HeartbeatResponse = client.call(path, &owner, &mine).await.unwrap();
-    assert_eq!(beat.live_ids, [held.lease_id]);
+    let heartbeat: HeartbeatResponse = client.call(path, &owner, &mine).await.unwrap();
+    assert_eq!(heartbeat.live_ids, [held.lease_id]);
     survived(target).await;
 }

@@ -224,7 +224,8 @@ async fn reconnects(listeners: &Listeners, tally: &Tally) {
 /// Pages that are long, fifty at a time.
 async fn page_readers(listeners: &Listeners, tally: &Tally) {
     let one = |number: usize| async move {
-        let (address, path) = [(listeners.metrics, "/metrics"), (listeners.http, "/openapi.json")][number % 2];
+        let (address, path) =
+            [(listeners.metrics, "/metrics"), (listeners.http, "/openapi.json")][number % 2];
         tally.did(u64::from(attack::get(address, path).await.is_ok()));
     };
     join_all((0..50).map(one)).await;
@@ -334,7 +335,9 @@ async fn deep_messages(listeners: &Listeners, tally: &Tally) {
         tally.expect(!matches!(refused, Ok(_) | Err(Failure::Status(Code::Ok))));
     });
     let over_http = (0..8).map(|_| async {
-        let Ok((status, _)) = attack::post(listeners.http(), "/v1/check", json.as_bytes()).await else { return };
+        let Ok((status, _)) = attack::post(listeners.http(), "/v1/check", json.as_bytes()).await else {
+            return;
+        };
         tally.did(1);
         tally.expect((400..500).contains(&status));
     });
@@ -350,12 +353,12 @@ async fn guessed_leases(listeners: &Listeners, tally: &Tally) {
     for round in 0..20 {
         let one = |n: u64| guess_once(&client, tally, guess(round * 32 + n), n.is_multiple_of(2));
         let many = (0..500).map(|n| guess((1 << 32) + (round << 16) + n)).collect();
-        let beats = beat(&client, many);
-        let (live, _) = tokio::join!(beats, join_all((0..32).map(one)));
+        let heartbeats = heartbeat(&client, many);
+        let (live, _) = tokio::join!(heartbeats, join_all((0..32).map(one)));
         tally.did(500);
         tally.expect(live.is_none_or(|live| live == 0));
     }
-    let mine = beat(&client, held.clone()).await;
+    let mine = heartbeat(&client, held.clone()).await;
     // Later they may have lapsed by themselves.
     if since.elapsed() < Duration::from_secs(1) {
         tally.expect(mine.is_none_or(|live| live == held.len()));
@@ -389,10 +392,10 @@ async fn held(client: &Client, many: u32) -> Vec<String> {
 }
 
 /// Renews leases, and returns the number that are live.
-async fn beat(client: &Client, lease_ids: Vec<String>) -> Option<usize> {
+async fn heartbeat(client: &Client, lease_ids: Vec<String>) -> Option<usize> {
     let path = "/throttlekit.v1.RateLimiter/Heartbeat";
-    let beat = client.call::<HeartbeatResponse>(path, &[], &HeartbeatRequest { lease_ids }).await;
-    beat.ok().map(|beat| beat.live_ids.len())
+    let heartbeat = client.call::<HeartbeatResponse>(path, &[], &HeartbeatRequest { lease_ids }).await;
+    heartbeat.ok().map(|heartbeat| heartbeat.live_ids.len())
 }
 
 /// A file that is made to hurt, where the server looks for its policies, and as soon as it was judged the next.

@@ -161,7 +161,10 @@ pub(crate) async fn made_reset(listener: impl Into<Listener>, streams: u32) -> i
 }
 
 /// Goes on and on with the headers of one request. How many bytes it took, if the server ended it.
-pub(crate) async fn continuation_flood(listener: impl Into<Listener>, bytes_max: usize) -> io::Result<Option<usize>> {
+pub(crate) async fn continuation_flood(
+    listener: impl Into<Listener>,
+    bytes_max: usize,
+) -> io::Result<Option<usize>> {
     let listener = listener.into();
     let mut wire = Wire::open(&listener, &[]).await?;
     wire.send(&frame(HEADERS, 0, 1, &listener.request_headers(CHECK))).await;
@@ -299,7 +302,11 @@ pub(crate) const HEAD_BEGUN: &[u8] = b"GET /0 HTTP/1.1\r\nhost: a\r\nx-a: ";
 pub(crate) const HEAD_GOES_ON: &[u8] = &[b'b'; 400];
 
 /// The status of an answer to JSON, and the answer.
-pub(crate) async fn post(listener: impl Into<Listener>, path: &str, json: &[u8]) -> io::Result<(u16, String)> {
+pub(crate) async fn post(
+    listener: impl Into<Listener>,
+    path: &str,
+    json: &[u8],
+) -> io::Result<(u16, String)> {
     let listener = listener.into();
     let authorization =
         listener.authorization().map_or(String::new(), |value| format!("authorization: {value}\r\n"));

@@ -166,7 +166,8 @@ async fn other_role() {
         ["attack", mix, grpc, http, metrics, policies, time] => {
             let at = |text: &str| text.parse().expect("an address");
             let (policies, token) = (policies.into(), None);
-            let listeners = Listeners { grpc: at(grpc), http: at(http), metrics: at(metrics), policies, token };
+            let listeners =
+                Listeners { grpc: at(grpc), http: at(http), metrics: at(metrics), policies, token };
             attack_all(mix, &listeners, millis(time)).await;
             println!("burnt {}", burn::spent().as_millis());
         }
@@ -256,7 +257,8 @@ fn options(policies: PathBuf, store: Backend) -> ServerOptions {
 
 /// Prints the addresses and serves until the parent process ends. `http` replaces the address of the HTTP API.
 async fn until_parent_ends(server: Server, http: Option<SocketAddr>) {
-    let (http, metrics) = (http.or(server.http()).expect("a listener"), server.metrics().expect("a listener"));
+    let (http, metrics) =
+        (http.or(server.http()).expect("a listener"), server.metrics().expect("a listener"));
     println!("grpc\":\"{}\",\"http\":\"{http}\",\"metrics\":\"{metrics}\"", server.grpc());
     let mut nothing = String::new();
     let waiting = tokio::task::spawn_blocking(move || std::io::stdin().read_line(&mut nothing));

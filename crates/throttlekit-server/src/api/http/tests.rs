@@ -131,8 +131,11 @@ async fn a_slot_is_held_until_it_is_released() {
     let full = ok(&router, "/v1/admit", &ask).await;
     assert_eq!(full["decision"]["binding_axis"], "concurrency");
     assert_eq!((&full["decision"]["retry"], &full["lease_id"]), (&json!("on_release"), &json!("")));
-    let beats = ok(&router, "/v1/heartbeat", &json!({ "lease_ids": ["nobody's", lease] })).await;
-    assert_eq!((&beats["live_ids"], &beats["reclaimed_ids"]), (&json!([lease]), &json!(["nobody's"])));
+    let heartbeats = ok(&router, "/v1/heartbeat", &json!({ "lease_ids": ["nobody's", lease] })).await;
+    assert_eq!(
+        (&heartbeats["live_ids"], &heartbeats["reclaimed_ids"]),
+        (&json!([lease]), &json!(["nobody's"]))
+    );
     for _ in 0..2 {
         assert_eq!(ok(&router, "/v1/release", &json!({ "lease_id": lease })).await, json!({}));
     }

@@ -27,8 +27,10 @@ pub(super) async fn honest(server: &Besieged, within: Duration) -> Result<Durati
         client.check("u", "honest").await
     };
     let grpc = timeout(within, grpc);
-    let http =
-        timeout(within, attack::post(server.listeners.http, "/v1/check", br#"{"policy":"u","key":"honest"}"#));
+    let http = timeout(
+        within,
+        attack::post(server.listeners.http, "/v1/check", br#"{"policy":"u","key":"honest"}"#),
+    );
     let (grpc, http) = tokio::join!(grpc, http);
     if !matches!(grpc, Ok(Ok(_))) {
         return Err(format!("an honest check over gRPC failed: {grpc:?}"));
