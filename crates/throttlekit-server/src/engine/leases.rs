@@ -9,7 +9,7 @@ use throttlekit::store::{HeartbeatOutcome, LeaseId, Owner, Slot};
 use throttlekit::{Decision, Guarantee, SharedPermit};
 
 use super::admitted_work::{AdmittedWork, NotDebited, RegisteredWork};
-use super::lease_capacity::{Full, LeaseCapacity, LeaseSlot};
+use super::lease_capacity::{Full, LeaseCapacity, LeaseSlot, LeaseUsage};
 use super::policy_call::Keys;
 use super::{Ended, HeartbeatResult, WorkLease};
 
@@ -137,6 +137,10 @@ impl Leases {
     /// Returns the number of leases of all policies.
     pub(super) fn all_held(&self) -> u64 {
         self.capacity.all_held()
+    }
+
+    pub(super) fn usage(&self) -> LeaseUsage {
+        self.capacity.usage()
     }
 
     /// Ends leases whose heartbeats stopped.

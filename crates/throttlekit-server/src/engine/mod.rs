@@ -38,6 +38,7 @@ pub use backend::Backend;
 pub use concurrency::GuardView;
 use failures::Failures;
 pub use failures::StoreFailure;
+pub use lease_capacity::LeaseUsage;
 use leases::Leases;
 pub use observer::DecisionObserver;
 pub use policy_call::{Ended, HandBack, KEY_BYTES_MAX, MANY_MAX, PolicyCall};
