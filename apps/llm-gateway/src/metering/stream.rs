@@ -19,7 +19,7 @@ use throttlekit_redis::RedisStore;
 use throttlekit_telemetry::Telemetry;
 
 use super::{Answer, Asked, Debit, Denial, Permit, Why};
-use crate::headers::{Room, Rooms};
+use crate::headers::{Allowance, Allowances};
 use crate::ledger::Ledger;
 use crate::tenants::{Config, Tenant};
 
@@ -124,8 +124,8 @@ impl Stream {
             Err(denied) => return Ok(self.denied(&denied, is_outage, estimate).await),
         };
         let now = self.limits.now();
-        let room = |axis| axes.get(axis).map(|decision| Room::of(decision, now));
-        let rooms = Rooms { requests: room(Axis::Rate), tokens: room(Axis::Cost) };
+        let allowance = |axis| axes.get(axis).map(|decision| Allowance::of(decision, now));
+        let allowances = Allowances { requests: allowance(Axis::Rate), tokens: allowance(Axis::Cost) };
         let window_ends = axes.get(Axis::Cost).map_or(now, |tokens| tokens.reset_at);
         self.ledger.charged(&self.tenant, window_ends, estimate as i64);
         let metered = Metered {
@@ -138,8 +138,8 @@ impl Stream {
             lengths: self.lengths.clone(),
             ledger: self.ledger.clone(),
         };
-        let may_use = likely.saturating_add(rooms.tokens.map_or(0, |tokens| tokens.remaining));
-        Ok(Answer { rooms, may_use, outcome: Ok(Permit::Stream(metered)) })
+        let may_use = likely.saturating_add(allowances.tokens.map_or(0, |tokens| tokens.remaining));
+        Ok(Answer { allowances, may_use, outcome: Ok(Permit::Stream(metered)) })
     }
 
     /// Looks at the limits again: the charges of axes before the one that denied were returned since.
@@ -148,17 +148,17 @@ impl Stream {
         let why = if is_outage { Why::Outage } else { Why::Axis(denied.axis.unwrap_or(Axis::Rate)) };
         let (tenant, window) = (self.tenant.to_string(), self.window);
         let denial = Denial { tenant, why, limit, asked, window, retry };
-        Answer { rooms: self.rooms().await, may_use: 0, outcome: Err(denial) }
+        Answer { allowances: self.allowances().await, may_use: 0, outcome: Err(denial) }
     }
 
     pub(super) async fn held(&self) -> Result<u32, StoreError> {
         self.slots.peek(&*self.tenant).await.map(|seen| (seen.limit - seen.remaining) as u32)
     }
 
-    pub(super) async fn rooms(&self) -> Rooms {
-        let Ok(each) = self.limits.peek_each(&*self.tenant).await else { return Rooms::default() };
-        let room = |limit: usize| Some(Room::of(&each[limit], self.limits.now()));
-        Rooms { requests: room(0), tokens: room(1) }
+    pub(super) async fn allowances(&self) -> Allowances {
+        let Ok(each) = self.limits.peek_each(&*self.tenant).await else { return Allowances::default() };
+        let allowance = |limit: usize| Some(Allowance::of(&each[limit], self.limits.now()));
+        Allowances { requests: allowance(0), tokens: allowance(1) }
     }
 }
 

@@ -12,7 +12,7 @@ use throttlekit::{Axis, Call, Concurrency, Decision, Limit, Rate, SharedGuard, S
 use throttlekit_redis::RedisStore;
 
 use super::{Answer, Asked, Debit, Denial, Permit, Why};
-use crate::headers::{Room, Rooms};
+use crate::headers::{Allowance, Allowances};
 use crate::ledger::Ledger;
 use crate::tenants::{Config, Tenant};
 
@@ -83,18 +83,18 @@ impl Baseline {
         let window_ends = seen.as_ref().map_or(answer.decision.reset_at, |seen| seen.each[2].reset_at);
         self.ledger.charged(key, window_ends, cost as i64);
         let charged = Charged {
-            gate: self.clone(),
+            limiter: self.clone(),
             bill: Some(Bill { receipt, window_ends, charged: cost }),
             used: 0,
             _slot: slot,
         };
         // Either lets a request run as long as it may: the one has charged for it, the other does not look.
-        let (rooms, may_use) = (rooms(seen.as_ref()), asked.most);
-        Ok(Answer { rooms, may_use, outcome: Ok(Permit::Baseline(charged)) })
+        let (allowances, may_use) = (allowances(seen.as_ref()), asked.most);
+        Ok(Answer { allowances, may_use, outcome: Ok(Permit::Baseline(charged)) })
     }
 
-    pub(super) async fn rooms(&self) -> Rooms {
-        rooms(self.look().await.as_ref())
+    pub(super) async fn allowances(&self) -> Allowances {
+        allowances(self.look().await.as_ref())
     }
 
     pub(super) async fn held(&self) -> Result<u32, StoreError> {
@@ -105,7 +105,7 @@ impl Baseline {
         let (limit, retry) = (decision.limit, decision.retry_after);
         let (asked, window) = (asked.in_all(), self.window);
         let denial = Denial { tenant: self.tenant.clone(), why, limit, asked, window, retry };
-        Answer { rooms: rooms(seen), may_use: 0, outcome: Err(denial) }
+        Answer { allowances: allowances(seen), may_use: 0, outcome: Err(denial) }
     }
 
     fn call(&self) -> Call<'_> {
@@ -126,14 +126,14 @@ struct Seen {
     now: Timestamp,
 }
 
-fn rooms(seen: Option<&Seen>) -> Rooms {
-    let room = |nth: usize| seen.map(|seen| Room::of(&seen.each[nth], seen.now));
-    Rooms { requests: room(0), tokens: room(1) }
+fn allowances(seen: Option<&Seen>) -> Allowances {
+    let allowance = |nth: usize| seen.map(|seen| Allowance::of(&seen.each[nth], seen.now));
+    Allowances { requests: allowance(0), tokens: allowance(1) }
 }
 
 /// The charge of one request, until it is settled.
 pub struct Charged {
-    gate: Arc<Baseline>,
+    limiter: Arc<Baseline>,
     bill: Option<Bill>,
     used: u64,
     _slot: SharedGuardPermit,
@@ -166,11 +166,11 @@ impl Charged {
     /// Replaces what was charged by what was used, once.
     fn settle(&mut self) -> Option<impl Future<Output = ()> + Send + use<>> {
         let Bill { receipt, window_ends, charged } = self.bill.take()?;
-        let (gate, used) = (self.gate.clone(), self.used);
-        gate.ledger.charged(&gate.tenant, window_ends, used as i64 - charged as i64);
+        let (limiter, used) = (self.limiter.clone(), self.used);
+        limiter.ledger.charged(&limiter.tenant, window_ends, used as i64 - charged as i64);
         Some(async move {
-            if let Err(error) = gate.limits.settle_each(receipt, &[1, used, used]).await {
-                eprintln!("{}: {used} tokens used, {charged} charged, not settled: {error}", gate.tenant);
+            if let Err(error) = limiter.limits.settle_each(receipt, &[1, used, used]).await {
+                eprintln!("{}: {used} tokens used, {charged} charged, not settled: {error}", limiter.tenant);
             }
         })
     }

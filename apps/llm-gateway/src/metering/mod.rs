@@ -21,7 +21,7 @@ use throttlekit::{Axis, Retry};
 use throttlekit_redis::RedisStore;
 use throttlekit_telemetry::Telemetry;
 
-use crate::headers::Rooms;
+use crate::headers::Allowances;
 use crate::ledger::Ledger;
 use crate::tenants::{Config, Tenant};
 use baseline::{Baseline, Charged, Way};
@@ -71,7 +71,7 @@ impl Asked {
 /// An admitted request.
 pub struct Answer {
     /// Units that its tenant has left.
-    pub rooms: Rooms,
+    pub allowances: Allowances,
     /// Tokens that may be generated for it now: those reserved, and those left.
     pub may_use: u64,
     /// The permit, or why there is none.
@@ -129,16 +129,16 @@ impl Why {
     }
 }
 
-/// The gate of one tenant.
-pub enum Gate {
+/// The limiter of one tenant.
+pub enum TenantLimiter {
     /// Ours.
     Stream(Box<Stream>),
     /// Either baseline.
     Baseline(Arc<Baseline>),
 }
 
-impl Gate {
-    /// The gates of all tenants, by their names. The telemetry sees what [`Meter::Stream`] decides.
+impl TenantLimiter {
+    /// The limiters of all tenants, by their names. The telemetry sees what [`Meter::Stream`] decides.
     pub fn each(
         meter: Meter,
         store: &RedisStore,
@@ -152,12 +152,12 @@ impl Gate {
             Ok(Self::Baseline(Arc::new(Baseline::new(way, store, policy, config, tenant, ledger.clone())?)))
         };
         let common = Common::new(store, policy, region, config, ledger, telemetry)?;
-        let gate = |tenant: &Tenant| match meter {
+        let limiter = |tenant: &Tenant| match meter {
             Meter::Stream => Ok(Self::Stream(Box::new(Stream::new(&common, store, policy, config, tenant)?))),
             Meter::Reserve => baseline(Way::Reserve, tenant),
             Meter::Count => baseline(Way::Count, tenant),
         };
-        config.tenants.iter().map(|tenant| Ok((tenant.name.clone(), gate(tenant)?))).collect()
+        config.tenants.iter().map(|tenant| Ok((tenant.name.clone(), limiter(tenant)?))).collect()
     }
 
     /// Asks whether a request may pass.
@@ -177,10 +177,10 @@ impl Gate {
     }
 
     /// Returns what the tenant has left, by the store.
-    pub async fn rooms(&self) -> Rooms {
+    pub async fn allowances(&self) -> Allowances {
         match self {
-            Self::Stream(stream) => stream.rooms().await,
-            Self::Baseline(baseline) => baseline.rooms().await,
+            Self::Stream(stream) => stream.allowances().await,
+            Self::Baseline(baseline) => baseline.allowances().await,
         }
     }
 }
