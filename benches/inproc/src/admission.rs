@@ -1,6 +1,6 @@
 //! Admission in process: what one call over three axes and its settlement cost, beside the same axes without a policy.
 
-use crate::bars::AXES;
+use crate::thresholds::AXES;
 use crate::timing::Section;
 use crate::workloads::Stream;
 

@@ -4,7 +4,7 @@
 
 mod admission;
 mod alloc;
-mod bars;
+mod thresholds;
 mod budget;
 mod child;
 mod contenders;

@@ -3,9 +3,9 @@
 use super::runner::Unoptimized::{Always, Cases, Never, Small};
 use super::runner::Verification;
 use super::{
-    abuse, admission, budget, budget_use, exhaustion, failover, fair_regions, fleet, fuzz, inference,
-    invariants, isolation, key_capacity, label_truth, learn, lease_scale, lease_sim, metering, model, price,
-    reload, sketch, slots, stores,
+    abuse, admission, budget, budget_use, exhaustion, failover, fair_regions, fuzz, inference, invariants,
+    isolation, key_capacity, label_truth, learn, lease_scale, lease_sim, leasing_nodes, metering, model,
+    price, reload, sketch, slots, stores,
 };
 
 /// Exploring the other models is a part of `slots`.
@@ -125,7 +125,7 @@ pub(super) const ALL: [Verification; 28] = [
         about: "clusters of processes over a Redis of their own, N seconds of faults (default 120)",
         takes: &["--cases|--seconds=N"],
         unoptimized: Always,
-        run: fleet::run,
+        run: leasing_nodes::run,
     },
     Verification {
         name: "failover",

@@ -15,7 +15,7 @@
 //! * [`throttle`] plays calls to a backend that is full, and its seeded bugs.
 //! * [`drill`] asks all axes at once among faults, and its seeded bugs.
 //! * [`guard`] holds what slots in process promise, and its seeded bugs.
-//! * [`fleet`] lets node processes share the ceiling of a backend process, and its seeded bugs.
+//! * [`divided`] lets node processes share the ceiling of a backend process, and its seeded bugs.
 //! * [`regions`] divides one budget between tenants of several regions, and its seeded bugs.
 //! * [`reload`] changes the numbers of limits under way: invariant `reload-room`, and its seeded bugs.
 //!
@@ -29,7 +29,7 @@ pub mod drill;
 pub mod fair;
 // It has sockets, of which tokio has none where loom takes its atomics.
 #[cfg(not(loom))]
-pub mod fleet;
+pub mod divided;
 pub mod guard;
 pub mod inference;
 // It drives runtimes, which loom has none of.

@@ -40,6 +40,7 @@ pub use coalesced::Coalesced;
 pub use concurrency::GuardView;
 use failures::Failures;
 pub use failures::StoreFailure;
+pub use lease_capacity::LeaseUsage;
 use leases::Leases;
 pub use observer::DecisionObserver;
 pub use policy_call::{Ended, HandBack, KEY_BYTES_MAX, MANY_MAX, PolicyCall};

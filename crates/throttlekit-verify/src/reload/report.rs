@@ -3,8 +3,8 @@
 /// How much was seen of what matters here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReloadReport {
-    /// Worlds played.
-    pub worlds: u64,
+    /// Scenarios played.
+    pub scenarios: u64,
     /// Answers compared.
     pub answers: u64,
     /// Keys that were looked at before and after a change.
@@ -28,7 +28,7 @@ pub struct ReloadReport {
 impl ReloadReport {
     /// Adds what another examination came to.
     pub fn add(&mut self, other: &Self) {
-        self.worlds += other.worlds;
+        self.scenarios += other.scenarios;
         self.answers += other.answers;
         self.changes += other.changes;
         self.carried += other.carried;
