@@ -10,7 +10,7 @@ use super::runner::names;
 use super::{exhaustion, label_truth, model};
 use throttlekit_verify::{
     admission, budget, budget_use, busiest, divided, drill, fair, guard, inference, isolation, key_capacity,
-    learn, metering, price, reload, sketch, streams, throttle,
+    learn, metering, price, reload, sketch, streams, throttle, turn,
 };
 
 /// The name of a guarantee, and those of its seeded bugs.
@@ -29,7 +29,7 @@ pub fn print() {
 
 fn all() -> Vec<Listed> {
     let of_invariants =
-        invariants::all().into_iter().chain(fair::invariants()).map(|invariant: Invariant| {
+        invariants::all().into_iter().chain(fair::invariants()).chain(turn::invariants()).map(|invariant: Invariant| {
             let bugs = invariant.seeded.iter().map(|(name, _)| *name).collect();
             (invariant.name, bugs)
         });
