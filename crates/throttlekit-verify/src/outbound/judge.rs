@@ -111,10 +111,9 @@ impl Judge {
                 format!("admitted {:?} before a delay was over", self.held_until.since(now)),
             ));
         }
-        if let Some(left) = self.left.filter(|left| now < left.until && self.calls() >= left.admitted_max) {
-            if !is_probe {
-                return Err(("heed", format!("call {} was admitted beyond {left:?}", self.calls())));
-            }
+        let exceeded = self.left.filter(|left| now < left.until && self.calls() >= left.admitted_max);
+        if let Some(left) = exceeded.filter(|_| !is_probe) {
+            return Err(("heed", format!("call {} was admitted beyond {left:?}", self.calls())));
         }
         report.probes += u64::from(is_probe && now < self.held_until);
         (self.waiting_since, self.stopped_since) = (None, None);
