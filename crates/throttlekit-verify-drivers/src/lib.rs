@@ -25,6 +25,7 @@ mod leasing_nodes;
 mod list;
 mod metering;
 mod model;
+mod outbound;
 mod picture;
 mod plots;
 mod price;
