@@ -59,6 +59,16 @@ pub const SECTIONS: &[Section] = &[
         places: 1,
         contenders: &["axes-full", "ours-admission-full"],
     },
+    Section {
+        name: "admission-queue",
+        title: "a call that need not wait, through a queue, 10,000 keys, one thread",
+        threads: 1,
+        stream: Stream::even_10k,
+        keys: KEYS,
+        warm: WARM,
+        places: 1,
+        contenders: &["ours-limiter-admit", "ours-queue"],
+    },
 ];
 
 /// Of whom instructions are counted. Under callgrind a read of the wall clock is a system call, whose kernel side is not

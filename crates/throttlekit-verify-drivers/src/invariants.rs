@@ -36,6 +36,11 @@ pub(crate) fn fair(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     verify(&throttlekit_verify::fair::laws(), options, run)
 }
 
+/// Verifies every part of the order of waiters.
+pub(crate) fn turn_order(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    verify(&throttlekit_verify::turn::laws(), options, run)
+}
+
 fn verify(laws: &[Law], options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let (cases, seed) = (options.number("--cases", CASES)?, options.number("--seed", 0)?);
     println!("{:<24}{:>10}{:>12}{:>16}{:>9}", "invariant", "cases", "violations", "seeded found", "seconds");

@@ -10,7 +10,7 @@ use super::runner::names;
 use super::{exhaustion, label_truth, model};
 use throttlekit_verify::{
     admission, budget, budget_use, busiest, drill, fair, fleet, guard, inference, isolation, key_capacity,
-    learn, metering, price, reload, sketch, streams, throttle,
+    learn, metering, price, reload, sketch, streams, throttle, turn,
 };
 
 /// The name of a guarantee, and those of its seeded bugs.
@@ -28,7 +28,7 @@ pub fn print() {
 }
 
 fn all() -> Vec<Listed> {
-    let of_laws = laws::all().into_iter().chain(fair::laws()).map(|law: Law| {
+    let of_laws = laws::all().into_iter().chain(fair::laws()).chain(turn::laws()).map(|law: Law| {
         let bugs = law.seeded.iter().map(|(name, _)| *name).collect();
         (law.name, bugs)
     });

@@ -14,7 +14,7 @@ const LEASE_MODEL: Verification = {
     lease
 };
 
-pub(super) const ALL: [Verification; 28] = [
+pub(super) const ALL: [Verification; 29] = [
     Verification {
         name: "rate",
         about: "every guarantee of the rate axis over N cases (default 1000000)",
@@ -28,6 +28,13 @@ pub(super) const ALL: [Verification; 28] = [
         takes: &["--cases=N", "--seed=S"],
         unoptimized: Cases(20_000),
         run: invariants::fair,
+    },
+    Verification {
+        name: "turn-order",
+        about: "the order of callers that wait for a limiter, over N schedules (default 1000000) for each part",
+        takes: &["--cases=N", "--seed=S"],
+        unoptimized: Cases(2_000),
+        run: invariants::turn_order,
     },
     Verification {
         name: "learn",

@@ -18,6 +18,7 @@
 //! * [`fleet`] lets node processes share the ceiling of a backend process, and its seeded bugs.
 //! * [`regions`] divides one budget between tenants of several regions, and its seeded bugs.
 //! * [`reload`] changes the numbers of limits under way: invariant `reload-room`, and its seeded bugs.
+//! * [`turn`] lets callers wait for a limiter: invariant `turn-order`, and its seeded bugs.
 //!
 //! `throttlekit-verify-drivers` runs all of it by name for `cargo xtask verify`.
 
@@ -46,3 +47,4 @@ pub mod reload;
 pub mod sketch;
 pub mod streams;
 pub mod throttle;
+pub mod turn;

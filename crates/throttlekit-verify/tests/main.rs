@@ -20,3 +20,4 @@ mod reload;
 mod sketch;
 mod streams;
 mod throttle;
+mod turn;

@@ -122,7 +122,7 @@
 //!
 //! * `prefetch`: prefetches the memory of keys, on x86 and aarch64. On by default.
 //! * `store`: the shared limiters, over any implementation of `store::Store`.
-//! * `wait`: waiting for a slot with a timeout, by tokio's timer. Comes with `store`.
+//! * `wait`: waiting for a limiter (`wait::Queue`) or a slot, with a timeout, by tokio's timer. Comes with `store`.
 //! * `http`: the tower layer, key extractors and headers.
 //! * `axum`: the peer's address from axum's `ConnectInfo`; enables `http`.
 //! * `full`: all of these.
@@ -166,6 +166,8 @@ mod shared;
 pub mod store;
 mod store_error;
 mod sync;
+#[cfg(feature = "wait")]
+pub mod wait;
 
 pub use admit::{Admission, Admit, Axis, SharedPermit};
 pub use call::Call;

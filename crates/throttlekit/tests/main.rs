@@ -14,6 +14,7 @@ mod newcomers;
 mod outage;
 mod overload;
 mod policy;
+mod queue;
 mod shared_fair;
 mod shared_limiter;
 mod shared_policy;

@@ -59,6 +59,7 @@ pub(super) const STAGES: &[Stage] = &[
     Stage::new("clone", "cargo xtask clone"),
     Stage::new("publish", "cargo xtask publish"),
     Stage::new("verify-rate", "cargo xtask verify rate --cases 2000"),
+    Stage::new("verify-turn-order", "cargo xtask verify turn-order --cases 2000"),
     Stage::new("model-lease", "cargo xtask model lease --small"),
     Stage::new("verify-stores", "cargo xtask verify stores --timelines 500").engines(),
     Stage::new("verify-inference", "cargo xtask verify inference --small tails"),

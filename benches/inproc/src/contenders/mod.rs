@@ -6,6 +6,7 @@ mod floor;
 mod governor;
 mod lease;
 mod ours;
+mod queue;
 mod rate_net;
 mod sketch;
 mod slots;
@@ -219,6 +220,8 @@ pub fn build_at(name: &'static str, place: usize) -> Contender {
         "axis-slot" => Contender::new(name, admission::slot_alone()),
         "axis-rate" => Contender::new(name, admission::rate_alone()),
         "axis-cost" => Contender::new(name, admission::cost_alone()),
+        "ours-limiter-admit" => Contender::new(name, queue::alone()),
+        "ours-queue" => Contender::new(name, queue::queued()),
         "ours-admission" => Contender::new(name, admission::policy()),
         "ours-admission-watched" => Contender::new(name, admission::observed()),
         "ours-admission-rate-denies" => Contender::new(name, admission::denied_by_rate()),
