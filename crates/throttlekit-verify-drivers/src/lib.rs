@@ -25,6 +25,7 @@ mod lease_sim;
 mod list;
 mod metering;
 mod model;
+mod outbound;
 mod picture;
 mod plots;
 mod price;

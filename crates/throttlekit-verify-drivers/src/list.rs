@@ -10,7 +10,7 @@ use super::runner::names;
 use super::{exhaustion, label_truth, model};
 use throttlekit_verify::{
     admission, budget, budget_use, busiest, drill, fair, fleet, guard, inference, isolation, key_capacity,
-    learn, metering, price, reload, sketch, streams, throttle, turn,
+    learn, metering, outbound, price, reload, sketch, streams, throttle, turn,
 };
 
 /// The name of a guarantee, and those of its seeded bugs.
@@ -65,6 +65,7 @@ fn others() -> Vec<Listed> {
         ("learn/sizes", every::<learn::SizerBug>()),
         ("learn/forecasts", every::<learn::PredictorBug>()),
         ("learn/reservations", every::<learn::reserve::ReserveBug>()),
+        ("learned-ceiling", every::<outbound::CeilingBug>()),
         ("lease-sim", every::<LeaseBug>()),
         ("metering", every::<metering::MeterBug>()),
         ("reload-room", every::<reload::ReloadBug>()),

@@ -4,7 +4,7 @@ use super::runner::Unoptimized::{Always, Cases, Never, Small};
 use super::runner::Verification;
 use super::{
     abuse, admission, budget, budget_use, exhaustion, failover, fair_regions, fleet, fuzz, inference,
-    invariants, isolation, key_capacity, label_truth, learn, lease_scale, lease_sim, metering, model, price,
+    invariants, isolation, key_capacity, label_truth, learn, lease_scale, lease_sim, metering, model, outbound, price,
     reload, sketch, slots, stores,
 };
 
@@ -14,7 +14,7 @@ const LEASE_MODEL: Verification = {
     lease
 };
 
-pub(super) const ALL: [Verification; 29] = [
+pub(super) const ALL: [Verification; 30] = [
     Verification {
         name: "rate",
         about: "every guarantee of the rate axis over N cases (default 1000000)",
@@ -42,6 +42,13 @@ pub(super) const ALL: [Verification; 29] = [
         takes: &[],
         unoptimized: Never,
         run: learn::run,
+    },
+    Verification {
+        name: "learned-ceiling",
+        about: "N cases (default 1000000) of any responses to calls whose limits are learned from them",
+        takes: &["--cases=N", "--seed=S"],
+        unoptimized: Cases(20_000),
+        run: outbound::run,
     },
     Verification {
         name: "metering",
@@ -200,7 +207,7 @@ pub(super) const ALL: [Verification; 29] = [
     },
     Verification {
         name: "fuzz",
-        about: "ten million inputs (small: a hundred thousand) for each parser: policy, wire, descriptors, sketch",
+        about: "ten million inputs (small: a hundred thousand) for each parser: policy, wire, descriptors, sketch, responses",
         takes: &["--small", "TARGET…"],
         unoptimized: Never,
         run: fuzz::run,

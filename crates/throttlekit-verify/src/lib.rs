@@ -9,6 +9,7 @@
 //! * [`inference`] plays backends of a known capacity to whatever infers a ceiling, and its seeded bugs.
 //! * [`isolation`] lets one of several callers misbehave, and its seeded bugs.
 //! * [`metering`] plays three ways to meter tokens beside each other.
+//! * [`outbound`] sends any responses to what learns a provider's limits: invariant `learned-ceiling`, and its seeded bugs.
 //! * [`streams`] examines token budgets that streams hold, whatever is set aside for them.
 //! * [`sketch`] floods limiters that keep any number of keys in fixed memory, and its seeded bugs.
 //! * [`busiest`] holds what is told of the busiest of many keys against exact counts, and its seeded bugs.
@@ -39,6 +40,7 @@ pub mod isolation;
 pub mod key_capacity;
 pub mod learn;
 pub mod metering;
+pub mod outbound;
 pub mod postgres;
 pub mod price;
 pub mod python;

@@ -13,6 +13,7 @@ mod inference;
 mod isolation;
 mod learn;
 mod metering;
+mod outbound;
 mod price;
 mod rate_exact;
 mod regions;

@@ -2,6 +2,7 @@
 
 mod files;
 mod messages;
+mod responses;
 
 pub use messages::messages;
 use throttlekit::overload::{MergeableSketch, Shape};
@@ -24,6 +25,7 @@ pub fn of(target: &str) -> Seeds {
         "wire" => messages::seeds(),
         "descriptors" => descriptors(),
         "sketch" => sketches(),
+        "responses" => responses::seeds(),
         _ => Seeds::default(),
     }
 }
