@@ -26,7 +26,9 @@ pub fn all(scenario: &Scenario, processes: usize) -> Vec<Arrival> {
     let mut arrivals: Vec<Arrival> = (0..WARM_UP + MEASURED)
         .flat_map(|period| {
             let start = PERIOD * period;
-            let calls = CALLS_PER_SECOND * PERIOD.as_secs() * DEMAND / 1_000 * scenario.account.part_at(start) / 1_000;
+            let calls = CALLS_PER_SECOND * PERIOD.as_secs() * DEMAND / 1_000
+                * scenario.account.part_at(start)
+                / 1_000;
             (0..calls).map(move |_| start)
         })
         .map(|start| Arrival {
@@ -58,10 +60,13 @@ impl Dice {
 
     fn weighted(&mut self, weights: &[u64]) -> usize {
         let mut point = self.below(weights.iter().sum());
-        weights.iter().position(|weight| {
-            let found = point < *weight;
-            point = point.saturating_sub(*weight);
-            found
-        }).unwrap_or(0)
+        weights
+            .iter()
+            .position(|weight| {
+                let found = point < *weight;
+                point = point.saturating_sub(*weight);
+                found
+            })
+            .unwrap_or(0)
     }
 }

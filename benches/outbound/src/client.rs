@@ -61,7 +61,8 @@ pub fn run(args: &[&str]) -> Result<()> {
 
 async fn call_all(client: &Client) -> Result<Vec<Done>> {
     let scenarios = Scenario::all();
-    let scenario = scenarios.iter().find(|scenario| scenario.name == client.scenario).context("a scenario")?;
+    let scenario =
+        scenarios.iter().find(|scenario| scenario.name == client.scenario).context("a scenario")?;
     let sender = Arc::new(Sender::new(client, scenario).await?);
     let ahead = client.start.saturating_sub(SystemTime::now().duration_since(UNIX_EPOCH)?);
     let start = Instant::now() + ahead;

@@ -27,8 +27,9 @@ use crate::scenario::{Contender, Scenario};
 /// Longest first pause of the backoff. It doubles with each refusal.
 const BACKOFF: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(8);
-/// A burst of `governor`, as a part of a minute: the same as ours.
-const BURST_PARTS: u64 = 100;
+/// Bursts of `governor`, as parts of a minute: the same as ours.
+const REQUESTS_BURST: u64 = 100;
+const TOKENS_BURST: u64 = 20;
 /// Estimates exceed the actual tokens by this, in percent.
 const ESTIMATE_OVER: u64 = 20;
 
@@ -50,14 +51,18 @@ impl Sender {
     pub async fn new(client: &Client, scenario: &Scenario) -> Result<Self> {
         let (account, http) = (&scenario.account, Http::new());
         let governors = |parts: u64| -> Result<[DefaultDirectRateLimiter; 2]> {
-            Ok([governor(account.requests / parts)?, governor(account.tokens / parts)?])
+            Ok([
+                governor(account.requests / parts, REQUESTS_BURST)?,
+                governor(account.tokens / parts, TOKENS_BURST)?,
+            ])
         };
         let limiter = match client.contender {
             Contender::Backoff => Limiter::None(http),
             Contender::Governor => Limiter::Governor(http, governors(1)?),
             Contender::Divided => Limiter::Governor(http, governors(client.processes as u64)?),
             Contender::Throttlekit => {
-                let store = RedisStore::builder(&client.redis).deadline(Duration::from_secs(5)).connect().await?;
+                let store =
+                    RedisStore::builder(&client.redis).deadline(Duration::from_secs(5)).connect().await?;
                 // A name of its own for each run: Redis outlives it.
                 let name = format!("provider-{:x}", client.start.as_micros());
                 let outbound = Outbound::shared(store, &name)
@@ -123,11 +128,12 @@ async fn finish(response: Response<Incoming>) -> Result<StatusCode> {
     Ok(status)
 }
 
-/// Creates a limiter of this many units by the minute.
-fn governor(per_minute: u64) -> Result<DefaultDirectRateLimiter> {
-    let burst = u32::try_from(per_minute / BURST_PARTS)?.max(1_000.min(per_minute as u32));
+/// Creates a limiter of this many units by the minute, of which a part may be used at once.
+fn governor(per_minute: u64, burst_part: u64) -> Result<DefaultDirectRateLimiter> {
+    let burst = u32::try_from(1 + per_minute / burst_part)?;
     let unit = Duration::from_secs(60).div_f64(per_minute as f64);
-    let quota = Quota::with_period(unit).context("a rate")?.allow_burst(NonZeroU32::new(burst).context("a burst")?);
+    let quota =
+        Quota::with_period(unit).context("a rate")?.allow_burst(NonZeroU32::new(burst).context("a burst")?);
     Ok(RateLimiter::direct(quota))
 }
 

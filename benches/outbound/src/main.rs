@@ -58,7 +58,9 @@ fn bench(scenarios: &[Scenario], processes: &[usize]) -> Result<bool> {
         for &processes in processes {
             let title = format!("{}, {processes} processes", scenario.name);
             println!("\n### {title}");
-            println!("| contender | calls | refused | utilization | p50 wait s | p99 wait s | p99 / ideal | not done |");
+            println!(
+                "| contender | calls | refused | utilization | p50 wait s | p99 wait s | p99 / ideal | not done |"
+            );
             println!("|---|---|---|---|---|---|---|---|");
             for contender in Contender::ALL {
                 eprintln!("… {title}: {}", contender.name());

@@ -34,7 +34,15 @@ pub async fn run(scenario: &Scenario, contender: Contender, processes: usize, re
     let provider = Provider::start(scenario.account.clone(), START).await?;
     let children = (0..processes).map(|process| {
         let (uri, redis) = (provider.uri(), redis.to_owned());
-        start_client(&Client { scenario: scenario.name.into(), contender, processes, process, uri, start, redis })
+        start_client(&Client {
+            scenario: scenario.name.into(),
+            contender,
+            processes,
+            process,
+            uri,
+            start,
+            redis,
+        })
     });
     let children: Vec<_> = children.collect::<Result<_>>()?;
     let mut done = Vec::new();

@@ -83,7 +83,11 @@ impl Limit {
                     over = over.saturating_sub(*units);
                     over == 0
                 });
-                if sum + cost <= self.units { Duration::ZERO } else { last.map_or(MINUTE, |(at, _)| *at - now) }
+                if sum + cost <= self.units {
+                    Duration::ZERO
+                } else {
+                    last.map_or(MINUTE, |(at, _)| *at - now)
+                }
             }
         }
     }

@@ -116,7 +116,9 @@ impl Inner {
         drop(state);
         let (status, body) = match (admitted, fails) {
             (false, _) => (StatusCode::TOO_MANY_REQUESTS, String::from(r#"{"error":{"type":"rate_limit"}}"#)),
-            (true, true) => (StatusCode::INTERNAL_SERVER_ERROR, String::from(r#"{"error":{"type":"internal"}}"#)),
+            (true, true) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, String::from(r#"{"error":{"type":"internal"}}"#))
+            }
             (true, false) => (StatusCode::OK, account.style.body(tokens)),
         };
         let response = Response::builder().status(status).header("content-type", "application/json");
