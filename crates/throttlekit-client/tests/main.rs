@@ -4,5 +4,6 @@ mod common;
 mod golden;
 mod isolation;
 mod leased;
+mod outbound;
 mod policy;
 mod tls;

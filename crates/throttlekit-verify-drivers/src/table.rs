@@ -14,7 +14,7 @@ const LEASE_MODEL: Verification = {
     lease
 };
 
-pub(super) const ALL: [Verification; 29] = [
+pub(super) const ALL: [Verification; 30] = [
     Verification {
         name: "rate",
         about: "every guarantee of the rate axis over N cases (default 1000000)",

@@ -17,15 +17,42 @@
 //! process learns from its own responses, which report the limits and the rest of the whole account. So a process that
 //! has sent nothing since the account was exhausted sends one call that is refused.
 
+mod body;
+mod builder;
+mod ceiling;
+mod handle;
+mod keyed;
+mod layer;
+mod layer_builder;
+#[cfg(all(test, not(loom)))]
+mod layer_tests;
 mod learned;
+mod lowered;
+mod outbound_error;
+mod permit;
 mod reported;
+mod retry;
+mod service;
 pub(crate) mod sse;
+mod stats;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod upstream;
 mod upstreams;
 mod usage;
 
+pub use body::OutboundBody;
+pub use builder::OutboundBuilder;
+pub use handle::Outbound;
+pub use layer::{EstimatedTokens, OutboundLayer};
+pub use layer_builder::OutboundLayerBuilder;
 pub use learned::{Headroom, LearnSettings, Learned, Sent};
+pub use outbound_error::OutboundError;
+pub use permit::OutboundPermit;
 pub use reported::{Quota, Reported};
+pub use retry::{CloneBody, NoRetries};
+pub use service::OutboundService;
+pub use stats::{KeyLimits, OutboundStats, WaitTimes};
 pub use upstream::{Upstream, UpstreamBuilder};
 pub use upstreams::{Upstreams, pick};
 pub use usage::{Usage, UsageReader};

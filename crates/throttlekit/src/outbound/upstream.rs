@@ -66,7 +66,7 @@ impl<A: Admit> Upstream<A> {
         UpstreamBuilder { limiter, settings: LearnSettings::default() }
     }
 
-    fn built(limiter: A, settings: LearnSettings) -> Self {
+    pub(super) fn built(limiter: A, settings: LearnSettings) -> Self {
         let learned = Mutex::new(Learned::new(&limiter.limits(), settings));
         Self(Arc::new(Inner { limiter, learned }))
     }
@@ -100,6 +100,12 @@ impl<A: Admit> Upstream<A> {
     /// Returns a copy of what was learned.
     pub fn learned(&self) -> Learned {
         self.0.learned.lock().clone()
+    }
+
+    /// Returns the parts of the ceilings on requests and on tokens that are in use, of [`WHOLE`](super::learned::WHOLE).
+    pub(super) fn parts(&self) -> [u32; 2] {
+        let now = self.0.limiter.now();
+        self.0.learned.lock().parts(now)
     }
 
     /// Returns the limiter.

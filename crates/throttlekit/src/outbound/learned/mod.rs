@@ -14,7 +14,8 @@ use throttlekit_core::Timestamp;
 use super::reported::{Quota, Reported};
 use crate::admit::{Axis, LimitInfo};
 use bound::Bound;
-use pace::{Pace, WHOLE};
+use pace::Pace;
+pub(super) use pace::WHOLE;
 pub use settings::LearnSettings;
 
 /// Pause after the first refusal without a delay. Each further one doubles it.
@@ -153,6 +154,11 @@ impl Learned {
     /// Returns the limit of tokens in a minute, rounded. `None` if there is no ceiling.
     pub fn tokens_per_minute(&self, now: Timestamp) -> Option<u64> {
         self.pace_now(&self.tokens, now).per_minute()
+    }
+
+    /// Returns the parts of the ceilings on requests and on tokens that are in use, of [`WHOLE`].
+    pub(super) fn parts(&self, now: Timestamp) -> [u32; 2] {
+        [&self.requests, &self.tokens].map(|units| self.pace_now(units, now).part())
     }
 
     /// Returns the room for a call with this estimate of tokens.

@@ -9,7 +9,7 @@ use crate::admit::LimitInfo;
 use crate::outbound::reported::Quota;
 
 /// All of the ceiling.
-pub(super) const WHOLE: u32 = 1 << 20;
+pub(in crate::outbound) const WHOLE: u32 = 1 << 20;
 /// The least part that refusals lower it to. A reported limit may be lower.
 const GUESS_MIN: u32 = WHOLE / 64;
 /// Calls may catch up on this much time.
