@@ -29,10 +29,12 @@ pub fn print() {
 
 fn all() -> Vec<Listed> {
     let of_invariants =
-        invariants::all().into_iter().chain(fair::invariants()).chain(turn::invariants()).map(|invariant: Invariant| {
-            let bugs = invariant.seeded.iter().map(|(name, _)| *name).collect();
-            (invariant.name, bugs)
-        });
+        invariants::all().into_iter().chain(fair::invariants()).chain(turn::invariants()).map(
+            |invariant: Invariant| {
+                let bugs = invariant.seeded.iter().map(|(name, _)| *name).collect();
+                (invariant.name, bugs)
+            },
+        );
     of_invariants.chain(others()).collect()
 }
 

@@ -6,8 +6,8 @@
 
 mod end_to_end;
 mod plain;
-mod shipped;
 mod scenario;
+mod shipped;
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use throttlekit_core::{Retry, Timestamp};
 
 pub use end_to_end::{QueueBug, play_queue};
 pub use plain::{Plain, TurnBug};
-pub use shipped::Shipped;
 pub use scenario::play;
+pub use shipped::Shipped;
 
 /// A caller, by the order of arrival.
 pub type Who = u64;
