@@ -117,9 +117,7 @@ impl<N> TurnQueue<N> {
 
     /// Removes a waiter. Its turn, if it has it, passes on.
     pub fn leave(&mut self, ticket: Ticket, departure: Departure, now: Timestamp) -> Option<Ticket> {
-        if self.waiters.remove(&ticket).is_none() {
-            return None;
-        }
+        self.waiters.remove(&ticket)?;
         self.by_age.remove(&ticket.number);
         if self.has_turn(ticket) {
             self.end_turn(departure);

@@ -217,7 +217,7 @@ impl Turns for Plain {
 
     fn pause(&mut self, _: Who, retry: Retry, random: u64) -> Option<Duration> {
         let pause = retry.wait()?;
-        let jitter = Duration::from_nanos((JITTER.as_nanos() * u128::from(random) >> 64) as u64);
+        let jitter = Duration::from_nanos(((JITTER.as_nanos() * u128::from(random)) >> 64) as u64);
         Some(match self.bug {
             Some(TurnBug::JitterShortens) => pause.saturating_sub(jitter),
             Some(TurnBug::NoPause) => Duration::ZERO,

@@ -5,6 +5,7 @@ use crate::admit::{Admission, Axis, Denied, StoreError};
 use crate::{Guarantee, Retry};
 
 /// The decision about one request of a waiter.
+#[allow(clippy::large_enum_variant, reason = "matched at once, and never stored")]
 pub(super) enum Verdict {
     Admitted(Admission),
     /// Denied for now.
