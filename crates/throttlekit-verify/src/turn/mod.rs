@@ -73,7 +73,7 @@ impl Part {
 }
 
 fn trial<T: Turns>(seed: u64, part: Part, make: &dyn Fn() -> T) -> Result<(), Violation> {
-    play(seed, part, make).map_err(|story| Violation { seed, story })
+    play(seed, part, make).map_err(|counterexample| Violation { seed, counterexample })
 }
 
 /// Returns every part of the guarantee, with the bugs that its check must find.
