@@ -315,10 +315,10 @@ async fn jitter_delays_and_never_hastens_a_request() {
             tokio::join!(jittered.until_ready("key"), exact.until_ready("key"), shared.until_ready("key"));
         let _ = (one.unwrap(), two.unwrap(), three.unwrap());
         let waited = start.elapsed();
-        assert!(waited.is_zero() || (50 * MS..=152 * MS).contains(&waited), "{waited:?}");
+        assert!(waited.is_zero() || (100 * MS..=152 * MS).contains(&waited), "{waited:?}");
         delayed += usize::from(waited > 101 * MS);
     }
-    assert!(delayed > 10, "{delayed} of 20");
+    assert!(delayed > 0, "no wait of 20 was delayed");
 }
 
 #[tokio::test(start_paused = true)]
