@@ -4,8 +4,8 @@ use super::runner::Unoptimized::{Always, Cases, Never, Small};
 use super::runner::Verification;
 use super::{
     abuse, admission, budget, budget_use, exhaustion, failover, fair_regions, fleet, fuzz, inference,
-    invariants, isolation, key_capacity, label_truth, learn, lease_scale, lease_sim, metering, model, outbound, price,
-    reload, sketch, slots, stores,
+    invariants, isolation, key_capacity, label_truth, learn, lease_scale, lease_sim, metering, model,
+    outbound, price, reload, sketch, slots, stores,
 };
 
 /// Exploring the other models is a part of `slots`.

@@ -111,10 +111,9 @@ impl Judge {
                 format!("admitted {:?} before a delay was over", self.held_until.since(now)),
             ));
         }
-        if let Some(left) = self.left.filter(|left| now < left.until && self.calls() >= left.admitted_max) {
-            if !is_probe {
-                return Err(("heed", format!("call {} was admitted beyond {left:?}", self.calls())));
-            }
+        let exceeded = self.left.filter(|left| now < left.until && self.calls() >= left.admitted_max);
+        if let Some(left) = exceeded.filter(|_| !is_probe) {
+            return Err(("heed", format!("call {} was admitted beyond {left:?}", self.calls())));
         }
         report.probes += u64::from(is_probe && now < self.held_until);
         (self.waiting_since, self.stopped_since) = (None, None);
@@ -225,7 +224,7 @@ impl Judge {
                 self.judge_raise(kind, limit, is_success, most[kind], now)?;
             }
             report.lowered += u64::from(limit < before);
-            if limit <= before || is_forgotten {
+            if limit < before || (is_forgotten && limit > before) {
                 self.lows[kind] = Some((limit, now));
             }
         }
@@ -245,9 +244,13 @@ impl Judge {
         Ok(())
     }
 
-    /// Adapts to a clock that steps back: waits count from then on.
-    pub(super) fn step_back(&mut self, now: Timestamp) {
+    /// Adapts to a clock that steps back from `before`: waits count from then on, and what was over stays so.
+    pub(super) fn step_back(&mut self, before: Timestamp, now: Timestamp) {
         let max = self.settings.max_pause;
+        if self.held_until <= before {
+            self.held_until = Timestamp::EPOCH;
+        }
+        self.left = self.left.filter(|left| left.until > before);
         let earlier = |at: Option<Timestamp>| at.map(|at| at.min(now));
         (self.waiting_since, self.stopped_since) = (earlier(self.waiting_since), earlier(self.stopped_since));
         self.informed_at = earlier(self.informed_at);

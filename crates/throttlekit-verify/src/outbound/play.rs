@@ -17,6 +17,9 @@ use throttlekit_conformance::Dice;
 const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const STEPS_MAX: u64 = 60;
 const IN_FLIGHT_MAX: usize = 8;
+/// Twenty minutes: sixty of them are less than the day in which an ample burst comes back.
+const STEP_BACK_MAX_NANOS: u64 = 1_200_000_000_000;
+const TOKENS_MAX: u64 = 1_000_000;
 
 /// Plays the cases of these seeds to what ships. The first violation ends it.
 pub fn examine(seeds: Range<u64>) -> Result<LearnReport, String> {
@@ -127,7 +130,8 @@ impl<S: Paces> Case<S> {
     }
 
     fn call(&mut self, report: &mut LearnReport) -> Verdict {
-        let most = self.ceilings.tokens;
+        // Ample ceilings are those that no case reaches.
+        let most = if self.ceilings.is_ample { TOKENS_MAX } else { self.ceilings.tokens };
         let tokens = if self.dice.once_in(3) { self.dice.any_size(most).max(1) } else { 1 };
         let decision = self.subject.admit(tokens);
         let now = now(&self.clock);
@@ -172,10 +176,11 @@ impl<S: Paces> Case<S> {
 
     /// Steps the clock back before a call: an upstream that does not read it in between cannot notice.
     fn step_back(&mut self, report: &mut LearnReport) -> Verdict {
-        let by = self.dice.any_size(3_600_000_000_000);
-        let back = Timestamp::from_nanos(now(&self.clock).as_nanos() - by);
+        let by = self.dice.any_size(STEP_BACK_MAX_NANOS);
+        let before = now(&self.clock);
+        let back = Timestamp::from_nanos(before.as_nanos() - by);
         self.clock.set(back);
-        self.judge.step_back(back);
+        self.judge.step_back(before, back);
         self.note(|| format!("the clock steps back to {back}"));
         self.call(report)
     }

@@ -41,7 +41,8 @@ impl Ceilings {
     pub(super) fn roll(dice: &mut Dice) -> Self {
         let second = Duration::from_secs;
         if dice.once_in(3) {
-            let (units, period) = (1_000_000, second(60));
+            // A rule stands still while its clock is behind. So much is left of a day's burst that none has to wait for it.
+            let (units, period) = (1_000_000, second(86_400));
             let tokens = 1_000_000_000_000;
             return Self { requests: units, period, burst: units, tokens, window: period, is_ample: true };
         }
@@ -52,9 +53,10 @@ impl Ceilings {
         Self { requests, period, burst, tokens: dice.pick(&[100, 1_000, 100_000]), window, is_ample: false }
     }
 
-    /// Returns the requests and the tokens in a minute, rounded down.
+    /// Returns the requests and the tokens in a minute, rounded.
     pub(super) fn per_minute(&self) -> [u64; 2] {
-        let in_minute = |units: u64, period: Duration| units * 60 / period.as_secs();
+        let in_minute =
+            |units: u64, period: Duration| (units * 120 + period.as_secs()) / (2 * period.as_secs());
         [in_minute(self.requests, self.period), in_minute(self.tokens, self.window)]
     }
 

@@ -146,12 +146,12 @@ impl Learned {
         }
     }
 
-    /// Returns the limit of requests in a minute, rounded down. `None` if there is no ceiling.
+    /// Returns the limit of requests in a minute, rounded. `None` if there is no ceiling.
     pub fn requests_per_minute(&self, now: Timestamp) -> Option<u64> {
         self.pace_now(&self.requests, now).per_minute()
     }
 
-    /// Returns the limit of tokens in a minute, rounded down. `None` if there is no ceiling.
+    /// Returns the limit of tokens in a minute, rounded. `None` if there is no ceiling.
     pub fn tokens_per_minute(&self, now: Timestamp) -> Option<u64> {
         self.pace_now(&self.tokens, now).per_minute()
     }

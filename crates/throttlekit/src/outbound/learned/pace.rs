@@ -73,11 +73,12 @@ impl Pace {
         self.part
     }
 
-    /// Returns the units in a minute, rounded down.
+    /// Returns the units in a minute, rounded.
     pub(super) fn per_minute(&self) -> Option<u64> {
         let Ceiling { units, period_nanos } = self.ceiling?;
         let parts = u128::from(units).saturating_mul(MINUTE_NANOS) * u128::from(self.part);
-        Some(u64::try_from(parts / (u128::from(period_nanos) * u128::from(WHOLE))).unwrap_or(u64::MAX))
+        let whole = u128::from(period_nanos) * u128::from(WHOLE);
+        Some(u64::try_from((parts + whole / 2) / whole).unwrap_or(u64::MAX))
     }
 
     /// Returns the earliest start of a call.
@@ -95,8 +96,10 @@ impl Pace {
 
     /// Takes back a call that was not made.
     pub(super) fn cancel(&mut self, cost: u64) {
-        let before = self.next_at.as_nanos().saturating_sub(self.time_of(cost));
-        self.next_at = Timestamp::from_nanos(before);
+        if self.part < WHOLE {
+            let before = self.next_at.as_nanos().saturating_sub(self.time_of(cost));
+            self.next_at = Timestamp::from_nanos(before);
+        }
     }
 
     /// Returns the nanoseconds in which the part in use gives this many units.
