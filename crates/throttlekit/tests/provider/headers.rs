@@ -38,7 +38,7 @@ impl Style {
     pub fn delay(self, response: Builder, wait: Duration) -> Builder {
         let response = response.header("retry-after", secs_ceil(wait).max(1));
         match self {
-            Self::OpenAi => response.header("retry-after-ms", wait.as_millis() + 1),
+            Self::OpenAi => response.header("retry-after-ms", millis(wait) + 1),
             Self::Anthropic => response,
         }
     }
@@ -103,4 +103,8 @@ fn civil(days: u64) -> (u64, u64, u64) {
     let day = of_year - (153 * shifted + 2) / 5 + 1;
     let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
     (year + era * 400 + u64::from(month <= 2), month, day)
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

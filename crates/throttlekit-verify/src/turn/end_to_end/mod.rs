@@ -37,7 +37,9 @@ bugs! {
 /// Returns the invariant of the whole queue.
 pub(super) fn invariant() -> Invariant {
     let trial = |bug: Option<QueueBug>| -> Trial {
-        Box::new(move |seed| play_queue(seed, bug).map_err(|counterexample| Violation { seed, counterexample }))
+        Box::new(move |seed| {
+            play_queue(seed, bug).map_err(|counterexample| Violation { seed, counterexample })
+        })
     };
     let seeded = QueueBug::ALL.iter().map(|bug| (bug.name(), trial(Some(*bug))));
     Invariant { name: "turn-order/queue", holds: trial(None), seeded: seeded.collect() }
