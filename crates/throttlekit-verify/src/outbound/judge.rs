@@ -259,6 +259,6 @@ impl Judge {
         if let Some(left) = &mut self.left {
             left.until = left.until.min(now + max);
         }
-        self.lows = self.lows.map(|low| low.map(|(low, at)| (low, at.min(now))));
+        self.lows = self.limits.map(|limit| limit.map(|limit| (limit, now)));
     }
 }
