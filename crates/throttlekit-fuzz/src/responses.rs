@@ -61,7 +61,7 @@ fn learn(reported: &Reported) {
     let mut learned = Learned::new(&limits, LearnSettings::default());
     let sent = learned.start(100, NOW).expect("nothing is learned yet");
     learned.report(reported, sent, NOW);
-    let wait = learned.start(100, NOW).err().unwrap_or_default();
+    let wait = learned.headroom(100, NOW).wait;
     assert!(wait <= LearnSettings::default().max_pause, "a wait of {wait:?}");
     let later = learned.headroom(100, NOW + wait);
     assert!(later.wait.is_zero(), "waited {wait:?}, and {:?} more", later.wait);
