@@ -17,7 +17,12 @@ fn a_tonic_client_waits_its_turn_and_its_outcomes_are_observed() {
         let channel = Endpoint::from_shared(format!("http://{}", server.address())).unwrap().connect_lazy();
         let layer = OutboundLayer::per_minute(6_000).build().unwrap();
         let mut client = RateLimiterClient::new(layer.layer(channel));
-        let request = |policy: &str| CheckRequest { policy: policy.into(), key: "alice".into(), cost: 1, ..Default::default() };
+        let request = |policy: &str| CheckRequest {
+            policy: policy.into(),
+            key: "alice".into(),
+            cost: 1,
+            ..Default::default()
+        };
         let response = client.check(request("api")).await.unwrap().into_inner();
         assert!(response.decision.is_some_and(|decision| decision.allowed));
         assert_eq!(client.check(request("unknown")).await.unwrap_err().code(), Code::NotFound);
