@@ -40,7 +40,7 @@ impl Measure {
         let not_done = arrivals.iter().filter(|arrival| chosen(arrival)).count() - done.len();
         // Those that did not end have waited until the end of the run.
         let given_up = std::iter::repeat_n(DRAIN, not_done);
-        let ours: Vec<Duration> = done.iter().map(|done| done.sent - done.arrived).chain(given_up).collect();
+        let ours: Vec<Duration> = done.iter().map(|done| done.sent.saturating_sub(done.arrived)).chain(given_up).collect();
         let p99 = percentile(&ours, 99);
         Self {
             calls: served.len(),

@@ -1,5 +1,6 @@
 //! One contender: a provider, processes that call it, and what became of their calls.
 
+use std::collections::HashSet;
 use std::process::{Output, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -53,7 +54,10 @@ pub async fn run(scenario: &Scenario, contender: Contender, processes: usize, re
             done.push(Done::parse(line).with_context(|| format!("a client printed {line:?}"))?);
         }
     }
-    Ok(Calls { served: provider.served(), done })
+    let served = provider.served();
+    let clients: HashSet<u32> = served.iter().map(|served| served.client).collect();
+    ensure!(clients.len() == processes, "{} of {processes} clients called", clients.len());
+    Ok(Calls { served, done })
 }
 
 type Ended = tokio::task::JoinHandle<std::io::Result<Output>>;

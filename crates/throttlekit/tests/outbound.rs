@@ -63,6 +63,7 @@ async fn calls_within_the_limits_are_not_refused() {
                 .iter()
                 .all(|served| served.admitted && served.client == 1 && served.tokens == 100)
         );
+        assert!(provider.served().is_sorted_by_key(|served| served.at));
         let stats = layer.outbound().stats();
         assert_eq!((stats.admitted, stats.refused), (100, 0));
         assert_eq!(stats.keys[0].requests_per_minute, Some(6_000), "{:?}", stats.keys);
