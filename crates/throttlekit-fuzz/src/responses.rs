@@ -61,11 +61,11 @@ fn learn(reported: &Reported) {
     let mut learned = Learned::new(&limits, LearnSettings::default());
     let sent = learned.start(100, NOW).expect("nothing is learned yet");
     learned.report(reported, sent, NOW);
-    let wait = learned.headroom(100, NOW).wait;
+    assert!(learned.requests_per_minute(NOW) <= Some(60) && learned.tokens_per_minute(NOW) <= Some(9_000));
+    let Err(wait) = learned.start(100, NOW) else { return };
     assert!(wait <= LearnSettings::default().max_pause, "a wait of {wait:?}");
     let later = learned.headroom(100, NOW + wait);
     assert!(later.wait.is_zero(), "waited {wait:?}, and {:?} more", later.wait);
-    assert!(learned.requests_per_minute(NOW) <= Some(60) && learned.tokens_per_minute(NOW) <= Some(9_000));
 }
 
 /// Reads the usage of a body in two pieces.

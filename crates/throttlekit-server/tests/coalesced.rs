@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use throttlekit::Guarantee;
 use throttlekit_redis::RedisStore;
-use throttlekit_server::internals::engine::{Backend, Engine, EngineOptions, PolicyCall};
+use throttlekit_server::internals::engine::{Answered, Backend, Engine, EngineOptions, PolicyCall};
 use throttlekit_server::policy;
 
 use crate::own_redis::OwnRedis;
@@ -40,7 +40,9 @@ async fn decisions_at_once_are_exact_each_and_few_calls() {
     let answers = join_all(each).await;
     let allowed = answers.iter().filter(|answer| answer.as_ref().unwrap().decision.allowed).count();
     assert_eq!(allowed, 4 * LIMIT, "two keys of two policies");
-    assert!(answers.iter().all(|answer| answer.as_ref().unwrap().guarantee == Guarantee::Exact));
+    // Bounded: the server is younger than the window, so what it counted before is not known.
+    let by_store = |answer: &Answered| matches!(answer.guarantee, Guarantee::Exact | Guarantee::Bounded(_));
+    assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(by_store)));
     let calls = store.line_stats().calls - before;
     assert!(calls <= answers.len() as u64 / 10, "{calls} calls for {} decisions", answers.len());
 }
@@ -74,6 +76,6 @@ async fn a_store_that_is_gone_fails_each_decision_in_time() {
     assert!(answers.iter().all(closed), "{answers:?}");
 }
 
-fn is_closed(answer: &throttlekit_server::internals::engine::Answered) -> bool {
+fn is_closed(answer: &Answered) -> bool {
     answer.guarantee == Guarantee::Closed && !answer.decision.allowed
 }

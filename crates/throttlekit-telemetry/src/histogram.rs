@@ -48,7 +48,7 @@ impl Buckets {
     }
 
     fn read(&self, bounds: &[u64; BUCKETS - 1], unit: f64) -> Histogram {
-        let bounds = bounds.iter().map(|bound| *bound as f64 / unit).chain([f64::MAX]);
+        let bounds = bounds.iter().map(|bound| *bound as f64 / unit).chain([f64::INFINITY]);
         let counts = self.counts.iter().map(|count| count.load(Relaxed));
         Histogram { buckets: bounds.zip(counts).collect(), sum: self.sum.load(Relaxed) as f64 / unit }
     }
@@ -63,7 +63,7 @@ pub struct Histogram {
 
 impl Histogram {
     /// Returns the upper bound of each bucket, included in it, and the number of values in it. The last bound is
-    /// [`f64::MAX`].
+    /// infinite.
     pub fn buckets(&self) -> &[(f64, u64)] {
         &self.buckets
     }
@@ -97,7 +97,7 @@ mod tests {
         [0, 1, 2, 4, 5, 262_144, 262_145].into_iter().for_each(|cost| buckets.count_cost(cost));
         let read = buckets.costs();
         let filled: Vec<_> = read.buckets().iter().filter(|(_, count)| *count > 0).copied().collect();
-        assert_eq!(filled, [(1.0, 2), (4.0, 2), (16.0, 1), (262_144.0, 1), (f64::MAX, 1)]);
+        assert_eq!(filled, [(1.0, 2), (4.0, 2), (16.0, 1), (262_144.0, 1), (f64::INFINITY, 1)]);
         assert_eq!((read.count(), read.sum()), (7, 524_301.0));
     }
 

@@ -140,5 +140,12 @@ fn histograms_record_costs_and_waits() {
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(read, [("throttlekit.cost", (2, 6.0)), ("throttlekit.retry_after", (1, 1.500_001))].into());
+    assert_eq!(
+        read,
+        [
+            ("throttlekit.cost", (2, 6.0)),
+            ("throttlekit.retry_after", (1, Duration::from_micros(1_500_001).as_secs_f64()))
+        ]
+        .into()
+    );
 }

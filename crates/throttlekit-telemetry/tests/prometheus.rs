@@ -39,7 +39,7 @@ fn adds_up(samples: &BTreeMap<String, u64>, policies: &[&str]) {
         assert_eq!(denied, Some(&by), "{policy}");
         assert_eq!(of("throttlekit_decisions_total"), of("throttlekit_guarantee_total"), "{policy}");
         for name in ["throttlekit_cost", "throttlekit_retry_after_seconds"] {
-            let all = sum(samples, &format!("{name}_bucket"), &format!("{label},le=\"+Inf\""));
+            let all = sum(samples, &format!("{name}_bucket"), &format!("le=\"+Inf\",{label}"));
             assert_eq!(of(&format!("{name}_count")), all, "{policy}: {name}");
         }
     }
@@ -144,12 +144,12 @@ fn costs_and_waits_are_histograms() {
         "# TYPE throttlekit_cost histogram",
         "throttlekit_cost_sum{policy=\"chat\"} 6.0",
         "throttlekit_cost_count{policy=\"chat\"} 2",
-        "throttlekit_cost_bucket{policy=\"chat\",le=\"1.0\"} 0",
-        "throttlekit_cost_bucket{policy=\"chat\",le=\"4.0\"} 2",
-        "throttlekit_cost_bucket{policy=\"chat\",le=\"+Inf\"} 2",
+        "throttlekit_cost_bucket{le=\"1.0\",policy=\"chat\"} 0",
+        "throttlekit_cost_bucket{le=\"4.0\",policy=\"chat\"} 2",
+        "throttlekit_cost_bucket{le=\"+Inf\",policy=\"chat\"} 2",
         "throttlekit_retry_after_seconds_sum{policy=\"chat\"} 1.501",
-        "throttlekit_retry_after_seconds_bucket{policy=\"chat\",le=\"1.0\"} 0",
-        "throttlekit_retry_after_seconds_bucket{policy=\"chat\",le=\"5.0\"} 1",
+        "throttlekit_retry_after_seconds_bucket{le=\"1.0\",policy=\"chat\"} 0",
+        "throttlekit_retry_after_seconds_bucket{le=\"5.0\",policy=\"chat\"} 1",
     ];
     for line in lines {
         assert!(page.lines().any(|of_page| of_page == line), "{line} in:\n{page}");

@@ -15,7 +15,7 @@ mod outage;
 mod outbound;
 mod overload;
 mod policy;
-#[expect(dead_code, unreachable_pub, reason = "shared with the benchmark")]
+#[expect(unreachable_pub, reason = "shared with the benchmark")]
 mod provider;
 mod queue;
 mod shared_fair;

@@ -127,6 +127,14 @@ async fn headers_of_http_2_that_never_end_are_ended_by_the_ping_that_cannot_be_a
     let target = target().await;
     let mut silent = attack::unended_headers(target.address, false).await.unwrap();
     assert!(silent.ended_within(SOON).await);
+    drop(silent);
+    // It is counted once the client has closed its side.
+    let counted = async {
+        while target.stats().broken == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(SOON, counted).await.expect("it is counted");
     assert_eq!((target.stats().broken, target.stats().sent_away), (1, 0));
     let mut answering = attack::unended_headers(target.address, true).await.unwrap();
     assert!(answering.ended_within(SOON).await);

@@ -236,12 +236,17 @@ impl Judge {
             return Err(("raise", format!("a response without success raised a limit to {limit}")));
         }
         let Some((low, since)) = self.lows[kind] else { return Ok(()) };
-        let rises = u128::from(most) * now.since(since).as_nanos() / self.settings.raise_over.as_nanos();
+        let rises = self.rise(most, now.since(since));
         if u128::from(limit) > u128::from(low) + rises + 1 {
             let elapsed = now.since(since);
             return Err(("raise", format!("a limit rose from {low} to {limit} of {most} in {elapsed:?}")));
         }
         Ok(())
+    }
+
+    /// Returns the most by which a limit rises in this time.
+    fn rise(&self, most: u64, elapsed: Duration) -> u128 {
+        u128::from(most) * elapsed.as_nanos() / self.settings.raise_over.as_nanos()
     }
 
     /// Adapts to a clock that steps back from `before`: waits count from then on, and what was over stays so.
@@ -259,6 +264,12 @@ impl Judge {
         if let Some(left) = &mut self.left {
             left.until = left.until.min(now + max);
         }
-        self.lows = self.limits.map(|limit| limit.map(|limit| (limit, now)));
+        // A limit may have risen until then, and may rise from then on.
+        let most = self.ceilings.per_minute();
+        let risen = |(low, since): (u64, Timestamp), most: u64| {
+            let risen = u128::from(low) + self.rise(most, before.since(since)) + 1;
+            (u64::try_from(risen).map_or(most, |risen| risen.min(most)), now)
+        };
+        self.lows = std::array::from_fn(|kind| self.lows[kind].map(|low| risen(low, most[kind])));
     }
 }
