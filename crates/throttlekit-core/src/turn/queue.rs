@@ -213,7 +213,7 @@ mod tests {
         queue.turn.map(|turn| turn.ticket)
     }
 
-    /// Admits whoever has the turn until nobody waits.
+    /// Admits the holder of the turn until nobody waits.
     fn drain(queue: &mut TurnQueue<()>) -> Vec<Ticket> {
         core::iter::from_fn(|| {
             let ticket = holder(queue)?;

@@ -87,7 +87,7 @@ pub(super) async fn supervise<T>(
     None
 }
 
-/// What a connection waits for.
+/// An event of a connection.
 enum Event<T> {
     Ended(T),
     /// The client abandoned more requests than it may.

@@ -45,7 +45,7 @@ struct Work {
     reading: Reading,
 }
 
-/// What a body is read for.
+/// The purpose for which a body is read.
 enum Reading {
     Nothing,
     Usage(Box<UsageReader>),

@@ -59,7 +59,7 @@ mod admit;
 mod builder;
 mod key_queues;
 mod not_ready;
-mod place;
+mod position;
 mod queue;
 mod verdict;
 mod waiter;

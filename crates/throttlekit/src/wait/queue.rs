@@ -8,7 +8,7 @@ use throttlekit_core::turn::Jitter;
 use super::NotReady;
 use super::builder::{QueueBuilder, Settings};
 use super::key_queues::{Full, KeyQueues, Spot};
-use super::place::{Place, TurnClock};
+use super::position::{Position, TurnClock};
 use super::waiter::{First, Request, Waiter};
 use crate::admit::{Admission, Admit, Admitting, Denied};
 use crate::{Call, Retry};
@@ -108,7 +108,7 @@ impl<A: Admit> Inner<A> {
     pub(super) fn begin(&self, call: &Call<'_>) -> Result<First, NotReady> {
         let joined = self.queues.join_waiting(self.key(call), class(call), || self.clock.now());
         if let Some(spot) = joined.map_err(full)? {
-            return Ok(First::Joined(self.place(spot)));
+            return Ok(First::Joined(self.position(spot)));
         }
         Ok(match self.limiter.admit(*call).now_or_later() {
             Ok(Ok(admission)) if starts_now(&admission) => First::Ready(admission),
@@ -126,17 +126,17 @@ impl<A: Admit> Inner<A> {
     }
 
     /// Joins the queue of the call's key after a denial.
-    pub(super) fn join(&self, call: &Call<'_>, denied: Denied) -> Result<Place, NotReady> {
+    pub(super) fn join(&self, call: &Call<'_>, denied: Denied) -> Result<Position, NotReady> {
         let spot = self.queues.join(self.key(call), class(call), denied, self.clock.now());
-        Ok(self.place(spot.map_err(full)?))
+        Ok(self.position(spot.map_err(full)?))
     }
 
     pub(super) fn jitter(&self) -> Jitter {
         self.settings.jitter
     }
 
-    fn place(&self, spot: Spot) -> Place {
-        Place::new(self.queues.clone(), spot, self.clock)
+    fn position(&self, spot: Spot) -> Position {
+        Position::new(self.queues.clone(), spot, self.clock)
     }
 
     #[inline]

@@ -63,7 +63,7 @@ impl<A: Admit> Admit for Counted<A> {
     }
 }
 
-/// Who was admitted, and how many milliseconds after the start.
+/// The admitted callers, with the milliseconds since the start.
 #[derive(Clone)]
 struct Log(Arc<Mutex<Vec<(&'static str, u128)>>>, Instant);
 

@@ -6,7 +6,7 @@ use throttlekit_core::turn::{Pause, RetryPace};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::NotReady;
-use super::place::{Place, until};
+use super::position::{Position, until};
 use super::queue::Inner;
 use super::verdict::Verdict;
 use crate::admit::{Admission, Admit, Admitting, Denied, StoreError};
@@ -20,7 +20,7 @@ pub(super) enum First {
     /// The limiter was requested.
     Requested(Request),
     /// Others wait; the call has joined them.
-    Joined(Place),
+    Joined(Position),
 }
 
 /// A request to the limiter.
@@ -54,7 +54,7 @@ impl<'a, A: Admit> Waiter<'a, A> {
     pub(super) async fn run(mut self, first: First) -> Result<Admission, NotReady> {
         match first {
             First::Ready(admission) => Ok(admission),
-            First::Joined(place) => self.wait(place).await,
+            First::Joined(position) => self.wait(position).await,
             First::Requested(request) => {
                 let result = timeout_at(self.deadline, request.admitting).await;
                 let result = result.unwrap_or(Err(StoreError::Deadline(self.wait_max)));
@@ -62,8 +62,8 @@ impl<'a, A: Admit> Waiter<'a, A> {
                     Verdict::Admitted(admission) => self.start(admission).await,
                     Verdict::Denied(denied) => {
                         self.pause(denied, request.needs_io)?;
-                        let place = self.queue.join(&self.call, denied)?;
-                        self.wait(place).await
+                        let position = self.queue.join(&self.call, denied)?;
+                        self.wait(position).await
                     }
                 }
             }
@@ -71,22 +71,22 @@ impl<'a, A: Admit> Waiter<'a, A> {
     }
 
     /// Requests in each turn, until the limiter admits the call.
-    async fn wait(mut self, place: Place) -> Result<Admission, NotReady> {
-        while place.turn(self.not_before, self.deadline).await {
+    async fn wait(mut self, position: Position) -> Result<Admission, NotReady> {
+        while position.turn(self.not_before, self.deadline).await {
             let Request { admitting, needs_io } = self.queue.request(&self.call);
-            let Some(result) = place.result(admitting, self.deadline).await else { break };
+            let Some(result) = position.result(admitting, self.deadline).await else { break };
             match Verdict::of(result)? {
                 Verdict::Admitted(admission) => {
-                    place.admitted();
+                    position.admitted();
                     return self.start(admission).await;
                 }
                 Verdict::Denied(denied) => {
                     self.pause(denied, needs_io)?;
-                    place.denied(denied);
+                    position.denied(denied);
                 }
             }
         }
-        Err(match self.denied.or_else(|| place.last_denial()) {
+        Err(match self.denied.or_else(|| position.last_denial()) {
             Some(denied) => NotReady::Timeout(denied),
             None => NotReady::Store(StoreError::Deadline(self.wait_max)),
         })

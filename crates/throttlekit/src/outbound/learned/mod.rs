@@ -1,4 +1,4 @@
-//! What responses taught about the limits of one upstream and key.
+//! The limits of one upstream and key, as its responses report them.
 
 mod bound;
 mod pace;

@@ -32,14 +32,14 @@ impl TurnClock {
 }
 
 /// A position in the queue of a key. If dropped, its waiter leaves, and its turn passes on.
-pub(super) struct Place {
+pub(super) struct Position {
     queues: Arc<KeyQueues>,
     spot: Spot,
     clock: TurnClock,
     departure: Departure,
 }
 
-impl Place {
+impl Position {
     pub(super) fn new(queues: Arc<KeyQueues>, spot: Spot, clock: TurnClock) -> Self {
         Self { queues, spot, clock, departure: Departure::GaveUp }
     }
@@ -110,7 +110,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Position {
     fn drop(&mut self) {
         self.queues.leave(self.spot, self.departure, self.clock.now());
     }
