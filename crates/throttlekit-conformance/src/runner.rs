@@ -39,6 +39,15 @@ pub trait Played<S>: Debug + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Report, String>> + Send;
 }
 
+/// Returns copies of the operations, each without one of them: smaller scenarios, to find the least that fails.
+pub(crate) fn without_each<T: Clone>(operations: &[T]) -> impl Iterator<Item = Vec<T>> {
+    (0..operations.len()).map(|left_out| {
+        let mut others = operations.to_vec();
+        others.remove(left_out);
+        others
+    })
+}
+
 /// Runs the scenarios of these seeds against what `make` creates. Stops at the first violation.
 pub async fn examine<W, S, M, F>(make: M, seeds: Range<u64>) -> Result<W::Report, Violation>
 where

@@ -5,6 +5,7 @@ use std::time::Duration;
 use throttlekit::rate::Timestamp;
 
 use crate::Dice;
+use crate::runner::without_each;
 
 const OPERATIONS_MAX: u64 = 40;
 pub(super) const KEYS: usize = 3;
@@ -58,11 +59,7 @@ impl MembershipScenario {
 
     /// Returns the same with one operation less.
     pub(super) fn smaller(&self) -> impl Iterator<Item = Self> + '_ {
-        (0..self.operations.len()).map(|i| {
-            let mut scenario = self.clone();
-            scenario.operations.remove(i);
-            scenario
-        })
+        without_each(&self.operations).map(|operations| Self { operations, ..self.clone() })
     }
 }
 

@@ -8,6 +8,7 @@ use throttlekit_core::fair::{WEIGHT_MAX, Weight};
 use throttlekit_core::rate::{BUDGET_MAX, UNITS_MAX};
 
 use crate::Dice;
+use crate::runner::without_each;
 
 const OPERATIONS_MAX: u64 = 60;
 /// Names that need escaping.
@@ -66,11 +67,7 @@ impl PoolScenario {
 
     /// Returns the same with one operation less.
     pub(super) fn smaller(&self) -> impl Iterator<Item = Self> + '_ {
-        (0..self.operations.len()).map(|i| {
-            let mut scenario = self.clone();
-            scenario.operations.remove(i);
-            scenario
-        })
+        without_each(&self.operations).map(|operations| Self { operations, ..self.clone() })
     }
 }
 

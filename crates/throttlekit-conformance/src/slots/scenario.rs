@@ -5,6 +5,7 @@ use std::time::Duration;
 use throttlekit::rate::Timestamp;
 
 use crate::Dice;
+use crate::runner::without_each;
 
 const OPERATIONS_MAX: u64 = 60;
 /// Few leases, so that calls conflict.
@@ -76,11 +77,7 @@ impl SlotScenario {
 
     /// Returns the same with one operation less.
     pub(super) fn smaller(&self) -> impl Iterator<Item = Self> + '_ {
-        (0..self.operations.len()).map(|i| {
-            let mut scenario = self.clone();
-            scenario.operations.remove(i);
-            scenario
-        })
+        without_each(&self.operations).map(|operations| Self { operations, ..self.clone() })
     }
 }
 
