@@ -94,7 +94,7 @@ pub enum Operation {
     },
 }
 
-/// What is under way between a node and the store.
+/// What is in flight between a node and the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
     /// To the store.

@@ -18,7 +18,7 @@
 //! * [`guard`] holds what slots in process promise, and its seeded bugs.
 //! * [`divided`] lets node processes share the ceiling of a backend process, and its seeded bugs.
 //! * [`regions`] divides one budget between tenants of several regions, and its seeded bugs.
-//! * [`reload`] changes the numbers of limits under way: invariant `reload-room`, and its seeded bugs.
+//! * [`reload`] changes the numbers of limits in flight: invariant `reload-room`, and its seeded bugs.
 //! * [`turn`] lets callers wait for a limiter: invariant `turn-order`, and its seeded bugs.
 //!
 //! `throttlekit-verify-drivers` runs all of it by name for `cargo xtask verify`.

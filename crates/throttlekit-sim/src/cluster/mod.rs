@@ -237,7 +237,7 @@ impl Cluster {
         self.state.now() + core::time::Duration::from_nanos(nanos)
     }
 
-    /// Whether what is under way to or from this node is cut off.
+    /// Whether what is in flight to or from this node is cut off.
     fn is_cut(&self, message: &Message) -> bool {
         let around = &self.nodes[message.node()];
         let until = if message.is_upward() { around.up_cut_until } else { around.down_cut_until };

@@ -103,7 +103,7 @@ impl Cluster {
         (0..gone).for_each(|_| self.fired.count(Fault::CallerGone));
     }
 
-    /// A request's time is up, if it is still under way.
+    /// A request's time is up, if it is still in flight.
     pub(super) fn deadline(&mut self, node: usize, request: u64) {
         if self.nodes[node].requests != request || self.state.nodes()[node].flight().is_none() {
             return;

@@ -1,7 +1,7 @@
 //! The production slot table and hold, in small scenarios explored in full.
 //!
 //! Holders request slots, send heartbeats and release over a network that delays, reorders, loses and doubles; they
-//! stop for any time and go on, and the table is lost and begins anew. Work runs from when a reply is taken until it
+//! stop for any time and go on, and the table is lost and starts over. Work runs from when a reply is taken until it
 //! ends or its hold is fenced.
 
 use core::fmt;
@@ -16,7 +16,7 @@ use super::case::{Case, without};
 use super::counter_examples::Assumption;
 
 const TICK: Duration = Duration::from_millis(3);
-/// Messages under way at once.
+/// Messages in flight at once.
 const UNDER_WAY_MAX: usize = 3;
 /// No more are held than there are slots, and no more run.
 const INVARIANT: &str = "slot-fence";
@@ -79,7 +79,7 @@ struct Holder {
     hold: Option<Hold>,
 }
 
-/// What is under way, of a holder's ask and since a tick.
+/// What is in flight, of a holder's ask and since a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Letter {
     holder: usize,
@@ -241,7 +241,7 @@ impl Model for Slots {
                 self.deliver(&mut state, letter);
             }
             Step::ArriveTwice(at) => {
-                // It stays under way. A message that changes nothing is one and the same again.
+                // It stays in flight. A message that changes nothing is one and the same again.
                 let letter = state.letters[at];
                 self.deliver(&mut state, letter);
             }

@@ -53,7 +53,7 @@ impl ClusterState {
         Some(message)
     }
 
-    /// Of a bug: another request beside the one that is under way.
+    /// Of a bug: another request beside the one that is in flight.
     fn request_twice(&mut self, node: usize, id: u64) -> Option<Message> {
         let one = &mut self.nodes[node];
         let first = one.flight.filter(|_| self.setup.has(LeaseBug::TwoRequestsUnderWay))?;

@@ -150,7 +150,7 @@ impl ClusterState {
         }
     }
 
-    /// Invariant `no-lost-waiter`: whoever waits has a request under way, or one to be sent.
+    /// Invariant `no-lost-waiter`: whoever waits has a request in flight, or one to be sent.
     pub(super) fn check_waiters(&mut self, node: usize) {
         let one = &self.nodes[node];
         if !one.is_up || one.waiters.is_empty() || one.holder.is_asking() {

@@ -20,7 +20,7 @@ pub struct Menu {
     pub pauses: bool,
     /// Whether messages are lost, and requests fail.
     pub losses: bool,
-    /// Whether messages are duplicated, while fewer than this are under way.
+    /// Whether messages are duplicated, while fewer than this are in flight.
     pub duplicates_below: usize,
     /// Whether nodes run low ahead of need.
     pub low: bool,

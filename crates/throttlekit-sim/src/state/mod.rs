@@ -126,7 +126,7 @@ pub struct ClusterState {
     now: Timestamp,
     nodes: Vec<Node>,
     store: Store,
-    /// Messages under way, in [`Message::order`].
+    /// Messages in flight, in [`Message::order`].
     in_flight: Vec<Message>,
     ledger: Ledger,
 }
@@ -219,7 +219,7 @@ impl ClusterState {
         &self.store
     }
 
-    /// Messages under way.
+    /// Messages in flight.
     pub fn in_flight(&self) -> &[Message] {
         &self.in_flight
     }

@@ -125,12 +125,12 @@ impl Node {
         self.taken.len()
     }
 
-    /// Whether a request is under way.
+    /// Whether a request is in flight.
     pub fn is_asking(&self) -> bool {
         self.holder.is_asking()
     }
 
-    /// Which request is under way.
+    /// Which request is in flight.
     pub fn flight(&self) -> Option<u64> {
         self.flight.map(|sent| sent.id)
     }

@@ -268,7 +268,7 @@ impl Store {
         self.old.take_if(|old| at >= old.until);
     }
 
-    /// Replies that wait for the replica, and so are under way.
+    /// Replies that wait for the replica, and so are in flight.
     pub(super) fn held(&self) -> impl Iterator<Item = (usize, u64)> {
         self.log.iter().filter_map(|write| match write.what {
             Change::Lend { lent, replies: true, .. } => Some((lent.node, lent.id)),

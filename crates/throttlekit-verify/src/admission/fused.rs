@@ -153,7 +153,7 @@ impl<P: Pairs> Played<P> for FusedScenario {
     }
 }
 
-/// One trace under way.
+/// One trace in flight.
 struct Play<'a, P: Pairs> {
     scenario: &'a FusedScenario,
     limits: [Limit; 2],

@@ -156,7 +156,7 @@ impl<B: Bench> Played<B> for Cell {
     }
 }
 
-/// One cell under way.
+/// One cell in flight.
 struct Play<'a, S: Fixture> {
     cell: &'a Cell,
     fixture: &'a S,

@@ -137,7 +137,7 @@ async fn look(guard: SharedGuard<NodeClock>, log: Arc<Mutex<Log>>) {
     }
 }
 
-/// Asks come by chance, so many in the mean that those under way would be the demand; who is turned away does not come
+/// Asks come by chance, so many in the mean that those in flight would be the demand; who is turned away does not come
 /// again.
 async fn ask(
     guard: SharedGuard<NodeClock>,

@@ -15,7 +15,7 @@ use crate::guard::panic_with;
 use throttlekit_conformance::Dice;
 use throttlekit_conformance::invariants::Violation;
 
-/// Runs that are under way at once: each waits for its retries.
+/// Runs that are in flight at once: each waits for its retries.
 const AT_ONCE: u64 = 512;
 const CALLS_MAX: u64 = 24;
 const CALLS_AT_ONCE: usize = 4;
@@ -65,7 +65,7 @@ impl Drilled {
     }
 }
 
-/// What a run counts while it is under way.
+/// What a run counts while it is in flight.
 #[derive(Default)]
 struct Books {
     calls: AtomicU64,

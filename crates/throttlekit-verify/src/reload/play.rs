@@ -23,7 +23,7 @@ use throttlekit_conformance::invariants::Violation;
 use throttlekit_conformance::stores::{MICRO, Used, policy_name};
 use throttlekit_conformance::text::nanos;
 
-/// After so many scenarios the store is made anew: it may bound how many different limits it keeps.
+/// After so many scenarios the store is made again: it may bound how many different limits it keeps.
 const SCENARIOS_PER_STORE: usize = 100;
 
 /// Plays the scenarios of these seeds to a store: invariant `reload-room`. The first violation ends it.
@@ -88,7 +88,7 @@ async fn play<S: Store>(
     Ok(play.report)
 }
 
-/// One scenario under way.
+/// One scenario in flight.
 struct Play<'a, S> {
     store: &'a S,
     beside: MemoryStore<ManualClock>,

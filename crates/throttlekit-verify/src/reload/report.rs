@@ -11,7 +11,7 @@ pub struct ReloadReport {
     pub changes: u64,
     /// Of these, keys that had used something.
     pub carried: u64,
-    /// Keys in a window under way that is none of the new version's.
+    /// Keys in a window in flight that is none of the new version's.
     pub off_grid: u64,
     /// Loans to keys, after a change.
     pub lent: u64,

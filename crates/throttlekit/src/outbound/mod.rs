@@ -1,20 +1,20 @@
 //! Limits on calls to others: pace your own calls, and learn the provider's limits from its responses.
 //!
-//! An [`Upstream`] is a limiter with the ceiling that you configure, and what the provider's responses taught. It is
-//! [`Admit`](crate::Admit), as the limiter is. Responses only delay calls: none can raise a limit above the ceiling, or
-//! stop calls for longer than [`max_pause`](LearnSettings::max_pause), whatever it contains (guarantee
-//! `learned-ceiling`).
+//! * [`OutboundLayer`] is a tower layer for clients, and [`Outbound`] the same without tower: one object per provider with
+//!   limits on requests, tokens and concurrency for each key, in process or over a store. Calls wait their turn.
+//! * [`Upstream`] is what they are built on: a limiter with the ceiling that you configure, and what the provider's
+//!   responses taught. It is [`Admit`](crate::Admit), as the limiter is. [`Upstreams`] is a pool of several keys or
+//!   deployments.
+//! * [`Reported`] reads the limits in a response, [`UsageReader`] the tokens that it took. [`Learned`] has no clock and no
+//!   lock.
 //!
-//! 1. Estimate the tokens of a call, and admit it: `upstream.admit(Call::by(key).cost(estimate))`.
-//! 2. Send it, and [report](Upstream::report) the response.
-//! 3. Settle the tokens that it took: read them by [`UsageReader`] and settle the permit.
-//!
-//! [`Upstreams`] is a pool of several keys or deployments.
+//! Responses only delay calls: none can raise a limit above the ceiling, or stop calls for longer than
+//! [`max_pause`](LearnSettings::max_pause), whatever it contains (guarantee `learned-ceiling`).
 //!
 //! # Processes that share an account
 //!
-//! A limiter over a store counts the calls of all processes against one ceiling. What was learned is not shared: each
-//! process learns from its own responses, which report the limits and the rest of the whole account. So a process that
+//! Over a store, all processes count against one ceiling. With an [`Outbound`], they also keep together the limits that
+//! responses have lowered. Pauses after a refusal are not shared: each process learns from its own responses, so one that
 //! has sent nothing since the account was exhausted sends one call that is refused.
 
 mod body;

@@ -13,7 +13,7 @@ use super::{even_split, named};
 /// No node has more grants on record than this.
 const GRANTS_MAX: usize = 4;
 
-/// A fleet whose grants and reports are under way for a while.
+/// A fleet whose grants and reports are in flight for a while.
 #[derive(Clone, Copy, Debug)]
 pub struct Handoff {
     /// How many nodes there are, some of which are in the fleet.

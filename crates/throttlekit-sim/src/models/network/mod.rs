@@ -8,7 +8,7 @@
 //! keeps no history but the one number that its invariant counts, so that states with the same future are the same
 //! state.
 //!
-//! What a scenario may do is bounded (ticks, letters under way, callers waiting, faults of any kind), so there is an
+//! What a scenario may do is bounded (ticks, letters in flight, callers waiting, faults of any kind), so there is an
 //! end to its states. Within those bounds every order of steps is explored.
 //!
 //! Nodes are alike but for their clocks, which are part of them. Two states that differ only in the order of their
@@ -124,7 +124,7 @@ pub struct Network {
 pub struct Room {
     /// How long it lasts.
     pub ticks: u64,
-    /// Requests of one node under way at once, and as many replies. One more than one: a driver that gave up asks again.
+    /// Requests of one node in flight at once, and as many replies. One more than one: a driver that gave up asks again.
     pub letters: usize,
     /// Callers of one node that wait at once.
     pub waiters: usize,

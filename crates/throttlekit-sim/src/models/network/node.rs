@@ -1,4 +1,4 @@
-//! One node: the production machine, its callers, and its letters under way.
+//! One node: the production machine, its callers, and its letters in flight.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -66,7 +66,7 @@ impl Node {
         }
     }
 
-    /// A local lease as it was. States keep what is in it: filling it anew each time, the tag that tells one filling
+    /// A local lease as it was. States keep what is in it: filling it again each time, the tag that tells one filling
     /// from another says nothing about the past.
     fn open_local_lease(&self) -> LocalLease<PlainWord> {
         let local_lease = LocalLease::new();
@@ -205,7 +205,7 @@ impl Node {
         Some(Done::default())
     }
 
-    /// It loses all it knows. Its letters are still under way, and numbers under way are not used again.
+    /// It loses all it knows. Its letters are still in flight, and numbers in flight are not used again.
     pub(super) fn crash(&mut self, network: &Network) -> Option<Done> {
         let letters = (self.requests.split_off(0), self.replies.split_off(0), self.returns.split_off(0));
         *self = Self::new(network, self.clock);
@@ -213,7 +213,7 @@ impl Node {
         Some(Done::default())
     }
 
-    /// Whether a caller waits though no request is under way.
+    /// Whether a caller waits though no request is in flight.
     pub(super) fn waits_for_nothing(&self) -> bool {
         !self.waiting.is_empty() && !self.holder.is_asking()
     }

@@ -9,7 +9,7 @@
 //! the membership record and the node that it concerns are built from it, production code does what it does, and what
 //! came of that is written down again.
 //!
-//! What is bounded is how many messages are under way, how many reports are sent, how many ticks pass and how often
+//! What is bounded is how many messages are in flight, how many reports are sent, how many ticks pass and how often
 //! a process dies or a membership record is lost. Within that, every order of steps is explored.
 
 mod built;
@@ -58,7 +58,7 @@ pub struct Fleet {
 /// How much may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Messages under way at once.
+    /// Messages in flight at once.
     pub letters: usize,
     /// Reports sent in all.
     pub reports: u8,

@@ -37,7 +37,7 @@ impl RebalanceState {
         members.iter_mut().for_each(|place| *place = place.filter(|known| known.age < remembered));
         // Those that are left move up: `None` is not less than any.
         members.sort_by_key(|place| place.map_or(u8::MAX, |known| known.id));
-        // A grant is taken only as the answer to the report under way.
+        // A grant is taken only as the answer to the report in flight.
         let awaits = |host: &Host, letter: &Letter| {
             let awaited = host.waiting.is_some() && host.heartbeat == letter.heartbeat;
             host.id == letter.id && letter.age < lives && (awaited || fleet.seam.takes_unawaited())
@@ -52,7 +52,7 @@ impl RebalanceState {
         let (linger, ages) = (fleet.linger as i8, lives as i8);
         for host in &mut self.hosts {
             host.waiting.iter_mut().for_each(|age| *age = (*age).min(lives));
-            // A grant that is dead matters while work runs on, and while a report is under way that said it is in
+            // A grant that is dead matters while work runs on, and while a report is in flight that said it is in
             // force.
             let matters = |left: i8| left > -linger && host.in_flight > 0 || host.waiting.is_some();
             host.grant = host.grant.and_then(|held| match held.left {

@@ -25,7 +25,7 @@ pub enum Seam {
     GoesBack,
     /// It takes the answer to a report though the grant that it told of has died since.
     BelievesTheDead,
-    /// It takes any answer for the one to the report under way. The rebalancer allows for that while grants live.
+    /// It takes any answer for the one to the report in flight. The rebalancer allows for that while grants live.
     LateAnswers,
     /// The same, and the rebalancer keeps no more than was granted last and is held.
     LateAnswersKeepsLast,

@@ -14,7 +14,7 @@ pub struct RebalanceState {
     /// The processes that are up, by identity.
     pub(super) hosts: [Host; HOSTS_MAX],
     pub(super) membership: Kept,
-    /// What is under way, in order; places that are free come first.
+    /// What is in flight, in order; places that are free come first.
     pub(super) letters: [Option<Letter>; LETTERS_MAX],
     pub(super) left: Left,
     /// Whether the membership record was lost before.
@@ -85,7 +85,7 @@ pub(super) struct Known {
     pub(super) age: u8,
 }
 
-/// What is under way between a node and the rebalancer.
+/// What is in flight between a node and the rebalancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Letter {
     pub(super) id: u8,
@@ -125,13 +125,13 @@ impl RebalanceState {
         }
     }
 
-    /// All have reported often enough that each has its share, and nothing is under way.
+    /// All have reported often enough that each has its share, and nothing is in flight.
     pub(super) fn at_work(fleet: &Fleet) -> Self {
         let fresh = Self::new(fleet);
         let many = Left { reports: u8::MAX, ..fresh.left };
         let rounds = (0..3).flat_map(|_| 0..fleet.nodes);
         let settled = rounds.fold(Self { left: many, ..fresh }, |state, host| {
-            // What is under way stands last.
+            // What is in flight stands last.
             let arrive = Step::Arrive(LETTERS_MAX - 1);
             let steps = [Step::Report(host, 0), arrive, arrive];
             steps.into_iter().fold(state, |state, step| state.after(fleet, step).expect("there is room"))
