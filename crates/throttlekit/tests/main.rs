@@ -15,6 +15,7 @@ mod outage;
 mod outbound;
 mod overload;
 mod policy;
+#[cfg(feature = "outbound")]
 #[expect(unreachable_pub, reason = "shared with the benchmark")]
 mod provider;
 mod queue;

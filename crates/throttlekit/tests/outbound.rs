@@ -1,4 +1,5 @@
 //! The client layer under hyper-util's client, against a simulated provider over real sockets.
+#![cfg(feature = "outbound")]
 
 use std::time::Duration;
 
