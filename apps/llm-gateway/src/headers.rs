@@ -13,7 +13,7 @@ use crate::api::Family;
 
 /// Units that one axis has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Room {
+pub struct Allowance {
     /// Units when nothing is used.
     pub limit: u64,
     /// Units left.
@@ -22,7 +22,7 @@ pub struct Room {
     pub reset: Duration,
 }
 
-impl Room {
+impl Allowance {
     /// Converts a decision, at a time by the same clock.
     pub fn of(decision: &Decision, now: Timestamp) -> Self {
         Self { limit: decision.limit, remaining: decision.remaining, reset: decision.reset_at.since(now) }
@@ -31,11 +31,11 @@ impl Room {
 
 /// Units left of the two limits that are reported to a tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Rooms {
+pub struct Allowances {
     /// Requests per minute.
-    pub requests: Option<Room>,
+    pub requests: Option<Allowance>,
     /// Tokens per window.
-    pub tokens: Option<Room>,
+    pub tokens: Option<Allowance>,
 }
 
 /// Names of one set: limit, remaining, reset.
@@ -63,18 +63,18 @@ const fn names(family: Family) -> [Names; 2] {
     }
 }
 
-impl Rooms {
+impl Allowances {
     /// Writes the headers.
     pub fn write(&self, family: Family, headers: &mut HeaderMap) {
-        for (names, room) in names(family).into_iter().zip([self.requests, self.tokens]) {
-            let Some(room) = room else { continue };
+        for (names, allowance) in names(family).into_iter().zip([self.requests, self.tokens]) {
+            let Some(allowance) = allowance else { continue };
             let [limit, remaining, reset] = names.map(HeaderName::from_static);
             let resets = match family {
-                Family::OpenAi => go_duration(room.reset),
-                Family::Anthropic => date(WallClock.now() + room.reset),
+                Family::OpenAi => go_duration(allowance.reset),
+                Family::Anthropic => date(WallClock.now() + allowance.reset),
             };
-            headers.insert(limit, HeaderValue::from(room.limit));
-            headers.insert(remaining, HeaderValue::from(room.remaining));
+            headers.insert(limit, HeaderValue::from(allowance.limit));
+            headers.insert(remaining, HeaderValue::from(allowance.remaining));
             headers.insert(reset, HeaderValue::try_from(resets).expect("digits and letters"));
         }
     }
@@ -139,10 +139,11 @@ mod tests {
 
     #[test]
     fn each_set_is_of_its_own_axis() {
-        let room = |limit| Some(Room { limit, remaining: limit - 1, reset: Duration::from_millis(limit) });
+        let allowance =
+            |limit| Some(Allowance { limit, remaining: limit - 1, reset: Duration::from_millis(limit) });
         let mut headers = HeaderMap::new();
-        let rooms = Rooms { requests: room(60), tokens: room(1_000) };
-        rooms.write(Family::OpenAi, &mut headers);
+        let allowances = Allowances { requests: allowance(60), tokens: allowance(1_000) };
+        allowances.write(Family::OpenAi, &mut headers);
         assert_eq!(headers["x-ratelimit-limit-requests"], "60");
         assert_eq!(headers["x-ratelimit-remaining-requests"], "59");
         assert_eq!(headers["x-ratelimit-reset-requests"], "60ms");
@@ -151,9 +152,9 @@ mod tests {
     }
     #[test]
     fn anthropic_headers_have_the_time_of_the_reset() {
-        let room = Some(Room { limit: 60, remaining: 59, reset: Duration::from_secs(60) });
+        let allowance = Some(Allowance { limit: 60, remaining: 59, reset: Duration::from_secs(60) });
         let mut headers = HeaderMap::new();
-        Rooms { requests: room, tokens: None }.write(Family::Anthropic, &mut headers);
+        Allowances { requests: allowance, tokens: None }.write(Family::Anthropic, &mut headers);
         assert_eq!(headers["anthropic-ratelimit-requests-limit"], "60");
         assert_eq!(headers["anthropic-ratelimit-requests-remaining"], "59");
         let reset: Date = headers["anthropic-ratelimit-requests-reset"].to_str().unwrap().parse().unwrap();

@@ -2,9 +2,9 @@
 
 pub mod api;
 pub mod fields;
-pub mod gate;
 pub mod headers;
 pub mod ledger;
+pub mod metering;
 pub mod proxy;
 pub mod refusal;
 pub mod serve;

@@ -8,8 +8,8 @@ use axum::response::{IntoResponse, Response};
 use throttlekit::{Axis, Retry};
 
 use crate::api::{Family, Problem};
-use crate::gate::{Denial, Why};
 use crate::headers::go_duration;
+use crate::metering::{Denial, Why};
 
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 /// Clients of OpenAI and Anthropic obey it before they look at the status.

@@ -10,7 +10,7 @@ use axum::Router;
 use throttlekit_redis::RedisStore;
 use tokio::net::TcpListener;
 
-use crate::gate::Meter;
+use crate::metering::Meter;
 use crate::proxy::Gateway;
 use crate::tenants::Config;
 use crate::upstream::Trust;
@@ -29,8 +29,8 @@ pub struct Serve {
     /// Port for callers, on loopback. 0 picks a free one.
     #[arg(long, default_value_t = 8_080)]
     port: u16,
-    /// Port for operators, on loopback: /admin/stats, /admin/rooms, /admin/slots, /metrics. Default: 8081, or a free
-    /// one if --port is 0.
+    /// Port for operators, on loopback: /admin/stats, /admin/allowances, /admin/slots, /metrics. Default: 8081, or a
+    /// free one if --port is 0.
     #[arg(long)]
     admin_port: Option<u16>,
     /// Redis or Valkey that all gateways of the policy share.

@@ -210,7 +210,7 @@ async fn a_stranger_is_refused_before_the_rest_of_its_request_is_there() {
 #[tokio::test]
 async fn what_it_did_is_told_on_the_other_port_only() {
     let gateway = gateway("http://127.0.0.1:9", &common::redis()).await;
-    for page in ["admin/stats", "admin/rooms", "admin/slots"] {
+    for page in ["admin/stats", "admin/allowances", "admin/slots"] {
         assert!(Http::default().get::<Value>(&format!("{}/{page}", gateway.admin)).await.is_ok(), "{page}");
         assert!(Http::default().get::<Value>(&format!("{}/{page}", gateway.url)).await.is_err(), "{page}");
     }

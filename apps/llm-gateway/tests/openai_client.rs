@@ -2,7 +2,7 @@
 
 use crate::common::{Limits, Model, Stand};
 use crate::python;
-use llm_gateway::gate::Meter;
+use llm_gateway::metering::Meter;
 
 const QUICK: Model = Model { length: 50, chunk: 4, delay_ms: 0 };
 /// Generates until someone stops it.

@@ -1,6 +1,6 @@
 //! Admission in process: what one call over three axes and its settlement cost, beside the same axes without a policy.
 
-use crate::bars::AXES;
+use crate::thresholds::AXES;
 use crate::timing::Section;
 use crate::workloads::Stream;
 
@@ -58,6 +58,16 @@ pub const SECTIONS: &[Section] = &[
         warm: WARM,
         places: 1,
         contenders: &["axes-full", "ours-admission-full"],
+    },
+    Section {
+        name: "admission-queue",
+        title: "a call that need not wait, through a queue, 10,000 keys, one thread",
+        threads: 1,
+        stream: Stream::even_10k,
+        keys: KEYS,
+        warm: WARM,
+        places: 1,
+        contenders: &["ours-limiter-admit", "ours-queue"],
     },
 ];
 

@@ -1,6 +1,6 @@
 //! Token budgets in process: what a debit costs beside a limiter that takes several units at a time.
 
-use crate::bars::{FETCH_SUB, GOVERNOR_DIRECT_N};
+use crate::thresholds::{FETCH_SUB, GOVERNOR_DIRECT_N};
 use crate::contenders::PLACES;
 use crate::timing::{HOT_WARM, Section};
 use crate::workloads::Stream;

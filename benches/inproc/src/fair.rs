@@ -8,7 +8,7 @@ use throttlekit::rate::Timestamp;
 use throttlekit::{Budget, Call, FairLimiter};
 
 use crate::alloc;
-use crate::bars::{FAIR_ALLOCATIONS_MAX, FAIR_GROWTH_MAX, runs};
+use crate::thresholds::{FAIR_ALLOCATIONS_MAX, FAIR_GROWTH_MAX, runs};
 use crate::harness::{Sample, median};
 use crate::os;
 use crate::report::{Report, progress};

@@ -8,7 +8,7 @@ use throttlekit::clock::PreciseClock;
 use throttlekit::hash::SecretHash;
 use throttlekit::Rate;
 
-use crate::bars::{FLOOD_MEMORY_MAX, FLOOD_P99_MAX, runs};
+use crate::thresholds::{FLOOD_MEMORY_MAX, FLOOD_P99_MAX, runs};
 use crate::child::{ask, number};
 use crate::contenders::{Call, BYTES_PER_KEY, limiter};
 use crate::os;

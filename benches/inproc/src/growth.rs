@@ -8,7 +8,7 @@ use throttlekit::clock::{Clock, ManualClock, PreciseClock};
 use throttlekit::hash::TrustedHash;
 use throttlekit::Rate;
 
-use crate::bars::{STALL_US_MAX, runs};
+use crate::thresholds::{STALL_US_MAX, runs};
 use crate::child::{ask, number};
 use crate::contenders::{governor_stale_at_once, limiter};
 use crate::os;

@@ -3,7 +3,7 @@
 use std::env;
 use std::process::Command;
 
-use crate::bars::INSTRUCTIONS_MAX;
+use crate::thresholds::INSTRUCTIONS_MAX;
 use crate::contenders::{Contender, build};
 use crate::report::{Report, progress};
 use crate::workloads::Stream;

@@ -1,6 +1,6 @@
 //! Leases in process: what a spend costs beside a bare subtraction and beside a limiter without a fleet.
 
-use crate::bars::{FETCH_SUB, GOVERNOR_DIRECT};
+use crate::thresholds::{FETCH_SUB, GOVERNOR_DIRECT};
 use crate::contenders::PLACES;
 use crate::timing::{HOT_KEYS, HOT_WARM, Section};
 use crate::workloads::Stream;

@@ -4,7 +4,7 @@
 
 mod admission;
 mod alloc;
-mod bars;
+mod thresholds;
 mod budget;
 mod child;
 mod contenders;
@@ -38,7 +38,7 @@ PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, floo
 of leases one of lease, lease-2t, instructions; of budgets one of budget, budget-2t, instructions;
 of sketches one of sketch-10k, sketch-1m, sketch-10k-2t, sketch-1m-2t, instructions;
 of slots one of slots, slots-2t, instructions;
-of admission one of admission, admission-2t, admission-rate-denies, admission-full, instructions";
+of admission one of admission, admission-2t, admission-rate-denies, admission-full, admission-queue, instructions";
 /// The parts that are not timed sections.
 const PROBES: [&str; 4] = ["memory", "growth", "flood", "instructions"];
 const ROUNDS: usize = 41;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::alloc;
-use crate::bars::{ALLOCATIONS_MAX, BYTES_PER_KEY_MAX};
+use crate::thresholds::{ALLOCATIONS_MAX, BYTES_PER_KEY_MAX};
 use crate::child::{ask, number};
 use crate::contenders::build;
 use crate::report::{Report, progress};

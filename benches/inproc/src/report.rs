@@ -46,7 +46,7 @@ impl Report {
         }
     }
 
-    /// Judges a number that may not be larger than its bar. What was not measured counts as missed.
+    /// Judges a number that may not be larger than its threshold. What was not measured counts as missed.
     pub fn at_most(&mut self, name: &str, value: f64, max: f64) {
         let met = value <= max;
         println!("  {} {name}: {value:.3} ≤ {max}", if met { "met   " } else { "MISSED" });
@@ -65,7 +65,7 @@ impl Report {
         }
     }
 
-    /// Prints a number that has no bar, and keeps it.
+    /// Prints a number that has no threshold, and keeps it.
     pub fn note(&mut self, name: &str, value: impl Into<Value>) {
         let value = value.into();
         println!("         {name}: {value}");
@@ -81,10 +81,10 @@ impl Report {
         self.figure.insert(name.to_owned(), value);
     }
 
-    /// Prints the verdict and the line of figures. True if every bar was met.
+    /// Prints the verdict and the line of figures. True if every threshold was met.
     pub fn end(self) -> bool {
         match self.missed.as_slice() {
-            [] => println!("\nevery bar that was measured is met"),
+            [] => println!("\nevery threshold that was measured is met"),
             missed => println!("\n{} missed:\n  {}", missed.len(), missed.join("\n  ")),
         }
         let met = self.missed.is_empty();

@@ -1,6 +1,6 @@
 //! Limits in a sketch: a whole check beside what pingora's estimator takes to count.
 
-use crate::bars::PINGORA;
+use crate::thresholds::PINGORA;
 use crate::timing::Section;
 use crate::workloads::Stream;
 

@@ -1,6 +1,6 @@
 //! Slots in process: what it costs to hold one and give it back, beside a semaphore and an adaptive limiter.
 
-use crate::bars::{SEMAPHORE, THROTTLE_NET};
+use crate::thresholds::{SEMAPHORE, THROTTLE_NET};
 use crate::contenders::PLACES;
 use crate::timing::{HOT_WARM, Section};
 use crate::workloads::Stream;

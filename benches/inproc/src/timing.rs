@@ -1,6 +1,6 @@
 //! The timed sections: who runs on what, and the ratios the contract asks for.
 
-use crate::bars::{BARS, Bar, GOVERNOR, GOVERNOR_DIRECT, runs};
+use crate::thresholds::{THRESHOLDS, Threshold, GOVERNOR, GOVERNOR_DIRECT, runs};
 use crate::contenders::{Contender, PLACES, build_at};
 use crate::harness::{Sample, View, alone};
 use crate::pair::together;
@@ -9,7 +9,7 @@ use crate::workloads::{MANY, Stream};
 
 /// One table of the output.
 pub struct Section {
-    /// Its name in bars and figures.
+    /// Its name in thresholds and figures.
     pub name: &'static str,
     /// What is measured, for people.
     pub title: &'static str,
@@ -161,17 +161,17 @@ impl Section {
     /// Measures, and judges every ratio of the section by the median of its runs.
     fn judge(&self, report: &mut Report, rounds: usize) {
         let stream = (self.stream)();
-        let bars: Vec<&Bar> = BARS.iter().filter(|bar| bar.section == self.name).collect();
-        let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); bars.len()];
+        let thresholds: Vec<&Threshold> = THRESHOLDS.iter().filter(|threshold| threshold.section == self.name).collect();
+        let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); thresholds.len()];
         runs(|run| {
             progress(&format!("{}: run {run}, {rounds} rounds", self.title));
             let rows = self.measure(&self.prepare(), &stream, rounds);
             report.section(self.name, self.title, &rows);
-            let now: Vec<f64> = bars.iter().map(|bar| ratio(&rows, bar)).collect();
+            let now: Vec<f64> = thresholds.iter().map(|threshold| ratio(&rows, threshold)).collect();
             ratios.iter_mut().zip(&now).for_each(|(seen, ratio)| seen.push(*ratio));
-            bars.iter().zip(&now).all(|(bar, ratio)| *ratio <= bar.max)
+            thresholds.iter().zip(&now).all(|(threshold, ratio)| *ratio <= threshold.max)
         });
-        bars.iter().zip(&ratios).for_each(|(bar, seen)| report.ratio(&bar.name(), seen, bar.max));
+        thresholds.iter().zip(&ratios).for_each(|(threshold, seen)| report.ratio(&threshold.name(), seen, threshold.max));
     }
 
     /// Sets the contenders up anew: where a million keys come to lie in memory is part of what varies.
@@ -203,8 +203,8 @@ impl Row {
     }
 }
 
-fn ratio(rows: &[Row], bar: &Bar) -> f64 {
-    median_of(rows, bar.ours, bar.view) / median_of(rows, bar.peer, bar.view)
+fn ratio(rows: &[Row], threshold: &Threshold) -> f64 {
+    median_of(rows, threshold.ours, threshold.view) / median_of(rows, threshold.peer, threshold.view)
 }
 
 /// A contender's median in a view; not a number if it was not measured.

@@ -7,7 +7,7 @@
 mod calls;
 mod child;
 mod engine_bench;
-mod fleet_bench;
+mod leasing_bench;
 mod in_process;
 #[path = "../../stores/src/load.rs"]
 mod load;
@@ -50,6 +50,6 @@ fn bench(rounds: usize) -> Result<bool> {
     memory_bench::run(rounds, &mut report)?;
     redis_bench::run(rounds, &mut report)?;
     engine_bench::run(rounds, &mut report)?;
-    fleet_bench::run(rounds, &mut report)?;
+    leasing_bench::run(rounds, &mut report)?;
     Ok(report.end("bench-server"))
 }

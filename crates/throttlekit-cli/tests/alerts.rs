@@ -1,15 +1,22 @@
 //! The alerts in ops and the guide for who is on call name series that a server exports, and headings that are there.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
+use crate::common::Serving;
+
 const ALERTS: &str = include_str!("../../../ops/prometheus-alerts.yml");
 const OPERATIONS: &str = include_str!("../../../docs/operate/runbook.md");
-const POLICIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ops/docker/policies.yaml");
+const POLICIES: &str = include_str!("../../../ops/docker/policies.yaml");
+/// Leases that last longer than the test, of slots for each key and of slots for all.
+const SLOTS: &str = "version: 1
+policies:
+  each: {concurrency: {limit: 2, scope: key, lease_for: 60s}}
+  all: {concurrency: {limit: 1, scope: instance, lease_for: 60s}}
+";
 
 fn alerts() -> Vec<Value> {
     let file: Value = serde_saphyr::from_str(ALERTS).unwrap();
@@ -17,30 +24,29 @@ fn alerts() -> Vec<Value> {
     groups.iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
 }
 
-/// A server of its own, ended with the test.
-struct Server(Child);
+/// Sends a request without keeping the connection, and returns the response.
+fn call(address: &str, method: &str, path: &str, body: &str) -> String {
+    let mut socket = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    write!(
+        socket,
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut response = String::new();
+    socket.read_to_string(&mut response).unwrap();
+    response
+}
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Returns the page of metrics of a server.
+fn page(server: &Serving) -> String {
+    call(server.at("metrics"), "GET", "/metrics", "")
 }
 
 /// The names of all series on the page of a server: families and the endings that their kind has.
 fn exported() -> BTreeSet<String> {
-    let mut serve = Command::new(env!("CARGO_BIN_EXE_throttlekit"));
-    serve.args(["serve", POLICIES, "--store", "memory", "--log-json"]);
-    serve.args(["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
-    let mut server = Server(serve.stderr(Stdio::piped()).spawn().unwrap());
-    let log = BufReader::new(server.0.stderr.take().unwrap());
-    let lines = log.lines().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
-    let mut serves = lines.filter(|line| line["message"] == "server started");
-    let door = serves.next().expect("it says where it serves")["metrics"].as_str().unwrap().to_owned();
-    let mut socket = TcpStream::connect(&door).unwrap();
-    write!(socket, "GET /metrics HTTP/1.1\r\nhost: {door}\r\nconnection: close\r\n\r\n").unwrap();
-    let mut page = String::new();
-    socket.read_to_string(&mut page).unwrap();
+    let page = page(&Serving::start(POLICIES, &["--store", "memory"]));
     let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     families
         .flat_map(|(name, kind)| {
@@ -52,6 +58,33 @@ fn exported() -> BTreeSet<String> {
             endings.iter().map(move |ending| format!("{name}{ending}"))
         })
         .collect()
+}
+
+/// Evaluates an alert for the server and for each policy of [`SLOTS`]: comparisons that `and` and `or` join.
+fn fires(alert: &str, page: &str) -> bool {
+    let alerts = alerts();
+    let rule = alerts.iter().find(|rule| rule["alert"] == alert).expect("a rule of the file");
+    let expr = rule["expr"].as_str().unwrap();
+    let holds_for =
+        |labels: &str| expr.split(" or ").any(|all| all.split(" and ").all(|one| holds(one, page, labels)));
+    ["", "{policy=\"each\"}", "{policy=\"all\"}"].into_iter().any(holds_for)
+}
+
+/// Evaluates a comparison of two products of numbers and series. It does not hold if a series is missing.
+fn holds(comparison: &str, page: &str, labels: &str) -> bool {
+    let words: Vec<&str> = comparison.split_whitespace().collect();
+    let at = words.iter().position(|word| [">", ">="].contains(word)).expect("a comparison");
+    let value = |word: &&str| match word.parse::<f64>() {
+        Ok(number) => Some(number),
+        Err(_) => {
+            let series = format!("{word}{labels} ");
+            page.lines().find_map(|line| line.strip_prefix(&series)?.parse().ok())
+        }
+    };
+    let product =
+        |words: &[&str]| words.iter().filter(|word| **word != "*").map(value).product::<Option<f64>>();
+    let (Some(left), Some(right)) = (product(&words[..at]), product(&words[at + 1..])) else { return false };
+    left > right || (words[at] == ">=" && left == right)
 }
 
 /// Names of series in a text; of a histogram also its own.
@@ -81,6 +114,27 @@ fn every_series_that_alerts_and_guide_name_is_exported() {
     let known = |name: &str| exported.contains(name) || exported.contains(&format!("{name}_bucket"));
     let unknown: Vec<_> = series(OPERATIONS).filter(|name| !known(name)).collect();
     assert!(unknown.is_empty(), "the guide: not exported: {unknown:?}");
+}
+
+/// Without `access` all clients are one caller, which reaches its own limit first. Slots of single keys never add up to
+/// the limit of a server.
+#[test]
+fn alerts_on_slots_and_leases_fire_at_the_limit_and_not_before() {
+    let server = Serving::start(SLOTS, &["--store", "memory", "--leases-per-caller", "10"]);
+    let admit = |policy: &str, key: usize| {
+        let body = format!(r#"{{"policy":"{policy}","key":"{key}"}}"#);
+        let response = call(server.at("http"), "POST", "/v1/admit", &body);
+        assert!(response.contains("\"lease_id\":\""), "{response}");
+    };
+    (0..9).for_each(|key| admit("each", key));
+    let before = page(&server);
+    assert!(before.contains("throttlekit_leases_caller_held 9"), "{before}");
+    assert!(!fires("ThrottlekitLeasesRunOut", &before), "nine of ten leases");
+    assert!(!fires("ThrottlekitSlotsFull", &before), "each key has its own limit");
+    admit("all", 0);
+    let after = page(&server);
+    assert!(fires("ThrottlekitLeasesRunOut", &after), "{after}");
+    assert!(fires("ThrottlekitSlotsFull", &after), "{after}");
 }
 
 #[test]

@@ -106,9 +106,9 @@ fn a_server_without_its_store_says_so_and_serves() {
     );
 }
 
-/// A door that is off is not there; the others are.
+/// A listener that is off is not there; the others are.
 #[test]
-fn doors_are_turned_off_one_by_one() {
+fn listeners_are_turned_off_one_by_one() {
     let answers = |address: &str| std::net::TcpStream::connect(address).is_ok();
     let without = Serving::start(GOOD, &["--http", "off", "--metrics", "off"]);
     assert_eq!((without.at("http"), without.at("metrics")), ("off", "off"));
@@ -136,21 +136,21 @@ fn a_list_of_callers_is_checked_and_its_secrets_where_that_is_asked_for() {
     let folder = TempDir::new().unwrap();
     let listed = |access: &str| file(&folder, "listed.yaml", &format!("{GOOD}access:\n  {access}\n"));
     let unknown =
-        listed("principals: {a: {certificate: 'dns:a', allow: [{doors: [check], policies: [apx]}]}}");
+        listed("principals: {a: {certificate: 'dns:a', allow: [{endpoints: [check], policies: [apx]}]}}");
     let said = throttlekit(&["lint", "-q", &unknown]);
     assert_eq!(said.ends_with, 0, "{}", said.err);
     for words in ["warning: access.principals.a.allow[0].policies[0]", "did you mean `api`?", "at line 5"] {
         assert!(said.err.contains(words), "{}", said.err);
     }
-    let away = listed("principals: {a: {token_file: /no/such/token, allow: [{doors: [check]}]}}");
+    let away = listed("principals: {a: {token_file: /no/such/token, allow: [{endpoints: [check]}]}}");
     let said = throttlekit(&["lint", "-q", &away]);
     assert_eq!((said.ends_with, said.err.as_str()), (0, ""), "the file may be elsewhere");
     refuses(
         &["lint", "-q", "--secrets", &away],
         &["access.principals.a.token_file: /no/such/token", "at line 5", "listed.yaml: 1 error"],
     );
-    let door = listed("principals: {a: {certificate: 'dns:a', allow: [{doors: [chekc]}]}}");
-    refuses(&["lint", &door], &["did you mean `check`?", "at line 5"]);
+    let mistyped = listed("principals: {a: {certificate: 'dns:a', allow: [{endpoints: [chekc]}]}}");
+    refuses(&["lint", &mistyped], &["did you mean `check`?", "at line 5"]);
 }
 
 #[test]

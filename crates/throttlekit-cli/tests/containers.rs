@@ -144,6 +144,6 @@ fn the_image_runs_as_nobody_and_asks_itself_for_its_health() {
     help("health");
     let help = help("serve");
     for port in said("EXPOSE")[0].split(' ') {
-        assert!(help.contains(&format!("[default: 127.0.0.1:{port}]")), "{port} is no door");
+        assert!(help.contains(&format!("[default: 127.0.0.1:{port}]")), "no listener has port {port}");
     }
 }

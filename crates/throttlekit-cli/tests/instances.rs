@@ -221,7 +221,7 @@ policies:
     )
 }
 
-struct World {
+struct Cluster {
     _folder: TempDir,
     path: PathBuf,
     instances: [Option<Instance>; INSTANCES],
@@ -230,7 +230,7 @@ struct World {
     mark: u32,
 }
 
-impl World {
+impl Cluster {
     async fn of(store: &str, limit: u64, lame_duck_s: &'static str) -> Self {
         let folder = TempDir::new().unwrap();
         let path = folder.path().join("policies.yaml");
@@ -272,15 +272,15 @@ impl World {
 
 async fn exactly_the_limit(store: &str) {
     let limit = 5_000;
-    let world = World::of(store, limit, LAME_DUCK_SHORT_S).await;
-    let writing = world.keep_writing(limit);
-    for policy in ["strict", "leased"].map(|name| format!("{name}-{}", world.mark)) {
-        let crowd = Crowd::asking(&policy, world.ports, 40);
+    let cluster = Cluster::of(store, limit, LAME_DUCK_SHORT_S).await;
+    let writing = cluster.keep_writing(limit);
+    for policy in ["strict", "leased"].map(|name| format!("{name}-{}", cluster.mark)) {
+        let crowd = Crowd::asking(&policy, cluster.ports, 40);
         let (allowed, denied, lost) = crowd.finish().await;
         println!("{policy}: {allowed} allowed, {denied} denied, {lost} lost");
         assert_eq!(allowed + denied, (CLIENTS * 40) as u64);
         // An instance whose clients have finished may still hold a leased unit that the others were denied.
-        let (held, _, lost_later) = Crowd::asking(&policy, world.ports, 4).finish().await;
+        let (held, _, lost_later) = Crowd::asking(&policy, cluster.ports, 4).finish().await;
         let lost = lost + lost_later;
         assert_eq!((allowed + held, lost), (limit, 0), "{policy}: no lost budget, no fresh one, no error");
     }
@@ -291,16 +291,16 @@ async fn exactly_the_limit(store: &str) {
 /// was on a connection that closed, and was not counted either: else the sum would be less.
 async fn nothing_is_lost_by_stopping(store: &str) {
     let limit = 6_000;
-    let mut world = World::of(store, limit, LAME_DUCK_SHORT_S).await;
-    for policy in ["strict", "leased"].map(|name| format!("{name}-{}", world.mark)) {
-        let crowd = Crowd::asking(&policy, world.ports, usize::MAX);
+    let mut cluster = Cluster::of(store, limit, LAME_DUCK_SHORT_S).await;
+    for policy in ["strict", "leased"].map(|name| format!("{name}-{}", cluster.mark)) {
+        let crowd = Crowd::asking(&policy, cluster.ports, usize::MAX);
         for place in 0..INSTANCES {
             sleep(Duration::from_millis(200)).await;
-            world.restart(place, "-TERM").await;
+            cluster.restart(place, "-TERM").await;
         }
         let (allowed, denied, lost) = crowd.end().await;
         let (more, _, lost_later) =
-            Crowd::asking(&policy, world.ports, limit as usize / CLIENTS).finish().await;
+            Crowd::asking(&policy, cluster.ports, limit as usize / CLIENTS).finish().await;
         println!("{policy}: {allowed} and {more} allowed, {denied} denied, {lost} without an answer");
         assert_eq!((allowed + more, lost_later), (limit, 0), "{policy}");
     }
@@ -309,17 +309,17 @@ async fn nothing_is_lost_by_stopping(store: &str) {
 /// Instances that are killed: what was counted and not told is lost, and what was lent to them; never is there more.
 async fn never_more_while_instances_are_killed(store: &str) {
     let limit = 6_000;
-    let mut world = World::of(store, limit, LAME_DUCK_SHORT_S).await;
-    let writing = world.keep_writing(limit);
-    for policy in ["strict", "leased"].map(|name| format!("{name}-{}", world.mark)) {
-        let crowd = Crowd::asking(&policy, world.ports, usize::MAX);
+    let mut cluster = Cluster::of(store, limit, LAME_DUCK_SHORT_S).await;
+    let writing = cluster.keep_writing(limit);
+    for policy in ["strict", "leased"].map(|name| format!("{name}-{}", cluster.mark)) {
+        let crowd = Crowd::asking(&policy, cluster.ports, usize::MAX);
         for place in 0..INSTANCES {
             sleep(Duration::from_millis(200)).await;
-            world.restart(place, "-KILL").await;
+            cluster.restart(place, "-KILL").await;
         }
         let (allowed, denied, lost) = crowd.end().await;
         let (more, _, lost_later) =
-            Crowd::asking(&policy, world.ports, limit as usize / CLIENTS).finish().await;
+            Crowd::asking(&policy, cluster.ports, limit as usize / CLIENTS).finish().await;
         println!("{policy}: {allowed} and {more} allowed, {denied} denied, {lost} lost");
         assert!(allowed + more <= limit, "{policy}: {allowed} + {more} of {limit}");
         // A batch in hand and one under way, at each that was killed.
@@ -397,15 +397,15 @@ async fn watching(
 /// sends again what GOAWAY said was not taken does not either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rolling_restart_of_three_fails_no_call() {
-    let mut world = World::of(&env("THROTTLEKIT_REDIS"), 1_000_000, LAME_DUCK_S).await;
-    let policy = format!("strict-{}", world.mark);
+    let mut cluster = Cluster::of(&env("THROTTLEKIT_REDIS"), 1_000_000, LAME_DUCK_S).await;
+    let policy = format!("strict-{}", cluster.mark);
     let places =
-        [0, 1, 2].map(|place| (world.ports[place], world.instances[place].as_ref().unwrap().ports[1]));
+        [0, 1, 2].map(|place| (cluster.ports[place], cluster.instances[place].as_ref().unwrap().ports[1]));
     let stop = Arc::new(AtomicBool::new(false));
     let watching = tokio::spawn(watching(policy.clone(), places, stop.clone()));
-    let crowd = Crowd::asking(&policy, world.ports, usize::MAX);
+    let crowd = Crowd::asking(&policy, cluster.ports, usize::MAX);
     for (place, (_, http)) in places.into_iter().enumerate() {
-        world.restart(place, "-TERM").await;
+        cluster.restart(place, "-TERM").await;
         let deadline = Instant::now() + PATIENCE;
         while !is_ready(http).await {
             assert!(Instant::now() < deadline, "it is not ready again");

@@ -141,16 +141,16 @@ impl Crowd {
         lease: &str,
         mut job: Job,
         lease_for: Duration,
-        beats: usize,
+        heartbeats: usize,
         limiter: &mut RateLimiterClient<Channel>,
     ) {
         self.goes_on(lease, job);
-        for _ in 0..beats {
+        for _ in 0..heartbeats {
             sleep(lease_for / 3).await;
             let sent = Instant::now();
-            let beat = limiter.heartbeat(HeartbeatRequest { lease_ids: vec![lease.to_owned()] });
-            match timeout_at(job.until, beat).await {
-                Ok(Ok(beaten)) if !beaten.get_ref().live_ids.is_empty() => {
+            let heartbeat = limiter.heartbeat(HeartbeatRequest { lease_ids: vec![lease.to_owned()] });
+            match timeout_at(job.until, heartbeat).await {
+                Ok(Ok(renewed)) if !renewed.get_ref().live_ids.is_empty() => {
                     job.until = sent + lease_for;
                     self.goes_on(lease, job);
                 }
@@ -208,7 +208,7 @@ async fn killed(
     full(servers, Instant::now(), PATIENCE).await;
     let mut longest = Duration::ZERO;
     for round in 0..rounds {
-        // At another point of leases and beats each time.
+        // At another point of leases and heartbeats each time.
         sleep(Duration::from_millis(37 * (round as u64 % 20))).await;
         let server = round % servers;
         let killed = Instant::now();

@@ -13,7 +13,7 @@ access:
   principals:
     billing:
       token_sha256: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
-      allow: [{doors: [check]}]
+      allow: [{endpoints: [check]}]
 ";
 
 fn redis_cli(at: &str, args: &[&str]) -> String {

@@ -20,7 +20,7 @@ use crate::Client;
 use crate::client::{Inner, Server};
 
 /// Number of renewals within a lease's duration: two heartbeats may be lost.
-const BEATS: u32 = 3;
+const HEARTBEATS: u32 = 3;
 /// Maximum number of permits that one heartbeat renews.
 const AT_ONCE_MAX: usize = 1_000;
 const PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -121,7 +121,7 @@ impl Renewer {
         if shortest.is_none() {
             held.task = None;
         }
-        shortest.map(|lives| (lives / BEATS).max(PAUSE_MIN))
+        shortest.map(|lives| (lives / HEARTBEATS).max(PAUSE_MIN))
     }
 
     /// Returns the leases by server, in batches for one heartbeat each.
@@ -151,26 +151,26 @@ impl Client {
 }
 
 async fn keep(client: Weak<Inner>) {
-    let mut beaten = Instant::now();
+    let mut renewed = Instant::now();
     loop {
         let Some(pause) = client.upgrade().and_then(|inner| inner.renewer.pause()) else { return };
         let Some(more) = client.upgrade().map(|inner| inner.renewer.more.clone()) else { return };
         tokio::select! {
             // From the last heartbeat: however many are admitted in the meantime, those that are held wait no longer.
-            () = sleep_until(beaten + pause) => {}
+            () = sleep_until(renewed + pause) => {}
             () = more.notified() => continue,
         }
-        beaten = Instant::now();
+        renewed = Instant::now();
         let Some(inner) = client.upgrade() else { return };
-        let mut beats = JoinSet::new();
+        let mut heartbeats = JoinSet::new();
         for part in inner.renewer.parts() {
-            beats.spawn(beat(Client { inner: inner.clone() }, part));
+            heartbeats.spawn(heartbeat(Client { inner: inner.clone() }, part));
         }
-        beats.join_all().await;
+        heartbeats.join_all().await;
     }
 }
 
-async fn beat(client: Client, part: Vec<Arc<Hold>>) {
+async fn heartbeat(client: Client, part: Vec<Arc<Hold>>) {
     let sent = BootClock.now();
     let request = HeartbeatRequest { lease_ids: part.iter().map(|hold| hold.id.clone()).collect() };
     let call = |channel, request| async move { RateLimiterClient::new(channel).heartbeat(request).await };

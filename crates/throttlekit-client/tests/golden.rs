@@ -1,4 +1,4 @@
-//! The golden vectors of the first implementation, all eighteen suites, over the wire (law `same-everywhere`).
+//! The golden vectors of the first implementation, all eighteen suites, over the wire (guarantee `same-everywhere`).
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

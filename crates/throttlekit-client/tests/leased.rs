@@ -75,7 +75,7 @@ async fn spend(limiter: SharedLimiter<RemoteStore>, seed: u64, book: Arc<Book>, 
         if answer.allowed {
             assert_eq!(answer.guarantee, Guarantee::Exact);
             book.passed(cost, before, after);
-            // So that units lie in purses when windows end.
+            // So that units lie in local leases when windows end.
             tokio::time::sleep(Duration::from_micros((dice >> 40) % 2_000)).await;
         } else {
             book.outages.fetch_add(u64::from(answer.outage.is_some()), Relaxed);

@@ -4,6 +4,7 @@ mod common;
 mod golden;
 mod isolation;
 mod leased;
+mod outbound;
 mod policy;
 mod session;
 mod session_server;

@@ -331,7 +331,7 @@ fn a_permit_is_fenced_when_the_server_no_longer_knows_it() {
     let mut server = Running::start(POLICIES, Backend::memory());
     let clients = runtime();
     let permit = clients.block_on(async {
-        // Were the server not to say how long the lease lasts, a beat every twenty seconds would not tell in time.
+        // Were the server not to say how long the lease lasts, a heartbeat every twenty seconds would not tell in time.
         let client = server.client().lease_for(Duration::from_secs(60)).build().unwrap();
         client.policy("slots").admit("k").await.unwrap().permit.unwrap()
     });

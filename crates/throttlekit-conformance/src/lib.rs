@@ -1,9 +1,9 @@
 //! The conformance suite of stores, and the invariants with the seeded bugs they find.
 //!
-//! * [`Timeline`] is a trace: a limit, requests and decisions as text; [`vectors`] reads ours, [`golden`] those of the
+//! * [`Trace`] is a limit, requests and decisions as text; [`vectors`] reads ours, [`golden`] those of the
 //!   first implementation.
 //! * [`Subject`] is the object under test; [`suite`] compares it with the pure rules, field by field.
-//! * [`World`] is a random scenario: a sequence of [`Operation`]s from one seed; [`laws`] contains the invariants that
+//! * [`Scenario`] is random: a sequence of [`Operation`]s from one seed; [`invariants`] contains the invariants that
 //!   every scenario must keep, and shows with seeded bugs that each can fail.
 //! * [`mod@bugs`] declares seeded bugs with their descriptions, and the outcome of looking for them.
 //! * [`regions`] checks how several regions share one budget, and its seeded bugs.
@@ -27,11 +27,12 @@ pub mod check;
 mod dice;
 mod difference;
 pub mod golden;
-pub mod laws;
+pub mod invariants;
 pub mod membership;
 pub mod regions;
 #[doc(hidden)]
-pub mod scenarios;
+pub mod runner;
+pub mod scenario;
 pub mod slots;
 mod spec;
 pub mod stores;
@@ -39,17 +40,16 @@ mod subject;
 mod suite;
 #[doc(hidden)]
 pub mod text;
-pub mod timeline;
+pub mod trace;
 pub mod vectors;
-pub mod world;
 
 pub use dice::Dice;
 pub use difference::Difference;
+pub use scenario::{Operation, Scenario};
 pub use spec::Spec;
 pub use subject::{CoreSubject, Subject};
-pub use suite::{SuiteReport, WORLDS, examine, play, suite};
-pub use timeline::Timeline;
-pub use world::{Operation, World};
+pub use suite::{SCENARIOS, SuiteReport, examine, play, suite};
+pub use trace::Trace;
 
 /// The README's code, run as doc tests.
 #[cfg(doctest)]

@@ -6,17 +6,17 @@ use throttlekit_core::rate::Limit;
 use throttlekit_core::{Decision, Forecast, Timestamp};
 
 use crate::difference::Difference;
-use crate::timeline::print_answer;
-use crate::{CoreSubject, Operation, Spec, Subject, Timeline, World, golden, vectors};
+use crate::trace::print_answer;
+use crate::{CoreSubject, Operation, Scenario, Spec, Subject, Trace, golden, vectors};
 
 /// Number of random scenarios in which a store must agree with the reference.
-pub const WORLDS: u64 = 2_000;
+pub const SCENARIOS: u64 = 2_000;
 
 /// Counts of comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SuiteReport {
     /// Golden suites, traces and scenarios.
-    pub timelines: usize,
+    pub traces: usize,
     /// Decisions in them.
     pub answers: usize,
 }
@@ -30,13 +30,13 @@ pub struct SuiteReport {
 ///
 /// If a decision differs, with its position.
 pub fn suite<S: Subject>(make: impl FnMut(&Limit, Timestamp) -> S) -> SuiteReport {
-    examine(make, WORLDS).unwrap_or_else(|difference| panic!("same-everywhere is violated\n{difference}"))
+    examine(make, SCENARIOS).unwrap_or_else(|difference| panic!("same-everywhere is violated\n{difference}"))
 }
 
 /// Runs [`suite`] over a number of random scenarios, and returns the first difference.
 pub fn examine<S: Subject>(
     mut make: impl FnMut(&Limit, Timestamp) -> S,
-    worlds: u64,
+    scenarios: u64,
 ) -> Result<SuiteReport, Difference> {
     let mut report = SuiteReport::default();
     let mut made =
@@ -45,29 +45,29 @@ pub fn examine<S: Subject>(
         suite.play(&mut made(&suite.spec, Timestamp::EPOCH))?;
         report.add(suite.asks.len());
     }
-    for (name, timeline) in vectors::read().map_err(|error| error.to_string())? {
-        let mut subject = made(&timeline.spec, timeline.start());
-        play(&timeline, &mut subject).map_err(|difference| format!("{name}: {difference}"))?;
-        report.add(timeline.lines.len());
+    for (name, trace) in vectors::read().map_err(|error| error.to_string())? {
+        let mut subject = made(&trace.spec, trace.start());
+        play(&trace, &mut subject).map_err(|difference| format!("{name}: {difference}"))?;
+        report.add(trace.lines.len());
     }
-    for seed in 0..worlds {
-        let world = World::roll(seed);
-        compare(&world, &mut made(&world.spec, world.built_at()))?;
-        report.add(world.operations.len());
+    for seed in 0..scenarios {
+        let scenario = Scenario::roll(seed);
+        compare(&scenario, &mut made(&scenario.spec, scenario.built_at()))?;
+        report.add(scenario.operations.len());
     }
     Ok(report)
 }
 
 impl SuiteReport {
     fn add(&mut self, answers: usize) {
-        self.timelines += 1;
+        self.traces += 1;
         self.answers += answers;
     }
 }
 
 /// Runs a trace and compares every decision, field by field.
-pub fn play(timeline: &Timeline, subject: &mut impl Subject) -> Result<(), Difference> {
-    for line in &timeline.lines {
+pub fn play(trace: &Trace, subject: &mut impl Subject) -> Result<(), Difference> {
+    for line in &trace.lines {
         let answer = subject.check(&line.key, line.cost, line.now);
         if answer != line.answer {
             return Err(format!("\n  want {line}\n  got  {}", print_answer(&answer)).into());
@@ -84,11 +84,11 @@ enum Reply {
 }
 
 /// Runs a scenario against the subject and the reference.
-fn compare(world: &World, subject: &mut impl Subject) -> Result<(), String> {
-    let limit = world.spec.limit().map_err(|error| error.to_string())?;
+fn compare(scenario: &Scenario, subject: &mut impl Subject) -> Result<(), String> {
+    let limit = scenario.spec.limit().map_err(|error| error.to_string())?;
     let mut reference = CoreSubject::new(limit);
-    let mut furthest = world.start;
-    for (index, (now, operation)) in world.moments().enumerate() {
+    let mut furthest = scenario.start;
+    for (index, (now, operation)) in scenario.moments().enumerate() {
         if matches!(operation, Operation::StepBack(_)) {
             forget_idle(&mut reference, subject, furthest);
         }
@@ -96,7 +96,7 @@ fn compare(world: &World, subject: &mut impl Subject) -> Result<(), String> {
         let want = reply(&mut reference, operation, now);
         let got = reply(subject, operation, now);
         if want != got {
-            return Err(format!("{world}at operation {index}, {now}\n  want {want}\n  got  {got}"));
+            return Err(format!("{scenario}at operation {index}, {now}\n  want {want}\n  got  {got}"));
         }
     }
     Ok(())

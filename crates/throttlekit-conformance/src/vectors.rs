@@ -10,8 +10,8 @@ use std::time::Duration;
 use throttlekit_core::{Cost, Retry, Timestamp};
 
 use crate::text::nanos;
-use crate::timeline::Line;
-use crate::{CoreSubject, Spec, Subject, Timeline};
+use crate::trace::Line;
+use crate::{CoreSubject, Spec, Subject, Trace};
 
 const SUFFIX: &str = "timeline";
 
@@ -22,7 +22,7 @@ pub fn folder() -> PathBuf {
 
 /// Reads all traces on disk with their names, in order. An empty folder is an error: a suite without traces would pass
 /// everything.
-pub fn read() -> io::Result<Vec<(String, Timeline)>> {
+pub fn read() -> io::Result<Vec<(String, Trace)>> {
     let wrong = |problem: String| io::Error::new(io::ErrorKind::InvalidData, problem);
     let mut found = Vec::new();
     for entry in fs::read_dir(folder())? {
@@ -30,14 +30,14 @@ pub fn read() -> io::Result<Vec<(String, Timeline)>> {
         if path.extension().is_some_and(|extension| extension == SUFFIX) {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let text = fs::read_to_string(&path)?;
-            let timeline = text.parse().map_err(|error| wrong(format!("{}: {error}", path.display())))?;
-            found.push((name, timeline));
+            let trace = text.parse().map_err(|error| wrong(format!("{}: {error}", path.display())))?;
+            found.push((name, trace));
         }
     }
     if found.is_empty() {
-        return Err(wrong(format!("{}: no timelines; run cargo xtask vectors", folder().display())));
+        return Err(wrong(format!("{}: no traces; run cargo xtask vectors", folder().display())));
     }
-    found.sort_by(|a: &(String, Timeline), b| a.0.cmp(&b.0));
+    found.sort_by(|a: &(String, Trace), b| a.0.cmp(&b.0));
     Ok(found)
 }
 
@@ -331,13 +331,13 @@ const SCRIPTS: [Script; 22] = [
 ];
 
 impl Script {
-    fn play(&self) -> Timeline {
+    fn play(&self) -> Trace {
         let spec: Spec = self.spec.parse().expect("a script names a limit");
         let start = crate::text::parse_instant(self.start).expect("a script names an instant");
         let subject = CoreSubject::new(spec.limit().expect("parsed limits are valid"));
         let mut played = Played { subject, now: start, lines: Vec::new() };
         self.steps.iter().for_each(|step| played.step(*step));
-        Timeline { about: vec![self.about.into()], spec, lines: played.lines }
+        Trace { about: vec![self.about.into()], spec, lines: played.lines }
     }
 }
 

@@ -1,7 +1,7 @@
-//! Tests of the suite itself: laws hold, and seeded bugs are found.
+//! Tests of the suite itself: invariants hold, and seeded bugs are found.
 
 mod golden;
-mod laws;
+mod invariants;
 mod membership;
 mod regions;
 mod slots;

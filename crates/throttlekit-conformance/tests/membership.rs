@@ -1,4 +1,4 @@
-//! Law `fleet-rolls`: rolls are swapped as the memory does, and no beat of a race is lost.
+//! Guarantee `fleet-rolls`: membership records are swapped as in memory, and no heartbeat of a race is lost.
 
 use throttlekit::store::MemoryStore;
 use throttlekit_conformance::membership::{
@@ -13,7 +13,7 @@ async fn fleet_rolls_are_swapped_in_process_as_promised() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fleet_rolls_lose_no_beat_of_a_race_in_process() {
+async fn fleet_rolls_lose_no_heartbeat_of_a_race_in_process() {
     let seen = race(MemoryStore::new(), "k", 16, 100).await.unwrap();
     assert!(seen.granted > 1_000, "{seen:?}");
 }

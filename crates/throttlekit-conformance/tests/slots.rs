@@ -1,4 +1,4 @@
-//! Law `slots`, at a size for every day; `cargo xtask verify slots held` takes more of everything.
+//! Guarantee `slots`, at a size for every day; `cargo xtask verify slots held` takes more of everything.
 
 use throttlekit::clock::ManualClock;
 use throttlekit::store::MemoryStore;

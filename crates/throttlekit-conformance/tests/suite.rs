@@ -1,12 +1,12 @@
 //! The suite examines the reference itself, and finds a subject that is wrong in one field.
 
-use throttlekit_conformance::{CoreSubject, Operation, Subject, World, examine, suite, vectors};
+use throttlekit_conformance::{CoreSubject, Operation, Scenario, Subject, examine, suite, vectors};
 use throttlekit_core::{Cost, Decision, Forecast, Retry, Timestamp, rate::Rule};
 
 #[test]
 fn the_reference_passes_its_own_suite() {
     let report = suite(|limit, _| CoreSubject::new(*limit));
-    assert!(report.timelines > 2_000 && report.answers > 20_000, "{report:?}");
+    assert!(report.traces > 2_000 && report.answers > 20_000, "{report:?}");
 }
 
 /// Right in everything but the reset of a denial.
@@ -47,15 +47,15 @@ fn vectors_on_disk_are_what_the_core_answers() {
     }
 }
 
-/// A generator that stopped reaching the edges would make every law pass.
+/// A generator that stopped reaching the edges would make every invariant pass.
 #[test]
-fn worlds_reach_every_outcome_of_every_rule() {
+fn scenarios_reach_every_outcome_of_every_rule() {
     let mut seen = std::collections::HashMap::<(String, &str), u32>::new();
-    for world in (0..5_000).map(World::roll) {
-        let kind = world.spec.to_string().split(' ').next().unwrap_or_default().to_owned();
-        let (limit, mut state) = (world.spec.limit().unwrap(), Default::default());
+    for scenario in (0..5_000).map(Scenario::roll) {
+        let kind = scenario.spec.to_string().split(' ').next().unwrap_or_default().to_owned();
+        let (limit, mut state) = (scenario.spec.limit().unwrap(), Default::default());
         let (mut furthest, mut used) = (Timestamp::EPOCH, false);
-        for (now, operation) in world.moments() {
+        for (now, operation) in scenario.moments() {
             let Operation::Ask { cost, .. } = operation else { continue };
             let decision = limit.check(&mut state, cost, now);
             let outcome = match (decision.allowed, decision.retry_after) {
@@ -83,7 +83,7 @@ fn worlds_reach_every_outcome_of_every_rule() {
     for rule in rules {
         for outcome in outcomes {
             let times = seen.get(&(rule.to_owned(), outcome)).copied().unwrap_or_default();
-            assert!(times >= 20, "{rule}: {outcome}: only {times} times in 5000 worlds");
+            assert!(times >= 20, "{rule}: {outcome}: only {times} times in 5000 scenarios");
         }
     }
 }

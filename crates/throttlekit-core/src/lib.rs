@@ -12,6 +12,7 @@
 //! * [`price`] denies requests whose value is below the price of the budget they would use. Prices are computed in
 //!   floats and only ever remove admits.
 //! * [`overload`] sheds calls to a backend that is full, and limits more keys than there is memory for.
+//! * [`turn`] decides whose turn it is among callers that wait for a limiter.
 //! * [`learn`] holds the learners that size leases. They compute in floats and decide nothing.
 //!
 //! ```
@@ -40,6 +41,7 @@ pub mod overload;
 pub mod price;
 pub mod rate;
 mod time;
+pub mod turn;
 
 pub use decision::{ALLOW_FULL, Decision, Forecast, Retry, combine};
 pub use time::Timestamp;

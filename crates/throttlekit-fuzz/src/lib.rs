@@ -1,4 +1,5 @@
-//! What strangers send, against everything that reads it: policy files, wire messages, descriptors and sketches.
+//! What strangers send, against everything that reads it: policy files, wire messages, descriptors, sketches and
+//! responses of providers.
 //!
 //! Each target takes any bytes and panics where something is not as it must be. They run under libFuzzer, which learns
 //! from coverage which inputs lead further, and under [`run`](run::run), which only mutates [seeds](seeds::of) but needs
@@ -11,6 +12,7 @@ mod descriptors;
 pub mod mutate;
 mod policy;
 mod random;
+mod responses;
 pub mod run;
 pub mod seeds;
 mod sketch;
@@ -18,6 +20,7 @@ mod wire;
 
 pub use descriptors::descriptors;
 pub use policy::policy;
+pub use responses::responses;
 pub use sketch::sketch;
 pub use wire::{POLICIES, forget, wire};
 
@@ -25,5 +28,10 @@ pub use wire::{POLICIES, forget, wire};
 pub type Target = fn(&[u8]) -> bool;
 
 /// The targets by name.
-pub const TARGETS: [(&str, Target); 4] =
-    [("policy", policy), ("wire", wire), ("descriptors", descriptors), ("sketch", sketch)];
+pub const TARGETS: [(&str, Target); 5] = [
+    ("policy", policy),
+    ("wire", wire),
+    ("descriptors", descriptors),
+    ("sketch", sketch),
+    ("responses", responses),
+];

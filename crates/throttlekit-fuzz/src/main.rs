@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 use throttlekit_fuzz::{TARGETS, run};
 
-const USAGE: &str = "usage: fuzz-run policy|wire|descriptors|sketch COUNT SEED [FROM]";
+const USAGE: &str = "usage: fuzz-run policy|wire|descriptors|sketch|responses COUNT SEED [FROM]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -1,4 +1,4 @@
-//! The sketch of another node, and the roll of a fleet that a store kept.
+//! The sketch of another node, and the membership record of a fleet that a store kept.
 
 use throttlekit_core::concurrency::division::Membership;
 use throttlekit_core::overload::{LinearSketch, Merged};
@@ -11,9 +11,9 @@ const CELLS_MAX: usize = 1 << 10;
 /// Reads bytes as they are, and as they would be if whoever sent them knew the format. What is read is written the
 /// same, and adding it to another never loses a count.
 pub fn sketch(data: &[u8]) -> bool {
-    if let Ok(roll) = Membership::from_bytes(data) {
-        let written = roll.to_bytes();
-        assert_eq!(Membership::from_bytes(&written).expect("a roll reads again"), roll);
+    if let Ok(membership) = Membership::from_bytes(data) {
+        let written = membership.to_bytes();
+        assert_eq!(Membership::from_bytes(&written).expect("a record decodes again"), membership);
     }
     if let Ok(sketch) = LinearSketch::from_bytes(data) {
         assert_eq!(sketch.to_bytes(), data, "it is not written as it was read");

@@ -581,7 +581,7 @@ BEGIN
 END
 $function$;
 
--- Deletes rows that have been idle for p_grace µs, and pools, rolls, leases and names of returns and debits that have
+-- Deletes rows that have been idle for p_grace µs, and pools, membership records, leases and names of returns and debits that have
 -- been over for as long, at most p_max together, and tells how many. Rows that are held are not idle, so it waits for
 -- none.
 CREATE OR REPLACE FUNCTION @schema@.sweep(p_now bigint, p_grace bigint, p_max bigint) RETURNS bigint
@@ -596,7 +596,7 @@ DECLARE
     room bigint;
     idle text;
     over int;
-    rolls bigint;
+    memberships bigint;
     probes bigint;
 BEGIN
     DELETE FROM @schema@.returned WHERE name IN (
@@ -634,19 +634,19 @@ BEGIN
         SELECT r.key FROM @schema@.roll r WHERE r.expires < now - p_grace
         LIMIT p_max - names - debits - pools - slots FOR UPDATE SKIP LOCKED
     );
-    GET DIAGNOSTICS rolls = ROW_COUNT;
+    GET DIAGNOSTICS memberships = ROW_COUNT;
     -- Of handles that are gone, as a rule: one that is not writes its row again.
     DELETE FROM @schema@.probe WHERE handle IN (
         SELECT p.handle FROM @schema@.probe p WHERE p.at < now - p_grace - 86400000000
-        LIMIT p_max - names - debits - pools - slots - rolls FOR UPDATE SKIP LOCKED
+        LIMIT p_max - names - debits - pools - slots - memberships FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS probes = ROW_COUNT;
     -- Last, since it is the largest to search and its rows are waited for.
     DELETE FROM @schema@.state WHERE key IN (
         SELECT s.key FROM @schema@.state s WHERE s.idle_at < now - p_grace
-        LIMIT p_max - names - debits - pools - slots - rolls - probes FOR UPDATE SKIP LOCKED
+        LIMIT p_max - names - debits - pools - slots - memberships - probes FOR UPDATE SKIP LOCKED
     );
     GET DIAGNOSTICS deleted = ROW_COUNT;
-    RETURN deleted + names + debits + pools + slots + rolls + probes;
+    RETURN deleted + names + debits + pools + slots + memberships + probes;
 END
 $function$;

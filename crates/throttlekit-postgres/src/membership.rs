@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throttlekit::forward_store;
 use throttlekit::rate::Timestamp;
-use throttlekit::store::{MembershipRecord, MembershipStore, ROLL_BYTES_MAX, StoreError, Swapped};
+use throttlekit::store::{MEMBERSHIP_BYTES_MAX, MembershipRecord, MembershipStore, StoreError, Swapped};
 use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
@@ -32,7 +32,7 @@ impl MembershipStore for PostgresStore {
         bytes: &[u8],
         keeps: Duration,
     ) -> Result<Swapped, StoreError> {
-        if bytes.len() > ROLL_BYTES_MAX {
+        if bytes.len() > MEMBERSHIP_BYTES_MAX {
             return Err(StoreError::misconfigured("the membership record is too long"));
         }
         self.call(self.inner.swap(key, Some(version), bytes, keeps)).await
@@ -61,7 +61,7 @@ impl Inner {
             (&keeps, Type::INT8),
         ];
         self.ready().await?;
-        let row = self.row(&self.statements.swap_roll, &params).await?;
+        let row = self.row(&self.statements.swap_membership, &params).await?;
         let reply: Vec<u8> = row.try_get(row.len() - 1).map_err(StoreError::misconfigured)?;
         Ok(swapped(&reply)?)
     }

@@ -25,7 +25,7 @@ const LENDING: &str = include_str!("../sql/lending.sql");
 const DEBITS: &str = include_str!("../sql/debits.sql");
 const POOL: &str = include_str!("../sql/pool.sql");
 const SLOTS: &str = include_str!("../sql/slots.sql");
-const ROLL: &str = include_str!("../sql/roll.sql");
+const MEMBERSHIP: &str = include_str!("../sql/membership.sql");
 const LINEAGE: &str = include_str!("../sql/lineage.sql");
 const FRAGMENTS: [(&str, &str); 4] = [
     ("@declare@", include_str!("../sql/declare.sql")),
@@ -159,7 +159,7 @@ impl Schema {
         let mut text = format!(
             "DO $do$ BEGIN IF to_regnamespace('{name}') IS NULL THEN CREATE SCHEMA @schema@; END IF; END $do$;
              CREATE TABLE IF NOT EXISTS @schema@.version (number int PRIMARY KEY);
-             {TABLES} {FUNCTIONS} {LENDING} {DEBITS} {POOL} {SLOTS} {ROLL} {LINEAGE}
+             {TABLES} {FUNCTIONS} {LENDING} {DEBITS} {POOL} {SLOTS} {MEMBERSHIP} {LINEAGE}
              INSERT INTO @schema@.version VALUES ({VERSION}) ON CONFLICT DO NOTHING"
         );
         for (mark, fragment) in FRAGMENTS {

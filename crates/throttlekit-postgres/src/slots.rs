@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::forward_store;
-use throttlekit::store::{Beat, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore, StoreError};
+use throttlekit::store::{
+    HeartbeatOutcome, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore, StoreError,
+};
 use tokio_postgres::types::Type;
 
 use crate::PostgresStore;
@@ -24,15 +26,19 @@ impl SlotStore for PostgresStore {
         SlotAnswer::of(ask, seen, now, taken)
     }
 
-    async fn heartbeat(&self, leases: &[SlotLease<'_>], lives: Duration) -> Vec<Result<Beat, StoreError>> {
-        let beat = async {
+    async fn heartbeat(
+        &self,
+        leases: &[SlotLease<'_>],
+        lives: Duration,
+    ) -> Vec<Result<HeartbeatOutcome, StoreError>> {
+        let heartbeat = async {
             let lives = SlotLease::lives_micros(lives)? as i64;
-            let reply = self.call(self.inner.beat(leases, lives)).await?;
+            let reply = self.call(self.inner.heartbeat(leases, lives)).await?;
             let mut reply = Reply(&reply);
-            let each = leases.iter().map(|lease| lease.beat(reply.instant()?, reply.number()?));
+            let each = leases.iter().map(|lease| lease.heartbeat(reply.instant()?, reply.number()?));
             Ok(each.collect())
         };
-        each(leases, beat.await)
+        each(leases, heartbeat.await)
     }
 
     async fn release(&self, leases: &[SlotLease<'_>]) -> Vec<Result<bool, StoreError>> {
@@ -112,11 +118,11 @@ impl Inner {
         self.numbers(&self.statements.acquire_slot, &params).await
     }
 
-    async fn beat(self: &Arc<Self>, leases: &[SlotLease<'_>], lives: i64) -> Result<Vec<i64>, Failure> {
+    async fn heartbeat(self: &Arc<Self>, leases: &[SlotLease<'_>], lives: i64) -> Result<Vec<i64>, Failure> {
         let (now, leases) = (self.now(), Leases::of(leases));
         let mut params = leases.params(&now);
         params.push((&lives, Type::INT8));
-        self.numbers(&self.statements.beat_slots, &params).await
+        self.numbers(&self.statements.heartbeat_slots, &params).await
     }
 
     async fn release(self: &Arc<Self>, leases: &[SlotLease<'_>]) -> Result<Vec<i64>, Failure> {

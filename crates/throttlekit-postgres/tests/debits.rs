@@ -33,7 +33,7 @@ async fn debit(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn budget_holds_on_postgres() {
-    let stores = [Arc::new(fresh("tk_budget_storm").await)];
+    let stores = [Arc::new(fresh("tk_budget_contention").await)];
     for setup in [FLEET, Setup { way: Way::Leased, ..FLEET }] {
         let seen = budget::run(&stores, &format!("{:?}", setup.way), setup).await;
         setup.check(&seen).unwrap_or_else(|violation| panic!("{violation}: {seen:?}"));

@@ -12,7 +12,7 @@ use throttlekit::store::{
 };
 use throttlekit::{Limit, Rate};
 use throttlekit_conformance::Dice;
-use throttlekit_conformance::stores::lend_storm;
+use throttlekit_conformance::stores::lend_contention;
 use throttlekit_postgres::PostgresStore;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -42,7 +42,7 @@ async fn names(schema: &str) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lent_units_are_never_more_than_the_limit_and_none_is_lost() {
-    let seen = lend_storm(fresh("tk_lend_storm").await, "storm").await;
+    let seen = lend_contention(fresh("tk_lend_contention").await, "contention").await;
     println!("{seen:?}");
     assert!(seen.most_out <= seen.limit && seen.lent > seen.limit && seen.parts > 0, "{seen:?}");
     assert_eq!(seen.out, seen.limit, "{seen:?}");

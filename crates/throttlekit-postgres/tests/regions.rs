@@ -6,10 +6,10 @@ use crate::common::{builder, clear, client, form, fresh};
 use throttlekit::rate::shared::ScriptEncoding;
 use throttlekit::store::{RegionRequest, RegionStore, Store, StoreError, Weight};
 use throttlekit::{Budget, Limit, SharedFairLimiter};
-use throttlekit_conformance::regions::{examine_pool, pool_storm, tenants_storm};
+use throttlekit_conformance::regions::{examine_pool, pool_contention, tenant_contention};
 
 /// `cargo xtask verify fair-regions` plays many more.
-const WORLDS: u64 = 400;
+const SCENARIOS: u64 = 400;
 const HOUR: Budget = Budget::per_hour(2_000);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -17,13 +17,13 @@ async fn fair_regions_a_pool_on_postgres_grants_as_the_rule_does() {
     clear("tk_pool_same").await;
     builder("tk_pool_same").connect().await.unwrap();
     let make = |clock| builder("tk_pool_same").connections(2).clock(clock).connect();
-    let report = examine_pool(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
-    assert!(report.partial > 0 && report.refused > 0 && report.rolls > 0, "{report:?}");
+    let report = examine_pool(make, 0..SCENARIOS).await.unwrap_or_else(|violation| panic!("{violation}"));
+    assert!(report.partial > 0 && report.refused > 0 && report.windows > 0, "{report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fair_regions_a_storm_is_granted_the_limit_exactly_on_postgres() {
-    let seen = pool_storm(fresh("tk_pool_storm").await, "regions").await;
+async fn fair_regions_contention_is_granted_the_limit_exactly_on_postgres() {
+    let seen = pool_contention(fresh("tk_pool_contention").await, "regions").await;
     assert_eq!(seen.granted.iter().sum::<u64>(), seen.limit, "{seen:?}");
     let due = seen.limit / seen.granted.len() as u64;
     assert!(seen.granted.iter().all(|granted| granted.abs_diff(due) <= 1), "{seen:?}");
@@ -71,7 +71,7 @@ async fn fair_regions_tenants_of_all_regions_get_the_limit_exactly_on_postgres()
         let place = SharedFairLimiter::builder(store.clone(), "api", HOUR).region(region);
         place.quantum(25).build().unwrap()
     };
-    let got = tenants_storm(["us", "eu", "ap"].map(place).into()).await;
+    let got = tenant_contention(["us", "eu", "ap"].map(place).into()).await;
     assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
 }
 
@@ -79,6 +79,6 @@ async fn fair_regions_tenants_of_all_regions_get_the_limit_exactly_on_postgres()
 async fn tenants_of_processes_that_take_quanta_get_the_limit_exactly_on_postgres() {
     let store = fresh("tk_quanta_tenants").await;
     let place = |_| SharedFairLimiter::builder(store.clone(), "api", HOUR).quantum(25).build().unwrap();
-    let got = tenants_storm((0..3).map(place).collect()).await;
+    let got = tenant_contention((0..3).map(place).collect()).await;
     assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
 }

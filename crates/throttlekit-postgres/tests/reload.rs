@@ -6,13 +6,13 @@ use throttlekit::rate::Rate;
 use throttlekit_verify::reload::examine_reload;
 
 /// `cargo xtask verify reload-room` plays more.
-const WORLDS: u64 = 200;
+const SCENARIOS: u64 = 200;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reload_room_on_postgres() {
     common::clear("tk_reload").await;
     let make = |clock| builder("tk_reload").connections(2).clock(clock).connect();
-    let report = examine_reload(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
+    let report = examine_reload(make, 0..SCENARIOS).await.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(report.carried > 25 && report.off_grid > 2 && report.lent > 2, "{report:?}");
     assert!(report.at_other_pace > 25 && report.waits > 2, "{report:?}");
 }

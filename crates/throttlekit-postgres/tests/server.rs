@@ -96,7 +96,7 @@ async fn asks_that_wait_travel_together() {
     assert!((1..100).contains(&flights.unwrap_or(0)), "{flights:?}");
 }
 
-/// An ask that is given up on its lane lets the next ones go on.
+/// An ask that is given up on its worker lets the next ones go on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ask_that_is_given_up_leaves_its_lane() {
     let schema = "tk_test_given_up";
@@ -368,17 +368,17 @@ async fn a_server_that_comes_late_is_set_up_then() {
         panic!("an address over TCP")
     };
     let target = format!("{host}:{port}");
-    let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = door.local_addr().unwrap();
-    drop(door);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
     let late = url().replace(&target, &address.to_string());
     let store = PostgresStore::builder(late).schema(schema).migrate_on_connect(true);
     let store = store.deadline(Duration::from_secs(5)).connect().await.unwrap();
     assert!(store.line_stats().open && store.report().is_none());
 
-    let door = tokio::net::TcpListener::bind(address).await.unwrap();
+    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
     tokio::spawn(async move {
-        while let Ok((mut near, _)) = door.accept().await {
+        while let Ok((mut near, _)) = listener.accept().await {
             let mut far = tokio::net::TcpStream::connect(&target).await.unwrap();
             tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
         }

@@ -6,14 +6,14 @@ use crate::common::{builder, clear, client, fresh};
 use throttlekit::clock::ManualClock;
 use throttlekit::rate::Timestamp;
 use throttlekit::store::{
-    Beat, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore, Store, StoreError,
+    HeartbeatOutcome, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore, Store, StoreError,
 };
-use throttlekit_conformance::slots::{examine_slots, slot_storm, slots_after_a_clock_was_ahead};
+use throttlekit_conformance::slots::{examine_slots, slot_contention, slots_after_a_clock_was_ahead};
 use throttlekit_postgres::SchemaWarning;
 use tokio_postgres::Client;
 
 /// `cargo xtask verify slots held` plays many more.
-const WORLDS: u64 = 200;
+const SCENARIOS: u64 = 200;
 const LIVES: Duration = Duration::from_millis(300);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -21,13 +21,13 @@ async fn slots_on_postgres_are_those_in_process() {
     clear("tk_slots_same").await;
     builder("tk_slots_same").connect().await.unwrap();
     let make = |clock| builder("tk_slots_same").connections(2).clock(clock).connect();
-    let report = examine_slots(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
+    let report = examine_slots(make, 0..SCENARIOS).await.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(report.saw_all(), "{report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slots_a_storm_holds_the_ceiling_on_postgres() {
-    let seen = slot_storm(fresh("tk_slots_storm").await, "slots", 25).await;
+async fn slots_contention_holds_the_ceiling_on_postgres() {
+    let seen = slot_contention(fresh("tk_slots_contention").await, "slots", 25).await;
     assert_eq!((seen.leaked, seen.wrong), (0, 0), "{seen:?}");
     assert!(seen.at_once <= seen.most && seen.counted <= seen.most, "{seen:?}");
     assert!(seen.taken > 50 && seen.denied > 0, "{seen:?}");
@@ -62,7 +62,7 @@ async fn slots_of_holders_that_died_come_back_by_the_servers_clock() {
     // A busy machine asks seldom, and late.
     assert!(denied > 0 && took >= LIVES && took < 10 * LIVES, "{took:?} after {denied}");
     let late = SlotLease { key: "k", lease: LeaseId(1), owner: Owner(7) };
-    assert_eq!(store.heartbeat(&[late], LIVES).await, [Ok(Beat::Lost)]);
+    assert_eq!(store.heartbeat(&[late], LIVES).await, [Ok(HeartbeatOutcome::Lost)]);
     assert_eq!(store.release(&[late]).await, [Ok(false)]);
 }
 
@@ -251,6 +251,6 @@ async fn a_release_leaves_a_row_alone_that_came_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_beat_leaves_a_row_alone_that_came_meanwhile() {
-    a_row_that_comes_meanwhile_is_left_alone("tk_slots_late_beat", "slot_beat(NAMES, 30000000)").await;
+async fn a_heartbeat_leaves_a_row_alone_that_came_meanwhile() {
+    a_row_that_comes_meanwhile_is_left_alone("tk_slots_late_heartbeat", "slot_beat(NAMES, 30000000)").await;
 }

@@ -24,6 +24,8 @@
 //! assert_eq!(denied.retry(), Retry::Never);
 //! ```
 
+mod codec;
+
 /// All `.proto` files of the API and their imports, as an encoded `google.protobuf.FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 use throttlekit::forward_store;
-use throttlekit::store::{MembershipRecord, MembershipStore, ROLL_BYTES_MAX, StoreError, Swapped};
+use throttlekit::store::{MEMBERSHIP_BYTES_MAX, MembershipRecord, MembershipStore, StoreError, Swapped};
 
 use crate::RedisStore;
 use crate::wire::{By, Call, refused, split, unexpected};
@@ -25,7 +25,7 @@ const GRANTS: u64 = 1;
 impl MembershipStore for RedisStore {
     async fn load(&self, key: &str) -> Result<MembershipRecord, StoreError> {
         let swap = Swap { key, version: None, bytes: &[], keeps: Duration::ZERO };
-        let (slot, call) = self.roll_call(key);
+        let (slot, call) = self.membership_call(key);
         let answer = self.route.track(slot, |by| cmd(call, by, swap)).await?;
         match swapped(&answer)? {
             Swapped::Newer(kept) => Ok(kept),
@@ -42,11 +42,11 @@ impl MembershipStore for RedisStore {
         bytes: &[u8],
         keeps: Duration,
     ) -> Result<Swapped, StoreError> {
-        if bytes.len() > ROLL_BYTES_MAX {
+        if bytes.len() > MEMBERSHIP_BYTES_MAX {
             return Err(StoreError::misconfigured("the membership record is too long"));
         }
         let swap = Swap { key, version: Some(version), bytes, keeps };
-        let (slot, call) = self.roll_call(key);
+        let (slot, call) = self.membership_call(key);
         let reply = self.route.charge(slot, GRANTS, |by| cmd(call, by, swap)).await?;
         let swapped = swapped(&reply.value)?;
         let granted = if swapped == Swapped::Done { GRANTS } else { 0 };
@@ -57,9 +57,9 @@ impl MembershipStore for RedisStore {
 }
 
 impl RedisStore {
-    fn roll_call(&self, key: &str) -> (u16, Call<'_>) {
+    fn membership_call(&self, key: &str) -> (u16, Call<'_>) {
         let slot = self.slot(key);
-        (slot, self.fenced_call(slot, &self.scripts.roll, &self.scripts.fenced_roll))
+        (slot, self.fenced_call(slot, &self.scripts.membership, &self.scripts.fenced_membership))
     }
 }
 

@@ -27,7 +27,7 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_millis(5);
 /// The topology of the primaries.
 pub(crate) struct Route {
     me: Weak<Route>,
-    seat: Topology,
+    topology: Topology,
     looks: tokio::sync::Mutex<()>,
     background: Background,
     /// The refresh that a caller has requested, which is in progress or has just ended.
@@ -66,10 +66,10 @@ pub struct RouteStats {
 }
 
 impl Route {
-    pub(crate) fn new(background: Background, seat: impl FnOnce(&Weak<Self>) -> Topology) -> Arc<Self> {
+    pub(crate) fn new(background: Background, topology: impl FnOnce(&Weak<Self>) -> Topology) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
-            seat: seat(me),
+            topology: topology(me),
             looks: tokio::sync::Mutex::new(()),
             background,
             looking: Arc::default(),
@@ -79,7 +79,7 @@ impl Route {
 
     /// Returns whether keys of different slots must go in separate calls.
     pub(crate) fn splits_by_slot(&self) -> bool {
-        matches!(self.seat, Topology::Cluster(_))
+        matches!(self.topology, Topology::Cluster(_))
     }
 
     /// Calls a script on the node that has `slot`. It is sent again only if a node reported that it did not run: once
@@ -162,7 +162,7 @@ impl Route {
     }
 
     fn node(&self, slot: u16) -> Result<Arc<Node>, StoreError> {
-        match &self.seat {
+        match &self.topology {
             Topology::Single(node) => Ok(node.clone()),
             Topology::Sentinel(sentinels) => sentinels.primary().inspect_err(|_| self.look_soon()),
             Topology::Cluster(cluster) => cluster.node(slot).ok_or_else(|| {
@@ -173,7 +173,7 @@ impl Route {
     }
 
     fn moved(&self, slot: u16, to: &str) -> Result<Arc<Node>, StoreError> {
-        match &self.seat {
+        match &self.topology {
             Topology::Cluster(cluster) => cluster.moved(slot, to, &self.me),
             _ => {
                 Err(StoreError::misconfigured("the server is part of a cluster: connect to it as a cluster"))
@@ -182,7 +182,7 @@ impl Route {
     }
 
     fn at(&self, address: &str) -> Result<Arc<Node>, StoreError> {
-        match &self.seat {
+        match &self.topology {
             Topology::Cluster(cluster) => cluster.at(address, &self.me),
             _ => {
                 Err(StoreError::misconfigured("the server is part of a cluster: connect to it as a cluster"))
@@ -192,7 +192,7 @@ impl Route {
 
     /// Refreshes the topology in the background: once for all concurrently failing callers.
     fn look_soon(&self) {
-        if matches!(self.seat, Topology::Single(_)) {
+        if matches!(self.topology, Topology::Single(_)) {
             return;
         }
         let me = self.me.clone();
@@ -206,7 +206,7 @@ impl Route {
 
     /// Refreshes the topology, to the end even if the caller gives up.
     pub(crate) async fn look_through(&self) {
-        if matches!(self.seat, Topology::Single(_)) {
+        if matches!(self.topology, Topology::Single(_)) {
             return;
         }
         if let Some(me) = self.me.upgrade() {
@@ -221,7 +221,7 @@ impl Route {
             return;
         };
         self.counters.looked.fetch_add(1, Relaxed);
-        match &self.seat {
+        match &self.topology {
             Topology::Single(_) => {}
             Topology::Sentinel(sentinels) => sentinels.look(&self.me).await,
             Topology::Cluster(cluster) => cluster.look(&self.me).await,
@@ -230,7 +230,7 @@ impl Route {
 
     /// Returns whether the node at this address is still in use.
     pub(crate) fn uses(&self, address: &str) -> bool {
-        match &self.seat {
+        match &self.topology {
             Topology::Single(_) => true,
             Topology::Sentinel(sentinels) => sentinels.primary().is_ok_and(|node| node.address == address),
             Topology::Cluster(cluster) => cluster.uses(address),
@@ -244,7 +244,7 @@ impl Route {
 
     /// Returns the nodes in use.
     pub(crate) fn nodes(&self) -> Vec<Arc<Node>> {
-        match &self.seat {
+        match &self.topology {
             Topology::Single(node) => vec![node.clone()],
             Topology::Sentinel(sentinels) => sentinels.primary().into_iter().collect(),
             Topology::Cluster(cluster) => cluster.nodes(),
@@ -257,7 +257,7 @@ impl Route {
     }
 
     pub(crate) fn stats(&self) -> (StoreClientStats, RouteStats) {
-        let lines = match &self.seat {
+        let lines = match &self.topology {
             Topology::Single(node) => node.stats(),
             Topology::Sentinel(sentinels) => sentinels.stats(),
             Topology::Cluster(cluster) => cluster.stats(),

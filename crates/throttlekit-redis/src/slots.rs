@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::{Cmd, Value};
 use throttlekit::forward_store;
-use throttlekit::store::{Beat, LeaseId, Occupancy, Owner, SlotStep};
+use throttlekit::store::{HeartbeatOutcome, LeaseId, Occupancy, Owner, SlotStep};
 use throttlekit::store::{SlotAnswer, SlotLease, SlotRequest, SlotStore, StoreError};
 
 use crate::RedisStore;
@@ -24,9 +24,13 @@ impl SlotStore for RedisStore {
         reply.spend(taken).map_or(Ok(answer), Err)
     }
 
-    async fn heartbeat(&self, leases: &[SlotLease<'_>], lives: Duration) -> Vec<Result<Beat, StoreError>> {
+    async fn heartbeat(
+        &self,
+        leases: &[SlotLease<'_>],
+        lives: Duration,
+    ) -> Vec<Result<HeartbeatOutcome, StoreError>> {
         let flights = self.flights(leases, |lease| lease.key);
-        let answers = join_all(flights.iter().map(|flight| self.beat_flight(flight, lives))).await;
+        let answers = join_all(flights.iter().map(|flight| self.heartbeat_flight(flight, lives))).await;
         each_in_order(&flights, answers)
     }
 
@@ -48,21 +52,23 @@ impl SlotStore for RedisStore {
 impl RedisStore {
     /// A heartbeat that a failover loses leaves the lease to end earlier than its owner assumes, so it waits for
     /// replicas as an acquisition does.
-    async fn beat_flight(
+    async fn heartbeat_flight(
         &self,
         flight: &Flight<'_, SlotLease<'_>>,
         lives: Duration,
-    ) -> Result<Vec<Result<Beat, StoreError>>, StoreError> {
+    ) -> Result<Vec<Result<HeartbeatOutcome, StoreError>>, StoreError> {
         let (leases, lives) = (&flight.items, SlotLease::lives_micros(lives)?);
-        let call = self.fenced_call(flight.slot, &self.scripts.beat, &self.scripts.fenced_beat);
-        let cmd = |by| beat(call, by, leases, lives);
+        let call = self.fenced_call(flight.slot, &self.scripts.heartbeat, &self.scripts.fenced_heartbeat);
+        let cmd = |by| heartbeat(call, by, leases, lives);
         let reply = self.route.charge(flight.slot, leases.len() as u64, cmd).await?;
-        let beats = each(leases, &reply.value, |lease, reply, _| match reply_numbers(reply)?[..] {
-            [now, ends] => lease.beat(instant(now)?, ends),
+        let heartbeats = each(leases, &reply.value, |lease, reply, _| match reply_numbers(reply)?[..] {
+            [now, ends] => lease.heartbeat(instant(now)?, ends),
             _ => Err(unexpected()),
         })?;
-        let held = |(_, beat): (usize, &Beat)| u64::from(matches!(beat, Beat::Held(_)));
-        Ok(reply.spend_each(beats, held))
+        let held = |(_, heartbeat): (usize, &HeartbeatOutcome)| {
+            u64::from(matches!(heartbeat, HeartbeatOutcome::Held(_)))
+        };
+        Ok(reply.spend_each(heartbeats, held))
     }
 
     async fn release_flight(
@@ -105,7 +111,7 @@ fn acquire(call: Call<'_>, by: By, ask: &SlotRequest<'_>, lives: u64) -> Cmd {
     call.end(cmd)
 }
 
-fn beat(call: Call<'_>, by: By, leases: &[&SlotLease<'_>], lives: u64) -> Cmd {
+fn heartbeat(call: Call<'_>, by: By, leases: &[&SlotLease<'_>], lives: u64) -> Cmd {
     let mut cmd = call.begin(by, leases.iter().map(|lease| lease.key));
     cmd.arg(lives);
     members(&mut cmd, leases);

@@ -85,6 +85,11 @@ impl RedisStore {
         Self { clock: Some(clock), lineage: Arc::default(), ..self.clone() }
     }
 
+    /// Returns whether its servers are a cluster.
+    pub fn is_cluster(&self) -> bool {
+        self.route.splits_by_slot()
+    }
+
     /// Returns warnings about the servers in use.
     pub fn warnings(&self) -> Vec<Warning> {
         self.route.warnings()

@@ -193,7 +193,7 @@ async fn a_vouched_server_answers_as_without_a_fence() {
         .unwrap();
     let make = move |clock| std::future::ready(Ok(store.at(clock)));
     let report = examine_store(make, 0..300).await.unwrap_or_else(|difference| panic!("{difference}"));
-    assert_eq!(report.timelines, 300);
+    assert_eq!(report.traces, 300);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -152,7 +152,7 @@ async fn a_frozen_primary_is_not_waited_for_once_its_replica_is_promoted() {
         assert!(line.timed_out > 0 && line.opened > 0, "{line:?}");
         let looked = limiter.store().route_stats().looked;
         figure("freeze-primary", "looks", looked);
-        assert!(looked < 400, "no storm of looks: {looked}");
+        assert!(looked < 400, "too many lookups: {looked}");
         exact_after(&heard, frozen + Duration::from_millis(50)).expect("it recovers").since(promoted)
     })
     .await;
@@ -254,21 +254,23 @@ async fn a_slot_on_the_move_is_followed_key_by_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sentinels_are_asked_for_the_new_primary_even_if_they_come_late() {
-    let mut seat = Sentinels::lay_out().await;
-    let store = RedisStore::sentinel(seat.urls(), "mymaster").connect().await.unwrap();
+    let mut sentinels = Sentinels::lay_out().await;
+    let store = RedisStore::sentinel(sentinels.urls(), "mymaster").connect().await.unwrap();
     let limiter = daily(store, &policy("sentinel"));
     let unanswered = limiter.check("alice").await.unwrap();
     assert_eq!(unanswered.guarantee, Guarantee::Closed, "no Sentinel is there yet: {unanswered:?}");
-    seat.start_sentinels().await;
+    sentinels.start_sentinels().await;
     let load = Load::start(&limiter, &["alice"], 3, PAUSE);
     sleep(Duration::from_millis(300)).await;
     let found = limiter.check("alice").await.unwrap();
     assert!(is_own(found.guarantee), "{found:?}");
-    seat.primary.kill();
+    sentinels.primary.kill();
     let killed = now();
-    let accepts = seat.replica.takes_writes("observer", PROMOTION_MAX).await;
-    let named =
-        until("Sentinels to agree", PROMOTION_MAX, async || seat.votes(seat.replica.port).await >= 2).await;
+    let accepts = sentinels.replica.takes_writes("observer", PROMOTION_MAX).await;
+    let named = until("Sentinels to agree", PROMOTION_MAX, async || {
+        sentinels.votes(sentinels.replica.port).await >= 2
+    })
+    .await;
     sleep(RECOVERY_MAX * 2).await;
     let heard = load.finish().await;
     labelled(&heard);

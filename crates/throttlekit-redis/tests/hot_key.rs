@@ -1,14 +1,14 @@
 //! 200 tasks in each of three processes on one hot key: exactly the limit is admitted.
 
 use crate::common::{cluster, policy, single, valkey};
-use throttlekit_conformance::stores::{storm, storm_in_processes, storm_policy};
+use throttlekit_conformance::stores::{hot_key_contention, hot_key_in_processes, hot_key_policy};
 use throttlekit_redis::RedisStoreBuilder;
 
 async fn admits_exactly_the_limit(test: &str, builder: RedisStoreBuilder) {
-    match storm_policy() {
-        Some(policy) => storm(builder.connect().await.unwrap(), &policy).await,
+    match hot_key_policy() {
+        Some(policy) => hot_key_contention(builder.connect().await.unwrap(), &policy).await,
         None => {
-            let seen = storm_in_processes(test, &policy("hot"));
+            let seen = hot_key_in_processes(test, &policy("hot"));
             assert_eq!(seen.admitted, [seen.limit; 3]);
         }
     }

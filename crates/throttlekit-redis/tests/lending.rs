@@ -5,12 +5,12 @@ use std::time::Duration;
 use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use throttlekit::Limit;
 use throttlekit::store::{KeySpace, LeaseRequest, Store, StoreError, Term, Want};
-use throttlekit_conformance::stores::lend_storm;
+use throttlekit_conformance::stores::lend_contention;
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_redis::RedisStoreBuilder;
 
 async fn lends_the_limit_and_no_more(builder: RedisStoreBuilder) {
-    let seen = lend_storm(builder.connect().await.unwrap(), &policy("lending")).await;
+    let seen = lend_contention(builder.connect().await.unwrap(), &policy("lending")).await;
     println!("{seen:?}");
     assert!(seen.most_out <= seen.limit && seen.lent > seen.limit && seen.parts > 0, "{seen:?}");
     assert_eq!(seen.out, seen.limit, "{seen:?}");

@@ -5,20 +5,20 @@ use std::time::Duration;
 use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use throttlekit::store::{KeySpace, RegionRequest, RegionStore, StoreError};
 use throttlekit::{Budget, Limit, SharedFairLimiter};
-use throttlekit_conformance::regions::{examine_pool, pool_storm, tenants_storm};
+use throttlekit_conformance::regions::{examine_pool, pool_contention, tenant_contention};
 use throttlekit_core::fair::{Weight, pool::REGIONS_MAX};
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_redis::{Failover, RedisStoreBuilder};
 
-/// Worlds per engine; `cargo xtask verify fair-regions` plays many more.
-const WORLDS: u64 = 400;
+/// Scenarios per engine; `cargo xtask verify fair-regions` plays many more.
+const SCENARIOS: u64 = 400;
 const HOUR: Budget = Budget::per_hour(2_000);
 
 async fn grants_as_the_rule_does(builder: RedisStoreBuilder) {
     let store = builder.connect().await.unwrap();
     let make = move |clock| std::future::ready(Ok(store.at(clock)));
-    let report = examine_pool(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
-    assert!(report.partial > 0 && report.refused > 0 && report.rolls > 0, "{report:?}");
+    let report = examine_pool(make, 0..SCENARIOS).await.unwrap_or_else(|violation| panic!("{violation}"));
+    assert!(report.partial > 0 && report.refused > 0 && report.windows > 0, "{report:?}");
 }
 
 on_each! { grants_as_the_rule_does:
@@ -28,15 +28,15 @@ on_each! { grants_as_the_rule_does:
 }
 
 async fn grants_the_limit_and_no_more(builder: RedisStoreBuilder) {
-    let seen = pool_storm(builder.connect().await.unwrap(), &policy("regions")).await;
+    let seen = pool_contention(builder.connect().await.unwrap(), &policy("regions")).await;
     assert_eq!(seen.granted.iter().sum::<u64>(), seen.limit, "{seen:?}");
     let due = seen.limit / seen.granted.len() as u64;
     assert!(seen.granted.iter().all(|granted| granted.abs_diff(due) <= 1), "{seen:?}");
 }
 
 on_each! { grants_the_limit_and_no_more:
-    single => fair_regions_a_storm_is_granted_the_limit_exactly_on_redis,
-    cluster => fair_regions_a_storm_is_granted_the_limit_exactly_on_a_redis_cluster,
+    single => fair_regions_contention_is_granted_the_limit_exactly_on_redis,
+    cluster => fair_regions_contention_is_granted_the_limit_exactly_on_a_redis_cluster,
 }
 
 fn hour(units: u64) -> ScriptEncoding {
@@ -112,7 +112,7 @@ async fn tenants_of_all_regions_get_the_limit(builder: RedisStoreBuilder) {
         let place = SharedFairLimiter::builder(store.clone(), &name, HOUR).region(region);
         place.quantum(25).build().unwrap()
     };
-    let got = tenants_storm(["us", "eu", "ap"].map(place).into()).await;
+    let got = tenant_contention(["us", "eu", "ap"].map(place).into()).await;
     assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
 }
 
@@ -126,6 +126,6 @@ async fn tenants_of_processes_that_take_quanta_get_the_limit_exactly_on_redis() 
     let store = single().connect().await.unwrap();
     let name = policy("quanta");
     let place = |_| SharedFairLimiter::builder(store.clone(), &name, HOUR).quantum(25).build().unwrap();
-    let got = tenants_storm((0..3).map(place).collect()).await;
+    let got = tenant_contention((0..3).map(place).collect()).await;
     assert_eq!(got.iter().sum::<u64>(), 2_000, "{got:?}");
 }

@@ -10,13 +10,13 @@ use throttlekit_redis::RedisStoreBuilder;
 use throttlekit_verify::reload::examine_reload;
 
 /// `cargo xtask verify reload-room` plays more.
-const WORLDS: u64 = 200;
+const SCENARIOS: u64 = 200;
 
 async fn goes_on_from_what_was_used(builder: RedisStoreBuilder) {
-    // Longer than any world takes, since the engine forgets by its own clock.
+    // Longer than any scenario takes, since the engine forgets by its own clock.
     let store = builder.grace(Duration::from_secs(600)).connect().await.unwrap();
     let make = move |clock| std::future::ready(Ok(store.at(clock)));
-    let report = examine_reload(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
+    let report = examine_reload(make, 0..SCENARIOS).await.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(report.carried > 25 && report.off_grid > 2 && report.lent > 2, "{report:?}");
     assert!(report.at_other_pace > 25 && report.waits > 2, "{report:?}");
 }

@@ -6,19 +6,19 @@ use std::time::Duration;
 use crate::common::{cluster, on_each, plain, policy, single, valkey};
 use throttlekit::clock::ManualClock;
 use throttlekit::store::{
-    Beat, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore, StoreError,
+    HeartbeatOutcome, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore, StoreError,
 };
-use throttlekit_conformance::slots::{examine_slots, slot_storm, slots_after_a_clock_was_ahead};
+use throttlekit_conformance::slots::{examine_slots, slot_contention, slots_after_a_clock_was_ahead};
 use throttlekit_redis::{Failover, RedisStoreBuilder};
 
-/// Worlds per engine; `cargo xtask verify slots held` plays many more.
-const WORLDS: u64 = 400;
+/// Scenarios per engine; `cargo xtask verify slots held` plays many more.
+const SCENARIOS: u64 = 400;
 const LIVES: Duration = Duration::from_millis(300);
 
 async fn answers_as_the_book_does(builder: RedisStoreBuilder) {
     let store = builder.connect().await.unwrap();
     let make = move |clock| std::future::ready(Ok(store.at(clock)));
-    let report = examine_slots(make, 0..WORLDS).await.unwrap_or_else(|violation| panic!("{violation}"));
+    let report = examine_slots(make, 0..SCENARIOS).await.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(report.saw_all(), "{report:?}");
 }
 
@@ -29,15 +29,15 @@ on_each! { answers_as_the_book_does:
 }
 
 async fn holds_the_ceiling_and_leaks_nothing(builder: RedisStoreBuilder) {
-    let seen = slot_storm(builder.connect().await.unwrap(), &policy("slots"), 40).await;
+    let seen = slot_contention(builder.connect().await.unwrap(), &policy("slots"), 40).await;
     assert_eq!((seen.leaked, seen.wrong), (0, 0), "{seen:?}");
     assert!(seen.at_once <= seen.most && seen.counted <= seen.most, "{seen:?}");
     assert!(seen.taken > 50 && seen.denied > 0, "{seen:?}");
 }
 
 on_each! { holds_the_ceiling_and_leaks_nothing:
-    single => slots_a_storm_holds_the_ceiling_on_redis,
-    cluster => slots_a_storm_holds_the_ceiling_on_a_redis_cluster,
+    single => slots_contention_holds_the_ceiling_on_redis,
+    cluster => slots_contention_holds_the_ceiling_on_a_redis_cluster,
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn slots_of_holders_that_died_come_back_by_the_servers_clock() {
     };
     assert!(denied > 10 && took >= LIVES && took < LIVES + LIVES / 2, "{took:?} after {denied}");
     let late = SlotLease { key: &key, lease: LeaseId(1), owner: Owner(7) };
-    assert_eq!(store.heartbeat(&[late], LIVES).await, [Ok(Beat::Lost)]);
+    assert_eq!(store.heartbeat(&[late], LIVES).await, [Ok(HeartbeatOutcome::Lost)]);
     assert_eq!(store.release(&[late]).await, [Ok(false)]);
 }
 
@@ -149,7 +149,7 @@ async fn who_waits_for_replicas_gets_no_slot_that_they_have_not_heard_of() {
     let told = store.acquire(&ask(&key, 1)).await;
     assert!(told.as_ref().is_err_and(StoreError::is_outage), "{told:?}");
     let lease = SlotLease { key: &key, lease: LeaseId(1), owner: Owner(7) };
-    let beat = store.heartbeat(&[lease], LIVES).await.remove(0);
-    assert!(beat.as_ref().is_err_and(StoreError::is_outage), "{beat:?}");
+    let heartbeat = store.heartbeat(&[lease], LIVES).await.remove(0);
+    assert!(heartbeat.as_ref().is_err_and(StoreError::is_outage), "{heartbeat:?}");
     assert_eq!(store.release(&[lease]).await, [Ok(true)], "it was entered all the same");
 }

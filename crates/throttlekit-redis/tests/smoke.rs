@@ -1,4 +1,4 @@
-//! The shortest way through each seat: single, TLS, Sentinel, Cluster and Valkey answer alike.
+//! The shortest way through each deployment mode: single, TLS, Sentinel, Cluster and Valkey answer alike.
 
 use std::time::Duration;
 

@@ -87,7 +87,7 @@ impl StoreUrl {
                 builder = builder.ca(pem);
             }
             builder = builder.runtime(Handle::current());
-            Ok(Backend::Redis(builder.connect().await?))
+            Ok(Backend::redis(builder.connect().await?))
         };
         match self {
             Self::Memory => Ok(Backend::memory()),

@@ -1,6 +1,7 @@
 //! Tests of the engine, its endpoints and its telemetry. `network` has what strangers do to a server.
 #![recursion_limit = "256"] // The engine's futures hold each other many deep.
 
+mod coalesced;
 mod engine;
 mod envoy;
 #[cfg(feature = "otlp")]

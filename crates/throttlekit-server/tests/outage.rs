@@ -28,7 +28,7 @@ fn ask<'a>(policy: &'a str, cost: u64) -> PolicyCall<'a> {
 async fn engine(url: &str) -> Engine {
     let store = RedisStore::builder(url).deadline(Duration::from_secs(2)).connect().await.unwrap();
     let (file, _) = policy::load(POLICIES).unwrap_or_else(|errors| panic!("{errors:?}"));
-    Engine::start(EngineOptions::over(Backend::Redis(store)), file).unwrap()
+    Engine::start(EngineOptions::over(Backend::redis(store)), file).unwrap()
 }
 
 /// Units that pass a check, if any do.

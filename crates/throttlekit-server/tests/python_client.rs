@@ -63,7 +63,7 @@ macro_rules! scenes {
     )*};
 }
 
-scenes!(rate budget admit crash beats fleet monitor errors);
+scenes!(rate budget admit crash heartbeats fleet monitor errors);
 
 /// Returns the policy file of a suite of the vectors.
 fn policy(suite: &Value) -> String {

@@ -1,4 +1,4 @@
-//! Bugs that drivers, stores and clocks could have, seeded one at a time where production code meets the world.
+//! Bugs that drivers, stores and clocks could have, seeded one at a time where production code meets the simulation.
 
 throttlekit_conformance::bugs! {
     /// A bug to find. Production code has no switches: each changes what goes into it or what comes out.

@@ -5,7 +5,7 @@ use core::time::Duration;
 use throttlekit_core::Cost;
 use throttlekit_core::lease::{HolderRequest, Loan, Return, ReturnId};
 
-/// One thing that happens. [`World::apply`](crate::world::World::apply) says what comes of it.
+/// One thing that happens. [`ClusterState::apply`](crate::state::ClusterState::apply) says what comes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// A caller asks, and is answered in one step unless it must wait.
@@ -43,7 +43,7 @@ pub enum Operation {
         /// Who gives up.
         node: usize,
     },
-    /// The purse runs low.
+    /// The local lease runs low.
     Low {
         /// Whose.
         node: usize,
@@ -94,7 +94,7 @@ pub enum Operation {
     },
 }
 
-/// What is under way between a node and the store.
+/// What is in flight between a node and the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
     /// To the store.

@@ -2,7 +2,7 @@
 //! that callers got.
 //!
 //! The network is ideal here: an ask that must wait is answered at once. What is measured is the machine's arithmetic,
-//! by running it: production holders, purses and accounts, window after window.
+//! by running it: production holders, local leases and accounts, window after window.
 
 use core::time::Duration;
 
@@ -105,14 +105,14 @@ struct Fleet {
     authority: Authority,
     accounts: Vec<Account>,
     /// Key by key, node by node.
-    seats: Vec<Seat>,
+    lessees: Vec<Lessee>,
     lending: Lending,
 }
 
 /// One key on one node.
-struct Seat {
+struct Lessee {
     holder: Holder,
-    purse: LocalLease<PlainWord>,
+    local_lease: LocalLease<PlainWord>,
     sizing: Sizing,
 }
 
@@ -126,33 +126,35 @@ impl Fleet {
             share,
             denial_max: Duration::MAX,
         };
-        let seat = || Seat {
+        let lessee = || Lessee {
             holder: Holder::new(plan),
-            purse: LocalLease::new(),
+            local_lease: LocalLease::new(),
             sizing: Sizing::new(batch.clone(), WINDOW),
         };
         Self {
             authority,
             accounts: vec![Account::default(); shape.keys],
-            seats: (0..shape.keys * shape.nodes).map(|_| seat()).collect(),
+            lessees: (0..shape.keys * shape.nodes).map(|_| lessee()).collect(),
             lending: shape.lending,
         }
     }
 
-    fn ask(&mut self, seat: usize, key: usize, now: Timestamp, toll: &mut Toll) {
-        let seat = &mut self.seats[seat];
-        if let Spend::Spent { .. } = seat.purse.spend(1, || now) {
-            seat.serve(now, toll);
+    fn ask(&mut self, lessee: usize, key: usize, now: Timestamp, toll: &mut Toll) {
+        let lessee = &mut self.lessees[lessee];
+        if let Spend::Spent { .. } = lessee.local_lease.spend(1, || now) {
+            lessee.serve(now, toll);
             return;
         }
         // At most twice: what a reply brings is there for the one who waits.
-        while let HolderStep::Wait = seat.turn(now, toll) {
-            let batch = seat.sizing.batch(now);
-            let Some(request) = seat.holder.poll_request(&seat.purse, 0, batch, now) else { return };
+        while let HolderStep::Wait = lessee.turn(now, toll) {
+            let batch = lessee.sizing.batch(now);
+            let Some(request) = lessee.holder.poll_request(&lessee.local_lease, 0, batch, now) else {
+                return;
+            };
             let want = self.lending.want(request);
             let loan = self.accounts[key].lend(&self.authority, want, now);
             toll.calls += 1;
-            seat.holder.handle_reply(&seat.purse, 0, loan, now);
+            lessee.holder.handle_reply(&lessee.local_lease, 0, loan, now);
         }
     }
 }
@@ -166,9 +168,9 @@ impl Lending {
     }
 }
 
-impl Seat {
+impl Lessee {
     fn turn(&mut self, now: Timestamp, toll: &mut Toll) -> HolderStep {
-        let turn = self.holder.handle_ask(&self.purse, 1, || now);
+        let turn = self.holder.handle_ask(&self.local_lease, 1, || now);
         if let HolderStep::Spent { .. } = turn {
             self.serve(now, toll);
         }

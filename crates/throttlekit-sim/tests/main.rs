@@ -1,4 +1,4 @@
-//! Tests of the simulators: laws hold, and seeded bugs are found.
+//! Tests of the simulators: invariants hold, and seeded bugs are found.
 
-mod fleet;
+mod cluster;
 mod slots;

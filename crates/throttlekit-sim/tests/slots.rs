@@ -5,7 +5,7 @@ use throttlekit_sim::slots::{self, SlotBug};
 const SEEDS: u64 = 30;
 
 #[test]
-fn no_law_is_broken() {
+fn no_invariant_is_broken() {
     for seed in 0..SEEDS {
         assert_eq!(slots::run(seed, None, &mut |_| ()).broken, None, "seed {seed}");
     }

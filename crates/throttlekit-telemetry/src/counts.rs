@@ -11,6 +11,8 @@ use throttlekit::internals::Mutex;
 use throttlekit::observe::Event;
 use throttlekit::{Axis, Guarantee};
 
+use crate::histogram::{Buckets, Histogram};
+
 /// The name under which all policies beyond the maximum are counted.
 pub const OTHER: &str = "other";
 
@@ -19,8 +21,8 @@ pub const GUARANTEES: [&str; 5] = ["exact", "bounded", "local", "open", "closed"
 
 /// Counters of the decisions of each policy, by outcome. Clones read the same counters.
 ///
-/// A decision increments one counter, selected by its outcome and its guarantee. It is incremented on the calling
-/// thread, before the event is processed further; so counts are exact also when events are lost, never decrease, and
+/// A decision increments one counter, selected by its outcome and its guarantee, and one bucket of each histogram: of
+/// its cost, and of its wait if it is denied. They are incremented on the calling thread, before the event is processed further; so counts are exact also when events are lost, never decrease, and
 /// are consistent: every figure of a policy is a sum over the same counters, read once.
 #[derive(Clone)]
 pub struct Counts {
@@ -48,6 +50,8 @@ struct Counted {
     name: Box<str>,
     /// By outcome and guarantee.
     tally: [[AtomicU64; GUARANTEES.len()]; ENDS],
+    costs: Buckets,
+    waits: Buckets,
 }
 
 /// Number of outcomes: allowed, denied by one of the axes, by no axis.
@@ -109,6 +113,10 @@ impl Counts {
     pub(crate) fn count(&self, event: &Event<'_>) -> PolicyAt {
         let (at, counted) = self.shared.policy(event.policy);
         counted.tally[end_of(event)][guarantee_at(event.guarantee)].fetch_add(1, Relaxed);
+        counted.costs.count_cost(event.cost);
+        if let (false, Some(wait)) = (event.decision.allowed, event.decision.retry_after.wait_ms()) {
+            counted.waits.count_wait(wait);
+        }
         at
     }
 
@@ -184,7 +192,12 @@ impl Shared {
 
 impl Counted {
     fn new(name: &str) -> Self {
-        Self { name: name.into(), tally: Default::default() }
+        Self {
+            name: name.into(),
+            tally: Default::default(),
+            costs: Buckets::default(),
+            waits: Buckets::default(),
+        }
     }
 
     fn read(&self, place: usize) -> PolicyCounts {
@@ -192,6 +205,8 @@ impl Counted {
             policy: (*self.name).into(),
             place,
             tally: self.tally.each_ref().map(|ends| ends.each_ref().map(|count| count.load(Relaxed))),
+            costs: self.costs.costs(),
+            waits: self.waits.waits(),
         }
     }
 }
@@ -216,11 +231,13 @@ const fn guarantee_at(guarantee: Guarantee) -> usize {
 
 /// The decisions of one policy, read once: `allowed + denied = decisions`, and the denials by the axes and by no axis
 /// add up to `denied`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PolicyCounts {
     policy: Box<str>,
     place: usize,
     tally: [[u64; GUARANTEES.len()]; ENDS],
+    costs: Histogram,
+    waits: Histogram,
 }
 
 impl PolicyCounts {
@@ -284,6 +301,16 @@ impl PolicyCounts {
     pub fn by_guarantee(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let worth = |at: usize| self.tally.iter().map(|ends| ends[at]).sum();
         GUARANTEES.into_iter().enumerate().map(move |(at, label)| (label, worth(at)))
+    }
+
+    /// Returns the costs of calls, in units, allowed or denied.
+    pub fn costs(&self) -> &Histogram {
+        &self.costs
+    }
+
+    /// Returns the waits that denials reported, in seconds. A denial without a known wait is not in it.
+    pub fn waits(&self) -> &Histogram {
+        &self.waits
     }
 
     fn ended(&self, end: usize) -> u64 {

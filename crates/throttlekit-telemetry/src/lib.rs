@@ -52,6 +52,7 @@
 
 mod attributes;
 mod counts;
+mod histogram;
 #[cfg(feature = "opentelemetry")]
 pub mod opentelemetry;
 #[cfg(feature = "prometheus")]
@@ -68,6 +69,7 @@ pub mod tracing;
 
 pub use attributes::Attributes;
 pub use counts::{Counts, GUARANTEES, OTHER, PolicyCounts};
+pub use histogram::Histogram;
 pub use queued_event::KEY_BYTES;
 pub use subscriber::Subscriber;
 pub use telemetry::{Telemetry, TelemetryBuilder};

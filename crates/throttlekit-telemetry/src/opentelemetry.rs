@@ -1,4 +1,4 @@
-//! The counters as OpenTelemetry metrics, and span attributes of a decision.
+//! The counters and histograms as OpenTelemetry metrics, and span attributes of a decision.
 //!
 //! Uses only the API: the program chooses the SDK and the exporter.
 //!
@@ -11,15 +11,22 @@
 //! | `throttlekit.events_lost` | | events that did not reach subscribers |
 //! | `throttlekit.subscribers_removed` | | subscribers removed after a panic |
 //!
-//! They are observable counters: read when the SDK collects, so they cost a decision nothing, and they are exact. There
+//! | `throttlekit.cost` | `throttlekit.policy` | histogram: units per call |
+//! | `throttlekit.retry_after` | `throttlekit.policy` | histogram: waits that denials reported, in seconds, if known |
+//!
+//! The counters are observable: read when the SDK collects, so they cost a decision nothing, and they are exact.
+//! OpenTelemetry has no observable histogram: [`histograms`] returns a subscriber that records them on the thread of the
+//! telemetry, without the events that were lost. There
 //! are at most [`TelemetryBuilder::policies_max`](crate::TelemetryBuilder::policies_max) policies and one more. A key is never an
 //! attribute.
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
 use throttlekit::Axis;
+use throttlekit::observe::Event;
 
-use crate::{Attributes, Counts, PolicyCounts};
+use crate::histogram::boundaries;
+use crate::{Attributes, Counts, PolicyCounts, Subscriber};
 
 /// Returns the span attributes of a decision: [`Attributes`] under their names. No others, and never the key.
 ///
@@ -64,6 +71,23 @@ pub fn register(meter: &Meter, counts: &Counts) {
     single(meter, counts, "throttlekit.events_lost", lost, Counts::events_lost);
     let removed = "Subscribers removed after a panic";
     single(meter, counts, "throttlekit.subscribers_removed", removed, Counts::subscribers_removed);
+}
+
+/// Returns a subscriber that records the histograms with this meter. The number of policies is bounded only by the
+/// SDK's cardinality limit.
+pub fn histograms(meter: &Meter) -> impl Subscriber + use<> {
+    let [costs, waits] = boundaries();
+    let cost = meter.u64_histogram("throttlekit.cost").with_description("Units per call");
+    let cost = cost.with_boundaries(costs).build();
+    let wait = meter.f64_histogram("throttlekit.retry_after").with_unit("s");
+    let wait = wait.with_description("Waits that denials reported").with_boundaries(waits).build();
+    move |event: &Event<'_>| {
+        let policy = [KeyValue::new(Attributes::POLICY, event.policy.to_owned())];
+        cost.record(event.cost, &policy);
+        if let (false, Some(after)) = (event.decision.allowed, event.decision.retry_after.wait()) {
+            wait.record(after.as_secs_f64(), &policy);
+        }
+    }
 }
 
 /// The values of an instrument while it is read.

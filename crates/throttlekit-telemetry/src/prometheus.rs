@@ -6,6 +6,8 @@
 //! | `throttlekit_denied_by_axis_total` | `policy`, `axis` (`concurrency`, `rate`, `cost`, `fairness`, `none`) | denials by the axis that denied |
 //! | `throttlekit_policy_denied_total` | `policy` | denials by the price |
 //! | `throttlekit_guarantee_total` | `policy`, `guarantee` (`exact`, `bounded`, `local`, `open`, `closed`) | decisions by guarantee |
+//! | `throttlekit_cost` | `policy`, `le` | histogram: units per call |
+//! | `throttlekit_retry_after_seconds` | `policy`, `le` | histogram: waits that denials reported, if known |
 //! | `throttlekit_events_lost_total` | | events that did not reach subscribers |
 //! | `throttlekit_subscribers_removed_total` | | subscribers removed after a panic |
 //!
@@ -31,7 +33,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Registry;
 use throttlekit::Axis;
 
-use crate::{Counts, PolicyCounts};
+use crate::{Counts, Histogram, PolicyCounts};
 
 /// The content type of the page.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -70,6 +72,9 @@ impl Collector for Collected {
         family(page, "throttlekit_policy_denied", "Denials by the price", priced)?;
         let worth = with_label("guarantee", &policies, PolicyCounts::by_guarantee);
         family(page, "throttlekit_guarantee", "Decisions, by guarantee", worth)?;
+        histograms(page, "throttlekit_cost", "Units per call", &policies, PolicyCounts::costs)?;
+        let waits = "Waits that denials reported, if known";
+        histograms(page, "throttlekit_retry_after_seconds", waits, &policies, PolicyCounts::waits)?;
 
         let lost = self.0.events_lost();
         single(page, "throttlekit_events_lost", "Events that subscribers did not receive", lost)?;
@@ -99,6 +104,22 @@ fn family<'a, const LABELS: usize>(
     let mut metric = page.encode_descriptor(name, help, None, MetricType::Counter)?;
     for (labels, count) in counts {
         ConstCounter::new(count).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn histograms(
+    page: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    policies: &[PolicyCounts],
+    of: fn(&PolicyCounts) -> &Histogram,
+) -> fmt::Result {
+    let mut metric = page.encode_descriptor(name, help, None, MetricType::Histogram)?;
+    for policy in policies {
+        let (labels, read) = ([("policy", policy.policy())], of(policy));
+        let mut family = metric.encode_family(&labels)?;
+        family.encode_histogram::<[(&str, &str); 0]>(read.sum(), read.count(), read.buckets(), None)?;
     }
     Ok(())
 }

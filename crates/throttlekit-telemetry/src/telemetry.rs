@@ -12,7 +12,7 @@ use crate::top_keys::Top;
 
 /// Observes decisions: counts them immediately, and passes them to subscribers on a separate thread.
 ///
-/// A decision pays for one counter and for a copy of the event into a queue, and never for what subscribers do: nothing
+/// A decision pays for one counter, at most two histograms, and for a copy of the event into a queue, and never for what subscribers do: nothing
 /// in [`observe`](Observer::observe) waits, allocates or runs code of a subscriber. (The first event of a policy
 /// allocates its counters and its name.) An event that finds the queue full is lost to subscribers and top keys, and
 /// counted as lost; the counters of decisions are exact all the same.

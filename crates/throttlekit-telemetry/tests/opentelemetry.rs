@@ -2,6 +2,7 @@
 #![cfg(feature = "opentelemetry")]
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::common::event;
 use opentelemetry::metrics::MeterProvider;
@@ -110,4 +111,41 @@ fn metrics_are_exact_monotonic_and_capped() {
         assert_eq!(by_axis.len(), 3 * 5, "two policies and the others");
         assert!(at("throttlekit.events_lost", "").is_some());
     }
+}
+
+#[test]
+fn histograms_record_costs_and_waits() {
+    let exporter = InMemoryMetricExporter::default();
+    let provider =
+        SdkMeterProvider::builder().with_reader(PeriodicReader::builder(exporter.clone()).build()).build();
+    let histograms = otel::histograms(&provider.meter("throttlekit"));
+    let telemetry = Telemetry::builder().subscribe(histograms).start().unwrap();
+    telemetry.observe(&event("chat", true, None));
+    telemetry.observe(&event("chat", false, Some(Axis::Rate)));
+    assert!(telemetry.flush(Duration::from_secs(5)));
+    provider.force_flush().unwrap();
+    let exported = exporter.get_finished_metrics().unwrap();
+    let read: BTreeMap<_, _> = exported
+        .iter()
+        .flat_map(|batch| batch.scope_metrics().flat_map(ScopeMetrics::metrics))
+        .map(|metric| match metric.data() {
+            AggregatedMetrics::U64(MetricData::Histogram(costs)) => {
+                let point = costs.data_points().next().unwrap();
+                (metric.name(), (point.count(), point.sum() as f64))
+            }
+            AggregatedMetrics::F64(MetricData::Histogram(waits)) => {
+                let point = waits.data_points().next().unwrap();
+                (metric.name(), (point.count(), point.sum()))
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        read,
+        [
+            ("throttlekit.cost", (2, 6.0)),
+            ("throttlekit.retry_after", (1, Duration::from_micros(1_500_001).as_secs_f64()))
+        ]
+        .into()
+    );
 }

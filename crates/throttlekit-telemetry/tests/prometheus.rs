@@ -9,12 +9,12 @@ use throttlekit::observe::{Event, Observer};
 use throttlekit::{Axis, Guarantee};
 use throttlekit_telemetry::{Counts, Telemetry, prometheus};
 
-/// The samples of a page, each once.
+/// The counters of a page, each once. Sums of histograms are not whole numbers, and have a test of their own.
 fn scrape(counts: &Counts) -> BTreeMap<String, u64> {
     let page = prometheus::text(counts);
     assert!(page.ends_with("# EOF\n"));
     let mut samples = BTreeMap::new();
-    for line in page.lines().filter(|line| !line.starts_with('#')) {
+    for line in page.lines().filter(|line| !line.starts_with('#') && !line.contains("_sum{")) {
         let (name, value) = line.rsplit_once(' ').unwrap();
         let before = samples.insert(name.to_owned(), value.parse().unwrap());
         assert_eq!(before, None, "{name} is there twice");
@@ -38,6 +38,10 @@ fn adds_up(samples: &BTreeMap<String, u64>, policies: &[&str]) {
         let by = of("throttlekit_denied_by_axis_total") + of("throttlekit_policy_denied_total");
         assert_eq!(denied, Some(&by), "{policy}");
         assert_eq!(of("throttlekit_decisions_total"), of("throttlekit_guarantee_total"), "{policy}");
+        for name in ["throttlekit_cost", "throttlekit_retry_after_seconds"] {
+            let all = sum(samples, &format!("{name}_bucket"), &format!("le=\"+Inf\",{label}"));
+            assert_eq!(of(&format!("{name}_count")), all, "{policy}: {name}");
+        }
     }
 }
 
@@ -99,7 +103,11 @@ fn labels_are_capped_and_never_keys() {
         telemetry.observe(&Event { policy, key: policy.as_bytes(), ..event("", true, None) });
     }
     let samples = scrape(&telemetry.counts());
-    assert_eq!(samples.len(), 9 * (2 + 5 + 1 + 5) + 2, "eight policies, the others, and two without labels");
+    assert_eq!(
+        samples.len(),
+        9 * (2 + 5 + 1 + 5 + 2 * 12) + 2,
+        "eight policies, the others, and two without labels"
+    );
     assert_eq!(sum(&samples, "throttlekit_decisions_total", "policy=\"other\""), 992);
     assert_eq!(sum(&samples, "throttlekit_decisions_total", ""), 1_000);
     assert!(samples.keys().all(|name| !name.contains("alice") && !name.contains("policy-8\"")));
@@ -124,4 +132,26 @@ fn the_page_is_as_the_format_has_it() {
                  throttlekit_decisions_total{policy=\"chat\",outcome=\"allowed\"} 0\n\
                  throttlekit_decisions_total{policy=\"chat\",outcome=\"denied\"} 1\n";
     assert!(page.starts_with(start), "{page}");
+}
+
+#[test]
+fn costs_and_waits_are_histograms() {
+    let telemetry = Telemetry::builder().top_keys(0).start().unwrap();
+    telemetry.observe(&event("chat", true, None));
+    telemetry.observe(&event("chat", false, Some(Axis::Rate)));
+    let page = prometheus::text(&telemetry.counts());
+    let lines = [
+        "# TYPE throttlekit_cost histogram",
+        "throttlekit_cost_sum{policy=\"chat\"} 6.0",
+        "throttlekit_cost_count{policy=\"chat\"} 2",
+        "throttlekit_cost_bucket{le=\"1.0\",policy=\"chat\"} 0",
+        "throttlekit_cost_bucket{le=\"4.0\",policy=\"chat\"} 2",
+        "throttlekit_cost_bucket{le=\"+Inf\",policy=\"chat\"} 2",
+        "throttlekit_retry_after_seconds_sum{policy=\"chat\"} 1.501",
+        "throttlekit_retry_after_seconds_bucket{le=\"1.0\",policy=\"chat\"} 0",
+        "throttlekit_retry_after_seconds_bucket{le=\"5.0\",policy=\"chat\"} 1",
+    ];
+    for line in lines {
+        assert!(page.lines().any(|of_page| of_page == line), "{line} in:\n{page}");
+    }
 }

@@ -124,7 +124,10 @@ fn tell(store: &str, fleets: &[Fleet]) {
             of_kind().filter(|fleet| fleet.setup.is_tight(&fleet.seen)).count(),
         );
     }
-    fleets.iter().filter_map(|fleet| fleet.violation.as_ref()).for_each(|story| println!("  {story}"));
+    fleets
+        .iter()
+        .filter_map(|fleet| fleet.violation.as_ref())
+        .for_each(|counterexample| println!("  {counterexample}"));
 }
 
 fn beyond(fleet: &Fleet) -> u64 {

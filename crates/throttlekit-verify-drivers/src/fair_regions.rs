@@ -6,47 +6,47 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use throttlekit_conformance::bugs::Found;
-use throttlekit_conformance::laws::Violation;
+use throttlekit_conformance::invariants::Violation;
 use throttlekit_conformance::regions::{PoolBug, PoolReport, find_pool_bug};
 use throttlekit_verify::regions::{
-    FairWorld, FairnessOutcome, RegionBug, check_fairness, check_safety, find_region_bug,
+    FairnessOutcome, RegionBug, RegionScenario, check_fairness, check_safety, find_region_bug,
 };
 
 use crate::runner::{Options, Run, Services, in_threads, progress, rounded, search};
 use crate::stores::{addresses, engines};
 
-const WORLDS: u64 = 100_000;
-const TIMELINES: u64 = 20_000;
-const SEEDED_WORLDS_MAX: u64 = 20_000;
-/// How many worlds lie between two signs of progress.
+const SCENARIOS: u64 = 100_000;
+const TRACES: u64 = 20_000;
+const SEEDED_SCENARIOS_MAX: u64 = 20_000;
+/// How many scenarios lie between two signs of progress.
 const CHUNK: u64 = 1_000;
 
-/// What many worlds came to.
+/// What many scenarios came to.
 #[derive(Default)]
 struct Tally {
-    worlds: u64,
+    scenarios: u64,
     violation: Option<Violation>,
-    /// The largest of what each world says, and their sum.
+    /// The largest of what each scenario says, and their sum.
     worst: f64,
     sum: f64,
 }
 
 /// Proves fairness, safety and the pools, and fails if anything does not hold or a seeded bug is not found.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
-    let worlds = options.number("--cases", WORLDS)?;
-    let timelines = options.number("--timelines", TIMELINES.min(worlds))?;
+    let scenarios = options.number("--cases", SCENARIOS)?;
+    let traces = options.number("--timelines", TRACES.min(scenarios))?;
     println!("{:<34}{:>10}{:>12}{:>10}{:>10}", "law", "worlds", "violations", "worst", "mean");
-    let fair = tell("fair: part of the bound", many("fair", worlds, |seed| check_fairness(seed, None)));
+    let fair = tell("fair: part of the bound", many("fair", scenarios, |seed| check_fairness(seed, None)));
     let used = |(admitted, of): (u64, u64)| admitted as f64 / of.max(1) as f64;
     let safe =
-        tell("safe: part of the limit", many("safe", worlds, |seed| check_safety(seed, None).map(used)));
-    let misplaced = |seed| Ok(FairnessOutcome::of(&FairWorld::mixed(seed), None).misplaced());
-    let mixed = tell("not promised: misplaced if mixed", many("mixed", worlds / 10, misplaced));
-    let pools = pools(timelines, run.services())?;
+        tell("safe: part of the limit", many("safe", scenarios, |seed| check_safety(seed, None).map(used)));
+    let misplaced = |seed| Ok(FairnessOutcome::of(&RegionScenario::mixed(seed), None).misplaced());
+    let mixed = tell("not promised: misplaced if mixed", many("mixed", scenarios / 10, misplaced));
+    let pools = pools(traces, run.services())?;
     run.seeded(find_seeded()?);
     let rounded = |value: f64| rounded(value, 4);
     let figure = json!({
-        "worlds": worlds,
+        "worlds": scenarios,
         "over_admissions": u64::from(safe.violation.is_some()),
         "fairness_violations": u64::from(fair.violation.is_some()),
         "bound_used_max": rounded(fair.worst),
@@ -55,35 +55,35 @@ pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
         "mixed_misplaced_max": rounded(mixed.worst),
         "mixed_misplaced_mean": rounded(mixed.mean()),
         "pools": pools.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
-        "timelines_each": pools.iter().map(|(_, report)| report.timelines).min(),
+        "timelines_each": pools.iter().map(|(_, report)| report.traces).min(),
         "grants": pools.iter().map(|(_, report)| report.grants).sum::<u64>(),
     });
     run.violated(safe.violation.iter().chain(&fair.violation).map(Violation::to_string));
     Ok(figure)
 }
 
-/// Plays worlds on all threads.
-fn many(name: &str, worlds: u64, play: impl Fn(u64) -> Result<f64, Violation> + Sync) -> Tally {
+/// Plays scenarios on all threads.
+fn many(name: &str, scenarios: u64, play: impl Fn(u64) -> Result<f64, Violation> + Sync) -> Tally {
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let work = || {
         let mut tally = Tally::default();
         loop {
             let begin = next.fetch_add(CHUNK, Relaxed);
-            if begin >= worlds || tally.violation.is_some() {
+            if begin >= scenarios || tally.violation.is_some() {
                 return tally;
             }
-            let end = (begin + CHUNK).min(worlds);
+            let end = (begin + CHUNK).min(scenarios);
             (begin..end).for_each(|seed| tally.note(play(seed)));
             done.fetch_add(end - begin, Relaxed);
         }
     };
-    let progress = || format!("{name}: {} of {worlds}", done.load(Relaxed));
+    let progress = || format!("{name}: {} of {scenarios}", done.load(Relaxed));
     in_threads(&work, progress).into_iter().fold(Tally::default(), Tally::plus)
 }
 
 impl Tally {
     fn note(&mut self, came_to: Result<f64, Violation>) {
-        self.worlds += 1;
+        self.scenarios += 1;
         match came_to {
             Ok(value) => {
                 self.worst = self.worst.max(value);
@@ -95,7 +95,7 @@ impl Tally {
 
     fn plus(self, other: Self) -> Self {
         Self {
-            worlds: self.worlds + other.worlds,
+            scenarios: self.scenarios + other.scenarios,
             violation: self.violation.or(other.violation),
             worst: self.worst.max(other.worst),
             sum: self.sum + other.sum,
@@ -103,18 +103,18 @@ impl Tally {
     }
 
     fn mean(&self) -> f64 {
-        self.sum / self.worlds.max(1) as f64
+        self.sum / self.scenarios.max(1) as f64
     }
 }
 
 fn tell(name: &str, tally: Tally) -> Tally {
     let violations = u64::from(tally.violation.is_some());
-    println!("{name:<34}{:>10}{violations:>12}{:>10.3}{:>10.4}", tally.worlds, tally.worst, tally.mean());
+    println!("{name:<34}{:>10}{violations:>12}{:>10.3}{:>10.4}", tally.scenarios, tally.worst, tally.mean());
     tally
 }
 
 /// The pool of every engine beside the rule.
-fn pools(timelines: u64, services: Services) -> Result<Vec<(&'static str, PoolReport)>> {
+fn pools(traces: u64, services: Services) -> Result<Vec<(&'static str, PoolReport)>> {
     let engines = engines();
     let addresses = addresses(&engines, services)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -125,17 +125,17 @@ fn pools(timelines: u64, services: Services) -> Result<Vec<(&'static str, PoolRe
     let mut played = Vec::new();
     for (engine, address) in engines.iter().zip(addresses) {
         let mut report = PoolReport::default();
-        for begin in (0..timelines).step_by(CHUNK as usize) {
-            let seeds: Range<u64> = begin..(begin + CHUNK).min(timelines);
-            progress(engine.name, seeds.end, timelines);
+        for begin in (0..traces).step_by(CHUNK as usize) {
+            let seeds: Range<u64> = begin..(begin + CHUNK).min(traces);
+            progress(engine.name, seeds.end, traces);
             match runtime.block_on((engine.pools)(address.clone(), seeds)) {
                 Ok(played) => report = report.plus(played),
                 Err(violation) => bail!("the pool on {} differs from the rule: {violation}", engine.name),
             }
         }
-        let PoolReport { timelines, grants, partial, refused, rolls } = report;
+        let PoolReport { traces, grants, partial, refused, windows } = report;
         println!(
-            "{:<12}{timelines:>10}{grants:>10}{partial:>10}{refused:>10}{rolls:>10}{:>13}",
+            "{:<12}{traces:>10}{grants:>10}{partial:>10}{refused:>10}{windows:>10}{:>13}",
             engine.name, 0
         );
         played.push((engine.name, report));
@@ -146,6 +146,7 @@ fn pools(timelines: u64, services: Services) -> Result<Vec<(&'static str, PoolRe
 /// Looks for the bugs of pools and of regions.
 fn find_seeded() -> Result<Found> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let pools = search("worlds", PoolBug::ALL, |bug| runtime.block_on(find_pool_bug(bug, SEEDED_WORLDS_MAX)));
-    Ok(pools.merge(search("worlds", RegionBug::ALL, |bug| find_region_bug(bug, SEEDED_WORLDS_MAX))))
+    let pools =
+        search("worlds", PoolBug::ALL, |bug| runtime.block_on(find_pool_bug(bug, SEEDED_SCENARIOS_MAX)));
+    Ok(pools.merge(search("worlds", RegionBug::ALL, |bug| find_region_bug(bug, SEEDED_SCENARIOS_MAX))))
 }

@@ -14,11 +14,12 @@ const SEED: u64 = 1;
 
 /// Runs every target, or those that are named, and fails if an input crashes one.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
-    let targets: [(&str, parts::Verify); 4] = [
+    let targets: [(&str, parts::Verify); 5] = [
         ("policy", |setup| target("policy", setup)),
         ("wire", |setup| target("wire", setup)),
         ("descriptors", |setup| target("descriptors", setup)),
         ("sketch", |setup| target("sketch", setup)),
+        ("responses", |setup| target("responses", setup)),
     ];
     parts::run(&targets, options, run)
 }

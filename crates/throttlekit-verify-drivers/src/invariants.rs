@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit_conformance::bugs::Found;
-use throttlekit_conformance::laws::{self, Law, Violation};
+use throttlekit_conformance::invariants::{self, Invariant, Violation};
 
 use crate::runner::{Options, Run, in_threads};
 
@@ -15,7 +15,7 @@ const CASES: u64 = 1_000_000;
 const SEEDED_CASES_MAX: u64 = 100_000;
 /// How many cases a thread takes at once.
 const CHUNK: u64 = 2_000;
-/// How many violations of one law are told in full.
+/// How many violations of one invariant are told in full.
 const VIOLATIONS_SHOWN: usize = 3;
 
 struct Proof {
@@ -28,36 +28,41 @@ struct Proof {
 
 /// Verifies every guarantee of the rate axis.
 pub(crate) fn rate(options: &Options<'_>, run: &mut Run) -> Result<Value> {
-    verify(&laws::all(), options, run)
+    verify(&invariants::all(), options, run)
 }
 
 /// Verifies every guarantee of sharing by weight.
 pub(crate) fn fair(options: &Options<'_>, run: &mut Run) -> Result<Value> {
-    verify(&throttlekit_verify::fair::laws(), options, run)
+    verify(&throttlekit_verify::fair::invariants(), options, run)
 }
 
-fn verify(laws: &[Law], options: &Options<'_>, run: &mut Run) -> Result<Value> {
+/// Verifies every part of the order of waiters.
+pub(crate) fn turn_order(options: &Options<'_>, run: &mut Run) -> Result<Value> {
+    verify(&throttlekit_verify::turn::invariants(), options, run)
+}
+
+fn verify(invariants: &[Invariant], options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let (cases, seed) = (options.number("--cases", CASES)?, options.number("--seed", 0)?);
     println!("{:<24}{:>10}{:>12}{:>16}{:>9}", "invariant", "cases", "violations", "seeded found", "seconds");
-    for law in laws {
-        let proof = verify_one(law, seed..seed.saturating_add(cases));
+    for invariant in invariants {
+        let proof = verify_one(invariant, seed..seed.saturating_add(cases));
         tell(&proof);
         run.violated(proof.violations.iter().map(|violation| format!("{}: {violation}", proof.name)));
         run.seeded(proof.seeded);
     }
-    Ok(json!({ "laws": laws.len(), "cases": laws.len() as u64 * cases }))
+    Ok(json!({ "laws": invariants.len(), "cases": invariants.len() as u64 * cases }))
 }
 
-fn verify_one(law: &Law, cases: Range<u64>) -> Proof {
+fn verify_one(invariant: &Invariant, cases: Range<u64>) -> Proof {
     let clock = PreciseClock::new();
     let begun = clock.now();
-    let violations = check_in_parallel(law, cases.clone());
-    let seeded = law.find_seeded(SEEDED_CASES_MAX);
+    let violations = check_in_parallel(invariant, cases.clone());
+    let seeded = invariant.find_seeded(SEEDED_CASES_MAX);
     let seconds = clock.now().since(begun).as_secs_f64();
-    Proof { name: law.name, cases: cases.end - cases.start, violations, seeded, seconds }
+    Proof { name: invariant.name, cases: cases.end - cases.start, violations, seeded, seconds }
 }
 
-fn check_in_parallel(law: &Law, cases: Range<u64>) -> Vec<Violation> {
+fn check_in_parallel(invariant: &Invariant, cases: Range<u64>) -> Vec<Violation> {
     let (next, done) = (AtomicU64::new(cases.start), AtomicU64::new(0));
     let work = || {
         let mut found = Vec::new();
@@ -67,11 +72,11 @@ fn check_in_parallel(law: &Law, cases: Range<u64>) -> Vec<Violation> {
                 return found;
             }
             let end = (begin + CHUNK).min(cases.end);
-            found.extend(law.check(begin..end).err());
+            found.extend(invariant.check(begin..end).err());
             done.fetch_add(end - begin, Ordering::Relaxed);
         }
     };
-    let progress = || format!("{:<24}{:>10}", law.name, done.load(Ordering::Relaxed));
+    let progress = || format!("{:<24}{:>10}", invariant.name, done.load(Ordering::Relaxed));
     in_threads(&work, progress).concat()
 }
 

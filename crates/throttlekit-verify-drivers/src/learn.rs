@@ -16,9 +16,9 @@ const SIZE: Size =
 const SEEDED_SIZE: Size =
     Size { seeds: 3, horizons: &[100, 1_000, 10_000], windows: 2_000, observations: 10_000 };
 
-/// Worlds of streams with any reservations, and those in which each seeded bug must show.
-const WORLDS: u64 = 20_000;
-const SEEDED_WORLDS: u64 = 1_000;
+/// Scenarios of streams with any reservations, and those in which each seeded bug must show.
+const SCENARIOS: u64 = 20_000;
+const SEEDED_SCENARIOS: u64 = 1_000;
 
 /// Runs every experiment and fails if a bar is missed or a seeded bug is not found.
 pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
@@ -30,7 +30,7 @@ pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
     let streams = examine_streams();
     tell(&found);
     tell_reserved(&reserved);
-    println!("\n{WORLDS} worlds of streams with any reservations: {} broke the budget", streams.len());
+    println!("\n{SCENARIOS} scenarios of streams with any reservations: {} broke the budget", streams.len());
     let figure = figure(&found, &reserved);
     run.seeded(seeded);
     run.violated([found.violations, reserved.violations, streams].concat());
@@ -41,15 +41,15 @@ pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
 fn find_seeded() -> Found {
     learn::find_seeded(SEEDED_SIZE)
         .merge(reserve::find_seeded(SEEDED_SIZE))
-        .merge(streams::find_seeded(SEEDED_WORLDS))
+        .merge(streams::find_seeded(SEEDED_SCENARIOS))
 }
 
-/// The first world of each half that broke the budget.
+/// The first scenario of each half that broke the budget.
 fn examine_streams() -> Vec<String> {
     thread::scope(|scope| {
-        let half = |from: u64| scope.spawn(move || streams::examine(from..from + WORLDS / 2, None).err());
-        let halves = [half(0), half(WORLDS / 2)];
-        halves.into_iter().filter_map(|half| half.join().expect("a world does not panic")).collect()
+        let half = |from: u64| scope.spawn(move || streams::examine(from..from + SCENARIOS / 2, None).err());
+        let halves = [half(0), half(SCENARIOS / 2)];
+        halves.into_iter().filter_map(|half| half.join().expect("a scenario does not panic")).collect()
     })
 }
 
@@ -99,6 +99,6 @@ fn figure(found: &Findings, reserved: &reserve::Findings) -> Value {
         "reservation_open_ratio_max": most(&mut reserved.rows.iter().map(|row| row.open_ratio)),
         "reservation_perfect_max": most(&mut reserved.rows.iter().map(|row| row.learning)),
         "reservation_bad_ratio_max": most(&mut reserved.rows.iter().map(|row| row.bad_ratio)),
-        "stream_worlds": WORLDS,
+        "stream_worlds": SCENARIOS,
     })
 }

@@ -1,12 +1,12 @@
-//! The lease laws over very many simulated fleets: what befell them, and how soon each seeded bug is found.
+//! The lease invariants over very many simulated fleets: what befell them, and how soon each seeded bug is found.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use throttlekit_sim::bugs::LeaseBug;
+use throttlekit_sim::cluster::{self, Report};
 use throttlekit_sim::faults::{Fault, Fired};
-use throttlekit_sim::fleet::{self, Report};
 
 use crate::runner::{Options, Run, hunt, in_parallel};
 
@@ -30,8 +30,8 @@ struct Sum {
     allowed: u64,
     windows: u64,
     fired: Fired,
-    /// For each law how many runs it judged.
-    laws: BTreeMap<&'static str, u64>,
+    /// For each invariant how many runs it judged.
+    invariants: BTreeMap<&'static str, u64>,
     /// In order of their seeds.
     violations: BTreeMap<u64, String>,
 }
@@ -42,12 +42,12 @@ pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
         return replay(options.number("--replay", 0)?);
     }
     let (seeds, first) = (options.number("--cases", SEEDS)?, options.number("--seed", 0)?);
-    let reports = in_parallel(seeds, "seeds", |seed| fleet::run(first + seed, None));
+    let reports = in_parallel(seeds, "seeds", |seed| cluster::run(first + seed, None));
     let mut sum = Sum::default();
     (first..).zip(&reports).for_each(|(seed, report)| sum.add(seed, report));
     tell_sum(&sum);
     let (found, took) = hunt("seeds", |bug: LeaseBug| {
-        let broken = |seed| fleet::run(seed, Some(bug)).broken.map(|broken| (seed + 1, broken.law));
+        let broken = |seed| cluster::run(seed, Some(bug)).broken.map(|broken| (seed + 1, broken.invariant));
         (0..SEEDED_SEEDS_MAX).find_map(broken)
     });
     run.seeded(found);
@@ -56,8 +56,11 @@ pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
 }
 
 fn replay(seed: u64) -> Result<Value> {
-    let report = fleet::replay(seed, None, &mut |line| println!("{line}"));
-    println!("trace {:016x}, {} decisions, judged by {}", report.trace_hash, report.decisions, report.law);
+    let report = cluster::replay(seed, None, &mut |line| println!("{line}"));
+    println!(
+        "trace {:016x}, {} decisions, judged by {}",
+        report.trace_hash, report.decisions, report.invariant
+    );
     match report.broken {
         Some(broken) => bail!("{broken}"),
         None => Ok(Value::Null),
@@ -71,9 +74,9 @@ impl Sum {
         self.allowed += report.allowed;
         self.windows += report.windows;
         self.fired.add(&report.fired);
-        *self.laws.entry(report.law).or_default() += 1;
+        *self.invariants.entry(report.invariant).or_default() += 1;
         if let Some(broken) = &report.broken {
-            self.violations.insert(seed, format!("seed {seed} ({}): {broken}", report.law));
+            self.violations.insert(seed, format!("seed {seed} ({}): {broken}", report.invariant));
         }
     }
 
@@ -89,8 +92,8 @@ fn tell_sum(sum: &Sum) {
         println!("{:<20}{:>12}  {}", fault.name(), sum.fired.of(fault), fault.description());
     }
     println!("\n{:<20}{:>12}", "law", "runs judged");
-    for (law, runs) in &sum.laws {
-        println!("{law:<20}{runs:>12}");
+    for (invariant, runs) in &sum.invariants {
+        println!("{invariant:<20}{runs:>12}");
     }
     println!("and in every run: backed, grants, conservation, held, deny-exact, no-lost-waiter\n");
     println!(

@@ -1,16 +1,16 @@
 //! Every guarantee that a verification checks, with the seeded bugs that it must find.
 
 use throttlekit_conformance::bugs::SeededBug;
-use throttlekit_conformance::laws::Law;
-use throttlekit_conformance::{laws, membership, regions, slots, stores};
+use throttlekit_conformance::invariants::Invariant;
+use throttlekit_conformance::{invariants, membership, regions, slots, stores};
 use throttlekit_sim::bugs::LeaseBug;
 use throttlekit_sim::slots::SlotBug;
 
 use super::runner::names;
 use super::{exhaustion, label_truth, model};
 use throttlekit_verify::{
-    admission, budget, budget_use, busiest, drill, fair, fleet, guard, inference, isolation, key_capacity,
-    learn, metering, price, reload, sketch, streams, throttle,
+    admission, budget, budget_use, busiest, divided, drill, fair, guard, inference, isolation, key_capacity,
+    learn, metering, outbound, price, reload, sketch, streams, throttle, turn,
 };
 
 /// The name of a guarantee, and those of its seeded bugs.
@@ -28,11 +28,14 @@ pub fn print() {
 }
 
 fn all() -> Vec<Listed> {
-    let of_laws = laws::all().into_iter().chain(fair::laws()).map(|law: Law| {
-        let bugs = law.seeded.iter().map(|(name, _)| *name).collect();
-        (law.name, bugs)
-    });
-    of_laws.chain(others()).collect()
+    let of_invariants =
+        invariants::all().into_iter().chain(fair::invariants()).chain(turn::invariants()).map(
+            |invariant: Invariant| {
+                let bugs = invariant.seeded.iter().map(|(name, _)| *name).collect();
+                (invariant.name, bugs)
+            },
+        );
+    of_invariants.chain(others()).collect()
 }
 
 fn others() -> Vec<Listed> {
@@ -53,9 +56,9 @@ fn others() -> Vec<Listed> {
         ("exhaustion", every::<exhaustion::Bug>()),
         ("fair-regions/pool", every::<regions::PoolBug>()),
         ("fair-regions", every::<throttlekit_verify::regions::RegionBug>()),
-        ("fleet", every::<super::fleet::Bug>()),
+        ("fleet", every::<super::leasing_nodes::Bug>()),
         ("fleet-rolls", every::<membership::MembershipBug>()),
-        ("fleet-slots", every::<fleet::Bug>()),
+        ("fleet-slots", every::<divided::Bug>()),
         ("fleet-slots/simulated", every::<SlotBug>()),
         ("inference/steady", every::<inference::InferenceBug>()),
         ("inference/tails", every::<inference::tails::TailBug>()),
@@ -65,6 +68,7 @@ fn others() -> Vec<Listed> {
         ("learn/sizes", every::<learn::SizerBug>()),
         ("learn/forecasts", every::<learn::PredictorBug>()),
         ("learn/reservations", every::<learn::reserve::ReserveBug>()),
+        ("learned-ceiling", every::<outbound::CeilingBug>()),
         ("lease-sim", every::<LeaseBug>()),
         ("metering", every::<metering::MeterBug>()),
         ("reload-room", every::<reload::ReloadBug>()),

@@ -9,23 +9,23 @@ use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit_sim::models::case::Case;
 use throttlekit_sim::models::check::Findings;
 use throttlekit_sim::models::counter_examples::{self, Assumption};
-use throttlekit_sim::models::{catalogue, ceiling, fold, table};
+use throttlekit_sim::models::{catalogue, ceiling, rebalance, table};
 
 use crate::runner::{Options, Run, StartServices, Unoptimized, Verification, Verify};
 
 const THREADS: usize = 2;
 /// Fewer states than this in all would not be the search that is promised.
 const STATES_MIN: usize = 10_000_000;
-/// A published world of more states is not small.
+/// A published scenario of more states is not small.
 const SMALL_STATES_MAX: usize = 100_000;
 
-/// Worlds that show the same guarantees.
+/// Scenarios that show the same guarantees.
 pub(crate) struct Model {
-    /// Worlds that are explored within seconds, and those that take longer.
+    /// Scenarios that are explored within seconds, and those that take longer.
     small: fn() -> Vec<Case>,
     large: fn() -> Vec<Case>,
     assumptions: fn() -> Vec<Assumption>,
-    /// The least number of states in all worlds.
+    /// The least number of states in all scenarios.
     states_min: usize,
 }
 
@@ -47,9 +47,9 @@ pub(crate) const CEILING: Model = Model {
 
 /// One concurrency limit for a cluster, and slots that are held, as production code has them.
 pub(crate) const SLOTS: Model = Model {
-    small: || fold::small().into_iter().chain(table::small()).collect(),
-    large: || fold::large().into_iter().chain(table::large()).collect(),
-    assumptions: || fold::assumptions().into_iter().chain(table::assumptions()).collect(),
+    small: || rebalance::small().into_iter().chain(table::small()).collect(),
+    large: || rebalance::large().into_iter().chain(table::large()).collect(),
+    assumptions: || rebalance::assumptions().into_iter().chain(table::assumptions()).collect(),
     states_min: STATES_MIN,
 };
 
@@ -81,7 +81,8 @@ fn verify(model: &Model, options: &Options<'_>, run: &mut Run) -> Result<Value> 
     Ok(figure)
 }
 
-/// Explores every world of a model and looks for every counterexample. Returns its numbers, and what is not as it should be.
+/// Explores every scenario of a model and looks for every counterexample. Returns its numbers, and what is not as it
+/// should be.
 pub(crate) fn explore(model: &Model, small: bool) -> (Value, Vec<String>) {
     let mut cases = (model.small)();
     if !small {
@@ -115,7 +116,7 @@ pub(crate) fn explore(model: &Model, small: bool) -> (Value, Vec<String>) {
 
 fn explored(case: &Case) -> Findings {
     if io::stderr().is_terminal() {
-        eprint!("\r{}, {}\r", case.law, case.name);
+        eprint!("\r{}, {}\r", case.invariant, case.name);
     }
     let clock = PreciseClock::new();
     let begun = clock.now();
@@ -123,14 +124,14 @@ fn explored(case: &Case) -> Findings {
     let seconds = clock.now().since(begun).as_secs_f64();
     println!(
         "{:<16}{:<52}{:>10}{:>7}{seconds:>9.1}{:>10}",
-        case.law, case.name, found.states, found.depth, case.bound
+        case.invariant, case.name, found.states, found.depth, case.bound
     );
     found
 }
 
 /// Prints the counterexample without the assumption. That there is none is a violation.
 fn is_needed(assumption: &Assumption, violations: &mut Vec<String>) -> bool {
-    println!("\nWithout \"{}\", {} breaks:", assumption.text, assumption.law);
+    println!("\nWithout \"{}\", {} breaks:", assumption.text, assumption.invariant);
     let found = assumption.counterexample();
     match &found {
         Some(steps) => steps.iter().for_each(|step| println!("  {step}")),
@@ -142,16 +143,18 @@ fn is_needed(assumption: &Assumption, violations: &mut Vec<String>) -> bool {
     found.is_some()
 }
 
-/// Every world with its pinned number of states, and every assumption: what must not be lost.
+/// Every scenario with its pinned number of states, and every assumption: what must not be lost.
 pub(crate) fn pinned() -> Vec<String> {
     let mut lines = Vec::new();
     for (name, model) in [("lease", LEASE), ("ceiling", CEILING), ("slots", SLOTS)] {
         let cases = (model.small)().into_iter().chain((model.large)());
         lines.extend(
-            cases.map(|case| format!("model {name}: {}, {}: {} states", case.law, case.name, case.states)),
+            cases.map(|case| {
+                format!("model {name}: {}, {}: {} states", case.invariant, case.name, case.states)
+            }),
         );
         let assumptions = (model.assumptions)().into_iter();
-        lines.extend(assumptions.map(|one| format!("model {name}: {} assumes: {}", one.law, one.text)));
+        lines.extend(assumptions.map(|one| format!("model {name}: {} assumes: {}", one.invariant, one.text)));
     }
     lines
 }

@@ -24,12 +24,12 @@ const INSTANCES: usize = 201;
 /// After how many asks a wrong belief is looked at.
 const SAMPLE: usize = 25;
 
-/// Runs the law and every experiment, and fails if a bar is missed or a seeded bug is not found.
+/// Runs the invariant and every experiment, and fails if a bar is missed or a seeded bug is not found.
 pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
     let (tables, found, seeded) = thread::scope(|scope| {
-        let law = scope.spawn(|| (price::examine(SIZE), price::find_seeded(SEEDED_SIZE)));
+        let invariant = scope.spawn(|| (price::examine(SIZE), price::find_seeded(SEEDED_SIZE)));
         let tables = Tables::run();
-        let (found, seeded) = law.join().expect("a law does not panic");
+        let (found, seeded) = invariant.join().expect("a check does not panic");
         (tables, found, seeded)
     });
     let cost = Cost::measure(&PreciseClock::new());
@@ -101,7 +101,7 @@ struct Tables {
     ours: Vec<two_axes::Row>,
     long_runs: Vec<two_axes::Row>,
     rejecting: Vec<(f64, f64, f64)>,
-    worlds: [three_axes::Row; 3],
+    scenarios: [three_axes::Row; 3],
     wrong: Vec<Wrong>,
 }
 
@@ -119,23 +119,23 @@ impl Tables {
             "a belief that rejects all",
             rejecting.iter().map(|row| (row.0.to_string(), row.1, row.2)),
         );
-        let worlds = [HOG, AMPLE, RATIONED].map(|world| world.row(SEEDS_FEW));
-        tell_worlds(&worlds);
+        let scenarios = [HOG, AMPLE, RATIONED].map(|scenario| scenario.row(SEEDS_FEW));
+        tell_scenarios(&scenarios);
         let wrong = three_axes::wrong_beliefs(SAMPLE, SEEDS_FEW);
         tell_belief(
-            "a wrong belief in world A",
+            "a wrong belief in scenario A",
             wrong.iter().map(|row| (row.belief.into(), row.fixed, row.refined)),
         );
-        Self { published, ours, long_runs, rejecting, worlds, wrong }
+        Self { published, ours, long_runs, rejecting, scenarios, wrong }
     }
 
     fn check(&self) -> Result<(), String> {
         two_axes::check_published(&self.published)
             .and_then(|()| two_axes::check_refined(&self.published))
             .and_then(|()| two_axes::check_refined(&self.ours))
-            .and_then(|()| three_axes::check_worlds(&self.worlds))
+            .and_then(|()| three_axes::check_scenarios(&self.scenarios))
             .and_then(|()| three_axes::check_recovery(&self.wrong))
-            .map_err(|story| format!("below its threshold: {story}"))
+            .map_err(|counterexample| format!("below its threshold: {counterexample}"))
     }
 
     fn figure(&self, found: &Findings) -> Value {
@@ -151,7 +151,7 @@ impl Tables {
                 "refined_told": all(rows, |row| row.told),
             })
         };
-        let world = |row: &three_axes::Row| {
+        let scenario = |row: &three_axes::Row| {
             json!([points(row.marginal), points(row.three_axes), points(row.refined)])
         };
         json!({
@@ -162,9 +162,9 @@ impl Tables {
             "regret_2000_seeds": regret(&self.ours),
             "regret_long_runs": regret(&self.long_runs),
             "rejecting_belief_refined": self.rejecting.iter().map(|row| points(row.2)).collect::<Vec<_>>(),
-            "world_a": world(&self.worlds[0]),
-            "world_b": world(&self.worlds[1]),
-            "world_c": world(&self.worlds[2]),
+            "world_a": scenario(&self.scenarios[0]),
+            "world_b": scenario(&self.scenarios[1]),
+            "world_c": scenario(&self.scenarios[2]),
             "world_a_wrong_belief": self.wrong.iter().map(|row| points(row.refined)).collect::<Vec<_>>(),
         })
     }
@@ -179,7 +179,7 @@ fn tell_regret(seeds: u32, rows: &[two_axes::Row]) {
     }
 }
 
-fn tell_worlds(rows: &[three_axes::Row]) {
+fn tell_scenarios(rows: &[three_axes::Row]) {
     let title = format!("three axes, {SEEDS_FEW} seeds");
     println!(
         "\n{title:<26}{:>10}{:>12}{:>12}{:>12}{:>9}",

@@ -22,7 +22,7 @@ struct Proof {
     seconds: f64,
 }
 
-/// Plays timelines with changes of numbers to every store; fails on any violation and on any seeded bug not found.
+/// Plays traces with changes of numbers to every store; fails on any violation and on any seeded bug not found.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let (cases, only) = (options.number("--cases", CASES)?, options.names("--only"));
     let engines: Vec<Engine> = engines()
@@ -70,9 +70,9 @@ async fn play(engine: &Engine, address: &str, cases: u64) -> Proof {
 
 fn tell(proof: Proof) -> Proof {
     let Proof { name, report, violation, seconds } = &proof;
-    let ReloadReport { worlds, changes, judged, at_other_pace, waits, lent, .. } = report;
+    let ReloadReport { scenarios, changes, judged, at_other_pace, waits, lent, .. } = report;
     println!(
-        "{name:<12}{worlds:>8}{changes:>10}{judged:>10}{at_other_pace:>12}{waits:>12}{lent:>9}{:>12}{seconds:>9.1}",
+        "{name:<12}{scenarios:>8}{changes:>10}{judged:>10}{at_other_pace:>12}{waits:>12}{lent:>9}{:>12}{seconds:>9.1}",
         usize::from(violation.is_some())
     );
     if let Some(violation) = violation {
@@ -85,7 +85,7 @@ fn figure(proofs: &[Proof]) -> Value {
     let sum = |of: fn(&ReloadReport) -> u64| proofs.iter().map(|proof| of(&proof.report)).sum::<u64>();
     json!({
         "stores": proofs.iter().map(|proof| proof.name).collect::<Vec<_>>(),
-        "cases": sum(|report| report.worlds),
+        "cases": sum(|report| report.scenarios),
         "changes": sum(|report| report.changes),
         "judged": sum(|report| report.judged),
         "at_other_pace": sum(|report| report.at_other_pace),

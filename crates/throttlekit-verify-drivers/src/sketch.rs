@@ -15,12 +15,13 @@ use throttlekit_verify::throttle::{self, Convergence};
 
 const UNITS: u64 = 1_000_000_000;
 const THREADS: usize = 2;
-/// How many worlds a thread takes at once, and how many asks each has.
+/// How many scenarios a thread takes at once, and how many asks each has.
 const CHUNK: u64 = 20;
 const ASKS: u64 = 20_000;
-const SIZE: Size = Size { worlds: 0, asks: 0, secrets: 100_000, fleets: 20, thread_asks: 1_000_000 };
-/// Seeded bugs show in fewer worlds.
-const SEEDED_SIZE: Size = Size { worlds: 300, asks: 2_000, secrets: 3_000, fleets: 3, thread_asks: 100_000 };
+const SIZE: Size = Size { scenarios: 0, asks: 0, secrets: 100_000, fleets: 20, thread_asks: 1_000_000 };
+/// Seeded bugs show in fewer scenarios.
+const SEEDED_SIZE: Size =
+    Size { scenarios: 300, asks: 2_000, secrets: 3_000, fleets: 3, thread_asks: 100_000 };
 const CONTEST_SECRETS: u64 = 10;
 const HISTORIES: u64 = 5_000;
 const SEEDED_HISTORIES: u64 = 50;
@@ -36,7 +37,7 @@ struct Rest {
     violations: Vec<String>,
 }
 
-/// Runs every experiment and fails if a law is broken or a seeded bug is not found.
+/// Runs every experiment and fails if an invariant is broken or a seeded bug is not found.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let units = options.number("--cases", UNITS)?;
     let floods = flooded(units);
@@ -52,7 +53,7 @@ pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     Ok(figure)
 }
 
-/// Worlds of floods against both limiters until so many units were offered.
+/// Scenarios of floods against both limiters until so many units were offered.
 fn flooded(units: u64) -> Findings {
     let (next, offered) = (AtomicU64::new(0), AtomicU64::new(0));
     let work = || {
@@ -60,8 +61,9 @@ fn flooded(units: u64) -> Findings {
         while offered.load(Relaxed) < units && found.violations.is_empty() {
             let chunk = next.fetch_add(1, Relaxed);
             let kind = Kind::ALL[(chunk % 2) as usize];
-            let worlds = chunk / 2 * CHUNK..(chunk / 2 + 1) * CHUNK;
-            let here = sketch::examine_worlds(kind, worlds, ASKS, |config| sketch::shipped(kind, config));
+            let scenarios = chunk / 2 * CHUNK..(chunk / 2 + 1) * CHUNK;
+            let here =
+                sketch::examine_scenarios(kind, scenarios, ASKS, |config| sketch::shipped(kind, config));
             let so_far = offered.fetch_add(here.tally.offered, Relaxed);
             if io::stderr().is_terminal() {
                 eprint!("\roffered {so_far:>12}\r");
@@ -73,7 +75,7 @@ fn flooded(units: u64) -> Findings {
     thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
         let mut all = Findings::default();
-        workers.into_iter().for_each(|worker| all.add(worker.join().expect("a law does not panic")));
+        workers.into_iter().for_each(|worker| all.add(worker.join().expect("a check does not panic")));
         all
     })
 }
@@ -91,7 +93,7 @@ impl Rest {
             let contests = FLOODS.map(contest).into();
             let (convergence, mut violations) = throttle::examine(HISTORIES, throttle::shipped);
             violations.extend(sketch::examine_rest(SIZE));
-            let early = errors.join().expect("a law does not panic");
+            let early = errors.join().expect("a check does not panic");
             violations.extend(early.iter().filter_map(|early| early.check().err()));
             Self { early, contests, convergence, seeded, violations }
         })

@@ -1,4 +1,4 @@
-//! One timeline, one stream of answers: the same worlds on every shared store, every seeded bug found.
+//! One trace, one stream of answers: the same scenarios on every shared store, every seeded bug found.
 
 use std::future::Future;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use throttlekit::clock::{Clock, PreciseClock};
 use throttlekit::store::MemoryStore;
 use throttlekit_conformance::Difference;
-use throttlekit_conformance::laws::Violation;
+use throttlekit_conformance::invariants::Violation;
 use throttlekit_conformance::regions::{PoolReport, examine_pool};
 use throttlekit_conformance::stores::{
     StoreBug, StoreReport, examine_store, examine_vectors, find_store_bug,
@@ -21,13 +21,13 @@ use throttlekit_redis::RedisStore;
 use crate::runner::{Options, Run, Services, progress, search};
 use throttlekit_verify::reload::{ReloadReport, examine_reload};
 
-const TIMELINES: u64 = 100_000;
-const SEEDED_WORLDS_MAX: u64 = 10_000;
-/// How many timelines lie between two signs of progress.
+const TRACES: u64 = 100_000;
+const SEEDED_SCENARIOS_MAX: u64 = 10_000;
+/// How many traces lie between two signs of progress.
 const CHUNK: u64 = 1_000;
 /// What is looked at is what an engine decides, not how fast: it shares its processors with the proof.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Longer than any world takes, since an engine forgets by its own clock and a world has another.
+/// Longer than any scenario takes, since an engine forgets by its own clock and a scenario has another.
 const GRACE: Duration = Duration::from_secs(600);
 
 /// Of each of the stores that play at once; a server has room for a hundred by default.
@@ -40,7 +40,7 @@ pub(crate) struct Engine {
     pub(crate) name: &'static str,
     /// The variable that says where it is; empty if it is in this process.
     variable: &'static str,
-    worlds: fn(String, Range<u64>) -> Proving<Result<StoreReport, Violation>>,
+    scenarios: fn(String, Range<u64>) -> Proving<Result<StoreReport, Violation>>,
     vectors: fn(String) -> Proving<Result<StoreReport, Difference>>,
     /// The same for the pools of regions that it keeps.
     pub(crate) pools: fn(String, Range<u64>) -> Proving<Result<PoolReport, Violation>>,
@@ -54,7 +54,7 @@ macro_rules! engine {
         Engine {
             name: $name,
             variable: $variable,
-            worlds: |address, seeds| {
+            scenarios: |address, seeds| {
                 let make = move |$clock| {
                     let $address = address.clone();
                     async move { $make }
@@ -119,7 +119,7 @@ pub(crate) fn engines() -> [Engine; 5] {
 struct Plan<'a> {
     /// The first seed. Zero plays the golden suites and vectors too.
     from: u64,
-    timelines: u64,
+    traces: u64,
     only: Option<Vec<&'a str>>,
 }
 
@@ -135,7 +135,7 @@ struct Proof {
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let plan = Plan {
         from: options.number("--seed", 0)?,
-        timelines: options.number("--cases", TIMELINES)?,
+        traces: options.number("--cases", TRACES)?,
         only: options.names("--only"),
     };
     let engines = chosen(&plan)?;
@@ -151,10 +151,10 @@ pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
         .map(|(engine, address)| tell(runtime.block_on(verify(engine, &address, &plan))))
         .collect();
     run.seeded(search("timelines", StoreBug::ALL, |bug| {
-        runtime.block_on(find_store_bug(bug, SEEDED_WORLDS_MAX))
+        runtime.block_on(find_store_bug(bug, SEEDED_SCENARIOS_MAX))
     }));
     tell_features(&proofs);
-    run.violated(violations(&proofs, plan.timelines));
+    run.violated(violations(&proofs, plan.traces));
     Ok(figure(&proofs))
 }
 
@@ -204,32 +204,32 @@ async fn play(
         let vectors = (engine.vectors)(address.to_owned()).await;
         report.add(vectors.map_err(|difference| (StoreReport::default(), difference.to_string()))?);
     }
-    let end = options.from.saturating_add(options.timelines);
+    let end = options.from.saturating_add(options.traces);
     let mut next = options.from;
     while next < end {
         let seeds = next..(next + CHUNK).min(end);
         next = seeds.end;
-        match (engine.worlds)(address.to_owned(), seeds).await {
+        match (engine.scenarios)(address.to_owned(), seeds).await {
             Ok(played) => report.add(played),
             Err(violation) => return Err((report, violation.to_string())),
         }
-        progress(engine.name, next - options.from, options.timelines);
+        progress(engine.name, next - options.from, options.traces);
     }
     Ok(report)
 }
 
 fn tell(proof: Proof) -> Proof {
     let Proof { name, report, difference, seconds } = &proof;
-    let StoreReport { timelines, answers, states, .. } = report;
+    let StoreReport { traces, answers, states, .. } = report;
     let differences = usize::from(difference.is_some());
-    println!("{name:<12}{timelines:>10}{answers:>12}{states:>12}{differences:>13}{seconds:>9.1}");
+    println!("{name:<12}{traces:>10}{answers:>12}{states:>12}{differences:>13}{seconds:>9.1}");
     if let Some(difference) = difference {
         println!("  {difference}");
     }
     proof
 }
 
-/// What the timelines held. Every engine plays the same, so the first that played to its end tells.
+/// What the traces held. Every engine plays the same, so the first that played to its end tells.
 fn tell_features(proofs: &[Proof]) {
     if let Some(proof) = proofs.iter().find(|proof| proof.difference.is_none()) {
         print!("{}", proof.report);
@@ -238,23 +238,23 @@ fn tell_features(proofs: &[Proof]) {
 }
 
 fn figure(proofs: &[Proof]) -> Value {
-    let agreed = proofs.iter().map(|proof| proof.report.timelines).min().unwrap_or(0);
+    let agreed = proofs.iter().map(|proof| proof.report.traces).min().unwrap_or(0);
     json!({
         "stores": proofs.iter().map(|proof| proof.name).collect::<Vec<_>>(),
         "timelines_each": agreed,
-        "timelines": proofs.iter().map(|proof| proof.report.timelines).sum::<u64>(),
+        "timelines": proofs.iter().map(|proof| proof.report.traces).sum::<u64>(),
         "answers": proofs.iter().map(|proof| proof.report.answers).sum::<u64>(),
         "states": proofs.iter().map(|proof| proof.report.states).sum::<u64>(),
         "differences": proofs.iter().filter(|proof| proof.difference.is_some()).count(),
     })
 }
 
-/// Names the stores that differ, and what no timeline held.
-fn violations(proofs: &[Proof], timelines: u64) -> Vec<String> {
+/// Names the stores that differ, and what no trace held.
+fn violations(proofs: &[Proof], traces: u64) -> Vec<String> {
     let differing =
         |proof: &Proof| proof.difference.as_ref().map(|how| format!("{} differs: {how}", proof.name));
     let unseen = proofs.iter().flat_map(|proof| proof.report.unseen()).next();
     let unseen =
-        unseen.filter(|_| timelines >= 2 * CHUNK).map(|feature| format!("no timeline held: {feature}"));
+        unseen.filter(|_| traces >= 2 * CHUNK).map(|feature| format!("no trace contained: {feature}"));
     proofs.iter().filter_map(differing).chain(unseen).collect()
 }

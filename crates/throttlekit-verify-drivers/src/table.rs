@@ -3,9 +3,9 @@
 use super::runner::Unoptimized::{Always, Cases, Never, Small};
 use super::runner::Verification;
 use super::{
-    abuse, admission, budget, budget_use, exhaustion, failover, fair_regions, fleet, fuzz, inference,
-    invariants, isolation, key_capacity, label_truth, learn, lease_scale, lease_sim, metering, model, price,
-    reload, sketch, slots, stores,
+    abuse, admission, budget, budget_use, exhaustion, failover, fair_regions, fuzz, inference, invariants,
+    isolation, key_capacity, label_truth, learn, lease_scale, lease_sim, leasing_nodes, metering, model,
+    outbound, price, reload, sketch, slots, stores,
 };
 
 /// Exploring the other models is a part of `slots`.
@@ -14,7 +14,7 @@ const LEASE_MODEL: Verification = {
     lease
 };
 
-pub(super) const ALL: [Verification; 28] = [
+pub(super) const ALL: [Verification; 30] = [
     Verification {
         name: "rate",
         about: "every guarantee of the rate axis over N cases (default 1000000)",
@@ -30,11 +30,25 @@ pub(super) const ALL: [Verification; 28] = [
         run: invariants::fair,
     },
     Verification {
+        name: "turn-order",
+        about: "the order of callers that wait for a limiter, over N schedules (default 1000000) for each part",
+        takes: &["--cases=N", "--seed=S"],
+        unoptimized: Cases(2_000),
+        run: invariants::turn_order,
+    },
+    Verification {
         name: "learn",
         about: "the cost of the learners beside the best in hindsight, and streams with any reservation",
         takes: &[],
         unoptimized: Never,
         run: learn::run,
+    },
+    Verification {
+        name: "learned-ceiling",
+        about: "N cases (default 1000000) of any responses to calls whose limits are learned from them",
+        takes: &["--cases=N", "--seed=S"],
+        unoptimized: Cases(20_000),
+        run: outbound::run,
     },
     Verification {
         name: "metering",
@@ -125,7 +139,7 @@ pub(super) const ALL: [Verification; 28] = [
         about: "clusters of processes over a Redis of their own, N seconds of faults (default 120)",
         takes: &["--cases|--seconds=N"],
         unoptimized: Always,
-        run: fleet::run,
+        run: leasing_nodes::run,
     },
     Verification {
         name: "failover",
@@ -193,7 +207,7 @@ pub(super) const ALL: [Verification; 28] = [
     },
     Verification {
         name: "fuzz",
-        about: "ten million inputs (small: a hundred thousand) for each parser: policy, wire, descriptors, sketch",
+        about: "ten million inputs (small: a hundred thousand) for each parser: policy, wire, descriptors, sketch, responses",
         takes: &["--small", "TARGET…"],
         unoptimized: Never,
         run: fuzz::run,

@@ -49,7 +49,7 @@ impl Busiest for SpaceSaving {
     }
 }
 
-/// What was seen in all worlds, to show that each bound was tried where it binds.
+/// What was seen in all scenarios, to show that each bound was tried where it binds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Keys counted.
@@ -66,16 +66,20 @@ pub struct Seen {
     pub level_without_place: u64,
 }
 
-/// Plays so many worlds to what `make` makes for a number of places.
-pub fn examine(worlds: u64, mut make: impl FnMut(usize) -> Box<dyn Busiest>) -> (Seen, Vec<String>) {
+/// Plays so many scenarios to what `make` makes for a number of places.
+pub fn examine(scenarios: u64, mut make: impl FnMut(usize) -> Box<dyn Busiest>) -> (Seen, Vec<String>) {
     let mut seen = Seen::default();
-    let violations = (0..worlds).filter_map(|seed| story(seed, &mut make, &mut seen)).collect();
+    let violations = (0..scenarios).filter_map(|seed| counterexample(seed, &mut make, &mut seen)).collect();
     (seen, violations)
 }
 
-/// What went wrong in one world, if anything did.
-fn story(seed: u64, make: &mut impl FnMut(usize) -> Box<dyn Busiest>, seen: &mut Seen) -> Option<String> {
-    World::new(seed).play(make, seen).err().map(|story| format!("seed {seed}: {story}"))
+/// What went wrong in one scenario, if anything did.
+fn counterexample(
+    seed: u64,
+    make: &mut impl FnMut(usize) -> Box<dyn Busiest>,
+    seen: &mut Seen,
+) -> Option<String> {
+    Scenario::new(seed).play(make, seen).err().map(|counterexample| format!("seed {seed}: {counterexample}"))
 }
 
 /// What ships.
@@ -83,16 +87,16 @@ pub fn shipped(places: usize) -> Box<dyn Busiest> {
     Box::new(SpaceSaving::new(places))
 }
 
-/// Looks for the seeded bugs in these worlds.
-pub fn find_seeded(worlds: u64) -> Found {
+/// Looks for the seeded bugs in these scenarios.
+pub fn find_seeded(scenarios: u64) -> Found {
     Found::all(|bug: Bug| {
         let mut make = |places: usize| -> Box<dyn Busiest> { Box::new(Seeded::new(bug, places)) };
-        (0..worlds).any(|seed| story(seed, &mut make, &mut Seen::default()).is_some())
+        (0..scenarios).any(|seed| counterexample(seed, &mut make, &mut Seen::default()).is_some())
     })
 }
 
 /// Keys from one seed.
-struct World {
+struct Scenario {
     dice: Dice,
     places: usize,
     universe: u64,
@@ -102,7 +106,7 @@ struct World {
     long_keys: bool,
 }
 
-impl World {
+impl Scenario {
     fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         Self {
@@ -164,9 +168,12 @@ fn judge(
     let owners = Owners::of(exact, tracked)?;
     for (place, truth) in owners.pairs {
         let Tracked { count, error, .. } = place;
-        let story = || format!("after {n} keys in {places} places, {truth} times, but {place:?}");
-        ensure(count.checked_sub(*error).is_some_and(|least| least <= truth) && truth <= *count, story)?;
-        ensure(*error <= bound, story)?;
+        let counterexample = || format!("after {n} keys in {places} places, {truth} times, but {place:?}");
+        ensure(
+            count.checked_sub(*error).is_some_and(|least| least <= truth) && truth <= *count,
+            counterexample,
+        )?;
+        ensure(*error <= bound, counterexample)?;
         seen.errors += u64::from(*error > 0);
         seen.errors_at_bound += u64::from(*error > 0 && *error == bound);
         seen.wrong_by_all += u64::from(*error > 0 && count - error == truth);

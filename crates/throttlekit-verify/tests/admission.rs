@@ -10,7 +10,7 @@ use throttlekit_verify::admission::{
 async fn sequential_and_fused_are_one_in_memory() {
     let make = |clock| async move { Ok(MemoryStore::with_clock(clock).memory_budget(1 << 20)) };
     let report = examine_fused(make, 0..7 * PAIRS).await.unwrap_or_else(|violation| panic!("{violation}"));
-    assert!(report.timelines == 7 * PAIRS && report.saw_all(), "{report:?}");
+    assert!(report.traces == 7 * PAIRS && report.saw_all(), "{report:?}");
     // Limits that forget nothing go another way here than a store that has forgotten an idle key.
     examine_fused(make, 26_489..26_490).await.unwrap_or_else(|violation| panic!("{violation}"));
 }
@@ -34,7 +34,7 @@ async fn the_composition_matrix_in_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_in_a_mix_is_found() {
-    assert_eq!(find_matrix_bug(None).await, None, "the model keeps to its laws");
+    assert_eq!(find_matrix_bug(None).await, None, "the model satisfies its invariants");
     for bug in MATRIX_BUGS {
         assert!(find_matrix_bug(Some(bug)).await.is_some(), "{bug:?}");
     }
@@ -42,7 +42,9 @@ async fn what_is_wrong_in_a_mix_is_found() {
 
 #[test]
 fn algebra_whatever_the_order_of_limits() {
-    (0..1_000).try_for_each(|seed| check_order(None, seed)).unwrap_or_else(|story| panic!("{story}"));
+    (0..1_000)
+        .try_for_each(|seed| check_order(None, seed))
+        .unwrap_or_else(|counterexample| panic!("{counterexample}"));
     for &bug in OrderBug::ALL {
         assert!((0..1_000).any(|seed| check_order(Some(bug), seed).is_err()), "{bug:?}");
     }
@@ -52,8 +54,8 @@ fn algebra_whatever_the_order_of_limits() {
 async fn bid_price_only_removes_admits() {
     let make = |clock| async move { Ok(MemoryStore::with_clock(clock).memory_budget(1 << 20)) };
     let report = examine_priced(make, 0..450).await.unwrap_or_else(|violation| panic!("{violation}"));
-    assert!(report.timelines == 450 && report.saw_all(), "{report:?}");
-    assert_eq!(find_priced_bug(None, 300).await, None, "the model keeps to its laws");
+    assert!(report.traces == 450 && report.saw_all(), "{report:?}");
+    assert_eq!(find_priced_bug(None, 300).await, None, "the model satisfies its invariants");
     for bug in PRICED_BUGS {
         assert!(find_priced_bug(Some(bug), 600).await.is_some(), "{bug:?}");
     }

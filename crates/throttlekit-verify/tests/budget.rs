@@ -1,4 +1,5 @@
-//! Law `budget`, in memory and at a size for every day; `cargo xtask verify budget` takes every engine and larger fleets.
+//! Guarantee `budget`, in memory and at a size for every day; `cargo xtask verify budget` takes every engine and larger
+//! fleets.
 
 use std::sync::Arc;
 

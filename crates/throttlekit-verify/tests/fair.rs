@@ -1,29 +1,30 @@
-//! The laws of sharing over twenty thousand worlds, and every seeded bug found. Names are those of `docs/reference/guarantees.md`.
+//! The invariants of sharing over twenty thousand scenarios, and every seeded bug found. Names are those of
+//! `docs/reference/guarantees.md`.
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::fair::Weight;
-use throttlekit_verify::fair::{self, FairWorld, Given, Held, PICTURED, Shares};
+use throttlekit_verify::fair::{self, FairScenario, Given, Held, PICTURED, Shares};
 
-const WORLDS: u64 = 20_000;
+const SCENARIOS: u64 = 20_000;
 
 #[test]
 fn fair_1_to_4_hold_and_answers_are_those_of_a_walk_over_all_tenants() {
-    let holds = fair::every_law();
-    (0..WORLDS).try_for_each(holds).unwrap_or_else(|violation| panic!("{violation}"));
+    let holds = fair::every_invariant();
+    (0..SCENARIOS).try_for_each(holds).unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[test]
 fn every_seeded_bug_is_found() {
-    for law in fair::laws() {
-        for (bug, _) in &law.seeded {
-            assert!(law.find(bug, WORLDS).is_some(), "{} is blind to {bug}", law.name);
+    for invariant in fair::invariants() {
+        for (bug, _) in &invariant.seeded {
+            assert!(invariant.find(bug, SCENARIOS).is_some(), "{} is blind to {bug}", invariant.name);
         }
     }
 }
 
 fn held(limit: u64, tenants: usize) -> Held {
     let start = Timestamp::from_millis(1_800_000_000_000);
-    Held::new(&FairWorld {
+    Held::new(&FairScenario {
         limit,
         places: tenants,
         give_back: None,
@@ -78,7 +79,7 @@ fn the_picture_shows_a_late_tenant_and_what_a_quiet_one_gives_back() {
 
 #[test]
 fn fair_tree_holds_for_weights_nested_to_five_levels() {
-    let laws = fair::laws();
-    let tree = laws.iter().find(|law| law.name == "fair-tree").unwrap();
-    tree.check(0..WORLDS / 10).unwrap_or_else(|violation| panic!("{violation}"));
+    let invariants = fair::invariants();
+    let tree = invariants.iter().find(|invariant| invariant.name == "fair-tree").unwrap();
+    tree.check(0..SCENARIOS / 10).unwrap_or_else(|violation| panic!("{violation}"));
 }

@@ -2,28 +2,28 @@
 
 use throttlekit_verify::guard::{Naive, Shipped, cancel, examine, find_seeded, keyed};
 
-const WORLDS: u64 = 1_000;
+const SCENARIOS: u64 = 1_000;
 
 #[test]
 fn slots_in_process_answers_are_those_of_plain_lists() {
-    assert_eq!(examine(WORLDS, Shipped::new), Vec::<String>::new());
+    assert_eq!(examine(SCENARIOS, Shipped::new), Vec::<String>::new());
 }
 
 #[test]
 fn slots_in_process_every_seeded_bug_is_found_and_plain_lists_pass() {
-    assert_eq!(examine(WORLDS, |setup| Naive::new(setup, None)), Vec::<String>::new());
-    let outcome = find_seeded(WORLDS);
+    assert_eq!(examine(SCENARIOS, |setup| Naive::new(setup, None)), Vec::<String>::new());
+    let outcome = find_seeded(SCENARIOS);
     assert_eq!((outcome.total(), outcome.check()), (13, Ok(())));
 }
 
 #[test]
 fn slots_keyed_no_key_has_more_than_its_ceiling() {
-    assert_eq!(keyed::examine(WORLDS, keyed::shipped), Vec::<String>::new());
+    assert_eq!(keyed::examine(SCENARIOS, keyed::shipped), Vec::<String>::new());
 }
 
 #[test]
 fn slots_keyed_every_seeded_bug_is_found() {
-    let outcome = keyed::find_seeded(WORLDS);
+    let outcome = keyed::find_seeded(SCENARIOS);
     assert_eq!((outcome.total(), outcome.check()), (5, Ok(())));
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use throttlekit::clock::{BootClock, Clock};
 use throttlekit::rate::Timestamp;
 use throttlekit_conformance::Dice;
+use throttlekit_verify::divided::most_at_once;
 use throttlekit_verify::fair::equal_leaves;
-use throttlekit_verify::fleet::most_at_once;
 use throttlekit_verify::inference::tails::Shape;
 use throttlekit_verify::isolation::{
     BLOCK_FULL, Engine, Kind, Lateness, Misbehaviour, Proxy, SLACK, Schedule, Trouble, background,

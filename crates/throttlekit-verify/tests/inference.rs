@@ -1,8 +1,9 @@
-//! Laws `inference_*`, at a size for every day; `cargo xtask verify slots inference` takes more of everything.
+//! Guarantees `inference_*`, at a size for every day; `cargo xtask verify slots inference` takes more of everything.
 
 use throttlekit_verify::inference::{
     self, MOST, Size, check_denials, check_dips, check_hang, check_light, check_share, check_timeouts,
-    examine, examine_aimd, examine_controls, examine_weather, find_seeded, first_implementation, shipped,
+    examine, examine_aimd, examine_controls, examine_disturbances, find_seeded, first_implementation,
+    shipped,
 };
 
 use throttlekit_verify::inference::tails::{self, SHAPES, Scenario, Shape, compare, ours, run};
@@ -10,10 +11,10 @@ use throttlekit_verify::inference::tails::{self, SHAPES, Scenario, Shape, compar
 const SMALL: Size = Size { seeds: 1, completions: 4_000 };
 
 #[test]
-fn inference_holds_in_every_world() {
+fn inference_holds_in_every_scenario() {
     let found = examine(&shipped, SMALL);
     assert!(found.violations.is_empty(), "{:#?}", found.violations);
-    assert!(found.worlds > 100);
+    assert!(found.scenarios > 100);
 }
 
 #[test]
@@ -43,14 +44,14 @@ fn inference_finds_every_seeded_bug() {
     let outcome = find_seeded();
     assert_eq!(outcome.check(), Ok(()));
     assert_eq!(outcome.total(), 15);
-    assert_eq!(examine_controls(), [] as [String; 0], "a law that also fails without the bug");
+    assert_eq!(examine_controls(), [] as [String; 0], "an invariant that also fails without the bug");
 }
 
 #[test]
-fn inference_weathers_what_no_ceiling_can_change() {
-    let (rows, broken) = examine_weather(&shipped, SMALL);
+fn inference_withstands_what_no_ceiling_can_change() {
+    let (rows, broken) = examine_disturbances(&shipped, SMALL);
     assert!(broken.is_empty(), "{broken:#?}");
-    assert_eq!(rows.len(), inference::WEATHERS.len());
+    assert_eq!(rows.len(), inference::DISTURBANCES.len());
 }
 
 #[test]

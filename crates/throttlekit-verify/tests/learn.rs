@@ -1,4 +1,4 @@
-//! Law `learn`, at a size for every day; `cargo xtask verify learn` takes more of everything.
+//! Guarantee `learn`, at a size for every day; `cargo xtask verify learn` takes more of everything.
 
 use throttlekit_verify::learn::{self, Size};
 

@@ -1,4 +1,4 @@
-//! Law `bid-price`, at a size for every day; `cargo xtask verify bid-price` takes more of everything.
+//! Guarantee `bid-price`, at a size for every day; `cargo xtask verify bid-price` takes more of everything.
 
 use throttlekit_verify::price::{self, Size};
 

@@ -23,8 +23,8 @@ async fn reload_room_in_the_store_that_bugs_are_seeded_in() {
 #[tokio::test]
 async fn reload_room_every_seeded_bug_is_found() {
     for &bug in ReloadBug::ALL {
-        let worlds = find_reload_bug(bug, 20_000).await;
-        println!("{:>6}  {}", worlds.unwrap_or_default(), bug.name());
-        assert!(worlds.is_some(), "blind to {bug:?}");
+        let scenarios = find_reload_bug(bug, 20_000).await;
+        println!("{:>6}  {}", scenarios.unwrap_or_default(), bug.name());
+        assert!(scenarios.is_some(), "blind to {bug:?}");
     }
 }

@@ -1,8 +1,8 @@
-//! Law `sketch`, at a size for every day; `cargo xtask verify sketch` takes more of everything.
+//! Guarantee `sketch`, at a size for every day; `cargo xtask verify sketch` takes more of everything.
 
 use throttlekit_verify::sketch::{self, Size};
 
-const SMALL: Size = Size { worlds: 60, asks: 500, secrets: 30, fleets: 2, thread_asks: 20_000 };
+const SMALL: Size = Size { scenarios: 60, asks: 500, secrets: 30, fleets: 2, thread_asks: 20_000 };
 
 #[test]
 fn sketch_nobody_is_admitted_more_and_few_are_denied_early() {

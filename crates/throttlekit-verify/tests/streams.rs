@@ -1,4 +1,4 @@
-//! Law `budget-streams`, at a size for every day; `cargo xtask verify learn` plays more worlds.
+//! Guarantee `budget-streams`, at a size for every day; `cargo xtask verify learn` plays more scenarios.
 
 use throttlekit_verify::streams;
 

@@ -1,4 +1,4 @@
-//! Law `throttle`, at a size for every day; `cargo xtask verify sketch` takes more of everything.
+//! Guarantee `throttle`, at a size for every day; `cargo xtask verify sketch` takes more of everything.
 
 use throttlekit_verify::throttle;
 

@@ -96,7 +96,7 @@ impl<'a> Call<'a> {
         Self { weight, ..self }
     }
 
-    /// Sets the priority. Used only by the concurrency axis. Default: the highest.
+    /// Sets the priority. Used by the concurrency axis and by queues (`wait::Queue`). Default: the highest.
     #[inline]
     pub fn priority(self, priority: impl Into<Priority>) -> Self {
         Self { priority: priority.into(), ..self }
@@ -219,27 +219,36 @@ impl<'a, const N: usize> From<&'a [&'a str; N]> for OtherKeys<'a> {
 }
 
 /// An owned copy of a call. One with a single short key is copied without an allocation.
-#[cfg(feature = "store")]
+#[cfg(feature = "wait")]
 #[derive(Debug)]
 pub(crate) struct OwnedCall {
     first: OwnedKey,
     others: Box<[Box<[u8]>]>,
     costs: Box<[u64]>,
+    #[cfg(feature = "store")]
     pub(crate) estimate: u64,
     /// The call without its keys and the cost on each limit.
     rest: Call<'static>,
 }
 
-#[cfg(feature = "store")]
+#[cfg(feature = "wait")]
 impl OwnedCall {
     pub(crate) fn of(call: &Call<'_>) -> Self {
         let others = (1..call.key_count()).map(|place| call.key_at(place).into()).collect();
         let Call { cost, value, hold, weight, priority, .. } = *call;
         let (key, no_others) = (&[], OtherKeys::Bytes(&[]));
         let rest = Call { key, others: no_others, cost, costs: &[], value, hold, weight, priority };
-        Self { first: OwnedKey::of(call.key), others, costs: call.costs.into(), estimate: cost, rest }
+        Self {
+            first: OwnedKey::of(call.key),
+            others,
+            costs: call.costs.into(),
+            #[cfg(feature = "store")]
+            estimate: cost,
+            rest,
+        }
     }
 
+    #[cfg(feature = "store")]
     pub(crate) fn weight(&self) -> Option<Weight> {
         self.rest.weight
     }
@@ -269,17 +278,17 @@ impl OwnedCall {
 }
 
 /// Keys up to this length are copied in place: tenants, user IDs, addresses, UUIDs.
-#[cfg(feature = "store")]
+#[cfg(feature = "wait")]
 const KEY_IN_PLACE_MAX: usize = 40;
 
-#[cfg(feature = "store")]
+#[cfg(feature = "wait")]
 #[derive(Debug)]
 enum OwnedKey {
     InPlace(u8, [u8; KEY_IN_PLACE_MAX]),
     Boxed(Box<[u8]>),
 }
 
-#[cfg(feature = "store")]
+#[cfg(feature = "wait")]
 impl OwnedKey {
     fn of(key: &[u8]) -> Self {
         let mut bytes = [0; KEY_IN_PLACE_MAX];
@@ -300,7 +309,7 @@ impl OwnedKey {
     }
 }
 
-#[cfg(all(test, feature = "store"))]
+#[cfg(all(test, feature = "wait"))]
 mod tests {
     use super::*;
 

@@ -88,6 +88,15 @@ impl Concurrency {
         self.total.transpose().map_err(|Invalid| BuildError::InvalidConcurrency)
     }
 
+    /// Returns whether the limit is inferred, in total or of each key.
+    #[cfg(all(feature = "outbound", feature = "store"))]
+    pub(crate) fn is_adaptive(&self) -> bool {
+        [Some(self.each), self.total]
+            .into_iter()
+            .flatten()
+            .any(|limit| matches!(limit, Ok(OneLimit::Adaptive(_))))
+    }
+
     pub(crate) fn is_per_key(&self) -> bool {
         self.per_key
     }

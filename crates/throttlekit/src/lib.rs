@@ -122,9 +122,10 @@
 //!
 //! * `prefetch`: prefetches the memory of keys, on x86 and aarch64. On by default.
 //! * `store`: the shared limiters, over any implementation of `store::Store`.
-//! * `wait`: waiting for a slot with a timeout, by tokio's timer. Comes with `store`.
+//! * `wait`: waiting for a limiter (`wait::Queue`) or a slot, with a timeout, by tokio's timer. Comes with `store`.
 //! * `http`: the tower layer, key extractors and headers.
 //! * `axum`: the peer's address from axum's `ConnectInfo`; enables `http`.
+//! * `outbound`: pacing calls to providers and learning their limits from responses; enables `http` and `wait`.
 //! * `full`: all of these.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -155,6 +156,8 @@ pub mod observe {
     pub use crate::admit::{Event, Observed, Observer};
 }
 
+#[cfg(feature = "outbound")]
+pub mod outbound;
 pub mod overload;
 pub mod policy;
 pub mod price;
@@ -166,6 +169,8 @@ mod shared;
 pub mod store;
 mod store_error;
 mod sync;
+#[cfg(feature = "wait")]
+pub mod wait;
 
 pub use admit::{Admission, Admit, Axis, SharedPermit};
 pub use call::Call;
@@ -195,6 +200,12 @@ pub mod internals {
     #[cfg(feature = "store")]
     pub use crate::guard::lease_registry::{Ends, LeaseRegistry};
     pub use crate::sync::{Mutex, MutexGuard, RwLock};
+
+    /// Server-sent events.
+    #[cfg(feature = "outbound")]
+    pub mod sse {
+        pub use crate::outbound::sse::{DONE, Event, Events, TooLong, event};
+    }
 }
 
 /// The crate's README, likewise.

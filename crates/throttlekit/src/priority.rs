@@ -15,6 +15,12 @@ impl Priority {
         Self(level)
     }
 
+    /// Returns the level, as a class of waiters.
+    #[cfg(feature = "wait")]
+    pub(crate) const fn class(self) -> u8 {
+        self.0
+    }
+
     /// Returns the level, counted from zero.
     pub(crate) const fn level(self) -> usize {
         self.0 as usize

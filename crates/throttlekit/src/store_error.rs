@@ -74,12 +74,11 @@ impl fmt::Display for StoreError {
                  concurrency or lease units",
             ),
             Self::Misconfigured(cause) => write!(f, "the store is misconfigured: {cause}"),
-            Self::BadState(cause) => {
-                write!(
-                    f,
-                    "a key holds foreign data ({cause}): find the program that writes it, then reset the key"
-                )
-            }
+            Self::BadState(cause) => write!(
+                f,
+                "a key holds foreign data ({cause}): find the program that writes it, then delete the key \
+                 in the store"
+            ),
             Self::Rejected(cause) => write!(f, "the request was rejected: {cause}"),
             Self::Stale(number) => write!(
                 f,

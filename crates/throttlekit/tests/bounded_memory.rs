@@ -61,7 +61,7 @@ fn bounded_memory_no_key_gets_more_than_its_burst_however_many_come() {
 }
 
 #[test]
-fn bounded_memory_the_law_finds_a_store_that_forgets_whom_it_drops() {
+fn bounded_memory_the_invariant_finds_a_store_that_forgets_whom_it_drops() {
     let mut used: HashMap<String, u64> = HashMap::new();
     let found = flood(|key| {
         if !used.contains_key(key) && used.len() >= 64 {

@@ -92,7 +92,8 @@ fn a_reset_hands_back_what_was_used_and_a_limit_can_change() {
     assert!(limiter.check(Call::by("bob").cost(5)).allowed);
 }
 
-/// Law `bounded-memory`: a flood of names finds as many places as there are, and nobody gets a fresh budget by it.
+/// Guarantee `bounded-memory`: a flood of names finds as many places as there are, and nobody gets a fresh budget by
+/// it.
 #[test]
 fn a_flood_of_names_never_brings_more_than_the_limit() {
     const PLACES: usize = 16;

@@ -257,7 +257,7 @@ fn slots_are_kept_while_the_runtime_of_the_first_call_is_idle() {
         slot.run(sleep(lives + lives / 2)).await
     });
     let stats = slots.stats().slots.unwrap();
-    assert!(worked.is_ok() && stats.beats > 0 && stats.keeper_alive, "{worked:?}, {stats:?}");
+    assert!(worked.is_ok() && stats.heartbeats > 0 && stats.renewer_alive, "{worked:?}, {stats:?}");
 }
 
 #[test]
@@ -268,17 +268,17 @@ fn slots_that_are_dropped_on_no_runtime_go_back() {
     eventually("the slot is free", || block_on(slots.peek("k")).unwrap().remaining == 1);
 }
 
-/// The keeper has stopped: `keeper_alive` says so, though its task exists.
+/// The renewer has stopped: `renewer_alive` says so, though its task exists.
 #[test]
-fn a_keeper_that_is_not_driven_is_not_alive() {
+fn a_renewer_that_is_not_driven_is_not_alive() {
     let given = runtime();
     let store = MemoryStore::new().runtime(given.handle().clone());
     let lives = Duration::from_millis(200);
     let slots = SharedGuard::builder(store, "gpu", 1).lease(lives).build().unwrap();
     let held = given.block_on(slots.acquire("k")).unwrap();
-    assert!(slots.stats().slots.unwrap().keeper_alive);
+    assert!(slots.stats().slots.unwrap().renewer_alive);
     thread::sleep(lives);
-    assert!(!slots.stats().slots.unwrap().keeper_alive);
+    assert!(!slots.stats().slots.unwrap().renewer_alive);
     drop(held);
 }
 

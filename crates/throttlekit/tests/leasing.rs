@@ -84,7 +84,7 @@ fn clocks() -> (ManualClock, ManualClock) {
     )
 }
 
-fn world() -> ((ManualClock, ManualClock), Gate) {
+fn fixture() -> ((ManualClock, ManualClock), Gate) {
     let clocks = clocks();
     let store = Gate::new(&clocks.0);
     (clocks, store)
@@ -94,7 +94,7 @@ type Node = SharedLimiter<Gate, ManualClock>;
 
 /// A node that leases ten units at a time, of so many a minute.
 fn one_node(units: u64) -> ((ManualClock, ManualClock), Gate, Node) {
-    let (clocks, store) = world();
+    let (clocks, store) = fixture();
     let limiter = leased(store.clone(), per_minute(units), &clocks.1);
     (clocks, store, limiter)
 }
@@ -144,7 +144,7 @@ async fn a_batch_serves_many_and_the_limit_holds() {
 /// Nodes that are given another limit lease what is left of it: what was spent under the old one stays spent.
 #[tokio::test]
 async fn reload_a_new_limit_leases_what_the_old_one_left() {
-    let (clocks, store) = world();
+    let (clocks, store) = fixture();
     let passes = async |units, asks| {
         let node = leased(store.clone(), per_minute(units), &clocks.1);
         let mut allowed = 0;
@@ -164,7 +164,7 @@ async fn reload_a_new_limit_leases_what_the_old_one_left() {
 /// Debits of four tokens by three nodes: the store lends what the last is short of, and nobody else crosses the edge.
 #[tokio::test]
 async fn budget_of_a_window_is_crossed_once_however_many_nodes_lease() {
-    let (clocks, store) = world();
+    let (clocks, store) = fixture();
     let budget = Limit::token_budget(41, MINUTE).unwrap();
     let node = || leased(store.clone(), budget, &clocks.1);
     let nodes = [node(), node(), node()];
@@ -250,7 +250,7 @@ async fn while_the_store_is_away_units_are_spent_and_then_the_outage_is_answered
 
 #[tokio::test]
 async fn a_cached_denial_covers_only_what_costs_as_much() {
-    let (clocks, store) = world();
+    let (clocks, store) = fixture();
     let cached = Leasing::cached_denials();
     let limiter = build(store.clone(), per_minute(10), &clocks.1, cached).unwrap();
     let check = |cost| limiter.check(Call::by("alice").cost(cost));
@@ -267,7 +267,7 @@ async fn a_cached_denial_covers_only_what_costs_as_much() {
 
 #[tokio::test]
 async fn cold_keys_are_asked_for_strictly_and_hot_ones_are_leased() {
-    let (clocks, store) = world();
+    let (clocks, store) = fixture();
     let limiter = build(store, per_minute(100_000), &clocks.1, Leasing::auto()).unwrap();
     for key in 0..100_u32 {
         limiter.check(&key.to_be_bytes()).await.unwrap();
@@ -283,7 +283,7 @@ async fn cold_keys_are_asked_for_strictly_and_hot_ones_are_leased() {
 
 #[tokio::test]
 async fn a_forecast_sizes_the_first_batch_of_a_key_that_was_never_seen() {
-    let (clocks, store) = world();
+    let (clocks, store) = fixture();
     let forecast = |key: &[u8]| if key == b"batch" { 5_000 } else { 2 };
     let leasing = by_tens(Leasing::new()).forecast(forecast);
     let limiter = build(store.clone(), per_minute(100_000), &clocks.1, leasing).unwrap();
@@ -309,7 +309,7 @@ async fn keys_beyond_the_cap_are_asked_for_strictly() {
 
 #[tokio::test]
 async fn what_lies_idle_goes_back_and_others_spend_it() {
-    let (clocks, store) = world();
+    let (clocks, store) = fixture();
     let idle = leased(store.clone(), per_minute(10), &clocks.1);
     let busy = leased(store, per_minute(10), &clocks.1);
     assert!(idle.check("alice").await.unwrap().allowed);
@@ -408,7 +408,7 @@ async fn a_thread_cache_keeps_nothing_that_is_carried_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn lease_coupled_a_fleet_of_threads_admits_the_limit_and_no_more() {
     const LIMIT: u64 = 20_000;
-    let (clocks, store) = world();
+    let (clocks, store) = fixture();
     let admitted = Arc::new(AtomicU64::new(0));
     let nodes: Vec<_> = [1, 7, 50, 400]
         .map(|batch| {
@@ -439,7 +439,7 @@ async fn lease_coupled_a_fleet_of_threads_admits_the_limit_and_no_more() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn lease_coupled_holds_for_each_of_many_keys_that_share_few_places() {
     const LIMIT: u64 = 300;
-    let (clocks, store) = world();
+    let (clocks, store) = fixture();
     let leasing = by_tens(Leasing::new()).batch(Batch::Fixed(5)).keys_max(8).refill_at_percent(50);
     let limiter = build(store, per_minute(LIMIT), &clocks.1, leasing).unwrap();
     let admitted: Arc<Vec<AtomicU64>> = Arc::new((0..40).map(|_| AtomicU64::new(0)).collect());
@@ -483,7 +483,7 @@ fn a_background_runtime_that_has_ended_hangs_nobody() {
 
 #[tokio::test]
 async fn carried_units_are_never_more_than_the_answer_says() {
-    let (clocks, store) = world();
+    let (clocks, store) = fixture();
     let leasing = by_tens(Leasing::new()).lease_max(1).carry(1);
     let limiter = build(store, per_minute(100), &clocks.1, leasing).unwrap();
     // An ask that costs more than may be held goes to the store, so nothing of it is left when it goes away.
@@ -612,7 +612,7 @@ async fn a_decision_names_the_window_of_the_units_that_were_spent() {
 
 #[tokio::test]
 async fn units_that_are_not_lent_by_windows_lapse() {
-    let (clocks, store) = world();
+    let (clocks, store) = fixture();
     let rate = Limit::gcra(Rate::per_second(1).burst(10)).unwrap();
     let limiter = leased(store.clone(), rate, &clocks.1);
     let charged = limiter.check(Call::by("alice").cost(10)).await.unwrap().decision;
@@ -624,7 +624,7 @@ async fn units_that_are_not_lent_by_windows_lapse() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lease_coupled_holds_for_what_is_used_where_the_rest_is_handed_back() {
     const LIMIT: u64 = 2_000;
-    let (clocks, store) = world();
+    let (clocks, store) = fixture();
     let used = Arc::new(AtomicU64::new(0));
     let mut callers = Vec::new();
     for _ in 0..3 {

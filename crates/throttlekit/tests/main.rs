@@ -12,8 +12,13 @@ mod key_capacity;
 mod leasing;
 mod newcomers;
 mod outage;
+mod outbound;
 mod overload;
 mod policy;
+#[cfg(feature = "outbound")]
+#[expect(unreachable_pub, reason = "shared with the benchmark")]
+mod provider;
+mod queue;
 mod shared_fair;
 mod shared_limiter;
 mod shared_policy;

@@ -8,7 +8,7 @@ use throttlekit::clock::ManualClock;
 use throttlekit::rate::Timestamp;
 use throttlekit::store::MemoryStore;
 use throttlekit::{Budget, BuildError, Call, SharedFairLimiter};
-use throttlekit_conformance::regions::tenants_storm;
+use throttlekit_conformance::regions::tenant_contention;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -23,7 +23,7 @@ async fn fair_regions_in_one_process_admit_the_limit_exactly() {
         let place = SharedFairLimiter::builder(pool.clone(), "api", hour(1_000)).region(region);
         place.quantum(7).build().unwrap()
     };
-    let got = tenants_storm(["us", "eu", "ap"].map(place).into()).await;
+    let got = tenant_contention(["us", "eu", "ap"].map(place).into()).await;
     assert_eq!(got.iter().sum::<u64>(), 1_000, "{got:?}");
 }
 
@@ -31,7 +31,7 @@ async fn fair_regions_in_one_process_admit_the_limit_exactly() {
 async fn processes_that_take_quanta_admit_the_limit_exactly() {
     let store = Arc::new(MemoryStore::new());
     let place = |_| SharedFairLimiter::builder(store.clone(), "api", hour(1_000)).quantum(7).build().unwrap();
-    let got = tenants_storm((0..3).map(place).collect()).await;
+    let got = tenant_contention((0..3).map(place).collect()).await;
     assert_eq!(got.iter().sum::<u64>(), 1_000, "{got:?}");
 }
 

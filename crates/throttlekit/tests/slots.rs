@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use throttlekit::guard::{Ending, Fenced, SlotStats};
 use throttlekit::store::{
-    Background, Beat, MemoryStore, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore, Store,
-    StoreError,
+    Background, HeartbeatOutcome, MemoryStore, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore,
+    Store, StoreError,
 };
 use throttlekit::{BuildError, Concurrency, Guarantee, Retry, SharedGuard, forward_store};
 
@@ -67,7 +67,11 @@ impl SlotStore for Far {
         answer
     }
 
-    async fn heartbeat(&self, leases: &[SlotLease<'_>], lives: Duration) -> Vec<Result<Beat, StoreError>> {
+    async fn heartbeat(
+        &self,
+        leases: &[SlotLease<'_>],
+        lives: Duration,
+    ) -> Vec<Result<HeartbeatOutcome, StoreError>> {
         self.flights.fetch_add(1, SeqCst);
         self.largest.fetch_max(leases.len() as u64, SeqCst);
         if let Err(error) = self.way().await {
@@ -175,7 +179,7 @@ async fn slots_dropped_at_every_await_point_leak_nothing() {
 }
 
 #[tokio::test]
-async fn beats_keep_a_slot_for_many_lives_and_go_together() {
+async fn heartbeats_keep_a_slot_for_many_lifetimes_and_are_batched() {
     let far = Far::default();
     let slots = slots(&far, 1_000);
     let mut held = Vec::new();
@@ -186,13 +190,13 @@ async fn beats_keep_a_slot_for_many_lives_and_go_together() {
     assert!(held.iter().all(|slot| !slot.is_fenced()));
     assert_eq!(held_by_all(&slots).await, Ok(300));
     let stats = stats(&slots);
-    assert!(stats.beats >= 300 * 9 && stats.flights <= stats.beats / 4, "{stats:?}");
+    assert!(stats.heartbeats >= 300 * 9 && stats.flights <= stats.heartbeats / 4, "{stats:?}");
     assert!(far.largest.load(SeqCst) <= 128);
     drop(held);
     assert!(settles(&slots, 0).await);
     let flights = far.flights.load(SeqCst);
     tokio::time::sleep(LIVES).await;
-    assert_eq!(far.flights.load(SeqCst), flights, "nobody beats for nothing");
+    assert_eq!(far.flights.load(SeqCst), flights, "no heartbeats without a slot");
 }
 
 #[tokio::test]
@@ -230,7 +234,7 @@ async fn who_is_told_that_it_is_lost_stops_at_once() {
     far.store.reset(&["tk:{gpu/acme}h:"]).await.unwrap();
     let other = slots.acquire("acme").await.unwrap();
     assert!(other.permit.is_some(), "the store gave it to another");
-    tokio::time::timeout(LIVES * 2 / 3, slot.fenced()).await.expect("with the next beat");
+    tokio::time::timeout(LIVES * 2 / 3, slot.fenced()).await.expect("with the next heartbeat");
     assert_eq!(stats(&slots).lost, 1);
     assert_eq!(slot.close(Ending::Success).await, Ok(false));
     assert_eq!(held_by_all(&slots).await, Ok(1), "the other's stays");
@@ -274,7 +278,7 @@ async fn a_release_that_the_store_does_not_answer_says_so() {
     assert_eq!(stats(&slots).lapsed, 1);
 }
 
-/// Nobody beats for a slot on its way back, which would put its end off.
+/// No heartbeats are sent for a slot on its way back, which would put its end off.
 #[tokio::test]
 async fn what_is_being_released_is_not_held_here_any_more() {
     let slots = slots(&Far { turns: 50, ..Far::default() }, 1);
@@ -287,15 +291,15 @@ async fn what_is_being_released_is_not_held_here_any_more() {
 }
 
 #[test]
-fn the_keeper_outlives_the_runtime_of_whoever_called_first() {
+fn the_renewer_outlives_the_runtime_of_its_first_caller() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let slots = slots(&Far::default(), 4);
-    assert!(!stats(&slots).keeper_alive && stats(&slots).keepers == 0);
+    assert!(!stats(&slots).renewer_alive && stats(&slots).renewers == 0);
     let first = runtime();
     let held = first.block_on(slots.acquire("acme")).unwrap();
     drop(first);
     let more = runtime().block_on(slots.acquire("acme")).unwrap();
-    assert!(stats(&slots).keeper_alive && stats(&slots).keepers == 1, "{:?}", stats(&slots));
+    assert!(stats(&slots).renewer_alive && stats(&slots).renewers == 1, "{:?}", stats(&slots));
     drop((held, more));
 }
 
@@ -307,7 +311,7 @@ impl SlotStore for Panics {
         panic!("of the store's own");
     }
 
-    async fn heartbeat(&self, _: &[SlotLease<'_>], _: Duration) -> Vec<Result<Beat, StoreError>> {
+    async fn heartbeat(&self, _: &[SlotLease<'_>], _: Duration) -> Vec<Result<HeartbeatOutcome, StoreError>> {
         Vec::new()
     }
 

@@ -1,4 +1,4 @@
-//! The same laws with many threads at once.
+//! The same invariants with many threads at once.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;

@@ -99,7 +99,7 @@ async fn left(budget: &Budget) -> u64 {
     budget.shared().peek(b"acme").await.unwrap().remaining
 }
 
-/// Lets the keeper do what it has to.
+/// Lets the renewer do what it has to.
 async fn rest() {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }

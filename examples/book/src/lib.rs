@@ -23,6 +23,7 @@ pages! {
     GuidesLlmTokens: "../../../docs/guides/llm-tokens.md",
     GuidesMigrate: "../../../docs/guides/migrate.md",
     GuidesOutages: "../../../docs/guides/outages.md",
+    GuidesOutbound: "../../../docs/guides/outbound.md",
     GuidesOverload: "../../../docs/guides/overload.md",
     GuidesPolicies: "../../../docs/guides/policies.md",
     GuidesPricing: "../../../docs/guides/pricing.md",

@@ -34,6 +34,7 @@ fn write_code(protos: &Path, out: &Path) -> Result<()> {
     let compiled = compile(protos, true)?;
     tonic_prost_build::configure()
         .build_transport(false)
+        .codec_path("crate::codec::SmallBuffers")
         .emit_rerun_if_changed(false)
         .bytes(".throttlekit.v1")
         .bytes(".envoy")

@@ -15,6 +15,7 @@ usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-
        cargo xtask bench redis|postgres [--rounds N]
        cargo xtask bench server [--quick] [--rounds N]
        cargo xtask bench peers [--quick] [--rounds N]
+       cargo xtask bench outbound [--quick]
        cargo xtask bench lease|admission|budget|sketch|slots [--quick] [--rounds N] [--only PART] [--require-callgrind]";
 
 /// The version that the figures in the documents were measured with.
@@ -44,6 +45,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             let mut env = services::up_only(&["redis"])?;
             env.extend([("THROTTLEKIT_BIN", throttlekit()?), ("THROTTLECRAB_BIN", throttlecrab()?)]);
             judge(package("peers", &env, options))
+        }
+        // Calls to a simulated provider, by several processes over Redis.
+        [suite, options @ ..] if suite == "outbound" => {
+            let engines = services::up_only(&["redis"])?;
+            judge(package("outbound", &engines, options))
         }
         // Both, about leases, and about admission.
         [suite, options @ ..] if suite == "lease" || suite == "admission" => both::run(suite, options),

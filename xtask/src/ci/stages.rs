@@ -59,6 +59,7 @@ pub(super) const STAGES: &[Stage] = &[
     Stage::new("clone", "cargo xtask clone"),
     Stage::new("publish", "cargo xtask publish"),
     Stage::new("verify-rate", "cargo xtask verify rate --cases 2000"),
+    Stage::new("verify-turn-order", "cargo xtask verify turn-order --cases 2000"),
     Stage::new("model-lease", "cargo xtask model lease --small"),
     Stage::new("verify-stores", "cargo xtask verify stores --timelines 500").engines(),
     Stage::new("verify-inference", "cargo xtask verify inference --small tails"),
@@ -70,6 +71,7 @@ pub(super) const STAGES: &[Stage] = &[
     Stage::new("verify-exhaustion", "cargo xtask verify exhaustion --small"),
     Stage::new("verify-label-truth", "cargo xtask verify label-truth --small --engine redis"),
     Stage::new("verify-budget-use", "cargo xtask verify budget-use --small").engines(),
+    Stage::new("verify-learned-ceiling", "cargo xtask verify learned-ceiling --cases 20000"),
     Stage::new("verify-lease-sim", "cargo xtask verify lease-sim --seeds 200"),
     // The library on systems that have no engines.
     Stage::new(

@@ -5,6 +5,7 @@ pub(crate) mod clone;
 pub(crate) mod links;
 pub(crate) mod locks;
 pub(crate) mod manifests;
+mod module_names;
 pub(crate) mod publish;
 pub(crate) mod semver;
 

@@ -21,9 +21,9 @@ use tokio::time::sleep;
 
 use crate::process::{Http, Process, Scratch};
 use client::{Caller, Crowd};
-use llm_gateway::gate::Meter;
-use llm_gateway::headers::Rooms;
+use llm_gateway::headers::Allowances;
 use llm_gateway::ledger::GatewayStats;
+use llm_gateway::metering::Meter;
 use report::Seen;
 
 /// Part of the window after the measured ones in which load goes on, so that there is time left in it to read the
@@ -84,12 +84,12 @@ async fn play(plan: &Plan, meter: Meter, binary: &Path) -> Result<Figures> {
     while callers.join_next().await.is_some() {}
     let slots = settled(&gateways[0], &crowd.http).await?;
     let books = books(&gateways, &crowd.http).await?;
-    let rooms = rooms(&gateways[0], &crowd.http).await?;
+    let allowances = allowances(&gateways[0], &crowd.http).await?;
     let in_time = now_ms() < first + (plan.windows + 1) * plan.window_ms;
     let model = crowd.http.get(&format!("{}/stats", model.url)).await?;
     let (books, slots, model, counts) = (&books, &slots, &model, &crowd.counts);
-    let rooms = in_time.then_some(&rooms);
-    Ok(report::judged(plan, &Seen { meter, first, books, rooms, slots, model, counts }))
+    let allowances = in_time.then_some(&allowances);
+    Ok(report::judged(plan, &Seen { meter, first, books, allowances, slots, model, counts }))
 }
 
 type Slots = BTreeMap<String, Option<u32>>;
@@ -97,13 +97,13 @@ type Slots = BTreeMap<String, Option<u32>>;
 /// What was dropped is settled in the background: waits until no slot is held and no budget changes, and says which slots
 /// are held still.
 async fn settled(gateway: &Process, http: &Http) -> Result<Slots> {
-    let used = |rooms: BTreeMap<String, Rooms>| -> Vec<Option<u64>> {
-        rooms.values().map(|rooms| rooms.tokens.map(|tokens| tokens.remaining)).collect()
+    let used = |allowances: BTreeMap<String, Allowances>| -> Vec<Option<u64>> {
+        allowances.values().map(|allowances| allowances.tokens.map(|tokens| tokens.remaining)).collect()
     };
     let (until, mut before) = (WallClock.now() + SETTLED_WITHIN, None);
     loop {
         let slots: Slots = http.get(&format!("{}/admin/slots", gateway.admin)).await?;
-        let now = Some(used(rooms(gateway, http).await?));
+        let now = Some(used(allowances(gateway, http).await?));
         let is_settled = now == before && slots.values().all(|held| *held == Some(0));
         if is_settled || WallClock.now() > until {
             return Ok(slots);
@@ -113,8 +113,8 @@ async fn settled(gateway: &Process, http: &Http) -> Result<Slots> {
     }
 }
 
-async fn rooms(gateway: &Process, http: &Http) -> Result<BTreeMap<String, Rooms>> {
-    http.get(&format!("{}/admin/rooms", gateway.admin)).await
+async fn allowances(gateway: &Process, http: &Http) -> Result<BTreeMap<String, Allowances>> {
+    http.get(&format!("{}/admin/allowances", gateway.admin)).await
 }
 
 fn model(plan: &Plan, binary: &Path) -> Result<Process> {

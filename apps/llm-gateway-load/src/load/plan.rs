@@ -1,6 +1,6 @@
 //! The plan of a run: callers, capacity and behavior of the model.
 
-use llm_gateway::gate::Meter;
+use llm_gateway::metering::Meter;
 use llm_gateway::tenants::{Config, Tenant};
 
 /// Weights of the tenants that always want more than they get.

@@ -10,9 +10,9 @@ use throttlekit::Axis;
 use super::Plan;
 use super::client::{Counts, prompt};
 use crate::mock::MockStats;
-use llm_gateway::gate::Meter;
-use llm_gateway::headers::Rooms;
+use llm_gateway::headers::Allowances;
 use llm_gateway::ledger::{GatewayStats, TenantStats};
+use llm_gateway::metering::Meter;
 use llm_gateway::tenants::Tenant;
 
 /// Results of one metering mode.
@@ -83,7 +83,7 @@ pub(super) struct Seen<'a> {
     pub(super) first: u64,
     pub(super) books: &'a [GatewayStats],
     /// Units left in the next window, by the store, once everything was settled; if that window lasted until then.
-    pub(super) rooms: Option<&'a BTreeMap<String, Rooms>>,
+    pub(super) allowances: Option<&'a BTreeMap<String, Allowances>>,
     /// Requests in flight of each tenant, by the store, once everything was settled.
     pub(super) slots: &'a BTreeMap<String, Option<u32>>,
     pub(super) model: &'a MockStats,
@@ -111,7 +111,7 @@ pub(super) fn judged(plan: &Plan, seen: &Seen<'_>) -> Figures {
         unfairness: windows.iter().flat_map(|window| apart(plan, window)).fold(0.0, f64::max),
         pairs: windows.iter().map(|window| apart(plan, window).len() as u64).sum(),
         windows,
-        in_time: seen.rooms.is_some(),
+        in_time: seen.allowances.is_some(),
         broken: Vec::new(),
     };
     figures.broken = broken(plan, seen, &figures, &nth_window(plan.windows + 1));
@@ -199,12 +199,13 @@ fn broken(plan: &Plan, seen: &Seen<'_>, figures: &Figures, last: &WindowFigures)
     }
     must(figures.unfairness <= 1.0, format!("tenants are {:.2} of the bound apart", figures.unfairness));
     must(figures.pairs > 0, "no two tenants wanted more in the same window".into());
-    must(seen.rooms.is_some(), "the last window was over before all was settled".into());
-    for (tenant, rooms) in seen.rooms.into_iter().flatten() {
+    must(seen.allowances.is_some(), "the last window was over before all was settled".into());
+    for (tenant, allowances) in seen.allowances.into_iter().flatten() {
         let ours = last.tenants.get(tenant).copied().unwrap_or(0);
         let before = last.straddling.get(tenant).copied().unwrap_or(0);
-        let store = rooms.tokens.map_or(0, |room| room.limit.saturating_sub(room.remaining));
-        let limit = rooms.tokens.map_or(0, |room| room.limit);
+        let store =
+            allowances.tokens.map_or(0, |allowance| allowance.limit.saturating_sub(allowance.remaining));
+        let limit = allowances.tokens.map_or(0, |allowance| allowance.limit);
         let agrees = ours.saturating_sub(before).min(limit) <= store && store <= ours.min(limit);
         must(agrees, format!("{tenant}: {ours} passed on, {before} at the edge, and the store has {store}"));
     }
@@ -305,7 +306,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use llm_gateway::headers::Room;
+    use llm_gateway::headers::Allowance;
     use llm_gateway::ledger::WindowStats;
 
     const ENDS: u64 = 20_000;
@@ -360,16 +361,16 @@ mod tests {
         let denied = denied.map(|axis| (axis.label().to_owned(), 1)).into();
         let stats = TenantStats { denied, delivered: told.passed_on, ..Default::default() };
         let books = [GatewayStats { windows, tenants: [("t0".to_owned(), stats)].into() }];
-        let room = |tenant: &Tenant| Room {
+        let allowance = |tenant: &Tenant| Allowance {
             limit: tenant.tpm,
             remaining: tenant.tpm - if tenant.name == "t3" { store } else { 200 },
             reset: Duration::ZERO,
         };
-        let rooms = plan
+        let allowances = plan
             .tenants()
             .into_iter()
-            .map(|t| (t.name.clone(), Rooms { tokens: Some(room(&t)), requests: None }));
-        let (rooms, counts) = (rooms.collect(), Counts::default());
+            .map(|t| (t.name.clone(), Allowances { tokens: Some(allowance(&t)), requests: None }));
+        let (allowances, counts) = (allowances.collect(), Counts::default());
         counts.received_ended.store(told.heard, Relaxed);
         counts.denied.store(told.denied, Relaxed);
         let slots = BTreeMap::from([("t0".to_owned(), Some(told.held))]);
@@ -379,7 +380,7 @@ mod tests {
             meter: Meter::Stream,
             first,
             books: &books,
-            rooms: Some(&rooms),
+            allowances: Some(&allowances),
             slots: &slots,
             model: &model,
             counts: &counts,

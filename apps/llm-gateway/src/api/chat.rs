@@ -25,7 +25,7 @@ pub static CHAT: Api = Api {
     }),
 };
 
-const USAGE: UsageFields = UsageFields { input: &["prompt_tokens"], output: "completion_tokens" };
+const USAGE: UsageFields = UsageFields { input: "prompt_tokens", output: "completion_tokens" };
 
 fn generated(chunk: &Value) -> Vec<&Value> {
     choices(chunk).iter().map(|choice| &choice["delta"]).collect()

@@ -9,6 +9,6 @@ pub static EMBEDDINGS: Api = Api {
     prompt: &["input"],
     takes_messages: false,
     limit: OutputLimit { names: &[], added: None, min: 1 },
-    usage: UsageFields { input: &["prompt_tokens"], output: "completion_tokens" },
+    usage: UsageFields { input: "prompt_tokens", output: "completion_tokens" },
     stream: None,
 };

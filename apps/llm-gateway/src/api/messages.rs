@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use throttlekit::outbound::UsageReader;
 
 use super::{Api, Family, OutputLimit, Problem, Reader, Step, Streaming, Usage, UsageFields};
 use crate::sse::Event;
@@ -24,9 +25,7 @@ pub static MESSAGES: Api = Api {
     }),
 };
 
-/// As Anthropic's own limits count: what is written to the prompt cache counts, what is read from it does not.
-const USAGE: UsageFields =
-    UsageFields { input: &["input_tokens", "cache_creation_input_tokens"], output: "output_tokens" };
+const USAGE: UsageFields = UsageFields { input: "input_tokens", output: "output_tokens" };
 
 fn generated(event: &Value) -> Vec<&Value> {
     if event["type"] == "content_block_delta" { vec![&event["delta"]] } else { Vec::new() }
@@ -36,25 +35,19 @@ fn generated(event: &Value) -> Vec<&Value> {
 struct MessagesReader {
     /// Content blocks that have begun and have not ended.
     open: BTreeSet<u64>,
-    input: Option<u64>,
-    output: Option<u64>,
+    usage: UsageReader,
 }
 
 impl Reader for MessagesReader {
     fn read(&mut self, event: &Value) -> Step {
         let block = event["index"].as_u64().unwrap_or(0);
+        self.usage.read(event);
         match event["type"].as_str().unwrap_or_default() {
-            // Its count of output tokens is of the beginning.
-            "message_start" => self.input = USAGE.read_input(&event["message"]["usage"]),
             "content_block_start" => {
                 self.open.insert(block);
             }
             "content_block_stop" => {
                 self.open.remove(&block);
-            }
-            "message_delta" => {
-                self.input = USAGE.read_input(&event["usage"]).or(self.input);
-                self.output = USAGE.read_output(&event["usage"]).or(self.output);
             }
             "message_stop" => return Step::End,
             "error" => return Step::Error,
@@ -64,7 +57,7 @@ impl Reader for MessagesReader {
     }
 
     fn reported(&self, counted: Usage) -> Option<Usage> {
-        self.output.map(|output| Usage::of(self.input.unwrap_or(counted.input), output))
+        self.usage.usage(counted)
     }
 
     fn cut(&mut self, counted: Usage) -> Vec<Event> {

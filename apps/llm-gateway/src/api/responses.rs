@@ -23,7 +23,7 @@ pub static RESPONSES: Api = Api {
     }),
 };
 
-const USAGE: UsageFields = UsageFields { input: &["input_tokens"], output: "output_tokens" };
+const USAGE: UsageFields = UsageFields { input: "input_tokens", output: "output_tokens" };
 
 /// Text, refusals, reasoning and arguments of tools all come in events of their own kind, with a `delta`.
 fn generated(event: &Value) -> Vec<&Value> {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::api::{Api, Request, Streaming};
 use crate::fields::Fields;
-use crate::gate::Asked;
+use crate::metering::Asked;
 use crate::refusal::Refusal;
 use crate::tenants::Bound;
 use crate::tokens::Counter;

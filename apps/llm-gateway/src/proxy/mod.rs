@@ -26,8 +26,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::api::{APIS, Api};
-use crate::gate::{Debit, Denial, Gate, Meter, Permit, Why};
 use crate::ledger::Ledger;
+use crate::metering::{Debit, Denial, Meter, Permit, TenantLimiter, Why};
 use crate::refusal::Refusal;
 use crate::tenants::{Bound, Config, Tenant};
 use crate::upstream::{Trust, Unanswered, Upstream};
@@ -59,7 +59,7 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// The gateway.
 pub struct Gateway {
     keys: HashMap<String, Arc<Tenant>>,
-    gates: HashMap<String, Gate>,
+    limiters: HashMap<String, TenantLimiter>,
     upstream: Upstream,
     ledger: Arc<Ledger>,
     telemetry: Arc<Telemetry>,
@@ -79,10 +79,10 @@ impl Gateway {
     ) -> Result<Self> {
         let ledger = Arc::new(Ledger::new(config.window()));
         let telemetry = Arc::new(Telemetry::builder().start()?);
-        let gates = Gate::each(meter, store, policy, region, config, &ledger, &telemetry)?;
+        let limiters = TenantLimiter::each(meter, store, policy, region, config, &ledger, &telemetry)?;
         Ok(Self {
             keys: config.by_key(),
-            gates,
+            limiters,
             upstream: Upstream::new(&config.upstream, config.upstream_key.as_deref(), trust)?,
             ledger,
             telemetry,
@@ -108,7 +108,7 @@ impl Gateway {
     pub fn admin_routes(self: &Arc<Self>) -> Router {
         Router::new()
             .route("/admin/stats", get(stats))
-            .route("/admin/rooms", get(rooms))
+            .route("/admin/allowances", get(allowances))
             .route("/admin/slots", get(slots))
             .route("/metrics", get(metrics))
             .with_state(self.clone())
@@ -128,19 +128,19 @@ async fn stats(State(gateway): State<Arc<Gateway>>) -> Response {
 }
 
 /// Returns what every tenant has left, by the store.
-async fn rooms(State(gateway): State<Arc<Gateway>>) -> Response {
-    let mut rooms = BTreeMap::new();
-    for (tenant, gate) in &gateway.gates {
-        rooms.insert(tenant, gate.rooms().await);
+async fn allowances(State(gateway): State<Arc<Gateway>>) -> Response {
+    let mut allowances = BTreeMap::new();
+    for (tenant, limiter) in &gateway.limiters {
+        allowances.insert(tenant, limiter.allowances().await);
     }
-    Json(rooms).into_response()
+    Json(allowances).into_response()
 }
 
 /// Returns the requests in flight of every tenant, by the store; null where it does not respond.
 async fn slots(State(gateway): State<Arc<Gateway>>) -> Response {
     let mut slots = BTreeMap::new();
-    for (tenant, gate) in &gateway.gates {
-        slots.insert(tenant, gate.held().await.ok());
+    for (tenant, limiter) in &gateway.limiters {
+        slots.insert(tenant, limiter.held().await.ok());
     }
     Json(slots).into_response()
 }
@@ -156,7 +156,7 @@ async fn answer(gateway: &Gateway, api: &'static Api, request: Request) -> Resul
     // Nothing is read of a stranger's request.
     let tenant = gateway.tenant(&head.headers)?;
     let call = counted(api, body, gateway.max_tokens_default).await?;
-    let answer = gateway.gates[&tenant.name].admit(call.asked).await.map_err(|error| {
+    let answer = gateway.limiters[&tenant.name].admit(call.asked).await.map_err(|error| {
         eprintln!("{}: {error}", tenant.name);
         gateway.ledger.denied(&tenant.name, Why::Outage.label());
         Refusal::Denied(Denial::outage(&tenant.name))
@@ -173,7 +173,7 @@ async fn answer(gateway: &Gateway, api: &'static Api, request: Request) -> Resul
             Refusal::Denied(denial).into_response(api.family)
         }
     };
-    answer.rooms.write(api.family, response.headers_mut());
+    answer.allowances.write(api.family, response.headers_mut());
     Ok(response)
 }
 

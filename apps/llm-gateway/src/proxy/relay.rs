@@ -12,8 +12,8 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::api::{Problem, Reader, Step, Streaming, Usage};
-use crate::gate::{Debit, Permit};
 use crate::ledger::Ledger;
+use crate::metering::{Debit, Permit};
 use crate::sse::{Event, Events, TooLong};
 use crate::tenants::Tenant;
 use crate::tokens::Counter;

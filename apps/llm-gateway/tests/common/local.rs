@@ -9,8 +9,8 @@ use axum::http::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use llm_gateway::api::Api;
-use llm_gateway::gate::Meter;
-use llm_gateway::headers::Rooms;
+use llm_gateway::headers::Allowances;
+use llm_gateway::metering::Meter;
 use llm_gateway::proxy::Gateway;
 use llm_gateway::tenants::Config;
 use llm_gateway::upstream::Trust;
@@ -66,10 +66,10 @@ impl Local {
 
     /// Returns the tokens that the store has charged.
     pub(crate) async fn used(&self) -> u64 {
-        let rooms: BTreeMap<String, Rooms> =
-            Http::default().get(&format!("{}/admin/rooms", self.admin)).await.unwrap();
-        let room = rooms["test"].tokens.unwrap();
-        room.limit - room.remaining
+        let allowances: BTreeMap<String, Allowances> =
+            Http::default().get(&format!("{}/admin/allowances", self.admin)).await.unwrap();
+        let allowance = allowances["test"].tokens.unwrap();
+        allowance.limit - allowance.remaining
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use axum::Router;
-use llm_gateway::gate::Meter;
+use llm_gateway::metering::Meter;
 use llm_gateway_load::mock::{self, Lengths, Manner};
 use llm_gateway_load::process::{Process, Scratch};
 use serde_json::{Value, json};

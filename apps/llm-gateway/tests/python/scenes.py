@@ -33,7 +33,7 @@ def books():
 
 def used():
     """What the store has charged the tenant's token budget with."""
-    tokens = fetch(f"{ADMIN}/admin/rooms")["test"]["tokens"]
+    tokens = fetch(f"{ADMIN}/admin/allowances")["test"]["tokens"]
     return tokens["limit"] - tokens["remaining"]
 
 

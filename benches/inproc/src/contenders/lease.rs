@@ -23,7 +23,7 @@ const KEYS_MAX: usize = 65_536;
 /// The key that is held.
 const HELD: &str = "key:held";
 /// What a thread draws from a shared lease at a time.
-const TILL_UNITS: u64 = 64;
+const CACHE_UNITS: u64 = 64;
 
 type Leased<C> = SharedLimiter<MemoryStore, C>;
 type Held<C> = LeasedKey<MemoryStore, C>;
@@ -50,7 +50,7 @@ fn held<C: LeaseClock + 'static>(clock: C) -> Held<C> {
 }
 
 struct Spend<C: LeaseClock + 'static>(Held<C>);
-struct Drawer<C: LeaseClock + 'static>(&'static Held<C>);
+struct CacheContender<C: LeaseClock + 'static>(&'static Held<C>);
 struct TryCheck<C>(Leased<C>);
 struct AsyncCheck<C>(Leased<C>);
 
@@ -60,8 +60,8 @@ pub fn spend<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
 }
 
 /// A part of it for each thread. What is held outlives the run: threads keep a part from call to call.
-pub fn till<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
-    Drawer(Box::leak(Box::new(held(clock))))
+pub fn thread_cache<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
+    CacheContender(Box::leak(Box::new(held(clock))))
 }
 
 /// The lease of a key that is looked up.
@@ -83,13 +83,13 @@ impl<C: LeaseClock + 'static> Check for Spend<C> {
     }
 }
 
-impl<C: LeaseClock + 'static> Check for Drawer<C> {
+impl<C: LeaseClock + 'static> Check for CacheContender<C> {
     type Scratch = Option<ThreadCache<'static, MemoryStore, C>>;
 
     #[inline(always)]
-    fn check(&self, _stream: &Stream, _at: usize, till: &mut Self::Scratch) -> usize {
-        let till = till.get_or_insert_with(|| self.0.thread_cache(TILL_UNITS));
-        usize::from(consumed(till.try_spend(1)).is_some())
+    fn check(&self, _stream: &Stream, _at: usize, thread_cache: &mut Self::Scratch) -> usize {
+        let thread_cache = thread_cache.get_or_insert_with(|| self.0.thread_cache(CACHE_UNITS));
+        usize::from(consumed(thread_cache.try_spend(1)).is_some())
     }
 }
 

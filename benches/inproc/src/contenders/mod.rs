@@ -6,6 +6,7 @@ mod floor;
 mod governor;
 mod lease;
 mod ours;
+mod queue;
 mod rate_net;
 mod sketch;
 mod slots;
@@ -179,8 +180,8 @@ pub fn build_at(name: &'static str, place: usize) -> Contender {
         "ours-lease-tick" => Contender::new(name, lease::spend(TickClock::new())),
         "ours-lease-precise" => Contender::new(name, lease::spend(PreciseClock::new())),
         "ours-lease-boot" => Contender::new(name, lease::spend(BootClock)),
-        "ours-till-tick" => Contender::new(name, lease::till(TickClock::new())),
-        "ours-till-precise" => Contender::new(name, lease::till(PreciseClock::new())),
+        "ours-till-tick" => Contender::new(name, lease::thread_cache(TickClock::new())),
+        "ours-till-precise" => Contender::new(name, lease::thread_cache(PreciseClock::new())),
         "ours-lease-key-tick" => Contender::new(name, lease::try_check(TickClock::new())),
         "ours-lease-key-precise" => Contender::new(name, lease::try_check(PreciseClock::new())),
         "ours-lease-check-tick" => Contender::new(name, lease::check(TickClock::new())),
@@ -219,6 +220,8 @@ pub fn build_at(name: &'static str, place: usize) -> Contender {
         "axis-slot" => Contender::new(name, admission::slot_alone()),
         "axis-rate" => Contender::new(name, admission::rate_alone()),
         "axis-cost" => Contender::new(name, admission::cost_alone()),
+        "ours-limiter-admit" => Contender::new(name, queue::alone()),
+        "ours-queue" => Contender::new(name, queue::queued()),
         "ours-admission" => Contender::new(name, admission::policy()),
         "ours-admission-watched" => Contender::new(name, admission::observed()),
         "ours-admission-rate-denies" => Contender::new(name, admission::denied_by_rate()),

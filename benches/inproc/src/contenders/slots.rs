@@ -42,7 +42,7 @@ pub fn adaptive() -> impl Check + 'static {
     Adaptive(Guard::new(Concurrency::adaptive(LEAST..=LIMIT)).expect("a guard"))
 }
 
-/// A node of a fleet, which has the whole ceiling. It beats a few times a second, on a thread of its own.
+/// A node of a fleet, which has the whole ceiling. It sends a few heartbeats a second, on a thread of its own.
 pub fn fleet() -> impl Check + 'static {
     let (told, heard) = mpsc::channel();
     thread::spawn(move || {
@@ -54,7 +54,7 @@ pub fn fleet() -> impl Check + 'static {
         });
     });
     let guard = heard.recv().expect("a guard");
-    // A roll that begins is quiet for as long as a grant lives.
+    // A new membership record is quiet for as long as a grant lives.
     while guard.stats().limit < LIMIT {
         thread::sleep(Duration::from_millis(10));
     }

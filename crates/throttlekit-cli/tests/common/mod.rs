@@ -30,9 +30,9 @@ impl Serving {
         let mut serve = Command::new(env!("CARGO_BIN_EXE_throttlekit"));
         serve.arg("serve").arg(&file).arg("--log-json").env_remove("THROTTLEKIT_STORE").args(args);
         serve.args(["--lame-duck-s", "0", "--fresh-start"]);
-        for door in ["--listen", "--http", "--metrics"] {
-            if !args.contains(&door) {
-                serve.args([door, "127.0.0.1:0"]);
+        for listener in ["--listen", "--http", "--metrics"] {
+            if !args.contains(&listener) {
+                serve.args([listener, "127.0.0.1:0"]);
             }
         }
         let mut child = serve.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -40,9 +40,9 @@ impl Serving {
         Self { child, said, _folder: folder }
     }
 
-    /// Where a door is: `grpc`, `http` or `metrics`.
-    pub(crate) fn at(&self, door: &str) -> &str {
-        self.said[door].as_str().unwrap()
+    /// Returns the address of a listener: `grpc`, `http` or `metrics`.
+    pub(crate) fn at(&self, listener: &str) -> &str {
+        self.said[listener].as_str().unwrap()
     }
 
     /// Stops it as a supervisor would, and waits until it has ended.

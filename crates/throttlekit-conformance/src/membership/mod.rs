@@ -7,10 +7,10 @@
 
 mod race;
 mod same;
+mod scenario;
 mod seeded;
-mod world;
 
 pub use race::{Race, find_in_race, race};
 pub use same::{MembershipReport, examine_membership, find_membership_bug};
+pub use scenario::{MembershipOperation, MembershipScenario};
 pub use seeded::{MembershipBug, SeededMembership};
-pub use world::{MembershipOperation, MembershipScenario};

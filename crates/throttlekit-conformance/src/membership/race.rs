@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::rate::Timestamp;
-use throttlekit::store::{Heard, MembershipStore, ROLL_KEPT_DEFAULT, beat};
+use throttlekit::store::{HeartbeatReply, MEMBERSHIP_KEPT_DEFAULT, MembershipStore, heartbeat};
 use throttlekit_core::concurrency::division::{
-    Combine, Fold, Grant, Membership, NodeId, NodeReport, ReportResponse, Split,
+    Combine, Grant, Membership, NodeId, NodeReport, Rebalancer, ReportResponse, Split,
 };
 use tokio::task::JoinSet;
 
@@ -29,24 +29,24 @@ pub struct Race {
     pub reserved: u64,
 }
 
-fn fold() -> Fold {
+fn rebalancer() -> Rebalancer {
     let (combine, split) = (Combine::LowerMedian, Split::Demand);
-    Fold { combine, split, initial: CEILING, most: CEILING, lives: LIVES, linger: Duration::ZERO }
+    Rebalancer { combine, split, initial: CEILING, most: CEILING, lives: LIVES, linger: Duration::ZERO }
 }
 
-/// Lets `nodes` nodes send `beats` heartbeats each, all at once, each as fast as it gets responses, and checks their
-/// grants: no heartbeat was lost, and the rebalance alone grants the same in the order in which the heartbeats were
-/// swapped in.
+/// Lets `nodes` nodes send `heartbeats` heartbeats each, all at once, each as fast as it gets responses, and checks
+/// their grants: no heartbeat was lost, and the rebalance alone grants the same in the order in which the heartbeats
+/// were swapped in.
 pub async fn race<R: MembershipStore>(
     store: R,
     key: &str,
     nodes: u32,
-    beats: u64,
+    heartbeats: u64,
 ) -> Result<Race, Difference> {
     let (store, key) = (Arc::new(store), Arc::<str>::from(key));
     let mut running = JoinSet::new();
     for node in 0..nodes {
-        running.spawn(beats_of(store.clone(), key.clone(), node, beats));
+        running.spawn(heartbeats_of(store.clone(), key.clone(), node, heartbeats));
     }
     let mut heard = Vec::new();
     while let Some(ended) = running.join_next().await {
@@ -54,10 +54,10 @@ pub async fn race<R: MembershipStore>(
     }
     heard.sort_by_key(|(.., grant)| grant.number);
     let kept = store.load(&key).await.map_err(|error| error.to_string())?;
-    let roll = kept.roll(&key).map_err(|error| error.to_string())?;
-    replays(&heard, &roll)?;
+    let membership = kept.membership(&key).map_err(|error| error.to_string())?;
+    replays(&heard, &membership)?;
     let lost = heard.iter().map(|(_, heard, _)| u64::from(heard.races)).sum();
-    Ok(Race { granted: heard.len() as u64, lost, reserved: roll.reserved() })
+    Ok(Race { granted: heard.len() as u64, lost, reserved: membership.reserved() })
 }
 
 /// Returns the number of races until one finds this bug, if `attempts` are enough.
@@ -71,21 +71,21 @@ pub async fn find_in_race(bug: MembershipBug, attempts: u64) -> Option<u64> {
     None
 }
 
-type Told = (NodeReport, Heard, Grant);
+type Told = (NodeReport, HeartbeatReply, Grant);
 
-async fn beats_of<R: MembershipStore>(
+async fn heartbeats_of<R: MembershipStore>(
     store: Arc<R>,
     key: Arc<str>,
     node: u32,
-    beats: u64,
+    heartbeats: u64,
 ) -> Result<Vec<Told>, String> {
     let node_id = NodeId(u128::from(node) + 1);
     let (mut told, mut held) = (Vec::new(), (0, 0));
-    for beat_number in 1..=beats {
+    for heartbeat_number in 1..=heartbeats {
         let (applied, holds) = held;
         let report = NodeReport {
             node: node_id,
-            beat: beat_number,
+            heartbeat: heartbeat_number,
             applied,
             holds,
             in_flight: holds,
@@ -93,13 +93,13 @@ async fn beats_of<R: MembershipStore>(
             wants: node * 7 % 11,
             leaving: false,
         };
-        let heard = match beat(&*store, &key, &fold(), ROLL_KEPT_DEFAULT, &report).await {
+        let heard = match heartbeat(&*store, &key, &rebalancer(), MEMBERSHIP_KEPT_DEFAULT, &report).await {
             Ok(heard) => heard,
             // Too many concurrent swaps. The next report makes up for it.
             Err(error) if error.is_outage() => continue,
             Err(error) => return Err(error.to_string()),
         };
-        let ReportResponse::Grant(grant) = heard.beat else {
+        let ReportResponse::Grant(grant) = heard.response else {
             return Err(format!("{report:?} was answered {heard:?}"));
         };
         held = (grant.number, grant.share);
@@ -111,16 +111,16 @@ async fn beats_of<R: MembershipStore>(
 
 /// Replays the grants by the rebalance alone.
 fn replays(told: &[Told], kept: &Membership) -> Check {
-    let mut roll = Membership::default();
+    let mut membership = Membership::default();
     let mut last = Timestamp::EPOCH;
     for (report, heard, grant) in told {
         last = last.max(heard.now);
-        let again = fold().beat(&mut roll, report, heard.now);
+        let again = rebalancer().handle_report(&mut membership, report, heard.now);
         ensure(again == ReportResponse::Grant(*grant), || {
-            format!("{report:?}\n  was granted {grant:?}\n  and by the fold alone {again:?}")
+            format!("{report:?}\n  was granted {grant:?}\n  and by the rebalancer alone {again:?}")
         })?;
     }
-    ensure(roll == *kept, || {
-        format!("what is kept in the end is not what was swapped in\n{roll:?}\n{kept:?}")
+    ensure(membership == *kept, || {
+        format!("what is kept in the end is not what was swapped in\n{membership:?}\n{kept:?}")
     })
 }

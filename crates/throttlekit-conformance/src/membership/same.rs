@@ -8,17 +8,17 @@ use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::rate::Timestamp;
 use throttlekit::store::{KeySpace, MembershipRecord, MembershipStore, Store, StoreError, Swapped};
 
+use super::scenario::{KEYS, MembershipOperation, MembershipScenario};
 use super::seeded::{MembershipBug, SeededMembership};
-use super::world::{KEYS, MembershipOperation, MembershipScenario};
-use crate::laws::Violation;
-use crate::scenarios::{self, Played, Tally};
+use crate::invariants::Violation;
+use crate::runner::{self, Played, Tally};
 use crate::stores::policy_name;
 
 /// Counts of comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MembershipReport {
     /// Scenarios run.
-    pub timelines: u64,
+    pub traces: u64,
     /// Responses compared.
     pub answers: u64,
     /// Completed swaps.
@@ -31,7 +31,7 @@ impl MembershipReport {
     /// Adds both.
     pub fn plus(self, other: Self) -> Self {
         Self {
-            timelines: self.timelines + other.timelines,
+            traces: self.traces + other.traces,
             answers: self.answers + other.answers,
             swapped: self.swapped + other.swapped,
             newer: self.newer + other.newer,
@@ -49,13 +49,13 @@ where
     M: Fn(ManualClock) -> F + Send + Sync + 'static,
     F: Future<Output = Result<R, StoreError>> + Send + 'static,
 {
-    scenarios::examine::<MembershipScenario, R, _, _>(make, seeds).await
+    runner::examine::<MembershipScenario, R, _, _>(make, seeds).await
 }
 
-/// Returns the number of scenarios until the check finds a seeded bug, if `worlds_max` are enough.
-pub async fn find_membership_bug(bug: MembershipBug, worlds_max: u64) -> Option<u64> {
+/// Returns the number of scenarios until the check finds a seeded bug, if `scenarios_max` are enough.
+pub async fn find_membership_bug(bug: MembershipBug, scenarios_max: u64) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededMembership::new(clock, bug)) };
-    examine_membership(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
+    examine_membership(make, 0..scenarios_max).await.err().map(|violation| violation.seed + 1)
 }
 
 impl<R: MembershipStore + Store> Played<R> for MembershipScenario {
@@ -104,11 +104,11 @@ impl Model {
 async fn play<R: MembershipStore + Store>(
     store: &R,
     clock: &ManualClock,
-    world: &MembershipScenario,
+    scenario: &MembershipScenario,
 ) -> Result<MembershipReport, String> {
-    let policy = policy_name(world.seed);
-    let keys: Vec<String> = (0..KEYS).map(|n| KeySpace::roll("tk", &format!("{policy} {n}"))).collect();
-    let played = play_on(store, &keys, clock, world).await;
+    let policy = policy_name(scenario.seed);
+    let keys: Vec<String> = (0..KEYS).map(|n| KeySpace::membership("tk", &format!("{policy} {n}"))).collect();
+    let played = play_on(store, &keys, clock, scenario).await;
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
     store.reset(&names).await.map_err(|error| error.to_string())?;
     played
@@ -118,12 +118,12 @@ async fn play_on<R: MembershipStore + Store>(
     store: &R,
     keys: &[String],
     clock: &ManualClock,
-    world: &MembershipScenario,
+    scenario: &MembershipScenario,
 ) -> Result<MembershipReport, String> {
     let (mut model, mut seen) = (Model::default(), vec![vec![0]; KEYS]);
-    let mut report = MembershipReport { timelines: 1, ..MembershipReport::default() };
-    clock.set(world.start);
-    for (index, operation) in world.operations.iter().enumerate() {
+    let mut report = MembershipReport { traces: 1, ..MembershipReport::default() };
+    clock.set(scenario.start);
+    for (index, operation) in scenario.operations.iter().enumerate() {
         let now = clock.now();
         let (key, version, bytes, keeps): (usize, u64, &[u8], Duration) = match operation {
             MembershipOperation::Advance(by) => {

@@ -3,14 +3,14 @@
 //! [`examine_pool`] runs traces against a [`RegionStore`](throttlekit::store::RegionStore) and against the pure
 //! [`Pool`](throttlekit_core::fair::pool::Pool), and compares every grant.
 
-mod pool_storm;
-mod pool_world;
+mod pool_contention;
+mod pool_scenario;
 mod same_pool;
 mod seeded_pool;
-mod tenants_storm;
+mod tenant_contention;
 
-pub use pool_storm::{PoolContention, pool_storm};
-pub use pool_world::{PoolOperation, PoolWorld};
+pub use pool_contention::{PoolContention, pool_contention};
+pub use pool_scenario::{PoolOperation, PoolScenario};
 pub use same_pool::{PoolReport, examine_pool, find_pool_bug};
 pub use seeded_pool::{PoolBug, SeededPool};
-pub use tenants_storm::tenants_storm;
+pub use tenant_contention::tenant_contention;

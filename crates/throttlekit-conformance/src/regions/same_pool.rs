@@ -8,17 +8,17 @@ use throttlekit::store::{KeySpace, RegionRequest, RegionStore, StoreError};
 use throttlekit_core::fair::pool::PoolState;
 use throttlekit_core::rate::shared::ScriptEncoding;
 
-use super::pool_world::{PoolOperation, PoolWorld};
+use super::pool_scenario::{PoolOperation, PoolScenario};
 use super::seeded_pool::{PoolBug, SeededPool};
-use crate::laws::Violation;
-use crate::scenarios::{self, Played, Tally};
+use crate::invariants::Violation;
+use crate::runner::{self, Played, Tally};
 use crate::stores::policy_name;
 
 /// Counts of comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolReport {
     /// Scenarios run.
-    pub timelines: u64,
+    pub traces: u64,
     /// Grants compared.
     pub grants: u64,
     /// Of them, those of fewer units than requested, but some.
@@ -26,18 +26,18 @@ pub struct PoolReport {
     /// Of them, those of none although some were requested.
     pub refused: u64,
     /// Windows that followed another of the same pool.
-    pub rolls: u64,
+    pub windows: u64,
 }
 
 impl PoolReport {
     /// Adds both.
     pub fn plus(self, other: Self) -> Self {
         Self {
-            timelines: self.timelines + other.timelines,
+            traces: self.traces + other.traces,
             grants: self.grants + other.grants,
             partial: self.partial + other.partial,
             refused: self.refused + other.refused,
-            rolls: self.rolls + other.rolls,
+            windows: self.windows + other.windows,
         }
     }
 }
@@ -52,16 +52,16 @@ where
     M: Fn(ManualClock) -> F + Send + Sync + 'static,
     F: Future<Output = Result<P, StoreError>> + Send + 'static,
 {
-    scenarios::examine::<PoolWorld, P, _, _>(make, seeds).await
+    runner::examine::<PoolScenario, P, _, _>(make, seeds).await
 }
 
-/// Returns the number of scenarios until the check finds a seeded bug, if `worlds_max` are enough.
-pub async fn find_pool_bug(bug: PoolBug, worlds_max: u64) -> Option<u64> {
+/// Returns the number of scenarios until the check finds a seeded bug, if `scenarios_max` are enough.
+pub async fn find_pool_bug(bug: PoolBug, scenarios_max: u64) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededPool::new(clock, bug)) };
-    examine_pool(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
+    examine_pool(make, 0..scenarios_max).await.err().map(|violation| violation.seed + 1)
 }
 
-impl<P: RegionStore> Played<P> for PoolWorld {
+impl<P: RegionStore> Played<P> for PoolScenario {
     type Report = PoolReport;
 
     fn of(seed: u64) -> Self {
@@ -84,13 +84,17 @@ impl Tally for PoolReport {
 }
 
 /// Runs one scenario. Returns the first difference as an error.
-async fn play(pool: &impl RegionStore, clock: &ManualClock, world: &PoolWorld) -> Result<PoolReport, String> {
-    let key = KeySpace::pool("tk", &policy_name(world.seed));
-    let forms = world.limits.map(|limit| ScriptEncoding::of(&limit).expect("stores can keep it"));
+async fn play(
+    pool: &impl RegionStore,
+    clock: &ManualClock,
+    scenario: &PoolScenario,
+) -> Result<PoolReport, String> {
+    let key = KeySpace::pool("tk", &policy_name(scenario.seed));
+    let forms = scenario.limits.map(|limit| ScriptEncoding::of(&limit).expect("stores can keep it"));
     let (mut form, mut state) = (&forms[0], PoolState::default());
-    let mut report = PoolReport { timelines: 1, ..PoolReport::default() };
-    clock.set(world.start);
-    for (index, operation) in world.operations.iter().enumerate() {
+    let mut report = PoolReport { traces: 1, ..PoolReport::default() };
+    clock.set(scenario.start);
+    for (index, operation) in scenario.operations.iter().enumerate() {
         match *operation {
             PoolOperation::Advance(by) => clock.advance(by),
             PoolOperation::StepBack(by) => {
@@ -110,11 +114,12 @@ async fn play(pool: &impl RegionStore, clock: &ManualClock, world: &PoolWorld) -
                 report.grants += 1;
                 report.partial += u64::from(want.granted > 0 && want.granted < wants);
                 report.refused += u64::from(want.granted == 0 && wants > 0);
-                report.rolls += u64::from(ended > throttlekit::rate::Timestamp::EPOCH && ended != state.ends);
+                report.windows +=
+                    u64::from(ended > throttlekit::rate::Timestamp::EPOCH && ended != state.ends);
                 if !got.as_ref().is_ok_and(|got| got.grant == want && got.now == now) {
-                    let mut story = format!("at operation {index}\n  want {want:?}\n  got  {got:?}");
-                    let _ = write!(story, "\n  of {state:?}");
-                    return Err(story);
+                    let mut counterexample = format!("at operation {index}\n  want {want:?}\n  got  {got:?}");
+                    let _ = write!(counterexample, "\n  of {state:?}");
+                    return Err(counterexample);
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throttlekit::clock::ManualClock;
 use throttlekit::rate::Timestamp;
-use throttlekit::store::{Beat, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore};
+use throttlekit::store::{HeartbeatOutcome, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore};
 
 use crate::difference::Difference;
 
@@ -35,14 +35,20 @@ pub async fn slots_after_a_clock_was_ahead(
     let third = LIVES / 3;
     for _ in 0..2 {
         clock.advance(third);
-        let beat = store.heartbeat(&[lease(alive)], LIVES).await;
-        expect("who beats keeps its slot", matches!(beat[..], [Ok(Beat::Held(_))]))?;
+        let heartbeat = store.heartbeat(&[lease(alive)], LIVES).await;
+        expect(
+            "a holder that sends heartbeats keeps its slot",
+            matches!(heartbeat[..], [Ok(HeartbeatOutcome::Held(_))]),
+        )?;
     }
     clock.set(START + (LIVES - Duration::from_micros(1)));
     expect("a lease lives as long as it was given", held(next).await == Ok(false))?;
     clock.set(START + LIVES);
     expect("the slot of the dead comes back within its lease", held(next).await == Ok(true))?;
     expect("the slot of the living does not", held(last).await == Ok(false))?;
-    let beat = store.heartbeat(&[lease(dead), lease(alive)], LIVES).await;
-    Ok(expect("each is told which", matches!(beat[..], [Ok(Beat::Lost), Ok(Beat::Held(_))]))?)
+    let heartbeat = store.heartbeat(&[lease(dead), lease(alive)], LIVES).await;
+    Ok(expect(
+        "each is told which",
+        matches!(heartbeat[..], [Ok(HeartbeatOutcome::Lost), Ok(HeartbeatOutcome::Held(_))]),
+    )?)
 }

@@ -7,15 +7,17 @@ use throttlekit::Retry;
 use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::internals::Mutex;
 use throttlekit::rate::Timestamp;
-use throttlekit::store::{Beat, Full, Occupancy, SLOTS_MAX, Slot, SlotAnswer, SlotLease, SlotRequest};
+use throttlekit::store::{
+    Full, HeartbeatOutcome, Occupancy, SLOTS_MAX, Slot, SlotAnswer, SlotLease, SlotRequest,
+};
 use throttlekit::store::{SlotStep, SlotStore, StoreError};
 
 crate::bugs! {
     /// The bug of a [`Book`].
     pub enum SlotBug {
-        BeatRevives: "A beat revives.",
-        BeatByNameAlone: "A beat by the lease's name alone.",
-        BeatShortens: "A beat shortens.",
+        BeatRevives: "A heartbeat revives a lost lease.",
+        BeatByNameAlone: "A heartbeat checks only the lease's name.",
+        BeatShortens: "A heartbeat shortens a lease.",
         ReleaseByNameAlone: "A release by the lease's name alone.",
         ReleaseFreesTheOldest: "A second release frees another's.",
         PurgeForgotten: "Expired leases are not removed.",
@@ -139,7 +141,7 @@ impl Book {
     }
 
     /// As [`SlotStore::heartbeat`], for one lease.
-    pub fn beat(&mut self, at: &SlotLease<'_>, lives: Duration, now: Timestamp) -> Beat {
+    pub fn heartbeat(&mut self, at: &SlotLease<'_>, lives: Duration, now: Timestamp) -> HeartbeatOutcome {
         let (now, cleared, _) = self.clear(now, Some(lives));
         let by_name = self.has(SlotBug::BeatByNameAlone);
         let (shortens, revives) = (self.has(SlotBug::BeatShortens), self.has(SlotBug::BeatRevives));
@@ -158,7 +160,9 @@ impl Book {
             None => None,
         };
         self.close(now, cleared || until.is_some(), until.map(|_| lives));
-        until.map_or(Beat::Lost, |until| Beat::Held(Slot { until, lives: until.since(now) }))
+        until.map_or(HeartbeatOutcome::Lost, |until| {
+            HeartbeatOutcome::Held(Slot { until, lives: until.since(now) })
+        })
     }
 
     /// As [`SlotStore::release`], for one lease.
@@ -211,8 +215,12 @@ impl SlotStore for SeededSlots {
         Ok(self.with(ask.key, |book, now| book.acquire(ask, now)))
     }
 
-    async fn heartbeat(&self, leases: &[SlotLease<'_>], lives: Duration) -> Vec<Result<Beat, StoreError>> {
-        leases.iter().map(|at| Ok(self.with(at.key, |book, now| book.beat(at, lives, now)))).collect()
+    async fn heartbeat(
+        &self,
+        leases: &[SlotLease<'_>],
+        lives: Duration,
+    ) -> Vec<Result<HeartbeatOutcome, StoreError>> {
+        leases.iter().map(|at| Ok(self.with(at.key, |book, now| book.heartbeat(at, lives, now)))).collect()
     }
 
     async fn release(&self, leases: &[SlotLease<'_>]) -> Vec<Result<bool, StoreError>> {

@@ -5,11 +5,11 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use throttlekit::rate::Timestamp;
-use throttlekit_core::concurrency::{Beat, Hold, LeaseId, Owner, SlotStep, SlotTable};
+use throttlekit_core::concurrency::{HeartbeatOutcome, Hold, LeaseId, Owner, SlotStep, SlotTable};
 use throttlekit_core::lease::Margin;
 
 use crate::Dice;
-use crate::laws::Violation;
+use crate::invariants::Violation;
 
 const LIVES: Duration = Duration::from_secs(60);
 const EVENTS_MAX: u32 = 600;
@@ -20,7 +20,7 @@ crate::bugs! {
     /// A bug in a scenario.
     pub enum HolderBug {
         AnchoredAtReply: "The deadline counts from the reply.",
-        BeatAnchoredAtReply: "The deadline of a beat counts from its reply.",
+        BeatAnchoredAtReply: "The deadline of a heartbeat counts from its reply.",
         RetryTakenForFresh: "The response to a retry is taken for a fresh one.",
         NoMargin: "Clocks are taken to agree.",
         NoFence: "Work goes on past the deadline.",
@@ -47,26 +47,26 @@ pub struct Seen {
     pub full: u64,
 }
 
-/// Returns the number of scenarios until the check finds this bug, if `worlds_max` are enough.
-pub fn find_holder_bug(bug: HolderBug, worlds_max: u64) -> Option<u64> {
-    (0..worlds_max).find(|seed| check_holders(*seed, Some(bug)).is_err()).map(|seed| seed + 1)
+/// Returns the number of scenarios until the check finds this bug, if `scenarios_max` are enough.
+pub fn find_holder_bug(bug: HolderBug, scenarios_max: u64) -> Option<u64> {
+    (0..scenarios_max).find(|seed| check_holders(*seed, Some(bug)).is_err()).map(|seed| seed + 1)
 }
 
 /// Runs the scenario of a seed, perhaps with a bug: there are never more working holders than slots.
 pub fn check_holders(seed: u64, bug: Option<HolderBug>) -> Result<Seen, Violation> {
-    let mut world = Holders::roll(seed, bug);
+    let mut scenario = Holders::roll(seed, bug);
     for _ in 0..EVENTS_MAX {
-        let Some(Reverse((at, _, event))) = world.events.pop() else { break };
-        world.time = at;
-        world.handle(event);
-        let working: Vec<_> = world.nodes.iter().filter(|node| world.works(node)).collect();
-        world.seen.full = world.seen.full.max(u64::from(working.len() as u32 == world.most));
-        if working.len() as u32 > world.most {
-            let story = format!("{} slots, at {at}: {working:#?}", world.most);
-            return Err(Violation { seed, story });
+        let Some(Reverse((at, _, event))) = scenario.events.pop() else { break };
+        scenario.time = at;
+        scenario.handle(event);
+        let working: Vec<_> = scenario.nodes.iter().filter(|node| scenario.works(node)).collect();
+        scenario.seen.full = scenario.seen.full.max(u64::from(working.len() as u32 == scenario.most));
+        if working.len() as u32 > scenario.most {
+            let counterexample = format!("{} slots, at {at}: {working:#?}", scenario.most);
+            return Err(Violation { seed, counterexample });
         }
     }
-    Ok(world.seen)
+    Ok(scenario.seen)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,12 +93,12 @@ enum Event {
         node: usize,
         lease: u128,
     },
-    Beat {
+    Heartbeat {
         node: usize,
         lease: u128,
         sent: u64,
     },
-    Beaten {
+    HeartbeatReply {
         node: usize,
         lease: u128,
         sent: u64,
@@ -165,7 +165,7 @@ impl Holders {
             lingers_until: 0,
         };
         let nodes: Vec<_> = (0..nodes).map(|_| node(&mut dice)).collect();
-        let mut world = Self {
+        let mut scenario = Self {
             bug,
             most,
             lossy: dice.once_in(2),
@@ -180,14 +180,14 @@ impl Holders {
             dice,
             nodes,
         };
-        for node in 0..world.nodes.len() {
-            world.after(node as u64 * 1_000_000, Event::Ask { node, again: false });
+        for node in 0..scenario.nodes.len() {
+            scenario.after(node as u64 * 1_000_000, Event::Ask { node, again: false });
         }
-        if world.restarts {
-            let wait = world.dice.below(3 * LIVES.as_nanos() as u64);
-            world.after(wait, Event::Restart);
+        if scenario.restarts {
+            let wait = scenario.dice.below(3 * LIVES.as_nanos() as u64);
+            scenario.after(wait, Event::Restart);
         }
-        world
+        scenario
     }
 
     fn has(&self, bug: HolderBug) -> bool {
@@ -229,7 +229,7 @@ impl Holders {
             Event::Ask { node, .. }
             | Event::Acquired { node, .. }
             | Event::Look { node, .. }
-            | Event::Beaten { node, .. }
+            | Event::HeartbeatReply { node, .. }
             | Event::Done { node, .. }
                 if self.time < self.nodes[node].paused_until =>
             {
@@ -242,16 +242,16 @@ impl Holders {
                 self.acquired(node, lease, Timestamp::from_nanos(sent), lives, room_in);
             }
             Event::Look { node, lease } => self.look(node, lease),
-            Event::Beat { node, lease, sent } => {
+            Event::Heartbeat { node, lease, sent } => {
                 let (now, owner) = (self.table_clock(), Owner(node as u128));
-                let beat = self.table.heartbeat(&[LeaseId(lease)], owner, LIVES, now)[0];
-                let lives = match beat {
-                    Beat::Held(slot) => Some(slot.lives.as_nanos() as u64),
-                    Beat::Lost => None,
+                let heartbeat = self.table.heartbeat(&[LeaseId(lease)], owner, LIVES, now)[0];
+                let lives = match heartbeat {
+                    HeartbeatOutcome::Held(slot) => Some(slot.lives.as_nanos() as u64),
+                    HeartbeatOutcome::Lost => None,
                 };
-                self.send(Event::Beaten { node, lease, sent, lives });
+                self.send(Event::HeartbeatReply { node, lease, sent, lives });
             }
-            Event::Beaten { node, lease, sent, lives } => self.beaten(node, lease, sent, lives),
+            Event::HeartbeatReply { node, lease, sent, lives } => self.renewed(node, lease, sent, lives),
             Event::Done { node, lease } => self.done(node, lease),
             Event::Release { node, lease } => {
                 let now = self.table_clock();
@@ -330,18 +330,18 @@ impl Holders {
             self.give_up(node, held);
             return;
         }
-        if hold.poll_beat(scatter, now) || (late && hold.is_fenced(now)) {
-            self.send(Event::Beat { node, lease, sent: now.as_nanos() });
+        if hold.poll_heartbeat(scatter, now) || (late && hold.is_fenced(now)) {
+            self.send(Event::Heartbeat { node, lease, sent: now.as_nanos() });
         }
         self.nodes[node].work = Some((held, hold));
         if self.dice.once_in(12) {
             self.pause(node);
         }
-        let next = hold.next_beat().map_or(LIVES / 3, |at| at.min(hold.deadline()).since(now));
+        let next = hold.next_heartbeat().map_or(LIVES / 3, |at| at.min(hold.deadline()).since(now));
         self.after(next.as_nanos() as u64 * 1_001 / 1_000 + 1_000, Event::Look { node, lease });
     }
 
-    fn beaten(&mut self, node: usize, lease: u128, sent: u64, lives: Option<u64>) {
+    fn renewed(&mut self, node: usize, lease: u128, sent: u64, lives: Option<u64>) {
         let (now, scatter) = (self.clock(node), self.dice.roll() as u32);
         let Some((held, mut hold)) = self.nodes[node].work.filter(|(held, _)| *held == lease) else { return };
         let anchors = [HolderBug::AnchoredAtReply, HolderBug::BeatAnchoredAtReply];
@@ -354,7 +354,7 @@ impl Holders {
             hold = Hold::begin(self.margin(), now, lives, scatter, now);
         }
         self.seen.lost += u64::from(lives.is_none());
-        hold.handle_beat(sent, lives, now);
+        hold.handle_heartbeat(sent, lives, now);
         self.nodes[node].work = Some((held, hold));
         self.after(0, Event::Look { node, lease });
     }

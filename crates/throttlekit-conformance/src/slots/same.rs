@@ -6,20 +6,20 @@ use std::ops::Range;
 use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::rate::Timestamp;
 use throttlekit::store::{
-    Beat, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore, StoreError,
+    HeartbeatOutcome, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore, StoreError,
 };
 
 use super::book::{Book, SeededSlots, SlotBug};
-use super::world::{SlotOperation, SlotWorld};
-use crate::laws::Violation;
-use crate::scenarios::{self, Played, Tally};
+use super::scenario::{SlotOperation, SlotScenario};
+use crate::invariants::Violation;
+use crate::runner::{self, Played, Tally};
 use crate::stores::policy_name;
 
 /// Counts of comparisons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotReport {
     /// Scenarios run.
-    pub timelines: u64,
+    pub traces: u64,
     /// Responses compared.
     pub answers: u64,
     /// Of them, admitted requests.
@@ -40,7 +40,7 @@ impl SlotReport {
     /// Adds both.
     pub fn plus(self, other: Self) -> Self {
         Self {
-            timelines: self.timelines + other.timelines,
+            traces: self.traces + other.traces,
             answers: self.answers + other.answers,
             admitted: self.admitted + other.admitted,
             denied: self.denied + other.denied,
@@ -67,16 +67,16 @@ where
     M: Fn(ManualClock) -> F + Send + Sync + 'static,
     F: Future<Output = Result<S, StoreError>> + Send + 'static,
 {
-    scenarios::examine::<SlotWorld, S, _, _>(make, seeds).await
+    runner::examine::<SlotScenario, S, _, _>(make, seeds).await
 }
 
-/// Returns the number of scenarios until the check finds a seeded bug, if `worlds_max` are enough.
-pub async fn find_slot_bug(bug: SlotBug, worlds_max: u64) -> Option<u64> {
+/// Returns the number of scenarios until the check finds a seeded bug, if `scenarios_max` are enough.
+pub async fn find_slot_bug(bug: SlotBug, scenarios_max: u64) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededSlots::new(clock, bug)) };
-    examine_slots(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
+    examine_slots(make, 0..scenarios_max).await.err().map(|violation| violation.seed + 1)
 }
 
-impl<S: SlotStore> Played<S> for SlotWorld {
+impl<S: SlotStore> Played<S> for SlotScenario {
     type Report = SlotReport;
 
     fn of(seed: u64) -> Self {
@@ -99,13 +99,17 @@ impl Tally for SlotReport {
 }
 
 /// Runs one scenario. Returns the first difference as an error.
-async fn play(store: &impl SlotStore, clock: &ManualClock, world: &SlotWorld) -> Result<SlotReport, String> {
-    let key = KeySpace::slots("tk", &policy_name(world.seed)).key(b"key", b"key");
-    let (mut book, mut report) = (Book::default(), SlotReport { timelines: 1, ..SlotReport::default() });
-    clock.set(world.start);
-    for (index, operation) in world.operations.iter().enumerate() {
+async fn play(
+    store: &impl SlotStore,
+    clock: &ManualClock,
+    scenario: &SlotScenario,
+) -> Result<SlotReport, String> {
+    let key = KeySpace::slots("tk", &policy_name(scenario.seed)).key(b"key", b"key");
+    let (mut book, mut report) = (Book::default(), SlotReport { traces: 1, ..SlotReport::default() });
+    clock.set(scenario.start);
+    for (index, operation) in scenario.operations.iter().enumerate() {
         let told = act(store, clock, &key, &mut book, operation, &mut report).await;
-        told.map_err(|story| format!("at operation {index}\n  {story}\n  of {book:?}"))?;
+        told.map_err(|counterexample| format!("at operation {index}\n  {counterexample}\n  of {book:?}"))?;
     }
     Ok(report)
 }
@@ -139,10 +143,12 @@ async fn act(
             };
             same(&Ok(want), &store.acquire(&ask).await)?;
         }
-        SlotOperation::Beat { leases: names, owner, lives } => {
+        SlotOperation::Heartbeat { leases: names, owner, lives } => {
             let leases = leases(names, *owner);
-            let want: Vec<_> = leases.iter().map(|at| Ok(book.beat(at, *lives, now))).collect();
-            let held = want.iter().filter(|beat| matches!(beat, Ok(Beat::Held(_)))).count() as u64;
+            let want: Vec<_> = leases.iter().map(|at| Ok(book.heartbeat(at, *lives, now))).collect();
+            let held =
+                want.iter().filter(|heartbeat| matches!(heartbeat, Ok(HeartbeatOutcome::Held(_)))).count()
+                    as u64;
             let all = want.len() as u64;
             *report = SlotReport {
                 answers: report.answers + all,

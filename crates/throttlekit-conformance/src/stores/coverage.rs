@@ -6,14 +6,14 @@ use throttlekit::store::Outcome;
 use throttlekit::{Decision, Retry};
 use throttlekit_core::rate::{Cadence, Need, Rule};
 
-use super::StoreWorld;
+use super::StoreScenario;
 use super::play::{Charged, Play};
 use super::policy::Placed;
 use crate::Spec;
 
 impl Play<'_> {
-    pub(super) fn note_world(&mut self) {
-        let StoreWorld { specs, need, home, through_limiter, .. } = self.world;
+    pub(super) fn note_scenario(&mut self) {
+        let StoreScenario { specs, need, home, through_limiter, .. } = self.scenario;
         for spec in specs {
             self.notes.see(kind(spec));
         }

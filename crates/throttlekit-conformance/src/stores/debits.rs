@@ -10,7 +10,7 @@ use throttlekit_core::rate::Rule;
 use super::fixture::{Fault, Heard, same, same_outcome};
 use super::play::Play;
 use super::policy::{Placed, Policy};
-use super::world::{StoreDebit, Turn};
+use super::scenario::{StoreDebit, Turn};
 
 /// The last number of each stream of each key.
 pub(super) type Numbers = HashMap<(String, u8), u64>;
@@ -85,8 +85,8 @@ impl Play<'_> {
     fn stream_of(&self) -> impl Fn(u8) -> u128 + Copy + use<> {
         let mut hash = DefaultHasher::new();
         self.policy.name.hash(&mut hash);
-        let world = u128::from(hash.finish()) << 64;
-        move |stream| world | u128::from(stream)
+        let scenario = u128::from(hash.finish()) << 64;
+        move |stream| scenario | u128::from(stream)
     }
 }
 

@@ -12,16 +12,16 @@ use tokio::task::JoinSet;
 use super::fixture::Fault;
 use super::play::play;
 use super::report::StoreReport;
+use super::scenario::StoreScenario;
 use super::seeded::{SeededStore, StoreBug};
-use super::world::StoreWorld;
-use crate::laws::Violation;
+use crate::invariants::Violation;
 
 /// Number of random scenarios in a store's own test.
-pub const STORE_WORLDS: u64 = 2_000;
+pub const STORE_SCENARIOS: u64 = 2_000;
 /// Number of concurrent scenarios, so that an engine is kept busy. Each has a clock of its own.
-pub const LANES: u64 = 16;
+pub const PARALLEL_SCENARIOS: u64 = 16;
 /// Number of scenarios after which a task creates a new store: a store may bound how many different limits it keeps.
-const WORLDS_PER_STORE: u64 = 64;
+const SCENARIOS_PER_STORE: u64 = 64;
 
 /// Runs the scenarios of these seeds against a store: guarantee `same-everywhere`. Stops at the first violation.
 ///
@@ -35,14 +35,14 @@ where
     F: Future<Output = Result<S, StoreError>> + Send + 'static,
 {
     let shared = Arc::new(Shared { make, next: AtomicU64::new(seeds.start), end: seeds.end });
-    let lanes = LANES.min(seeds.end.saturating_sub(seeds.start));
+    let workers = PARALLEL_SCENARIOS.min(seeds.end.saturating_sub(seeds.start));
     let mut running = JoinSet::new();
-    for _ in 0..lanes {
-        running.spawn(lane(shared.clone()));
+    for _ in 0..workers {
+        running.spawn(worker(shared.clone()));
     }
     let (mut report, mut first) = (StoreReport::default(), None::<Violation>);
     while let Some(ended) = running.join_next().await {
-        match ended.expect("a lane does not panic") {
+        match ended.expect("a worker does not panic") {
             Ok(played) => report.add(played),
             Err(violation) if first.as_ref().is_none_or(|v| violation.seed < v.seed) => {
                 first = Some(violation);
@@ -53,10 +53,10 @@ where
     first.map_or(Ok(report), Err)
 }
 
-/// Returns the number of scenarios until the check finds a seeded bug, if `worlds_max` are enough.
-pub async fn find_store_bug(bug: StoreBug, worlds_max: u64) -> Option<u64> {
+/// Returns the number of scenarios until the check finds a seeded bug, if `scenarios_max` are enough.
+pub async fn find_store_bug(bug: StoreBug, scenarios_max: u64) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededStore::new(clock, bug)) };
-    examine_store(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
+    examine_store(make, 0..scenarios_max).await.err().map(|violation| violation.seed + 1)
 }
 
 struct Shared<M> {
@@ -66,7 +66,7 @@ struct Shared<M> {
 }
 
 /// Runs one scenario after the other, until none is left or one fails.
-async fn lane<S, M, F>(shared: Arc<Shared<M>>) -> Result<StoreReport, Violation>
+async fn worker<S, M, F>(shared: Arc<Shared<M>>) -> Result<StoreReport, Violation>
 where
     S: Store,
     M: Fn(ManualClock) -> F + Send + Sync,
@@ -79,21 +79,21 @@ where
         if seed >= shared.end {
             return Ok(report);
         }
-        let world = StoreWorld::roll(seed);
-        let failed = |story: String| {
+        let scenario = StoreScenario::roll(seed);
+        let failed = |counterexample: String| {
             shared.next.store(shared.end, Relaxed);
-            Violation { seed, story }
+            Violation { seed, counterexample }
         };
         let (laid, played) = match table.take() {
-            Some((laid, played)) if played < WORLDS_PER_STORE => (laid, played),
+            Some((laid, played)) if played < SCENARIOS_PER_STORE => (laid, played),
             _ => {
                 let made = Table::lay(&shared.make).await;
                 (made.map_err(|error| failed(format!("no store to play it on: {error}")))?, 0)
             }
         };
-        match laid.play(&world).await {
+        match laid.play(&scenario).await {
             Ok(played) => report.add(played),
-            Err(fault) => return Err(failed(laid.story(world, fault).await)),
+            Err(fault) => return Err(failed(laid.counterexample(scenario, fault).await)),
         }
         table = Some((laid, played + 1));
     }
@@ -115,22 +115,22 @@ impl<S: Store> Table<S> {
         Ok(Self { store: Arc::new(make(clock.clone()).await?), clock })
     }
 
-    async fn play(&self, world: &StoreWorld) -> Result<StoreReport, (usize, Fault)> {
-        let notes = play(world, policy_name(world.seed), &self.store, &self.clock).await?;
-        Ok(StoreReport::of_world(notes))
+    async fn play(&self, scenario: &StoreScenario) -> Result<StoreReport, (usize, Fault)> {
+        let notes = play(scenario, policy_name(scenario.seed), &self.store, &self.clock).await?;
+        Ok(StoreReport::of_scenario(notes))
     }
 
     /// Shrinks the scenario as long as it fails, and reports the smallest one. An unavailable store ends this.
-    async fn story(&self, mut world: StoreWorld, mut fault: (usize, Fault)) -> String {
+    async fn counterexample(&self, mut scenario: StoreScenario, mut fault: (usize, Fault)) -> String {
         while !matches!(&fault.1, Fault::Error(error) if error.is_outage()) {
-            let Some(smaller) = self.fails_smaller(&world).await else { break };
-            (world, fault) = smaller;
+            let Some(smaller) = self.fails_smaller(&scenario).await else { break };
+            (scenario, fault) = smaller;
         }
-        tell(&world, &fault)
+        tell(&scenario, &fault)
     }
 
-    async fn fails_smaller(&self, world: &StoreWorld) -> Option<(StoreWorld, (usize, Fault))> {
-        for smaller in world.smaller() {
+    async fn fails_smaller(&self, scenario: &StoreScenario) -> Option<(StoreScenario, (usize, Fault))> {
+        for smaller in scenario.smaller() {
             if let Err(fault) = self.play(&smaller).await {
                 return Some((smaller, fault));
             }
@@ -139,12 +139,15 @@ impl<S: Store> Table<S> {
     }
 }
 
-fn tell(world: &StoreWorld, (index, fault): &(usize, Fault)) -> String {
-    let at =
-        if *index < world.operations.len() { format!("at operation {index}") } else { "in the end".into() };
+fn tell(scenario: &StoreScenario, (index, fault): &(usize, Fault)) -> String {
+    let at = if *index < scenario.operations.len() {
+        format!("at operation {index}")
+    } else {
+        "in the end".into()
+    };
     match fault {
-        Fault::Differs { want, got } => format!("{at}\n  want {want}\n  got  {got}\n{world}"),
-        Fault::Error(error) => format!("{at}: {error}\n{world}"),
+        Fault::Differs { want, got } => format!("{at}\n  want {want}\n  got  {got}\n{scenario}"),
+        Fault::Error(error) => format!("{at}: {error}\n{scenario}"),
     }
 }
 

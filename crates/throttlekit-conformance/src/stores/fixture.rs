@@ -12,7 +12,7 @@ use throttlekit_core::rate::{Need, Rule};
 
 use super::policy::{KEYS, LIMIT_NAMES, Placed, Policy};
 use super::reference::same_state;
-use crate::timeline::print_answer;
+use crate::trace::print_answer;
 
 /// Reason why a scenario was not completed.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub(super) fn same_outcome(want: &Outcome, got: &Outcome) -> Heard {
 }
 
 /// Calls a store, and compares its responses with those of the rules.
-pub(super) trait Seat {
+pub(super) trait Fixture {
     fn admit(
         &mut self,
         policy: &Policy,
@@ -87,7 +87,7 @@ pub(super) trait Seat {
 /// Direct access.
 pub(super) struct Direct<S>(pub(super) Arc<S>);
 
-impl<S: Store> Seat for Direct<S> {
+impl<S: Store> Fixture for Direct<S> {
     async fn admit(&mut self, policy: &Policy, asks: &[Placed], want: &[Outcome]) -> Heard {
         let charges: Vec<_> = asks.iter().map(|ask| policy.charges(ask)).collect();
         let got = self.0.admit(&policy.flight(&charges)).await?;
@@ -178,7 +178,7 @@ fn call<'a>(ask: &'a Placed, others: &'a [&'a [u8]]) -> Call<'a> {
     Call::by(KEYS[usize::from(ask.keys[0])]).and(others).costs(&ask.costs)
 }
 
-impl<S: Store> Seat for Through<S> {
+impl<S: Store> Fixture for Through<S> {
     async fn admit(&mut self, _: &Policy, placed: &[Placed], want: &[Outcome]) -> Heard {
         let beside: Vec<_> = placed.iter().map(others).collect();
         let mut calls = placed.iter().zip(&beside).map(|(ask, others)| call(ask, others));

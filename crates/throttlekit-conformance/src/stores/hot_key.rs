@@ -18,19 +18,20 @@ const VARIABLE: &str = "THROTTLEKIT_HOT_KEY_POLICY";
 
 /// Units admitted by each rule over all processes, and the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Storm {
+pub struct HotKeyContention {
     /// By GCRA, a window and a sliding log, in this order.
     pub admitted: [u64; 3],
     /// Expected number for each.
     pub limit: u64,
 }
 
-/// Runs the test with this name again in several processes at once, which must call [`storm`], and adds up.
+/// Runs the test with this name again in several processes at once, which must call [`hot_key_contention`], and adds
+/// up.
 ///
 /// # Panics
 ///
 /// If a process fails.
-pub fn storm_in_processes(test: &str, policy: &str) -> Storm {
+pub fn hot_key_in_processes(test: &str, policy: &str) -> HotKeyContention {
     let exe = env::current_exe().expect("a test knows its own program");
     let start = || {
         let mut command = Command::new(&exe);
@@ -49,11 +50,11 @@ pub fn storm_in_processes(test: &str, policy: &str) -> Storm {
             .zip(counts.split(' '))
             .for_each(|(sum, count)| *sum += count.parse::<u64>().unwrap_or(0));
     }
-    Storm { admitted, limit: LIMIT }
+    HotKeyContention { admitted, limit: LIMIT }
 }
 
 /// Returns the policy of the stress test that this process is part of, if it is.
-pub fn storm_policy() -> Option<String> {
+pub fn hot_key_policy() -> Option<String> {
     env::var(VARIABLE).ok()
 }
 
@@ -62,7 +63,7 @@ pub fn storm_policy() -> Option<String> {
 /// # Panics
 ///
 /// If the store is unavailable.
-pub async fn storm<S: Store + Clone>(store: S, policy: &str) {
+pub async fn hot_key_contention<S: Store + Clone>(store: S, policy: &str) {
     let day = std::time::Duration::from_secs(86_400);
     let limits = [
         Limit::gcra(Rate::every(day).burst(LIMIT)),

@@ -11,7 +11,7 @@ use throttlekit_core::rate::{Mark, Rule, Settle};
 use super::fixture::{Fault, Heard, same};
 use super::play::Play;
 use super::policy::{Placed, Policy};
-use super::world::{StoreLease, Used};
+use super::scenario::{StoreLease, Used};
 
 /// Leases and their returns.
 #[derive(Default)]
@@ -59,7 +59,7 @@ impl Play<'_> {
             self.take_loan(ask, placed, left, lent);
         }
         let nothing = |lent: &Result<Leased, _>| lent.as_ref().is_ok_and(|lent| lent.loan.granted == 0);
-        if self.world.looks && want.iter().all(nothing) {
+        if self.scenario.looks && want.iter().all(nothing) {
             return self.look_at_all(store).await;
         }
         Ok(())

@@ -11,26 +11,26 @@ use throttlekit::{Decision, Retry};
 use throttlekit_core::rate::{Mark, Rule};
 
 use super::debits::Numbers;
-use super::fixture::{Direct, Fault, Heard, Seat, Through, look};
+use super::fixture::{Direct, Fault, Fixture, Heard, Through, look};
 use super::lending::Lending;
 use super::policy::{Placed, Policy};
 use super::reference::CoreStates;
 use super::report::Notes;
-use super::world::{EARLIEST, EXACT_END, MICRO, StoreOperation, StoreRequest, StoreWorld, Used, reach};
+use super::scenario::{EARLIEST, EXACT_END, MICRO, StoreOperation, StoreRequest, StoreScenario, Used, reach};
 use crate::text::nanos;
 
-/// Runs `world` under a name of its own. Returns the first difference with the index of its operation.
+/// Runs `scenario` under a name of its own. Returns the first difference with the index of its operation.
 pub(super) async fn play<S: Store>(
-    world: &StoreWorld,
+    scenario: &StoreScenario,
     name: String,
     store: &Arc<S>,
     clock: &ManualClock,
 ) -> Result<Notes, (usize, Fault)> {
-    let mut play = Play::new(world, name, clock);
+    let mut play = Play::new(scenario, name, clock);
     let policy = &play.policy;
-    let seat = |fault| (0, Fault::Error(throttlekit::store::StoreError::misconfigured(fault)));
-    if world.through_limiter {
-        play.run(&mut Through::new(store.clone(), policy).map_err(seat)?, store).await?;
+    let misconfigured = |fault| (0, Fault::Error(throttlekit::store::StoreError::misconfigured(fault)));
+    if scenario.through_limiter {
+        play.run(&mut Through::new(store.clone(), policy).map_err(misconfigured)?, store).await?;
     } else {
         play.run(&mut Direct(store.clone()), store).await?;
     }
@@ -39,7 +39,7 @@ pub(super) async fn play<S: Store>(
 
 /// A scenario in progress.
 pub(super) struct Play<'a> {
-    pub(super) world: &'a StoreWorld,
+    pub(super) scenario: &'a StoreScenario,
     pub(super) policy: Policy,
     clock: &'a ManualClock,
     pub(super) now: Timestamp,
@@ -70,13 +70,13 @@ pub(super) struct Charged {
 }
 
 impl<'a> Play<'a> {
-    fn new(world: &'a StoreWorld, name: String, clock: &'a ManualClock) -> Self {
+    fn new(scenario: &'a StoreScenario, name: String, clock: &'a ManualClock) -> Self {
         let mut play = Self {
-            policy: Policy::new(world, name),
+            policy: Policy::new(scenario, name),
             clock,
-            now: world.start,
-            furthest: world.start,
-            latest: world.latest(),
+            now: scenario.start,
+            furthest: scenario.start,
+            latest: scenario.latest(),
             rules: CoreStates::default(),
             places: BTreeMap::new(),
             receipts: Vec::new(),
@@ -86,45 +86,51 @@ impl<'a> Play<'a> {
             last: Vec::new(),
             in_debt: BTreeSet::new(),
             notes: Notes::default(),
-            world,
+            scenario,
         };
-        play.note_world();
+        play.note_scenario();
         play
     }
 
-    async fn run<S: Store>(&mut self, seat: &mut impl Seat, store: &Arc<S>) -> Result<(), (usize, Fault)> {
+    async fn run<S: Store>(
+        &mut self,
+        fixture: &mut impl Fixture,
+        store: &Arc<S>,
+    ) -> Result<(), (usize, Fault)> {
         self.clock.set(self.now);
-        for (index, operation) in self.world.operations.iter().enumerate() {
-            self.step(seat, store, operation).await.map_err(|fault| (index, fault))?;
+        for (index, operation) in self.scenario.operations.iter().enumerate() {
+            self.step(fixture, store, operation).await.map_err(|fault| (index, fault))?;
         }
-        let end = self.world.operations.len();
+        let end = self.scenario.operations.len();
         self.look_at_all(store).await.map_err(|fault| (end, fault))
     }
 
     async fn step<S: Store>(
         &mut self,
-        seat: &mut impl Seat,
+        fixture: &mut impl Fixture,
         store: &Arc<S>,
         operation: &StoreOperation,
     ) -> Heard {
         match operation {
-            StoreOperation::Admit(asks) => self.admit(seat, store, asks).await,
-            StoreOperation::Peek(keys) => self.peek(seat, keys).await,
-            StoreOperation::Forecast { keys, limit, cost } => self.forecast(seat, keys, *limit, *cost).await,
-            StoreOperation::Settle { receipt, used } => self.settle(seat, *receipt, used).await,
+            StoreOperation::Admit(asks) => self.admit(fixture, store, asks).await,
+            StoreOperation::Peek(keys) => self.peek(fixture, keys).await,
+            StoreOperation::Forecast { keys, limit, cost } => {
+                self.forecast(fixture, keys, *limit, *cost).await
+            }
+            StoreOperation::Settle { receipt, used } => self.settle(fixture, *receipt, used).await,
             StoreOperation::Lease(asks) => self.lease(store, asks).await,
             StoreOperation::LeaseReturn { loan, units, twice } => {
                 self.give_back(store, *loan, *units, *twice).await
             }
             StoreOperation::GiveBackAgain(back) => self.give_back_again(store, *back).await,
             StoreOperation::Debit(debits) => self.debit(store, debits).await,
-            StoreOperation::Reset(keys) => self.reset(seat, keys).await,
+            StoreOperation::Reset(keys) => self.reset(fixture, keys).await,
             StoreOperation::StepBack(by) => self.step_back(store, *by).await,
             StoreOperation::Wait(by) => {
                 self.move_to(self.now + *by);
                 Ok(())
             }
-            StoreOperation::Retry(off) => self.retry(seat, store, *off).await,
+            StoreOperation::Retry(off) => self.retry(fixture, store, *off).await,
             StoreOperation::WaitForReset(limit, off) => {
                 self.wait_for_reset(*limit, *off);
                 Ok(())
@@ -134,7 +140,7 @@ impl<'a> Play<'a> {
 
     async fn admit<S: Store>(
         &mut self,
-        seat: &mut impl Seat,
+        fixture: &mut impl Fixture,
         store: &Arc<S>,
         asks: &[StoreRequest],
     ) -> Heard {
@@ -146,10 +152,10 @@ impl<'a> Play<'a> {
         }
         self.notes.answers += want.len() as u64;
         placed.iter().for_each(|ask| self.remember(ask));
-        seat.admit(&self.policy, &placed, &want).await?;
+        fixture.admit(&self.policy, &placed, &want).await?;
         self.note_flight(&placed);
         placed.iter().zip(&want).for_each(|(ask, outcome)| self.take(ask, outcome));
-        if self.world.looks && want.iter().any(|outcome| !outcome.verdict.decision.allowed) {
+        if self.scenario.looks && want.iter().any(|outcome| !outcome.verdict.decision.allowed) {
             self.notes.see("looked after a denial");
             return self.look_at_all(store).await;
         }
@@ -164,7 +170,7 @@ impl<'a> Play<'a> {
     /// Adopts these states, unless one of them lies so far ahead that a script's sums would not be exact; then the
     /// operation is left out of the scenario.
     pub(super) fn adopt(&mut self, next: CoreStates) -> bool {
-        let reach = self.world.specs.iter().map(reach).max().unwrap_or(0);
+        let reach = self.scenario.specs.iter().map(reach).max().unwrap_or(0);
         let fits =
             |(limit, state): &(throttlekit::Limit, _)| limit.idle_at(state).as_nanos() <= EXACT_END - reach;
         let fit = next.states.values().all(fits);
@@ -197,25 +203,25 @@ impl<'a> Play<'a> {
         }
     }
 
-    async fn peek(&mut self, seat: &mut impl Seat, keys: &[u8]) -> Heard {
+    async fn peek(&mut self, fixture: &mut impl Fixture, keys: &[u8]) -> Heard {
         self.notes.see("peek");
         let ask = self.policy.place_keys(keys);
         let want = self.rules.peek(&self.policy.charges(&ask), self.now);
         self.notes.answers += 1;
-        seat.peek(&self.policy, &ask, &want).await
+        fixture.peek(&self.policy, &ask, &want).await
     }
 
-    async fn forecast(&mut self, seat: &mut impl Seat, keys: &[u8], limit: usize, cost: u64) -> Heard {
+    async fn forecast(&mut self, fixture: &mut impl Fixture, keys: &[u8], limit: usize, cost: u64) -> Heard {
         self.notes.see("forecast");
         let mut ask = self.policy.place_keys(keys);
         ask.costs[limit] = cost;
         let state = self.rules.state(&ask.names[limit]);
         let want = self.policy.forms[limit].limit().forecast(&state, cost, self.now);
         self.notes.answers += 1;
-        seat.forecast(&self.policy, &ask, limit, want).await
+        fixture.forecast(&self.policy, &ask, limit, want).await
     }
 
-    async fn settle(&mut self, seat: &mut impl Seat, receipt: usize, used: &[Used]) -> Heard {
+    async fn settle(&mut self, fixture: &mut impl Fixture, receipt: usize, used: &[Used]) -> Heard {
         let open: Vec<usize> = (0..self.receipts.len()).filter(|i| self.receipts[*i].is_some()).collect();
         if open.is_empty() {
             return Ok(());
@@ -233,23 +239,23 @@ impl<'a> Play<'a> {
         }
         self.note_settled(&charged, &actual);
         let settlements = settlements(&self.policy, &charged, &actual);
-        seat.settle(receipt, &settlements, &actual).await
+        fixture.settle(receipt, &settlements, &actual).await
     }
 
-    async fn reset(&mut self, seat: &mut impl Seat, keys: &[u8]) -> Heard {
+    async fn reset(&mut self, fixture: &mut impl Fixture, keys: &[u8]) -> Heard {
         self.notes.see("reset");
         let ask = self.policy.place_keys(keys);
         ask.names.iter().for_each(|name| self.rules.reset(name));
-        seat.reset(&ask).await
+        fixture.reset(&ask).await
     }
 
     /// Repeats a request at the time that its denial reported, or a microsecond to either side.
-    async fn retry<S: Store>(&mut self, seat: &mut impl Seat, store: &Arc<S>, off: i64) -> Heard {
+    async fn retry<S: Store>(&mut self, fixture: &mut impl Fixture, store: &Arc<S>, off: i64) -> Heard {
         let Some((ask, at)) = self.denied.clone() else { return Ok(()) };
         let exact = self.move_to(micros_off(at, off));
         self.notes.see_if(exact && off == 0, "asked at retry");
         self.notes.see_if(exact && off == -1, "asked a microsecond before retry");
-        self.admit(seat, store, &[ask]).await
+        self.admit(fixture, store, &[ask]).await
     }
 
     fn wait_for_reset(&mut self, limit: usize, off: i64) {

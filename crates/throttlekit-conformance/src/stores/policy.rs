@@ -5,13 +5,13 @@ use throttlekit_core::Cost;
 use throttlekit_core::rate::Need;
 use throttlekit_core::rate::shared::ScriptEncoding;
 
-use super::StoreWorld;
-use super::world::StoreRequest;
+use super::StoreScenario;
+use super::scenario::StoreRequest;
 
 /// The prefix that a [`throttlekit::SharedLimiter`] adds to every key.
 const PREFIX: &str = "tk";
 /// Keys as callers choose them: plain, full of characters that are special to a store, and very long.
-pub(super) const KEYS: [&[u8]; super::world::KEYS as usize] =
+pub(super) const KEYS: [&[u8]; super::scenario::KEYS as usize] =
     [b"alice", b"{b}:/%00\0\xff ", &[b'c'; 2 * throttlekit::store::KEY_PART_MAX]];
 pub(super) const LIMIT_NAMES: [&str; 16] =
     ["user", "b", "c/d", "{e}", "f:", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", ""];
@@ -37,15 +37,15 @@ pub(super) struct Placed {
 }
 
 impl Policy {
-    pub(super) fn new(world: &StoreWorld, name: String) -> Self {
+    pub(super) fn new(scenario: &StoreScenario, name: String) -> Self {
         let form = |spec: &crate::Spec| {
-            let limit = spec.limit().expect("worlds hold valid limits");
-            ScriptEncoding::of(&limit).expect("worlds of stores hold limits with a shared form")
+            let limit = spec.limit().expect("scenarios have valid limits");
+            ScriptEncoding::of(&limit).expect("limits of store scenarios have a script encoding")
         };
-        let forms: Vec<_> = world.specs.iter().map(form).collect();
+        let forms: Vec<_> = scenario.specs.iter().map(form).collect();
         let spaces =
             forms.iter().zip(LIMIT_NAMES).map(|(form, limit)| KeySpace::new(PREFIX, &name, limit, form));
-        Self { spaces: spaces.collect(), name, need: world.need, forms, home: world.home }
+        Self { spaces: spaces.collect(), name, need: scenario.need, forms, home: scenario.home }
     }
 
     pub(super) fn place(&self, ask: &StoreRequest) -> Placed {

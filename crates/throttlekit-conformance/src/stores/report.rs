@@ -77,7 +77,7 @@ pub const FEATURES: [&str; 66] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreReport {
     /// Golden suites, traces and scenarios.
-    pub timelines: u64,
+    pub traces: u64,
     /// Responses in them, compared field by field.
     pub answers: u64,
     /// States of keys, compared in full.
@@ -96,30 +96,27 @@ impl StoreReport {
 
     /// Adds the counts of another check.
     pub fn add(&mut self, other: Self) {
-        self.timelines += other.timelines;
+        self.traces += other.traces;
         self.answers += other.answers;
         self.states += other.states;
         other
             .features
             .into_iter()
-            .for_each(|(name, worlds)| *self.features.entry(name).or_default() += worlds);
+            .for_each(|(name, scenarios)| *self.features.entry(name).or_default() += scenarios);
         self.left_out.extend(other.left_out);
     }
 
-    pub(super) fn of_world(notes: Notes) -> Self {
+    pub(super) fn of_scenario(notes: Notes) -> Self {
         let features = notes.features.into_iter().map(|feature| (feature, 1)).collect();
-        Self { timelines: 1, answers: notes.answers, states: notes.states, features, left_out: Vec::new() }
+        Self { traces: 1, answers: notes.answers, states: notes.states, features, left_out: Vec::new() }
     }
 }
 
 impl fmt::Display for StoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { timelines, answers, states, features, .. } = self;
-        writeln!(
-            f,
-            "{timelines} timelines, {answers} responses, {states} states; by feature of the scenario"
-        )?;
-        features.iter().try_for_each(|(name, worlds)| writeln!(f, "{worlds:>9}  {name}"))
+        let Self { traces, answers, states, features, .. } = self;
+        writeln!(f, "{traces} traces, {answers} responses, {states} states; by feature of the scenario")?;
+        features.iter().try_for_each(|(name, scenarios)| writeln!(f, "{scenarios:>9}  {name}"))
     }
 }
 

@@ -12,9 +12,9 @@ use throttlekit_core::rate::shared::{ScriptEncoding, ScriptRule};
 use throttlekit_core::rate::{Need, Rule, Settle, State};
 
 use super::reference::CoreStates;
+use super::scenario::MICRO;
 use super::seeded_debits::{debit, form, stop_at_the_edge};
 use super::seeded_lending::{lend, take_back};
-use super::world::MICRO;
 
 crate::bugs! {
     /// The bug of a [`SeededStore`].

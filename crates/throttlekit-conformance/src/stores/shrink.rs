@@ -1,8 +1,8 @@
 //! Shrinking of scenarios to short counterexamples.
 
-use super::world::{StoreOperation, StoreWorld};
+use super::scenario::{StoreOperation, StoreScenario};
 
-impl StoreWorld {
+impl StoreScenario {
     /// Returns every scenario that is smaller by one operation, one request of a batch, or one limit.
     pub fn smaller(&self) -> impl Iterator<Item = Self> {
         let operations = (0..self.operations.len()).rev();

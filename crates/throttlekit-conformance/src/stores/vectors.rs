@@ -22,12 +22,12 @@ use throttlekit_core::rate::{Cadence, Need};
 use super::examine::policy_name;
 use super::reference::CoreStates;
 use super::report::StoreReport;
-use super::world::{EARLIEST, MICRO, latest};
+use super::scenario::{EARLIEST, MICRO, latest};
 use crate::difference::Difference;
 use crate::golden::{Golden, GoldenDecision};
 use crate::text::nanos;
-use crate::timeline::print_answer;
-use crate::{Spec, Timeline, golden, vectors};
+use crate::trace::print_answer;
+use crate::{Spec, Trace, golden, vectors};
 
 /// Minimum shift of traces that begin earlier.
 const AWAY_FROM_ZERO: u64 = 7 * EARLIEST.as_nanos();
@@ -52,35 +52,35 @@ where
         table.play_golden(&suite).await.map_err(|difference| format!("{}: {difference}", suite.name))?;
         report.add(played(suite.asks.len()));
     }
-    for (name, timeline) in vectors::read().map_err(|error| error.to_string())? {
-        let mut table = match playable(&name, &timeline, &store, &clock) {
+    for (name, trace) in vectors::read().map_err(|error| error.to_string())? {
+        let mut table = match playable(&name, &trace, &store, &clock) {
             Ok(table) => table,
             Err(why) => {
                 report.left_out.push(format!("{name}: {why}"));
                 continue;
             }
         };
-        table.play(&timeline).await.map_err(|difference| format!("{name}: {difference}"))?;
-        report.add(played(timeline.lines.len()));
+        table.play(&trace).await.map_err(|difference| format!("{name}: {difference}"))?;
+        report.add(played(trace.lines.len()));
     }
     Ok(report)
 }
 
 fn played(answers: usize) -> StoreReport {
-    StoreReport { timelines: 1, answers: answers as u64, ..StoreReport::default() }
+    StoreReport { traces: 1, answers: answers as u64, ..StoreReport::default() }
 }
 
 fn playable<'a, S: Store>(
     name: &str,
-    timeline: &Timeline,
+    trace: &Trace,
     store: &Arc<S>,
     clock: &'a ManualClock,
 ) -> Result<Table<'a, S>, String> {
-    let last = timeline.lines.iter().map(|line| line.now).max().unwrap_or_default();
-    if last > latest(&[timeline.spec]) {
+    let last = trace.lines.iter().map(|line| line.now).max().unwrap_or_default();
+    if last > latest(&[trace.spec]) {
         return Err(format!("its clock shows {last}, where a double no longer tells microseconds apart"));
     }
-    Table::new(name, &timeline.spec, store, clock)
+    Table::new(name, &trace.spec, store, clock)
 }
 
 /// A limiter over the store, and the rules next to it.
@@ -117,11 +117,11 @@ impl<'a, S: Store> Table<'a, S> {
         Ok(())
     }
 
-    async fn play(&mut self, timeline: &Timeline) -> Result<(), String> {
-        let near_zero = timeline.start() < EARLIEST;
-        let shift = if near_zero { shift_by(&timeline.spec) } else { Duration::ZERO };
+    async fn play(&mut self, trace: &Trace) -> Result<(), String> {
+        let near_zero = trace.start() < EARLIEST;
+        let shift = if near_zero { shift_by(&trace.spec) } else { Duration::ZERO };
         let mut as_on_disk = true;
-        for line in &timeline.lines {
+        for line in &trace.lines {
             let at = line.now + shift;
             as_on_disk &= self.move_to(at).await? && at == self.now;
             let got = self.ask(&line.key, line.cost).await?;

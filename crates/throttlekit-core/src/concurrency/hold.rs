@@ -6,7 +6,7 @@ use crate::Timestamp;
 use crate::lease::Margin;
 
 /// Heartbeats in the time for which work may run without one: two may be lost before it has to stop.
-const BEATS: u32 = 3;
+const HEARTBEATS: u32 = 3;
 /// Jitter of heartbeats, as a divisor of their interval: a fifth early to a fifth late.
 const SCATTER: u32 = 5;
 
@@ -17,7 +17,7 @@ const SCATTER: u32 = 5;
 /// deadline has passed it is fenced forever: a later response cannot revive it.
 ///
 /// ```text
-/// Held => Held    a beat was answered, before the deadline: the deadline moves to that of the beat
+/// Held => Held    a heartbeat was answered, before the deadline: the deadline moves to that of the heartbeat
 /// Held => Fenced  the deadline passed, or the store said that the lease is lost
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,7 +26,7 @@ pub struct Hold {
     /// Time for which work may run without a heartbeat.
     works: Duration,
     deadline: Timestamp,
-    beats_at: Timestamp,
+    heartbeats_at: Timestamp,
     fenced: bool,
 }
 
@@ -34,12 +34,12 @@ impl Hold {
     /// Creates the hold of a slot requested at `sent` and granted just now, for `lives` after the store's response.
     ///
     /// Fenced from the start where the response took longer than the slot lives. `scatter` is drawn by the caller, any
-    /// number; see [`poll_beat`](Self::poll_beat).
+    /// number; see [`poll_heartbeat`](Self::poll_heartbeat).
     pub fn begin(margin: Margin, sent: Timestamp, lives: Duration, scatter: u32, now: Timestamp) -> Self {
         let deadline = margin.deadline(sent, lives);
         let works = deadline.since(sent);
-        let beats_at = sent + scattered(works, scatter);
-        Self { margin, works, deadline, beats_at, fenced: now >= deadline }
+        let heartbeats_at = sent + scattered(works, scatter);
+        Self { margin, works, deadline, heartbeats_at, fenced: now >= deadline }
     }
 
     /// Returns the instant until which work may run.
@@ -54,23 +54,23 @@ impl Hold {
     }
 
     /// Returns when the next heartbeat is due, or `None` if never again.
-    pub fn next_beat(&self) -> Option<Timestamp> {
-        (!self.fenced).then_some(self.beats_at)
+    pub fn next_heartbeat(&self) -> Option<Timestamp> {
+        (!self.fenced).then_some(self.heartbeats_at)
     }
 
     /// Checks whether to send a heartbeat now. The next is due after a third of the time for which work may run without
     /// one, ± a fifth of that, by `scatter`: a random value avoids synchronized heartbeats. It does not wait for the
     /// response.
-    pub fn poll_beat(&mut self, scatter: u32, now: Timestamp) -> bool {
-        let due = !self.is_fenced(now) && now >= self.beats_at;
+    pub fn poll_heartbeat(&mut self, scatter: u32, now: Timestamp) -> bool {
+        let due = !self.is_fenced(now) && now >= self.heartbeats_at;
         if due {
-            self.beats_at = now + scattered(self.works, scatter);
+            self.heartbeats_at = now + scattered(self.works, scatter);
         }
         due
     }
 
     /// Handles the response to the heartbeat sent at `sent`: the slot lives for `lives`, or is lost.
-    pub fn handle_beat(&mut self, sent: Timestamp, lives: Option<Duration>, now: Timestamp) {
+    pub fn handle_heartbeat(&mut self, sent: Timestamp, lives: Option<Duration>, now: Timestamp) {
         if self.is_fenced(now) {
             return;
         }
@@ -91,7 +91,7 @@ impl Hold {
 
 /// Returns a third of a time, plus or minus a fifth of that.
 fn scattered(works: Duration, scatter: u32) -> Duration {
-    let third = works / BEATS;
+    let third = works / HEARTBEATS;
     let fifth = third / SCATTER;
     let spread = fifth.as_nanos() * 2 * u128::from(scatter) / u128::from(u32::MAX);
     third - fifth + Duration::from_nanos(spread as u64)
@@ -126,40 +126,40 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_moves_the_deadline_from_when_it_was_sent_and_a_late_answer_does_not() {
+    fn a_heartbeat_moves_the_deadline_from_when_it_was_sent_and_a_late_answer_does_not() {
         let mut hold = held(1_000, 1_010);
-        hold.handle_beat(at(1_300), Some(LIVES), at(1_899));
+        hold.handle_heartbeat(at(1_300), Some(LIVES), at(1_899));
         assert_eq!(hold.deadline(), at(2_200));
-        hold.handle_beat(at(2_100), Some(LIVES), at(2_200));
+        hold.handle_heartbeat(at(2_100), Some(LIVES), at(2_200));
         assert!(hold.is_fenced(at(2_150)), "fenced for ever, also where the clock is read late");
-        assert_eq!(hold.next_beat(), None);
+        assert_eq!(hold.next_heartbeat(), None);
     }
 
     #[test]
-    fn an_answer_of_an_earlier_beat_takes_nothing_away() {
+    fn an_answer_of_an_earlier_heartbeat_takes_nothing_away() {
         let mut hold = held(1_000, 1_010);
-        hold.handle_beat(at(1_600), Some(LIVES), at(1_650));
-        hold.handle_beat(at(1_300), Some(LIVES), at(1_660));
+        hold.handle_heartbeat(at(1_600), Some(LIVES), at(1_650));
+        hold.handle_heartbeat(at(1_300), Some(LIVES), at(1_660));
         assert_eq!(hold.deadline(), at(2_500));
     }
 
     #[test]
     fn who_hears_that_it_is_lost_stops_at_once() {
         let mut hold = held(1_000, 1_010);
-        hold.handle_beat(at(1_300), None, at(1_310));
+        hold.handle_heartbeat(at(1_300), None, at(1_310));
         assert!(hold.is_fenced(at(1_310)));
-        hold.handle_beat(at(1_305), Some(LIVES), at(1_311));
+        hold.handle_heartbeat(at(1_305), Some(LIVES), at(1_311));
         assert!(hold.is_fenced(at(1_311)));
     }
 
     #[test]
-    fn beats_are_a_third_of_a_life_apart_a_fifth_more_or_less() {
+    fn heartbeats_are_a_third_of_a_life_apart_a_fifth_more_or_less() {
         assert_eq!(scattered(LIVES, 0), Duration::from_millis(240));
         assert_eq!(scattered(LIVES, u32::MAX), Duration::from_millis(360));
         let mut hold = Hold::begin(Margin::NONE, at(0), LIVES, 0, at(1));
-        assert!(!hold.poll_beat(0, Timestamp::from_nanos(at(240).as_nanos() - 1)));
-        assert!(hold.poll_beat(u32::MAX, at(240)));
-        assert!(!hold.poll_beat(0, at(599)) && hold.poll_beat(0, at(600)), "answered or not");
-        assert!(!hold.poll_beat(0, at(900)), "who is fenced has nothing to say");
+        assert!(!hold.poll_heartbeat(0, Timestamp::from_nanos(at(240).as_nanos() - 1)));
+        assert!(hold.poll_heartbeat(u32::MAX, at(240)));
+        assert!(!hold.poll_heartbeat(0, at(599)) && hold.poll_heartbeat(0, at(600)), "answered or not");
+        assert!(!hold.poll_heartbeat(0, at(900)), "who is fenced has nothing to say");
     }
 }

@@ -21,7 +21,7 @@ mod windowed_min;
 pub use ceiling::Ceiling;
 pub use estimator::{Estimator, Sample};
 pub use hold::Hold;
-pub use slots::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotSnapshot, SlotStep, SlotTable};
+pub use slots::{Full, HeartbeatOutcome, LeaseId, Owner, SLOTS_MAX, Slot, SlotSnapshot, SlotStep, SlotTable};
 pub use windowed_min::WindowedMin;
 
 /// Outcome of work that held a slot.

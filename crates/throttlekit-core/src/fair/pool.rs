@@ -243,13 +243,13 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    struct World {
+    struct Fixture {
         pool: Pool,
         state: PoolState,
         now: Timestamp,
     }
 
-    impl World {
+    impl Fixture {
         fn of(limit: u64) -> Self {
             let pool = Pool::new(Limit::fixed_window(limit, 10 * SECOND).unwrap()).unwrap();
             Self { pool, state: PoolState::default(), now: Timestamp::from_millis(1_000) }
@@ -271,93 +271,93 @@ mod tests {
 
     #[test]
     fn a_region_alone_may_have_all_and_no_more() {
-        let mut world = World::of(100);
-        let grants = [60, 60, 1].map(|wants| world.grant("us", 7, wants));
+        let mut fixture = Fixture::of(100);
+        let grants = [60, 60, 1].map(|wants| fixture.grant("us", 7, wants));
         assert_eq!(grants.map(|grant| (grant.granted, grant.more)), [(60, 40), (40, 0), (0, 0)]);
     }
 
     #[test]
     fn what_a_region_is_due_stays_until_it_asks() {
-        let mut world = World::of(100);
-        world.granted("eu", 3, 0);
-        assert_eq!([world.granted("us", 1, 1_000), world.granted("eu", 3, 1_000)], [25, 75]);
+        let mut fixture = Fixture::of(100);
+        fixture.granted("eu", 3, 0);
+        assert_eq!([fixture.granted("us", 1, 1_000), fixture.granted("eu", 3, 1_000)], [25, 75]);
     }
 
     /// If the others' shares were still counted from all 90 units, 60 would be kept from each: two times 30 that they
     /// are due, and 30 granted to no region.
     #[test]
     fn who_came_early_keeps_what_it_took_and_the_others_share_the_rest() {
-        let mut world = World::of(90);
-        assert_eq!(world.granted("us", 1, 60), 60);
-        world.granted("eu", 1, 0);
-        world.granted("ap", 1, 0);
-        assert_eq!(world.granted("us", 1, 1), 0);
-        assert_eq!([world.granted("eu", 1, 90), world.granted("ap", 1, 90)], [15, 15]);
+        let mut fixture = Fixture::of(90);
+        assert_eq!(fixture.granted("us", 1, 60), 60);
+        fixture.granted("eu", 1, 0);
+        fixture.granted("ap", 1, 0);
+        assert_eq!(fixture.granted("us", 1, 1), 0);
+        assert_eq!([fixture.granted("eu", 1, 90), fixture.granted("ap", 1, 90)], [15, 15]);
     }
 
     #[test]
     fn what_rounding_leaves_over_goes_round() {
-        let mut world = World::of(11);
+        let mut fixture = Fixture::of(11);
         let names = ["a", "b", "c", "d"];
-        names.iter().for_each(|name| assert_eq!(world.granted(name, 1, 0), 0));
+        names.iter().for_each(|name| assert_eq!(fixture.granted(name, 1, 0), 0));
         for _ in 0..4 {
-            names.iter().for_each(|name| assert!(world.granted(name, 1, 1) <= 1));
+            names.iter().for_each(|name| assert!(fixture.granted(name, 1, 1) <= 1));
         }
-        let held: Vec<u64> = world.state.regions.values().map(|part| part.granted).collect();
+        let held: Vec<u64> = fixture.state.regions.values().map(|part| part.granted).collect();
         assert_eq!(held, [3, 3, 3, 2]);
     }
 
     #[test]
     fn a_weight_counts_from_the_ask_that_says_it() {
-        let mut world = World::of(100);
-        world.granted("eu", 1, 0);
-        assert_eq!(world.granted("us", 1, 100), 50);
-        assert_eq!(world.granted("us", 4, 100), 30);
-        assert_eq!(world.granted("eu", 9, 100), 20, "what was granted stays");
+        let mut fixture = Fixture::of(100);
+        fixture.granted("eu", 1, 0);
+        assert_eq!(fixture.granted("us", 1, 100), 50);
+        assert_eq!(fixture.granted("us", 4, 100), 30);
+        assert_eq!(fixture.granted("eu", 9, 100), 20, "what was granted stays");
     }
 
     #[test]
     fn a_window_lasts_until_its_end_and_then_all_begin_anew() {
-        let mut world = World::of(100);
-        let first = world.grant("us", 1, 100);
+        let mut fixture = Fixture::of(100);
+        let first = fixture.grant("us", 1, 100);
         assert_eq!((first.granted, first.lives), (100, 9 * SECOND));
-        world.now = Timestamp::from_millis(9_999);
-        assert_eq!(world.granted("us", 1, 1), 0);
-        world.now = Timestamp::from_millis(10_000);
-        let second = world.grant("us", 1, 1);
+        fixture.now = Timestamp::from_millis(9_999);
+        assert_eq!(fixture.granted("us", 1, 1), 0);
+        fixture.now = Timestamp::from_millis(10_000);
+        let second = fixture.grant("us", 1, 1);
         assert_eq!((second.granted, second.lives), (1, 10 * SECOND));
         assert!(second.epoch > first.epoch);
         // Back in the window before, by a clock that stepped: it is over.
-        world.now = Timestamp::from_millis(9_000);
-        assert_eq!(world.grant("us", 1, 100).epoch, second.epoch);
-        assert_eq!(world.out(), 100);
+        fixture.now = Timestamp::from_millis(9_000);
+        assert_eq!(fixture.grant("us", 1, 100).epoch, second.epoch);
+        assert_eq!(fixture.out(), 100);
     }
 
     #[test]
     fn one_region_too_many_is_refused_and_nobody_is_granted_anew() {
-        let mut world = World::of(10_000);
+        let mut fixture = Fixture::of(10_000);
         let names: Vec<_> = (0..REGIONS_MAX).map(|i| alloc::format!("{i}")).collect();
-        names.iter().for_each(|name| assert_eq!(world.granted(name, 1, 1), 1));
+        names.iter().for_each(|name| assert_eq!(fixture.granted(name, 1, 1), 1));
         let ask = PoolRequest { region: "one more", weight: Weight::ONE, wants: 1 };
-        let before = world.state.clone();
-        assert_eq!(world.pool.grant(&mut world.state, ask, world.now), Err(TooManyRegions));
-        assert_eq!(world.state, before);
+        let before = fixture.state.clone();
+        assert_eq!(fixture.pool.grant(&mut fixture.state, ask, fixture.now), Err(TooManyRegions));
+        assert_eq!(fixture.state, before);
     }
 
     #[test]
     fn the_largest_numbers_are_shared_exactly() {
-        let mut world = World::of(UNITS_MAX);
-        world.granted("eu", WEIGHT_MAX, 0);
+        let mut fixture = Fixture::of(UNITS_MAX);
+        fixture.granted("eu", WEIGHT_MAX, 0);
         let weights = u128::from(2 * WEIGHT_MAX - 1);
         let due = (u128::from(UNITS_MAX) * u128::from(WEIGHT_MAX - 1) / weights) as u64;
-        assert_eq!(world.granted("us", WEIGHT_MAX - 1, due + 9), due + 1, "and a unit of rounding");
+        assert_eq!(fixture.granted("us", WEIGHT_MAX - 1, due + 9), due + 1, "and a unit of rounding");
     }
 
     #[test]
     fn a_smaller_limit_grants_nothing_more_where_more_is_out() {
-        let mut world = World::of(100);
-        assert_eq!([world.granted("us", 1, 40), world.granted("eu", 1, 40)], [40, 40]);
-        world.pool = Pool::new(Limit::fixed_window(50, 10 * SECOND).unwrap()).unwrap();
-        assert_eq!(["us", "eu", "ap"].map(|region| world.granted(region, 1, 10)), [0, 0, 0]);
+        let mut fixture = Fixture::of(100);
+        assert_eq!([fixture.granted("us", 1, 40), fixture.granted("eu", 1, 40)], [40, 40]);
+        fixture.pool = Pool::new(Limit::fixed_window(50, 10 * SECOND).unwrap()).unwrap();
+        assert_eq!(["us", "eu", "ap"].map(|region| fixture.granted(region, 1, 10)), [0, 0, 0]);
     }
 }

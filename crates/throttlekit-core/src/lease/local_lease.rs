@@ -286,26 +286,26 @@ mod tests {
         Timestamp::from_millis(millis)
     }
 
-    fn purse(units: Cost, until: u64) -> LocalLease<PlainWord> {
-        let purse = LocalLease::new();
-        purse.fill(units, at(until), false);
-        purse
+    fn local_lease(units: Cost, until: u64) -> LocalLease<PlainWord> {
+        let local_lease = LocalLease::new();
+        local_lease.fill(units, at(until), false);
+        local_lease
     }
 
     #[test]
     fn units_are_spent_until_their_deadline_and_not_at_it() {
-        let purse = purse(10, 50);
-        assert_eq!(purse.spend(3, || at(49)), Spend::Spent { left: 7 });
-        assert_eq!(purse.spend(8, || at(49)), Spend::Short);
-        assert_eq!(purse.spend(1, || at(50)), Spend::Lapsed);
-        assert_eq!((purse.left(at(49)), purse.left(at(50))), (6, 0));
+        let local_lease = local_lease(10, 50);
+        assert_eq!(local_lease.spend(3, || at(49)), Spend::Spent { left: 7 });
+        assert_eq!(local_lease.spend(8, || at(49)), Spend::Short);
+        assert_eq!(local_lease.spend(1, || at(50)), Spend::Lapsed);
+        assert_eq!((local_lease.left(at(49)), local_lease.left(at(50))), (6, 0));
     }
 
     #[test]
     fn the_clock_is_read_after_the_units_are_taken() {
-        let purse = purse(1, 50);
-        let seen = purse.spend(1, || {
-            assert_eq!(purse.units(), 0);
+        let local_lease = local_lease(1, 50);
+        let seen = local_lease.spend(1, || {
+            assert_eq!(local_lease.units(), 0);
             at(0)
         });
         assert_eq!(seen, Spend::Spent { left: 0 });
@@ -313,78 +313,86 @@ mod tests {
 
     #[test]
     fn what_is_left_lapses_unless_it_is_kept() {
-        let purse = purse(5, 50);
-        purse.fill(10, at(60), true);
-        assert_eq!((purse.units(), purse.until()), (15, at(60)));
-        purse.fill(10, at(70), false);
-        assert_eq!((purse.units(), purse.until()), (10, at(70)));
-        assert_eq!((purse.empty(at(69)), purse.units()), (10, 0));
-        purse.fill(10, at(70), false);
-        assert_eq!(purse.empty(at(70)), 0);
+        let local_lease = local_lease(5, 50);
+        local_lease.fill(10, at(60), true);
+        assert_eq!((local_lease.units(), local_lease.until()), (15, at(60)));
+        local_lease.fill(10, at(70), false);
+        assert_eq!((local_lease.units(), local_lease.until()), (10, at(70)));
+        assert_eq!((local_lease.empty(at(69)), local_lease.units()), (10, 0));
+        local_lease.fill(10, at(70), false);
+        assert_eq!(local_lease.empty(at(70)), 0);
     }
 
     #[test]
     fn a_thread_that_slept_through_a_filling_gets_nothing() {
-        let purse = purse(5, 50);
-        let slept = purse.until.load();
-        purse.fill(5, at(60), false);
-        assert_eq!(purse.take(1, slept), None);
-        assert_eq!(purse.take(2, slept), None);
+        let local_lease = local_lease(5, 50);
+        let slept = local_lease.until.load();
+        local_lease.fill(5, at(60), false);
+        assert_eq!(local_lease.take(1, slept), None);
+        assert_eq!(local_lease.take(2, slept), None);
     }
 
     #[test]
     fn a_draw_is_spent_by_its_own_deadline_and_put_back_only_where_it_came_from() {
-        let purse = purse(10, 50);
-        let mut draw = purse.draw(4);
-        assert_eq!((draw.units(), purse.units()), (4, 6));
+        let local_lease = local_lease(10, 50);
+        let mut draw = local_lease.draw(4);
+        assert_eq!((draw.units(), local_lease.units()), (4, 6));
         assert_eq!(draw.spend(1, || at(49)), Spend::Spent { left: 3 });
-        purse.put_back(draw);
-        assert_eq!(purse.units(), 9);
+        local_lease.put_back(draw);
+        assert_eq!(local_lease.units(), 9);
 
-        let mut old = purse.draw(5);
-        purse.fill(1, at(60), false);
-        purse.put_back(old);
-        assert_eq!(purse.units(), 1);
+        let mut old = local_lease.draw(5);
+        local_lease.fill(1, at(60), false);
+        local_lease.put_back(old);
+        assert_eq!(local_lease.units(), 1);
         assert_eq!(old.spend(1, || at(50)), Spend::Lapsed);
         assert_eq!(old.spend(1, || at(0)), Spend::Short);
     }
 
     #[test]
-    fn what_was_not_used_dies_with_the_filling_and_lapses_in_an_empty_purse() {
-        let purse = purse(10, 50);
-        assert_eq!(purse.spend(10, || at(49)), Spend::Spent { left: 0 });
-        purse.units.take(3);
-        purse.refund(4);
-        assert_eq!((purse.units(), purse.left(at(50))), (4, 0), "what was tried in vain does not count");
-        assert_eq!(purse.empty(at(49)), 4);
-        purse.refund(4);
-        assert_eq!(purse.units(), 0);
-        purse.fill(1, at(60), false);
-        purse.refund(u64::MAX);
-        assert_eq!((purse.units(), purse.until()), (UNITS_HELD_MAX, at(60)), "the tag is untouched");
+    fn unused_units_expire_with_the_filling_and_lapse_in_an_empty_local_lease() {
+        let local_lease = local_lease(10, 50);
+        assert_eq!(local_lease.spend(10, || at(49)), Spend::Spent { left: 0 });
+        local_lease.units.take(3);
+        local_lease.refund(4);
+        assert_eq!(
+            (local_lease.units(), local_lease.left(at(50))),
+            (4, 0),
+            "what was tried in vain does not count"
+        );
+        assert_eq!(local_lease.empty(at(49)), 4);
+        local_lease.refund(4);
+        assert_eq!(local_lease.units(), 0);
+        local_lease.fill(1, at(60), false);
+        local_lease.refund(u64::MAX);
+        assert_eq!(
+            (local_lease.units(), local_lease.until()),
+            (UNITS_HELD_MAX, at(60)),
+            "the tag is untouched"
+        );
     }
 
     #[test]
-    fn a_purse_that_has_passed_on_is_not_spent_from() {
-        let purse = purse(1, 50);
+    fn a_local_lease_that_was_handed_over_is_not_spent_from() {
+        let local_lease = local_lease(1, 50);
         let passes_on = || {
-            purse.empty(at(0));
-            purse.fill(7, at(50), false);
+            local_lease.empty(at(0));
+            local_lease.fill(7, at(50), false);
             true
         };
-        assert_eq!(purse.spend_if(passes_on, 1, || at(0)), Spend::Short);
-        assert_eq!(purse.units(), 7);
+        assert_eq!(local_lease.spend_if(passes_on, 1, || at(0)), Spend::Short);
+        assert_eq!(local_lease.units(), 7);
     }
 
     #[test]
     fn tags_come_round_and_units_below_empty_do_not_touch_them() {
-        let purse = purse(0, 50);
+        let local_lease = local_lease(0, 50);
         for _ in 0..1 << 22 {
-            purse.fill(1, at(50), false);
+            local_lease.fill(1, at(50), false);
         }
-        purse.units.take(100);
-        assert_eq!(purse.units(), 0);
-        purse.fill(1, Timestamp::MAX, false);
-        assert_eq!(purse.spend(1, || at(1 << 41)), Spend::Spent { left: 0 });
+        local_lease.units.take(100);
+        assert_eq!(local_lease.units(), 0);
+        local_lease.fill(1, Timestamp::MAX, false);
+        assert_eq!(local_lease.spend(1, || at(1 << 41)), Spend::Spent { left: 0 });
     }
 }

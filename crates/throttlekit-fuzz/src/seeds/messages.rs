@@ -100,10 +100,10 @@ fn ends() -> Vec<(&'static str, Vec<u8>)> {
         ignored: how == 2,
         latency_ms: i64::from(how) * 11,
     };
-    let beats = HeartbeatRequest { lease_ids: vec!["a".into(), "b".into(), "c".into(), "0".repeat(32)] };
+    let heartbeats = HeartbeatRequest { lease_ids: vec!["a".into(), "b".into(), "c".into(), "0".repeat(32)] };
     let debit = DebitRequest { policy: "k".into(), tokens: 30, lease_id: "a".into(), ..Default::default() };
     let mut ends: Vec<_> = (0..4).map(|how| ("Release", release(how).encode_to_vec())).collect();
-    ends.extend([("Heartbeat", beats.encode_to_vec()), ("Debit", debit.encode_to_vec())]);
+    ends.extend([("Heartbeat", heartbeats.encode_to_vec()), ("Debit", debit.encode_to_vec())]);
     ends
 }
 

@@ -2,6 +2,7 @@
 
 mod files;
 mod messages;
+mod responses;
 
 pub use messages::messages;
 use throttlekit::overload::{MergeableSketch, Shape};
@@ -24,6 +25,7 @@ pub fn of(target: &str) -> Seeds {
         "wire" => messages::seeds(),
         "descriptors" => descriptors(),
         "sketch" => sketches(),
+        "responses" => responses::seeds(),
         _ => Seeds::default(),
     }
 }
@@ -49,10 +51,10 @@ fn sketches() -> Seeds {
         inputs.push([&[width as u8, depth as u8][..], &[0x5A; 8], &[0x80; 16], &[0x7F; 64]].concat());
         inputs.push([&[width as u8, depth as u8][..], &[0; 24], &[1, 0, 0, 0, 255, 255, 255, 255]].concat());
     }
-    // A roll: its mark, three numbers, and members of 69 bytes.
+    // A membership record: its mark, three numbers, and members of 69 bytes.
     let head = [b"tkr\x01".as_slice(), &[9; 24]].concat();
     inputs.extend((0..3_u8).map(|members| {
-        (0..members).fold(head.clone(), |roll, id| [roll, vec![id; 16], vec![1; 53]].concat())
+        (0..members).fold(head.clone(), |membership, id| [membership, vec![id; 16], vec![1; 53]].concat())
     }));
     Seeds { inputs, words: vec![b"TKLS", &[1, 0, 0, 0], &[255; 4], &[255; 8], &[0; 8], b"tkr\x01"] }
 }

@@ -12,20 +12,21 @@ use throttlekit_proto::v1::{
 
 pub use scenario::{POLICIES, forget};
 
-/// Decodes bytes as each message that a client may send, and sends those that are one. Every answer keeps its laws.
+/// Decodes bytes as each message that a client may send, and sends those that are one. Every answer keeps its
+/// invariants.
 pub fn wire(data: &[u8]) -> bool {
-    scenario::with(|world| {
-        world.pass(data.len());
-        sent::<CheckRequest>(data, |it| world.check(it));
-        sent::<CheckManyRequest>(data, |it| world.check_many(it));
-        sent::<PeekRequest>(data, |it| world.peek(it));
-        sent::<ForecastRequest>(data, |it| world.forecast(it));
-        sent::<DebitRequest>(data, |it| world.debit(it));
-        sent::<AdmitRequest>(data, |it| world.admit(it));
-        sent::<ReleaseRequest>(data, |it| world.release(it));
-        sent::<HeartbeatRequest>(data, |it| world.heartbeat(it));
-        sent::<ReserveRequest>(data, |it| world.reserve(it));
-        sent::<RateLimitRequest>(data, |it| world.should_rate_limit(&it));
+    scenario::with(|scenario| {
+        scenario.pass(data.len());
+        sent::<CheckRequest>(data, |it| scenario.check(it));
+        sent::<CheckManyRequest>(data, |it| scenario.check_many(it));
+        sent::<PeekRequest>(data, |it| scenario.peek(it));
+        sent::<ForecastRequest>(data, |it| scenario.forecast(it));
+        sent::<DebitRequest>(data, |it| scenario.debit(it));
+        sent::<AdmitRequest>(data, |it| scenario.admit(it));
+        sent::<ReleaseRequest>(data, |it| scenario.release(it));
+        sent::<HeartbeatRequest>(data, |it| scenario.heartbeat(it));
+        sent::<ReserveRequest>(data, |it| scenario.reserve(it));
+        sent::<RateLimitRequest>(data, |it| scenario.should_rate_limit(&it));
         // What these ask does not depend on what they say.
         sent::<GetSnapshotRequest>(data, |_| ());
         sent::<WatchRequest>(data, |_| ());

@@ -34,24 +34,25 @@ const HELD_MAX: usize = 16;
 const BEGIN: Timestamp = Timestamp::from_nanos(1_700_000_000_000_000_000);
 
 thread_local! {
-    static WORLD: RefCell<Option<Scenario>> = const { RefCell::new(None) };
+    static SCENARIO: RefCell<Option<Scenario>> = const { RefCell::new(None) };
 }
 
 /// Ends the engine of this thread. The next input begins with a new one.
 pub fn forget() {
-    WORLD.with_borrow_mut(|world| drop(world.take()));
+    SCENARIO.with_borrow_mut(|scenario| drop(scenario.take()));
 }
 
-/// Does something in this thread's world, and says whether something was answered there.
+/// Does something in this thread's scenario, and says whether something was answered there.
 pub(super) fn with(act: impl FnOnce(&mut Scenario)) -> bool {
-    WORLD.with_borrow_mut(|kept| {
+    SCENARIO.with_borrow_mut(|kept| {
         // Taken out: what panicked is not used again.
-        let mut world = kept.take().filter(|world| world.inputs < INPUTS_MAX).unwrap_or_else(Scenario::new);
-        world.inputs += 1;
-        let before = world.answers.get();
-        act(&mut world);
-        let after = world.answers.get();
-        *kept = Some(world);
+        let mut scenario =
+            kept.take().filter(|scenario| scenario.inputs < INPUTS_MAX).unwrap_or_else(Scenario::new);
+        scenario.inputs += 1;
+        let before = scenario.answers.get();
+        act(&mut scenario);
+        let after = scenario.answers.get();
+        *kept = Some(scenario);
         after > before
     })
 }

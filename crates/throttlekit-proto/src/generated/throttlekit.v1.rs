@@ -901,7 +901,7 @@ pub mod rate_limiter_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/throttlekit.v1.RateLimiter/Check",
             );
@@ -926,7 +926,7 @@ pub mod rate_limiter_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/throttlekit.v1.RateLimiter/CheckMany",
             );
@@ -948,7 +948,7 @@ pub mod rate_limiter_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/throttlekit.v1.RateLimiter/Peek",
             );
@@ -973,7 +973,7 @@ pub mod rate_limiter_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/throttlekit.v1.RateLimiter/Forecast",
             );
@@ -995,7 +995,7 @@ pub mod rate_limiter_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/throttlekit.v1.RateLimiter/Debit",
             );
@@ -1018,7 +1018,7 @@ pub mod rate_limiter_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/throttlekit.v1.RateLimiter/Admit",
             );
@@ -1043,7 +1043,7 @@ pub mod rate_limiter_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/throttlekit.v1.RateLimiter/Release",
             );
@@ -1068,7 +1068,7 @@ pub mod rate_limiter_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/throttlekit.v1.RateLimiter/Heartbeat",
             );
@@ -1290,7 +1290,7 @@ pub mod rate_limiter_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CheckSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1335,7 +1335,7 @@ pub mod rate_limiter_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CheckManySvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1378,7 +1378,7 @@ pub mod rate_limiter_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PeekSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1423,7 +1423,7 @@ pub mod rate_limiter_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ForecastSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1466,7 +1466,7 @@ pub mod rate_limiter_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DebitSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1509,7 +1509,7 @@ pub mod rate_limiter_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = AdmitSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1554,7 +1554,7 @@ pub mod rate_limiter_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReleaseSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1599,7 +1599,7 @@ pub mod rate_limiter_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = HeartbeatSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1799,7 +1799,7 @@ pub mod fleet_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/throttlekit.v1.Fleet/Reserve",
             );
@@ -1934,7 +1934,7 @@ pub mod fleet_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReserveSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2086,7 +2086,7 @@ pub mod monitor_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/throttlekit.v1.Monitor/GetSnapshot",
             );
@@ -2111,7 +2111,7 @@ pub mod monitor_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::SmallBuffers::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/throttlekit.v1.Monitor/Watch",
             );
@@ -2262,7 +2262,7 @@ pub mod monitor_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetSnapshotSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -2308,7 +2308,7 @@ pub mod monitor_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

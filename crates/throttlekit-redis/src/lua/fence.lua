@@ -67,7 +67,7 @@ function healed.l(safe, key, p)
   return safe + ARGV[p + 2]
 end
 
--- A lease or a beat that was lost is over for its owner after its life.
+-- A lease or a heartbeat that was lost is over for its owner after its life.
 function healed.h(safe, key, p)
   return safe + ARGV[p + 2]
 end

@@ -25,11 +25,11 @@ fn access() -> Access {
     token_sha256: {billing}
     certificate: spiffe://mesh/billing
     allow:
-      - doors: [check, debit]
+      - endpoints: [check, debit]
         policies: [chat, 'api-*']
         keys: acme/
-      - {{doors: [peek], policies: [chat]}}
-  ops: {{token_sha256: {ops}, certificate: 'dns:Ops.Example', allow: [{{doors: [monitor]}}]}}
+      - {{endpoints: [peek], policies: [chat]}}
+  ops: {{token_sha256: {ops}, certificate: 'dns:Ops.Example', allow: [{{endpoints: [monitor]}}]}}
   idle: {{certificate: 'spiffe://mesh/idle'}}
 "
     );
@@ -76,9 +76,9 @@ fn a_principal_may_what_is_listed_and_nothing_else() {
         (Endpoint::Envoy, "chat", "acme/1", false),
         (Endpoint::Monitor, "chat", "acme/1", false),
     ];
-    for (door, policy, key, allowed) in table {
-        let may = caller.may(door, policy, key.as_bytes());
-        assert_eq!(may.is_ok(), allowed, "{door:?} {policy} {key}");
+    for (endpoint, policy, key, allowed) in table {
+        let may = caller.may(endpoint, policy, key.as_bytes());
+        assert_eq!(may.is_ok(), allowed, "{endpoint:?} {policy} {key}");
         assert!(allowed || matches!(may, Err(Refusal::Forbidden(_))));
     }
     assert!(caller.may_use(Endpoint::Peek).is_ok());
@@ -152,7 +152,7 @@ fn nobody_in_particular_may_nothing_unless_stated() {
         Access::of(&AccessSpec::default()).unwrap().identify(&none, None).unwrap_err(),
         AuthError::NoToken
     );
-    let some = Access::of(&spec("anonymous: [{doors: [check], policies: [public]}]")).unwrap();
+    let some = Access::of(&spec("anonymous: [{endpoints: [check], policies: [public]}]")).unwrap();
     let caller = some.identify(&none, None).unwrap();
     assert!(caller.may(Endpoint::Check, "public", b"k").is_ok());
     assert!(caller.may(Endpoint::Check, "chat", b"k").is_err());
@@ -169,9 +169,10 @@ fn old_clients_show_their_token_in_headers_of_their_own() {
 #[test]
 fn without_a_list_the_monitor_and_reserving_are_for_nobody() {
     let open = Access::open(Secrets::default());
-    for door in [Endpoint::Monitor, Endpoint::Reserve] {
+    for endpoint in [Endpoint::Monitor, Endpoint::Reserve] {
         for peer in [None, Some(&at("127.0.0.1")), Some(&at("192.0.2.1"))] {
-            let refused = open.identify(&bearer("guess"), peer).unwrap().may(door, "p", b"k").unwrap_err();
+            let refused =
+                open.identify(&bearer("guess"), peer).unwrap().may(endpoint, "p", b"k").unwrap_err();
             for remedy in ["-secret-file", "`access`", "--trust-loopback"] {
                 assert!(refused.to_string().contains(remedy), "{refused}");
             }
@@ -183,8 +184,8 @@ fn without_a_list_the_monitor_and_reserving_are_for_nobody() {
 #[test]
 fn with_loopback_trust_the_monitor_and_reserving_are_for_this_machine() {
     let open = Access::open(Secrets { trust_loopback: true, ..Secrets::default() });
-    let may = |peer: Option<&Peer>, headers: &http::HeaderMap, door| {
-        open.identify(headers, peer).unwrap().may(door, "p", b"k").is_ok()
+    let may = |peer: Option<&Peer>, headers: &http::HeaderMap, endpoint| {
+        open.identify(headers, peer).unwrap().may(endpoint, "p", b"k").is_ok()
     };
     let none = http::HeaderMap::new();
     // Headers that a remote client could send to impersonate this machine.
@@ -195,16 +196,16 @@ fn with_loopback_trust_the_monitor_and_reserving_are_for_this_machine() {
         ("host", "localhost"),
         ("x-monitor-secret", ""),
     ]);
-    for door in [Endpoint::Monitor, Endpoint::Reserve] {
+    for endpoint in [Endpoint::Monitor, Endpoint::Reserve] {
         for local in ["127.0.0.1", "127.8.8.8", "[::1]", "[::ffff:127.0.0.1]"] {
-            assert!(may(Some(&at(local)), &none, door), "{local}");
+            assert!(may(Some(&at(local)), &none, endpoint), "{local}");
         }
-        assert!(!may(Some(&at("192.0.2.1")), &none, door));
-        assert!(!may(Some(&at("192.0.2.1")), &forged, door));
-        assert!(!may(None, &forged, door));
+        assert!(!may(Some(&at("192.0.2.1")), &none, endpoint));
+        assert!(!may(Some(&at("192.0.2.1")), &forged, endpoint));
+        assert!(!may(None, &forged, endpoint));
     }
-    for door in [Endpoint::Check, Endpoint::Peek, Endpoint::Debit, Endpoint::Admit, Endpoint::Envoy] {
-        assert!(may(Some(&at("192.0.2.1")), &none, door));
+    for endpoint in [Endpoint::Check, Endpoint::Peek, Endpoint::Debit, Endpoint::Admit, Endpoint::Envoy] {
+        assert!(may(Some(&at("192.0.2.1")), &none, endpoint));
     }
 }
 
@@ -212,8 +213,8 @@ fn with_loopback_trust_the_monitor_and_reserving_are_for_this_machine() {
 fn a_secret_is_demanded_from_everybody() {
     let monitor = Secret::of(b"look");
     let open = Access::open(Secrets { monitor, fleet: Secret::of(b"lend"), trust_loopback: true });
-    let may = |headers: &http::HeaderMap, door| {
-        open.identify(headers, Some(&at("127.0.0.1"))).unwrap().may(door, "p", b"k").is_ok()
+    let may = |headers: &http::HeaderMap, endpoint| {
+        open.identify(headers, Some(&at("127.0.0.1"))).unwrap().may(endpoint, "p", b"k").is_ok()
     };
     assert!(!may(&http::HeaderMap::new(), Endpoint::Monitor));
     assert!(may(&headers(&[("x-monitor-secret", "look")]), Endpoint::Monitor));
@@ -238,8 +239,8 @@ fn a_list_that_cannot_work_is_refused_with_its_reason() {
         ("principals: {a: {token_env: THROTTLEKIT_NO_SUCH}}".into(), "THROTTLEKIT_NO_SUCH"),
         ("principals: {a: {token_file: /no/such/file}}".into(), "/no/such/file"),
         ("principals: {a: {certificate: 'cn:x'}}".into(), "neither `dns:host`"),
-        ("anonymous: [{doors: []}]".into(), "allows nothing"),
-        ("anonymous: [{doors: [check], policies: ['a*b']}]".into(), "at the end"),
+        ("anonymous: [{endpoints: []}]".into(), "allows nothing"),
+        ("anonymous: [{endpoints: [check], policies: ['a*b']}]".into(), "at the end"),
         (
             format!("principals: {{a: {{token_sha256: {same}}}, b: {{token_sha256: {same}}}}}"),
             "duplicate token",
@@ -253,7 +254,7 @@ fn a_list_that_cannot_work_is_refused_with_its_reason() {
         let error = Access::of(&spec(&text)).unwrap_err().to_string();
         assert!(error.contains(why), "{text}: {error}");
     }
-    assert!(serde_saphyr::from_str::<AccessSpec>("anonymous: [{doors: [everything]}]").is_err());
+    assert!(serde_saphyr::from_str::<AccessSpec>("anonymous: [{endpoints: [everything]}]").is_err());
     assert!(serde_saphyr::from_str::<AccessSpec>("principal: {}").is_err());
 }
 
@@ -262,7 +263,7 @@ fn tokens_come_from_files_without_white_space_and_not_short() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     let text =
-        format!("principals: {{a: {{token_file: '{}', allow: [{{doors: [check]}}]}}}}", path.display());
+        format!("principals: {{a: {{token_file: '{}', allow: [{{endpoints: [check]}}]}}}}", path.display());
     std::fs::write(&path, "short\n").unwrap();
     assert!(Access::of(&spec(&text)).unwrap_err().to_string().contains("too short"));
     std::fs::write(&path, format!("{BILLING}\n")).unwrap();
@@ -303,7 +304,7 @@ async fn where_nobody_looked_who_asks_nobody_may_once_there_is_a_list() {
         let (file, _) = crate::policy::load(&text).unwrap();
         Engine::start(EngineOptions::over(Backend::memory()), file).unwrap()
     };
-    let doors = [
+    let endpoints = [
         Endpoint::Check,
         Endpoint::Peek,
         Endpoint::Debit,
@@ -312,12 +313,12 @@ async fn where_nobody_looked_who_asks_nobody_may_once_there_is_a_list() {
         Endpoint::Envoy,
         Endpoint::Monitor,
     ];
-    let (open, listed) = (engine(""), engine("access: {anonymous: [{doors: [check]}]}"));
-    for door in doors {
-        let may = |engine: &Engine| Caller::of(&http::Extensions::new(), engine).may(door, "p", b"k");
-        assert!(may(&open).is_ok(), "{door:?}");
-        assert!(matches!(may(&listed), Err(Refusal::Forbidden(_))), "{door:?}");
-        assert!(Caller::of(&http::Extensions::new(), &listed).may_use(door).is_err(), "{door:?}");
+    let (open, listed) = (engine(""), engine("access: {anonymous: [{endpoints: [check]}]}"));
+    for endpoint in endpoints {
+        let may = |engine: &Engine| Caller::of(&http::Extensions::new(), engine).may(endpoint, "p", b"k");
+        assert!(may(&open).is_ok(), "{endpoint:?}");
+        assert!(matches!(may(&listed), Err(Refusal::Forbidden(_))), "{endpoint:?}");
+        assert!(Caller::of(&http::Extensions::new(), &listed).may_use(endpoint).is_err(), "{endpoint:?}");
     }
     let body = serde_json::json!({ "policy": "p", "key": "k" }).to_string();
     let request = http::Request::post("/v1/check").header("content-type", "application/json");
@@ -346,7 +347,7 @@ fn a_token_stands_in_an_ordinary_file_of_its_size() {
 fn of_two_tokens_each_is_good_until_it_expires() {
     let (old, new) = (digest(BILLING), digest(OPS));
     let text = format!(
-        "principals: {{a: {{allow: [{{doors: [check]}}], tokens: [
+        "principals: {{a: {{allow: [{{endpoints: [check]}}], tokens: [
            {{sha256: {old}, expires: '2026-12-01T00:00:00Z'}}, {{sha256: {new}}}]}}}}"
     );
     let access = Access::of(&spec(&text)).unwrap();

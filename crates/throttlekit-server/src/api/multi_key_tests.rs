@@ -35,8 +35,9 @@ fn engine() -> Engine {
 
 /// Returns a caller whose keys begin with `acme/`.
 fn acme() -> Caller {
-    let doors = "[check, peek, debit, admit, reserve]";
-    let spec = serde_saphyr::from_str(&format!("anonymous: [{{doors: {doors}, keys: acme/}}]")).unwrap();
+    let endpoints = "[check, peek, debit, admit, reserve]";
+    let spec =
+        serde_saphyr::from_str(&format!("anonymous: [{{endpoints: {endpoints}, keys: acme/}}]")).unwrap();
     Access::of(&spec).unwrap().identify(&HeaderMap::new(), None).unwrap()
 }
 
@@ -156,10 +157,10 @@ async fn a_debit_of_a_lease_is_for_who_may_debit_every_key_of_it() {
         keys: vec!["rival/org".into()],
         ..AdmitRequest::default()
     });
-    let door = RateLimiterApi::new(engine.clone());
-    let lease_id = door.admit(anyone).await.unwrap().into_inner().lease_id;
+    let api = RateLimiterApi::new(engine.clone());
+    let lease_id = api.admit(anyone).await.unwrap().into_inner().lease_id;
     let debit = DebitRequest { lease_id: lease_id.clone(), tokens: 5, ..DebitRequest::default() };
-    assert_eq!(door.debit(asked(debit)).await.unwrap_err().code(), Code::PermissionDenied);
+    assert_eq!(api.debit(asked(debit)).await.unwrap_err().code(), Code::PermissionDenied);
     let told = post(&router(engine), "/v1/debit", &json!({ "lease_id": lease_id, "tokens": 5 })).await;
     assert_eq!(told.0, StatusCode::FORBIDDEN);
 }

@@ -8,7 +8,7 @@ use throttlekit::store::LeaseId;
 use throttlekit::{Admit as _, Axis};
 
 use super::admitted_work::NotDebited;
-use super::lease_capacity::Full;
+use super::lease_capacity::{Full, LeaseUsage};
 use super::policy_call::Keys;
 use super::recovery;
 use super::running_policy::RunningPolicy;
@@ -106,6 +106,11 @@ impl Engine {
     /// Returns the number of leases that clients hold here.
     pub fn leases_held(&self) -> u64 {
         self.shared.leases.all_held()
+    }
+
+    /// Returns the leases that clients hold here, and their limits.
+    pub fn lease_usage(&self) -> LeaseUsage {
+        self.shared.leases.usage()
     }
 
     /// Waits until every lease has ended, and returns units that were fetched and not spent. For a server that is about

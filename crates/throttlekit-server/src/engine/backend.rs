@@ -8,11 +8,13 @@ use throttlekit::clock::{Clock, WallClock};
 use throttlekit::forward_store;
 use throttlekit::limiter::KeyMemory;
 use throttlekit::store::{
-    MembershipStore, MemoryStore, RegionStore, SlotStore, Store, StoreClientStats, StoreError,
+    Charges, MembershipStore, MemoryStore, Outcome, RegionStore, SlotStore, Store, StoreClientStats,
+    StoreError,
 };
 use throttlekit_postgres::PostgresStore;
 use throttlekit_redis::RedisStore;
 
+use super::coalesced::Coalesced;
 use super::failures::{Failed, Failures};
 
 /// A key that holds no slots.
@@ -25,7 +27,7 @@ pub enum Backend {
     /// In this process: for a single instance.
     Memory(Arc<MemoryStore<Arc<dyn Clock>>>),
     /// On Redis or Valkey.
-    Redis(RedisStore),
+    Redis(Coalesced),
     /// On PostgreSQL.
     Postgres(Arc<PostgresStore>),
 }
@@ -45,6 +47,11 @@ impl Backend {
     /// Creates a store in this process's memory with another clock.
     pub fn memory_with_clock(clock: Arc<dyn Clock>) -> Self {
         Self::Memory(Arc::new(MemoryStore::with_clock(clock)))
+    }
+
+    /// Counts on Redis or Valkey. Concurrent decisions are sent together, except over a cluster.
+    pub fn redis(store: RedisStore) -> Self {
+        Self::Redis(Coalesced::new(store))
     }
 
     /// Returns `memory`, `redis` or `postgres`.
@@ -77,7 +84,7 @@ impl Backend {
     pub fn line_stats(&self) -> Option<StoreClientStats> {
         match self {
             Self::Memory(_) => None,
-            Self::Redis(store) => Some(store.line_stats()),
+            Self::Redis(store) => Some(store.store().line_stats()),
             Self::Postgres(store) => Some(store.line_stats()),
         }
     }
@@ -139,6 +146,12 @@ macro_rules! call {
 impl Store for Counted {
     forward_store!(Store for self via call; admit, admit_each, debit, peek, settle, lease, give_back, reset);
     forward_store!(Store for self via see; guarantee, background, local_shares);
+
+    fn admit_now(&self, ask: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        let Backend::Memory(store) = &self.backend else { return None };
+        self.calls.fetch_add(1, Relaxed);
+        store.admit_now(ask).map(|answer| self.seen(answer))
+    }
 }
 
 impl SlotStore for Counted {

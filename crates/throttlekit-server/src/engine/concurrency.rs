@@ -23,8 +23,10 @@ const CLOCK_SLACK: Duration = Duration::from_millis(10);
 pub struct GuardView {
     /// The policy.
     pub policy: String,
-    /// Current limit; zero if each key has its own.
+    /// Current limit, or the limit of each key; zero if keys are limited by this instance alone.
     pub limit: u64,
+    /// True if each key has its own limit.
+    pub per_key: bool,
     /// Number of slots held here.
     pub in_flight: u64,
     /// This instance's share of a shared limit, and the shared limit.
@@ -109,6 +111,7 @@ impl Concurrency {
         let blank = GuardView {
             policy: policy.into(),
             limit: 0,
+            per_key: false,
             in_flight: held,
             fleet: None,
             nodes: 1,
@@ -119,8 +122,8 @@ impl Concurrency {
                 let seen = guard.stats();
                 GuardView { limit: seen.limit.into(), in_flight: seen.in_flight.into(), ..blank }
             }
-            Self::InstanceKey(_) => blank,
-            Self::Key(slots) => GuardView { limit: slots.stats().limit.into(), ..blank },
+            Self::InstanceKey(_) => GuardView { per_key: true, ..blank },
+            Self::Key(slots) => GuardView { limit: slots.stats().limit.into(), per_key: true, ..blank },
             Self::Fleet(guard) => {
                 let stats = guard.stats();
                 let grant = stats.division.and_then(|division| division.grant);

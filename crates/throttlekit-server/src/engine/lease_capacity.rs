@@ -28,6 +28,19 @@ struct Counts {
     policies: HashMap<Arc<str>, u64>,
 }
 
+/// Leases that clients hold at this instance, and the limits of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseUsage {
+    /// Leases of all callers.
+    pub held: u64,
+    /// Maximum of that.
+    pub max: u64,
+    /// Leases of the caller that has most, with requests that are being admitted.
+    pub caller_held: u64,
+    /// Maximum of that, for each caller.
+    pub caller_max: u64,
+}
+
 /// The limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
@@ -72,6 +85,18 @@ impl LeaseCapacity {
     /// Returns the number of leases for work of all policies.
     pub(super) fn all_held(&self) -> u64 {
         self.counts.lock().held
+    }
+
+    /// Returns the leases and their limits. Looks at every owner: for scrapes, not for requests.
+    pub(super) fn usage(&self) -> LeaseUsage {
+        let counts = self.counts.lock();
+        let most = counts.owners.values().max().copied().unwrap_or(0);
+        LeaseUsage {
+            held: counts.held,
+            max: self.all_max.into(),
+            caller_held: most.into(),
+            caller_max: self.per_owner_max.into(),
+        }
     }
 }
 
@@ -137,13 +162,15 @@ mod tests {
         let mut held = capacity.take(Owner(1)).ok().unwrap();
         held.held_for(&policy);
         assert_eq!((capacity.held("p"), capacity.held("q"), capacity.all_held()), (1, 0, 1));
+        let usage = LeaseUsage { held: 1, max: 9, caller_held: 2, caller_max: 9 };
+        assert_eq!(capacity.usage(), usage);
         drop((waits, held));
         assert_eq!((capacity.held("p"), capacity.all_held()), (0, 0));
         assert!(capacity.counts.lock().policies.is_empty());
     }
 
     #[test]
-    fn there_is_no_more_room_than_a_desk_has() {
+    fn the_capacity_is_at_most_that_of_a_registry() {
         let capacity = LeaseCapacity::new(u32::MAX, u32::MAX);
         let slots: Vec<_> = (0..SLOTS_MAX).map(|_| capacity.take(Owner(1)).ok()).collect();
         assert!(slots.iter().all(Option::is_some));

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use throttlekit::clock::{Clock, WallClock};
 use throttlekit::internals::{LeaseRegistry, Mutex};
-use throttlekit::store::{Beat, LeaseId, Owner, Slot};
+use throttlekit::store::{HeartbeatOutcome, LeaseId, Owner, Slot};
 use throttlekit::{Decision, Guarantee, SharedPermit};
 
 use super::admitted_work::{AdmittedWork, NotDebited, RegisteredWork};
-use super::lease_capacity::{Full, LeaseCapacity, LeaseSlot};
+use super::lease_capacity::{Full, LeaseCapacity, LeaseSlot, LeaseUsage};
 use super::policy_call::Keys;
 use super::{Ended, HeartbeatResult, WorkLease};
 
@@ -78,25 +78,26 @@ impl Leases {
     pub(super) fn heartbeat(&self, owner: Owner, leases: &[LeaseId]) -> HeartbeatResult {
         let mut held: Vec<Option<Slot>> = vec![None; leases.len()];
         for registry in self.all() {
-            for (known, beat) in held.iter_mut().zip(registry.heartbeat(owner, leases)) {
-                if let Beat::Held(slot) = beat {
+            for (known, heartbeat) in held.iter_mut().zip(registry.heartbeat(owner, leases)) {
+                if let HeartbeatOutcome::Held(slot) = heartbeat {
                     *known = Some(slot);
                 }
             }
         }
         let now = WallClock.now();
-        let mut beats = HeartbeatResult::default();
+        let mut heartbeats = HeartbeatResult::default();
         for (lease, slot) in leases.iter().zip(held) {
             match slot.filter(|_| !self.ended_if_fenced(owner, *lease)) {
                 Some(slot) => {
-                    beats.live.push(*lease);
+                    heartbeats.live.push(*lease);
                     let until = now + slot.lives;
-                    beats.next_deadline = Some(beats.next_deadline.map_or(until, |first| first.min(until)));
+                    heartbeats.next_deadline =
+                        Some(heartbeats.next_deadline.map_or(until, |first| first.min(until)));
                 }
-                None => beats.reclaimed.push(*lease),
+                None => heartbeats.reclaimed.push(*lease),
             }
         }
-        beats
+        heartbeats
     }
 
     /// Ends a lease whose slot others may have by now, since this instance lost contact with the store: the client must
@@ -136,6 +137,10 @@ impl Leases {
     /// Returns the number of leases of all policies.
     pub(super) fn all_held(&self) -> u64 {
         self.capacity.all_held()
+    }
+
+    pub(super) fn usage(&self) -> LeaseUsage {
+        self.capacity.usage()
     }
 
     /// Ends leases whose heartbeats stopped.

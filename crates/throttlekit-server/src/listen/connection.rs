@@ -5,18 +5,20 @@ use std::error::Error;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Context;
+use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use throttlekit::internals::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Status;
-use tower::{Service, ServiceExt};
+use tower::Service;
 
 use super::body::Delivery;
 use super::counters::count;
@@ -161,13 +163,18 @@ async fn speak<I, S, B>(
 {
     let ListenOptions { limits, counters, .. } = &**shared;
     let activity = Activity::new(limits);
-    let io = TokioIo::new(CountedIo { io, activity: activity.clone() });
+    let io = TokioIo::new(CountedIo::new(io, activity.clone()));
     let (answering, leaving) = ((shared.clone(), activity.clone()), peer.leaving.clone());
+    // A clone of the service for each request would be a dozen reference counts.
+    let service = Arc::new(Mutex::new(service));
     let service = service_fn(move |mut request: Request<Incoming>| {
         let (shared, activity) = answering.clone();
         request.extensions_mut().insert(peer.clone());
         let service = service.clone();
-        async move { Ok::<_, Infallible>(answer(service, request, &shared, activity).await) }
+        async move {
+            let answering = Answering::begin(&mut *service.lock(), request, &shared, activity);
+            Ok::<_, Infallible>(answering.end(&shared).await)
+        }
     });
     let shed = counters.clone();
     let requests = Requests::of(account, move || shed.count_shed());
@@ -201,33 +208,49 @@ fn blame(options: &ListenOptions, error: &(dyn Error + 'static)) {
     count(&counters.broken);
 }
 
-async fn answer<S, B>(
-    service: S,
-    request: Request<Incoming>,
-    options: &ListenOptions,
-    activity: Arc<Activity>,
-) -> Response<Delivery<B>>
-where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
-    B: Body + Default,
-{
-    let ListenOptions { limits, counters, .. } = options;
-    let exchange = Exchange::begin(activity);
-    count(&counters.requests);
-    let is_grpc = is_grpc(&request);
-    // A proxy forwards its client's headers; the client must not determine how long the proxy waits.
-    let time = match asks_for_another(&request) {
-        true => limits.request_max,
-        false => deadline(request.headers(), limits.request_max),
-    };
-    let response = match timeout(time, service.oneshot(request)).await {
-        Ok(Ok(response)) => response,
-        Err(_) => {
-            count(&counters.late);
-            say(is_grpc, Status::deadline_exceeded("request timed out"))
-        }
-    };
-    response.map(|body| Delivery::new(body, exchange))
+/// A request that is being answered.
+struct Answering<F> {
+    exchange: Exchange,
+    is_grpc: bool,
+    /// Maximum time for the response.
+    time: Duration,
+    response: F,
+}
+
+impl<F> Answering<F> {
+    /// Calls the service.
+    fn begin<S: Service<Request<Incoming>, Future = F>>(
+        service: &mut S,
+        request: Request<Incoming>,
+        options: &ListenOptions,
+        activity: Arc<Activity>,
+    ) -> Self {
+        let exchange = Exchange::begin(activity);
+        count(&options.counters.requests);
+        let is_grpc = is_grpc(&request);
+        let time_max = options.limits.request_max;
+        // A proxy forwards its client's headers; the client must not determine how long the proxy waits.
+        let time = match asks_for_another(&request) {
+            true => time_max,
+            false => deadline(request.headers(), time_max),
+        };
+        Self { exchange, is_grpc, time, response: service.call(request) }
+    }
+
+    /// Returns the response, or an error once its time is over.
+    async fn end<B: Body + Default>(self, options: &ListenOptions) -> Response<Delivery<B>>
+    where
+        F: Future<Output = Result<Response<B>, Infallible>>,
+    {
+        let response = match timeout(self.time, self.response).await {
+            Ok(Ok(response)) => response,
+            Err(_) => {
+                count(&options.counters.late);
+                say(self.is_grpc, Status::deadline_exceeded("request timed out"))
+            }
+        };
+        response.map(|body| Delivery::new(body, self.exchange))
+    }
 }
 
 /// Checks whether a request uses gRPC, and so needs gRPC errors. A forward-auth proxy does not, whatever headers it

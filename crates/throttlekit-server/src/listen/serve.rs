@@ -57,6 +57,8 @@ pub struct ListenOptions {
 
 /// Serves connections until `shutdown` completes. Then accepts no more, closes all gracefully, waits for requests in
 /// flight up to the grace of [`Limits`], and closes the rest. Each request carries its [`Peer`] as an extension.
+///
+/// The service must always be ready, as a router is: it is called without waiting.
 pub async fn serve<S, B>(
     listener: TcpListener,
     service: S,

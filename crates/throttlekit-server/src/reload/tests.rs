@@ -73,8 +73,8 @@ policies:
   p: {{rate: {{limit: 5, per: 1d}}}}
 access:
   principals:
-    a: {{token_file: '{a}', allow: [{{doors: [check]}}]}}
-    b: {{token_file: '{b}', allow: [{{doors: [check]}}]}}
+    a: {{token_file: '{a}', allow: [{{endpoints: [check]}}]}}
+    b: {{token_file: '{b}', allow: [{{endpoints: [check]}}]}}
 {more}"
     )
 }
@@ -174,7 +174,7 @@ async fn with_the_default_interval_a_new_file_is_in_force_within_two_seconds() {
 async fn a_new_file_is_taken_up_though_one_principal_has_no_token_yet() {
     let fixture = Fixture::listed();
     let c = fixture.folder.path().join("c");
-    let more = format!("    c: {{token_file: '{}', allow: [{{doors: [check]}}]}}\n", c.display());
+    let more = format!("    c: {{token_file: '{}', allow: [{{endpoints: [check]}}]}}\n", c.display());
     fixture.load(&text(fixture.folder.path(), &more)).await.unwrap();
     let status = fixture.reloader.status();
     assert_eq!((status.reloads, status.rejected, status.access_failing), (1, 0, 1));
@@ -231,7 +231,7 @@ async fn a_new_list_is_in_force_no_later_than_new_policies() {
     let with = |policy: &str, allows: &str| {
         format!(
             "version: 1\npolicies: {{{policy}: {{rate: {{limit: 5, per: 1d}}}}}}\n\
-             access: {{anonymous: [{{doors: [check], policies: ['{allows}']}}]}}\n"
+             access: {{anonymous: [{{endpoints: [check], policies: ['{allows}']}}]}}\n"
         )
     };
     let fixture = Fixture::over(folder, &with("p", "*"), Secrets::default());

@@ -1,8 +1,12 @@
 //! Capacity that many callers share and none can fill.
 
-use std::collections::HashMap;
-
+use super::CallerMap;
 use super::who::{Group, Who};
+
+/// Number of groups that are remembered though they hold nothing, so that their next request allocates nothing.
+const EMPTY_GROUPS_MAX: usize = 64;
+/// Number of connections for which the memory of such a group is kept.
+const EMPTY_CONNECTIONS_MAX: usize = 64;
 
 /// Capacity that many callers share and none can fill.
 ///
@@ -14,36 +18,41 @@ use super::who::{Group, Who};
 pub(super) struct Crowd {
     capacity: u64,
     taken: u64,
-    groups: HashMap<Group, Part>,
+    groups: CallerMap<Group, Part>,
 }
 
 #[derive(Debug, Default)]
 struct Part {
     taken: u64,
-    connections: HashMap<u64, u64>,
+    connections: CallerMap<u64, u64>,
 }
 
 impl Crowd {
     pub(super) fn new(capacity: u64) -> Self {
-        Self { capacity, taken: 0, groups: HashMap::new() }
+        Self { capacity, taken: 0, groups: CallerMap::default() }
     }
 
     /// Takes capacity, if there is enough for the caller.
     pub(super) fn enter(&mut self, who: &Who, units: u64) -> bool {
         let free = self.capacity.saturating_sub(self.taken);
-        let (of_group, of_connection) = self
-            .groups
-            .get(&who.group)
-            .map_or((0, 0), |part| (part.taken, part.connections.get(&who.connection).copied().unwrap_or(0)));
         let threshold = free.saturating_mul(who.weight.get().into());
-        if units > free || of_group + of_connection + units > threshold {
+        if units > free || units > threshold {
             return false;
         }
-        let part = self.groups.entry(who.group.clone()).or_default();
-        part.taken += units;
-        *part.connections.entry(who.connection).or_default() += units;
-        self.taken += units;
-        true
+        let part = match self.groups.get_mut(&who.group) {
+            Some(part) => part,
+            None => self.groups.entry(who.group.clone()).or_default(),
+        };
+        let of_connection = part.connections.entry(who.connection).or_default();
+        let enters = part.taken + *of_connection + units <= threshold;
+        if enters {
+            *of_connection += units;
+            part.taken += units;
+            self.taken += units;
+        } else if *of_connection == 0 {
+            part.connections.remove(&who.connection);
+        }
+        enters
     }
 
     /// Releases capacity.
@@ -58,7 +67,16 @@ impl Crowd {
             }
         }
         if part.taken == 0 {
-            self.groups.remove(&who.group);
+            self.forget(&who.group);
+        }
+    }
+
+    /// Removes a group that holds nothing, unless it is one of the few that are remembered.
+    fn forget(&mut self, group: &Group) {
+        let crowded = self.groups.len() > EMPTY_GROUPS_MAX;
+        let is_large = |part: &Part| part.connections.capacity() > EMPTY_CONNECTIONS_MAX;
+        if self.groups.get(group).is_some_and(|part| part.taken == 0 && (crowded || is_large(part))) {
+            self.groups.remove(group);
         }
     }
 
@@ -134,6 +152,19 @@ mod tests {
         assert!(crowd.enter(&a, 20) && crowd.enter(&b, 10) && crowd.enter(&a, 5));
         crowd.leave(&a, 25);
         crowd.leave(&b, 10);
-        assert_eq!((crowd.taken(), crowd.groups.len()), (0, 0));
+        assert_eq!(crowd.taken(), 0);
+        assert!(crowd.groups.values().all(|part| part.taken == 0 && part.connections.is_empty()));
+    }
+
+    #[test]
+    fn few_groups_that_left_are_remembered_and_none_that_is_large() {
+        let mut crowd = Crowd::new(10_000);
+        let all: Vec<_> = (0..1_000).map(|group| who(group, 1, group)).collect();
+        assert!(all.iter().all(|who| crowd.enter(who, 1)));
+        all.iter().for_each(|who| crowd.leave(who, 1));
+        assert!(crowd.groups.len() <= EMPTY_GROUPS_MAX, "{} left", crowd.groups.len());
+        (0..1_000).for_each(|connection| assert!(crowd.enter(&who(1_001, 1, connection), 1)));
+        (0..1_000).for_each(|connection| crowd.leave(&who(1_001, 1, connection), 1));
+        assert!(crowd.groups.values().all(|part| part.connections.capacity() <= EMPTY_CONNECTIONS_MAX));
     }
 }

@@ -29,6 +29,9 @@ pub(crate) use who::Who;
 use crate::limits::Limits;
 use crowd::Crowd;
 
+/// A map for a bounded number of callers. Several are read for each request, so its hash is fast; its seed is random.
+type CallerMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;
+
 /// Maximum number of streams that report changes, over all listeners.
 const STREAMS_MAX: u64 = 1_024;
 /// Maximum number of sessions, over all listeners.

@@ -1,12 +1,12 @@
 //! Counts of requests and decisions by principal, for metrics.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use throttlekit::internals::Mutex;
 use throttlekit_telemetry::OTHER;
 
+use super::CallerMap;
 use super::who::Group;
 
 /// Maximum number of principals with a label of their own: each is a few series for the lifetime of the process.
@@ -64,7 +64,7 @@ impl Tally {
 
 /// All counts, by name.
 #[derive(Debug, Default)]
-pub(super) struct Tallies(Mutex<HashMap<Box<str>, Kept>>);
+pub(super) struct Tallies(Mutex<CallerMap<Box<str>, Kept>>);
 
 #[derive(Debug, Default)]
 struct Kept {

@@ -1,8 +1,10 @@
 //! Start-time fair queueing of requests.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 
+use super::CallerMap;
 use super::crowd::Crowd;
 use super::who::{Group, Who};
 
@@ -34,7 +36,7 @@ pub(super) struct Turns<T> {
     queue: Option<Crowd>,
     /// The virtual time of the last request that began.
     now: u64,
-    flows: HashMap<Group, Flow<T>>,
+    flows: CallerMap<Group, Flow<T>>,
     /// Groups that wait, by the virtual time at which they may begin, and then by age.
     order: BTreeMap<(u64, u64), Group>,
     /// Numbers for flows and tickets.
@@ -52,7 +54,14 @@ struct Flow<T> {
     stands: Option<u64>,
     /// Connections with waiting requests, in turn.
     ring: VecDeque<u64>,
-    lines: HashMap<u64, VecDeque<Waiting<T>>>,
+    lines: CallerMap<u64, Line<T>>,
+}
+
+/// The waiting requests of one connection. Most have one, which needs no memory of its own.
+#[derive(Debug)]
+struct Line<T> {
+    first: Waiting<T>,
+    rest: VecDeque<Waiting<T>>,
 }
 
 /// A request in the queue.
@@ -89,7 +98,7 @@ impl<T> Turns<T> {
             lead: lead.saturating_mul(STEP),
             queue: None,
             now: 0,
-            flows: HashMap::new(),
+            flows: CallerMap::default(),
             order: BTreeMap::new(),
             next: 0,
         }
@@ -97,31 +106,27 @@ impl<T> Turns<T> {
 
     /// Requests the turn of a request of `units` units.
     pub(super) fn ask(&mut self, who: &Who, units: u64, tell: impl FnOnce() -> T) -> Asked {
-        let begins = if self.leads(who, units) {
-            self.held < 2 * self.capacity
-        } else {
-            self.held < self.capacity && self.order.is_empty()
-        };
+        let (now, lead, held, capacity) = (self.now, self.lead, self.held, self.capacity);
+        let nobody_waits = self.order.is_empty();
+        let flow = self.flow(who);
+        let begins =
+            if flow.leads(units, now, lead) { held < 2 * capacity } else { held < capacity && nobody_waits };
         if begins {
-            self.begin(who, units);
-            self.hold(who, units);
+            flow.held += units;
+            self.now = flow.begin(units, now, lead);
+            self.held += units;
             return Asked::Begins;
         }
         if self.queue.as_mut().is_some_and(|queue| !queue.enter(who, 1)) {
+            self.forget(&who.group);
             return Asked::Full;
         }
         let ticket = self.number();
-        let (now, lead) = (self.now, self.lead);
         let flow = self.flow(who);
-        let line = flow.lines.entry(who.connection).or_default();
-        if line.is_empty() {
-            flow.ring.push_back(who.connection);
-        }
-        line.push_back(Waiting { ticket, units, tell: tell() });
+        flow.push(who.connection, Waiting { ticket, units, tell: tell() });
         if flow.stands.is_none() {
-            let stands = flow.starts(now, lead);
-            flow.stands = Some(stands);
-            let place = (stands, flow.number);
+            let place = (flow.starts(now, lead), flow.number);
+            flow.stands = Some(place.0);
             self.order.insert(place, who.group.clone());
         }
         Asked::Waits(ticket)
@@ -172,12 +177,8 @@ impl<T> Turns<T> {
     /// Removes a request from the queue. Returns whether it was there: if not, its turn has begun.
     pub(super) fn give_up(&mut self, who: &Who, ticket: u64) -> bool {
         let Some(flow) = self.flows.get_mut(&who.group) else { return false };
-        let Some(line) = flow.lines.get_mut(&who.connection) else { return false };
-        let Ok(at) = line.binary_search_by_key(&ticket, |waiting| waiting.ticket) else { return false };
-        line.remove(at);
-        if line.is_empty() {
-            flow.lines.remove(&who.connection);
-            flow.ring.retain(|connection| *connection != who.connection);
+        if !flow.remove(who.connection, ticket) {
+            return false;
         }
         if flow.ring.is_empty()
             && let Some(stood) = flow.stands.take()
@@ -201,36 +202,11 @@ impl<T> Turns<T> {
 
     fn flow(&mut self, who: &Who) -> &mut Flow<T> {
         let (number, now) = (self.number(), self.now);
-        let flow = self.flows.entry(who.group.clone()).or_insert_with(|| Flow {
-            number,
-            weight: who.weight,
-            due: now,
-            held: 0,
-            stands: None,
-            ring: VecDeque::new(),
-            lines: HashMap::new(),
-        });
+        let flow = self.flows.entry(who.group.clone());
+        let flow = flow.or_insert_with(|| Flow::new(number, who.weight, now));
         // Weight of the current file.
         flow.weight = who.weight;
         flow
-    }
-
-    fn begin(&mut self, who: &Who, units: u64) {
-        let (now, lead) = (self.now, self.lead);
-        let flow = self.flow(who);
-        let starts = flow.starts(now, lead);
-        flow.due = flow.due.max(now).saturating_add(cost(units, flow.weight));
-        self.now = starts;
-    }
-
-    /// Checks whether a request is within the lead of its group.
-    fn leads(&self, who: &Who, units: u64) -> bool {
-        let due = match self.flows.get(&who.group) {
-            Some(flow) if flow.stands.is_some() => return false,
-            Some(flow) => flow.due.max(self.now),
-            None => self.now,
-        };
-        due.saturating_add(cost(units, who.weight)) <= self.now + self.lead
     }
 
     fn hold(&mut self, who: &Who, units: u64) {
@@ -243,25 +219,15 @@ impl<T> Turns<T> {
         let ((_, number), group) = self.order.pop_first()?;
         let flow = self.flows.get_mut(&group)?;
         flow.stands = None;
-        let connection = flow.ring.pop_front()?;
-        let line = flow.lines.get_mut(&connection)?;
-        let next = line.pop_front()?;
-        if line.is_empty() {
-            flow.lines.remove(&connection);
-        } else {
-            flow.ring.push_back(connection);
-        }
-        let weight = flow.weight;
-        let who = Who { group, weight, connection };
-        self.queue.iter_mut().for_each(|queue| queue.leave(&who, 1));
-        self.begin(&who, next.units);
-        if let Some(flow) = self.flows.get_mut(&who.group)
-            && !flow.ring.is_empty()
-        {
+        let (connection, next) = flow.pop()?;
+        self.now = flow.begin(next.units, self.now, self.lead);
+        if !flow.ring.is_empty() {
             let stands = flow.starts(self.now, self.lead);
             flow.stands = Some(stands);
-            self.order.insert((stands, number), who.group.clone());
+            self.order.insert((stands, number), group.clone());
         }
+        let who = Who { group, weight: flow.weight, connection };
+        self.queue.iter_mut().for_each(|queue| queue.leave(&who, 1));
         Some((who, next))
     }
 
@@ -280,9 +246,66 @@ impl<T> Turns<T> {
 }
 
 impl<T> Flow<T> {
+    fn new(number: u64, weight: NonZeroU32, now: u64) -> Self {
+        let (ring, lines) = (VecDeque::new(), CallerMap::default());
+        Self { number, weight, due: now, held: 0, stands: None, ring, lines }
+    }
+
     /// Returns the virtual time at which its next request may begin.
     fn starts(&self, now: u64, lead: u64) -> u64 {
         self.due.saturating_sub(lead).max(now)
+    }
+
+    /// Checks whether a request is within its lead.
+    fn leads(&self, units: u64, now: u64, lead: u64) -> bool {
+        let due = self.due.max(now);
+        self.stands.is_none() && due.saturating_add(cost(units, self.weight)) <= now + lead
+    }
+
+    /// Begins a request. Returns the virtual time at which it begins.
+    fn begin(&mut self, units: u64, now: u64, lead: u64) -> u64 {
+        let starts = self.starts(now, lead);
+        self.due = self.due.max(now).saturating_add(cost(units, self.weight));
+        starts
+    }
+
+    fn push(&mut self, connection: u64, waiting: Waiting<T>) {
+        match self.lines.entry(connection) {
+            Entry::Occupied(line) => line.into_mut().rest.push_back(waiting),
+            Entry::Vacant(line) => {
+                line.insert(Line { first: waiting, rest: VecDeque::new() });
+                self.ring.push_back(connection);
+            }
+        }
+    }
+
+    /// Removes the next request, with its connection.
+    fn pop(&mut self) -> Option<(u64, Waiting<T>)> {
+        let connection = self.ring.pop_front()?;
+        let Entry::Occupied(mut line) = self.lines.entry(connection) else { return None };
+        let Some(second) = line.get_mut().rest.pop_front() else {
+            return Some((connection, line.remove().first));
+        };
+        self.ring.push_back(connection);
+        Some((connection, std::mem::replace(&mut line.get_mut().first, second)))
+    }
+
+    /// Removes the request with this ticket. Returns whether it was there.
+    fn remove(&mut self, connection: u64, ticket: u64) -> bool {
+        let Entry::Occupied(mut line) = self.lines.entry(connection) else { return false };
+        let Line { first, rest } = line.get_mut();
+        if first.ticket != ticket {
+            let at = rest.binary_search_by_key(&ticket, |waiting| waiting.ticket);
+            return at.is_ok_and(|at| rest.remove(at).is_some());
+        }
+        match rest.pop_front() {
+            Some(second) => *first = second,
+            None => {
+                line.remove();
+                self.ring.retain(|waiting| *waiting != connection);
+            }
+        }
+        true
     }
 
     fn is_idle(&self) -> bool {

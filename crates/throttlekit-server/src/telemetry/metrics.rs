@@ -18,7 +18,7 @@ use throttlekit_telemetry::{GUARANTEES, OTHER, prometheus};
 
 use super::server_stats::ServerStats;
 use super::server_telemetry::{PolicySnapshot, ServerTelemetry, StoreRecord};
-use crate::engine::{Engine, GuardView, StoreHealth};
+use crate::engine::{Engine, GuardView, LeaseUsage, StoreHealth};
 use crate::reload::ConfigStatus;
 
 /// Content type of the page.
@@ -47,7 +47,7 @@ struct Page {
     policies: Vec<PolicySnapshot>,
     engine_calls: BTreeMap<String, u64>,
     guards: Vec<GuardView>,
-    leases: u64,
+    leases: LeaseUsage,
     health: StoreHealth,
     store: StoreRecord,
     keys: KeyMemory,
@@ -72,7 +72,7 @@ impl Page {
         Self {
             engine_calls,
             guards,
-            leases: engine.leases_held(),
+            leases: engine.lease_usage(),
             health: engine.store_health(),
             store: telemetry.store(),
             keys: engine.key_memory().unwrap_or_default(),
@@ -130,7 +130,7 @@ impl Page {
         page.gauges(
             "guard_limit",
             "Concurrency limit of this server; 0 if each key has its own",
-            each().map(|(name, g)| (name, g.limit)),
+            each().map(|(name, g)| (name, if g.per_key { 0 } else { g.limit })),
         )?;
         page.gauges(
             "guard_fenced",
@@ -143,7 +143,11 @@ impl Page {
             each().map(|(name, g)| (name, g.fleet.map_or(0, |(_, ceiling)| ceiling))),
         )?;
         page.gauges("guard_nodes", "Servers that share the limit", each().map(|(name, g)| (name, g.nodes)))?;
-        page.gauge("leases_held", "Leases that clients hold here", self.leases)
+        let LeaseUsage { held, max, caller_held, caller_max } = self.leases;
+        page.gauge("leases_held", "Leases that clients hold here", held)?;
+        page.gauge("leases_max", "Maximum number of leases that clients hold here", max)?;
+        page.gauge("leases_caller_held", "Leases of the caller that has most", caller_held)?;
+        page.gauge("leases_caller_max", "Maximum number of leases of one caller", caller_max)
     }
 
     fn write_server(&self, page: &mut Writer<'_, '_>) -> fmt::Result {

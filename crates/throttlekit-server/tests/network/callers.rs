@@ -40,7 +40,7 @@ async fn tokens_are_asked_for_and_lists_change_without_a_restart() {
         let text = format!("principals: {{foo: {{token_sha256: {digest}, allow: [{allow}]}}}}");
         Access::of(&serde_saphyr::from_str::<AccessSpec>(&text).unwrap()).unwrap()
     };
-    let allowed = spec("{doors: [check], policies: [api], keys: acme/}");
+    let allowed = spec("{endpoints: [check], policies: [api], keys: acme/}");
     let target = Target::start(ListenOptions::default(), allowed).await;
     let client = Client::connect(target.address).await.unwrap();
     let check = async |headers: &[(&'static str, &str)], key: &str| {
@@ -51,7 +51,7 @@ async fn tokens_are_asked_for_and_lists_change_without_a_restart() {
     assert_eq!(check(&[("authorization", "Bearer bar")], "acme/1").await, Err(Code::Unauthenticated));
     assert_eq!(check(&token, "acme/1").await, Ok(()));
     assert_eq!(check(&token, "other/1").await, Err(Code::PermissionDenied));
-    target.access.store(Arc::new(spec("{doors: [peek]}")));
+    target.access.store(Arc::new(spec("{endpoints: [peek]}")));
     assert_eq!(check(&token, "acme/1").await, Err(Code::PermissionDenied));
 }
 
@@ -59,7 +59,7 @@ async fn tokens_are_asked_for_and_lists_change_without_a_restart() {
 #[tokio::test]
 async fn refusals_do_not_end_the_connection_that_others_use_too() {
     let text = "principals: {foo: {token_sha256: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae, \
-                allow: [{doors: [check]}]}}";
+                allow: [{endpoints: [check]}]}}";
     let access = Access::of(&serde_saphyr::from_str::<AccessSpec>(text).unwrap()).unwrap();
     let options = ListenOptions::default();
     let refusals = options.limits.error_resets_max * 2;

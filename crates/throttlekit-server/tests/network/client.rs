@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::time::sleep;
 use tonic::Code;
 
-use crate::attack::Door;
+use crate::attack::Listener;
 
 #[derive(Clone)]
 pub(crate) struct Client {
@@ -53,8 +53,8 @@ impl Client {
     }
 
     /// One that shows a token with each request, if it has one.
-    pub(crate) async fn connect_as(door: &Door) -> Result<Self, Failure> {
-        Ok(Self { authorization: door.authorization(), ..Self::connect(door.address).await? })
+    pub(crate) async fn connect_as(listener: &Listener) -> Result<Self, Failure> {
+        Ok(Self { authorization: listener.authorization(), ..Self::connect(listener.address).await? })
     }
 
     pub(crate) async fn over<I>(io: I) -> Result<Self, Failure>

@@ -25,7 +25,7 @@ pub(crate) async fn of_principals() -> (f64, f64) {
         Besieged::reloading("memory", &principals, Duration::from_secs(60))
     };
     let (one, many) = (start(1), start(PRINCIPALS));
-    let clients = [Client::connect(one.doors.grpc).await, Client::connect(many.doors.grpc).await];
+    let clients = [Client::connect(one.listeners.grpc).await, Client::connect(many.listeners.grpc).await];
     let [of_one, of_many] = clients.map(|client| client.expect("a connection"));
     let tokens = |count: usize| names(count).map(|name| token(&name)).collect::<Vec<_>>();
     let (right, all) = (tokens(1), tokens(PRINCIPALS));

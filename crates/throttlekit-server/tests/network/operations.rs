@@ -42,8 +42,8 @@ async fn a_heartbeat_takes_as_many_leases_as_fit_its_message() {
     let (_folder, server, client) = start().await;
     let path = "/throttlekit.v1.RateLimiter/Heartbeat";
     let ids = |count: u32| HeartbeatRequest { lease_ids: (0..count).map(|n| format!("{n:032x}")).collect() };
-    let beat: HeartbeatResponse = client.call(path, &[], &ids(1_900)).await.unwrap();
-    assert_eq!(beat.reclaimed_ids.len(), 1_900);
+    let heartbeat: HeartbeatResponse = client.call(path, &[], &ids(1_900)).await.unwrap();
+    assert_eq!(heartbeat.reclaimed_ids.len(), 1_900);
     assert!(ids(1_901).encoded_len() < 64 * 1024);
     let refused = client.call::<HeartbeatResponse>(path, &[], &ids(1_901)).await;
     assert_eq!(refused.unwrap_err().code(), Code::InvalidArgument);

@@ -30,7 +30,7 @@ access:
   principals:
     billing:
       token_sha256: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
-      allow: [{doors: [check], policies: [api], keys: acme/}]
+      allow: [{endpoints: [check], policies: [api], keys: acme/}]
 ";
 
 struct Running {

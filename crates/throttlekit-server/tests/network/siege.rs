@@ -15,8 +15,8 @@ use throttlekit_server::internals::engine::Backend;
 use throttlekit_server::{Server, ServerOptions, StoreUrl};
 use tokio::time::{Instant, sleep};
 
-use crate::assault::{Attack, Doors};
-use crate::attack::Door;
+use crate::assault::{Attack, Listeners};
+use crate::attack::Listener;
 use crate::burn;
 use crate::client::Client;
 use crate::fuzz;
@@ -119,8 +119,8 @@ pub(crate) fn go_first(first: bool) -> bool {
 fn shipped(binary: &OsStr, policies: &Path, store: &str, reload_every: Duration) -> Command {
     let mut command = Nice::Same.command();
     command.arg(binary).arg("serve").arg(policies).args(["--store", store, "--log-json", "--fresh-start"]);
-    for door in ["--listen", "--http", "--metrics"] {
-        command.args([door, "127.0.0.1:0"]);
+    for listener in ["--listen", "--http", "--metrics"] {
+        command.args([listener, "127.0.0.1:0"]);
     }
     // What keys take is bounded by this; what is looked for is whatever else grows.
     command.args(["--memory-budget-mib", "32"]);
@@ -142,8 +142,8 @@ fn other(role: &str, nice: Nice) -> Command {
 }
 
 /// Returns the address of a listener in a line of JSON.
-fn address(said: &str, door: &str) -> Option<SocketAddr> {
-    said.split_once(&format!("{door}\":\""))?.1.split('"').next()?.parse().ok()
+fn address(said: &str, listener: &str) -> Option<SocketAddr> {
+    said.split_once(&format!("{listener}\":\""))?.1.split('"').next()?.parse().ok()
 }
 
 /// Returns the value after this word in a line.
@@ -166,8 +166,9 @@ async fn other_role() {
         ["attack", mix, grpc, http, metrics, policies, time] => {
             let at = |text: &str| text.parse().expect("an address");
             let (policies, token) = (policies.into(), None);
-            let doors = Doors { grpc: at(grpc), http: at(http), metrics: at(metrics), policies, token };
-            attack_all(mix, &doors, millis(time)).await;
+            let listeners =
+                Listeners { grpc: at(grpc), http: at(http), metrics: at(metrics), policies, token };
+            attack_all(mix, &listeners, millis(time)).await;
             println!("burnt {}", burn::spent().as_millis());
         }
         ["burn", processor, time] => {
@@ -179,14 +180,14 @@ async fn other_role() {
 }
 
 /// All attacks of a mix at a time, each in the name of its principal.
-async fn attack_all(mix: &str, doors: &Doors, time: Duration) {
+async fn attack_all(mix: &str, listeners: &Listeners, time: Duration) {
     let each = mix.split(',').flat_map(|one| {
         let (principal, attacks) = one.split_once(':').expect("a principal");
         attacks.split('+').map(move |name| (principal, Attack::named(name).expect("an attack")))
     });
     let running = each.map(|(principal, attack)| {
-        let doors = Doors { token: Some(token(principal)), ..doors.clone() };
-        async move { (attack.name, attack.run(&doors, time).await) }
+        let listeners = Listeners { token: Some(token(principal)), ..listeners.clone() };
+        async move { (attack.name, attack.run(&listeners, time).await) }
     });
     let all = join_all(running).await;
     // The name of this test stands in the same line before.
@@ -213,8 +214,8 @@ pub(crate) fn everybody() -> Vec<(String, u32)> {
 /// The policies, and who may use them.
 fn policies(principals: &[(String, u32)]) -> String {
     let principals = principals.iter().map(|(name, weight)| {
-        let doors = "check, peek, debit, admit, monitor";
-        format!("    {name}: {{token_env: TOKEN_{name}, weight: {weight}, allow: [{{doors: [{doors}]}}]}}\n")
+        let endpoints = "check, peek, debit, admit, monitor";
+        format!("    {name}: {{token_env: TOKEN_{name}, weight: {weight}, allow: [{{endpoints: [{endpoints}]}}]}}\n")
     });
     principals.fold(POLICIES.to_owned(), |text, principal| text + &principal)
 }
@@ -225,7 +226,7 @@ fn serve_as_shipped(policies: PathBuf, store: &str) {
     runtime.expect("a runtime").block_on(serve(policies, store));
 }
 
-/// Serves with all its doors on loopback.
+/// Serves with all its listeners on loopback.
 async fn serve(policies: PathBuf, store: &str) {
     let store = StoreUrl::parse(store).expect("a store").connect(None, None).await.expect("a store");
     let mut options = options(policies, store);
@@ -256,7 +257,8 @@ fn options(policies: PathBuf, store: Backend) -> ServerOptions {
 
 /// Prints the addresses and serves until the parent process ends. `http` replaces the address of the HTTP API.
 async fn until_parent_ends(server: Server, http: Option<SocketAddr>) {
-    let (http, metrics) = (http.or(server.http()).expect("a door"), server.metrics().expect("a door"));
+    let (http, metrics) =
+        (http.or(server.http()).expect("a listener"), server.metrics().expect("a listener"));
     println!("grpc\":\"{}\",\"http\":\"{http}\",\"metrics\":\"{metrics}\"", server.grpc());
     let mut nothing = String::new();
     let waiting = tokio::task::spawn_blocking(move || std::io::stdin().read_line(&mut nothing));
@@ -309,7 +311,7 @@ pub(crate) struct Besieged {
     process: u32,
     /// The first panic on its standard error.
     panic: Arc<OnceLock<String>>,
-    pub(crate) doors: Doors,
+    pub(crate) listeners: Listeners,
     /// Of its policies.
     text: String,
     _folder: tempfile::TempDir,
@@ -353,29 +355,29 @@ impl Besieged {
         std::thread::spawn(move || output.for_each(|line| drop(told.send(line))));
         let mut lines = heard.into_iter();
         let said = lines.find(|line| line.contains("metrics\":\"")).expect("a server that starts");
-        let at = |door: &str| address(&said, door).expect("an address");
+        let at = |listener: &str| address(&said, listener).expect("an address");
         let (grpc, http, metrics) = (at("grpc"), at("http"), at("metrics"));
-        let doors = Doors { grpc, http, metrics, policies: file, token: None };
+        let listeners = Listeners { grpc, http, metrics, policies: file, token: None };
         let process = child.id();
-        Self { child: Mutex::new(Ended(child)), process, panic, doors, text, _folder: folder }
+        Self { child: Mutex::new(Ended(child)), process, panic, listeners, text, _folder: folder }
     }
 
     /// Puts the good policies back.
     pub(crate) fn mend(&self) {
-        std::fs::write(&self.doors.policies, &self.text).expect("a file");
+        std::fs::write(&self.listeners.policies, &self.text).expect("a file");
     }
 
     /// Has it attacked by a mix for so long.
     pub(crate) async fn attacked(&self, mix: &str, nice: Nice, time: Duration) -> Outcome {
-        let Doors { grpc, http, metrics, policies, .. } = &self.doors;
+        let Listeners { grpc, http, metrics, policies, .. } = &self.listeners;
         let (policies, time_ms) = (policies.display(), time.as_millis());
         run(&format!("attack {mix} {grpc} {http} {metrics} {policies} {time_ms}"), nice, time).await
     }
 
     /// A client of a principal.
     pub(crate) async fn client(&self, principal: &str) -> Client {
-        let door = Door { address: self.doors.grpc, token: Some(token(principal)) };
-        Client::connect_as(&door).await.expect("a connection")
+        let listener = Listener { address: self.listeners.grpc, token: Some(token(principal)) };
+        Client::connect_as(&listener).await.expect("a connection")
     }
 
     pub(crate) fn resident_mib(&self) -> f64 {

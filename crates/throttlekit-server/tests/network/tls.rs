@@ -162,7 +162,7 @@ async fn without_a_client_certificate_of_the_authority_nobody_connects() {
 async fn the_name_in_a_client_certificate_says_what_it_may() {
     let authority = Authority::new();
     let spec: AccessSpec = serde_saphyr::from_str(
-        "principals: {billing: {certificate: 'spiffe://mesh/billing', allow: [{doors: [check], policies: [api]}]}}",
+        "principals: {billing: {certificate: 'spiffe://mesh/billing', allow: [{endpoints: [check], policies: [api]}]}}",
     )
     .unwrap();
     let files = files(&authority.server(), Some(authority.ca()));
@@ -337,7 +337,7 @@ async fn probes_without_a_certificate_reach_metrics_and_health_only_where_that_i
 async fn commands_are_encrypted_and_their_caller_is_known_by_its_certificate() {
     let authority = Authority::new();
     let policies = authority.folder.path().join("policies.yaml");
-    let access = "access: {principals: {billing: {certificate: 'spiffe://mesh/billing', allow: [{doors: [check], \
+    let access = "access: {principals: {billing: {certificate: 'spiffe://mesh/billing', allow: [{endpoints: [check], \
                   policies: [api]}]}}}";
     std::fs::write(&policies, format!("{}{access}", crate::target::POLICIES)).unwrap();
     let mut options = ServerOptions::new(policies, Backend::memory());

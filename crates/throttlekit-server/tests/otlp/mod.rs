@@ -85,8 +85,8 @@ async fn a_collector_is_sent_a_span_of_each_rpc_and_the_counters() {
     let options = EngineOptions { observer: telemetry.clone(), ..EngineOptions::over(Backend::memory()) };
     let engine = Engine::start(options, file.unwrap()).unwrap();
     let (incoming, serves) = bound().await;
-    let door = RateLimiterServer::new(RateLimiterApi::new(engine));
-    tokio::spawn(Server::builder().layer(otlp.spans()).add_service(door).serve_with_incoming(incoming));
+    let service = RateLimiterServer::new(RateLimiterApi::new(engine));
+    tokio::spawn(Server::builder().layer(otlp.spans()).add_service(service).serve_with_incoming(incoming));
 
     let channel = Channel::from_shared(format!("http://{serves}")).unwrap().connect().await.unwrap();
     let mut client = RateLimiterClient::new(channel);

@@ -73,17 +73,17 @@ def crash(rl):
     found.release()
 
 
-def beats(rl):
+def heartbeats(rl):
     with rl.admit("jobs", "u", heartbeat=True) as held:
         time.sleep(3.2)
-        assert not held.reclaimed, "beats keep it past its life"
+        assert not held.reclaimed, "heartbeats keep it past its lifetime"
         others = [rl.admit("jobs", "v") for _ in range(2)]
         assert [o.allowed for o in others] == [True, False]
     lost = rl.admit("jobs", "w", heartbeat=True)
     lost._backend._pump._stub.Release(type_of_release(lost.lease_id))
     deadline = time.monotonic() + 4
     while not lost.reclaimed:
-        assert time.monotonic() < deadline, "a lease that is gone is told at the next beat"
+        assert time.monotonic() < deadline, "a lost lease is reported with the next heartbeat"
         time.sleep(0.1)
 
 

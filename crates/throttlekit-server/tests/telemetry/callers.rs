@@ -24,8 +24,8 @@ fn file(folder: &std::path::Path) -> String {
     format!(
         "{}access:
   principals:
-    ops: {{token_file: '{}', allow: [{{doors: [monitor]}}]}}
-    team: {{token_file: '{}', allow: [{{doors: [monitor], policies: [api]}}]}}
+    ops: {{token_file: '{}', allow: [{{endpoints: [monitor]}}]}}
+    team: {{token_file: '{}', allow: [{{endpoints: [monitor], policies: [api]}}]}}
 ",
         crate::telemetry::FILE,
         token("ops", OPS),

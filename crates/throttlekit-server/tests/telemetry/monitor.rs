@@ -26,9 +26,9 @@ async fn opened_over(
     let (telemetry, engine, reloader) = started_over(backend, options);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
-    let door = MonitorServer::new(MonitorApi::new(telemetry.clone(), engine.clone(), reloader.0));
+    let service = MonitorServer::new(MonitorApi::new(telemetry.clone(), engine.clone(), reloader.0));
     let incoming = tonic::transport::server::TcpIncoming::from(listener);
-    tokio::spawn(Server::builder().add_service(door).serve_with_incoming(incoming));
+    tokio::spawn(Server::builder().add_service(service).serve_with_incoming(incoming));
     let channel = Channel::from_shared(format!("http://{at}")).unwrap().connect().await.unwrap();
     (telemetry, engine, MonitorClient::new(channel))
 }

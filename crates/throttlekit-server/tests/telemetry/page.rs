@@ -32,6 +32,9 @@ async fn every_decision_is_counted_once_under_how_it_ended() {
     assert_eq!(page.at("throttlekit_guard_in_flight{policy=\"slots\"}"), 2.0);
     assert_eq!(page.at("throttlekit_guard_limit{policy=\"slots\"}"), 2.0);
     assert_eq!(page.at("throttlekit_leases_held"), 2.0);
+    assert_eq!(page.at("throttlekit_leases_max"), 100_000.0);
+    assert_eq!(page.at("throttlekit_leases_caller_held"), 2.0);
+    assert_eq!(page.at("throttlekit_leases_caller_max"), 100_000.0);
     assert_eq!(page.at("throttlekit_store_up{store=\"memory\"}"), 1.0);
     assert_eq!(page.at("throttlekit_events_lost_total"), 0.0);
 }

@@ -1,4 +1,4 @@
-//! A world to explore, whatever its kind.
+//! A scenario to explore, of any model.
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
@@ -8,12 +8,12 @@ use stateright::Model;
 use super::check::{Breach, Findings, explore};
 use super::counter_examples::Assumption;
 
-/// A world to explore, and how many states it must have.
+/// A scenario to explore, and the number of states that it must have.
 ///
 /// A count that differs fails: a search that stops looking, or a machine that does something else, is noticed.
 pub struct Case {
-    /// The law that it shows.
-    pub law: &'static str,
+    /// The invariant that it shows.
+    pub invariant: &'static str,
     /// What is special about it.
     pub name: &'static str,
     /// The bound, which is also reached.
@@ -24,15 +24,15 @@ pub struct Case {
 }
 
 impl Case {
-    /// A world that any model explores.
-    pub fn new<M>(law: &'static str, name: &'static str, bound: String, states: usize, model: M) -> Self
+    /// A scenario of any model.
+    pub fn new<M>(invariant: &'static str, name: &'static str, bound: String, states: usize, model: M) -> Self
     where
         M: Model + Clone + Send + Sync + 'static,
         M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
         M::Action: Clone + Debug + PartialEq + Send + Sync,
     {
         let look = Box::new(move |threads| explore(model.clone(), threads));
-        Self { law, name, bound, states, look }
+        Self { invariant, name, bound, states, look }
     }
 
     /// Explores every state of it.
@@ -51,21 +51,21 @@ impl Case {
         } else {
             return None;
         };
-        Some(format!("{}, {}: {what}", self.law, self.name))
+        Some(format!("{}, {}: {what}", self.invariant, self.name))
     }
 }
 
-/// An assumption whose absence a model shows: its shortest path to a state in which the law does not hold.
-pub(super) fn without<M>(text: &'static str, law: &'static str, model: M) -> Assumption
+/// An assumption whose absence a model shows: its shortest path to a state in which the invariant does not hold.
+pub(super) fn without<M>(text: &'static str, invariant: &'static str, model: M) -> Assumption
 where
     M: Model + Clone + Send + Sync + 'static,
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
     M::Action: Clone + Debug + Display + PartialEq + Send + Sync,
 {
-    Assumption::new(text, law, move || {
-        Breach::shortest(&model).map(|Breach { law, path }| {
+    Assumption::new(text, invariant, move || {
+        Breach::shortest(&model).map(|Breach { invariant, path }| {
             let steps = path.into_actions().into_iter().map(|step| step.to_string());
-            steps.chain([format!("not {law}")]).collect()
+            steps.chain([format!("not {invariant}")]).collect()
         })
     })
 }

@@ -1,11 +1,11 @@
-//! The worlds of leasing that are explored, and how many states each has.
+//! The scenarios of leasing that are explored, and the number of states of each.
 
 use std::time::Duration;
 
 use throttlekit_core::lease::Margin;
 
 use super::case::Case;
-use super::network::{Clock, Keeping, Law, Network, Room, TWO};
+use super::network::{Clock, Invariant, Keeping, Network, Room, TWO};
 use super::one_step::OneStep;
 use super::rolling_return::{BOUND_AT_SECONDS, RollingReturn};
 
@@ -19,38 +19,44 @@ const QUICK: Clock = Clock { begins_ms: 0, nanos_per_tick: 1_250_000 };
 const WIDE: Margin = Margin { holder_ppm: 250_000, authority_ppm: 250_000, slack: Duration::ZERO };
 const DRIFTING: [Clock; 2] = [Clock::at(0), SLOW];
 
-/// Worlds that are explored within seconds.
+/// Scenarios that are explored within seconds.
 pub fn small() -> Vec<Case> {
     let room = Room { ticks: 1, letters: 1, waiters: 1, returns: 0, faults: 0 };
-    let with =
-        |law, limit, batch| Network { clocks: &ALIKE[..2], room, ..Network::new(law, limit, 1, batch) };
-    let over = |keeping| Network { keeping, ..with(Law::Failover, 2, 2) };
+    let with = |invariant, limit, batch| Network {
+        clocks: &ALIKE[..2],
+        room,
+        ..Network::new(invariant, limit, 1, batch)
+    };
+    let over = |keeping| Network { keeping, ..with(Invariant::Failover, 2, 2) };
     vec![
-        one_step("one step, N2 L4 B2", Law::Carry, 31, OneStep::carry(2, 4, 2)),
-        one_step("one step, N3 L6 B3", Law::Carry, 441, OneStep::carry(3, 6, 3)),
-        one_step("one step, N5 L10 B2", Law::Carry, 992, OneStep::carry(5, 10, 2)),
-        one_step("one step, N2 L4 B2", Law::Coupled, 8, OneStep::coupled(2, 4, 2)),
-        one_step("one step, N3 L6 B3", Law::Coupled, 27, OneStep::coupled(3, 6, 3)),
-        one_step("one step, N5 L10 B2", Law::Coupled, 112, OneStep::coupled(5, 10, 2)),
-        one_step("one step, N8 L8 B2", Law::Coupled, 303, OneStep::coupled(8, 8, 2)),
+        one_step("one step, N2 L4 B2", Invariant::Carry, 31, OneStep::carry(2, 4, 2)),
+        one_step("one step, N3 L6 B3", Invariant::Carry, 441, OneStep::carry(3, 6, 3)),
+        one_step("one step, N5 L10 B2", Invariant::Carry, 992, OneStep::carry(5, 10, 2)),
+        one_step("one step, N2 L4 B2", Invariant::Coupled, 8, OneStep::coupled(2, 4, 2)),
+        one_step("one step, N3 L6 B3", Invariant::Coupled, 27, OneStep::coupled(3, 6, 3)),
+        one_step("one step, N5 L10 B2", Invariant::Coupled, 112, OneStep::coupled(5, 10, 2)),
+        one_step("one step, N8 L8 B2", Invariant::Coupled, 303, OneStep::coupled(8, 8, 2)),
         rolling("one step, N3 burst 5, 1/s, h 10 s", 11_616),
-        network("N2 L2 B1", "4", 12_829, with(Law::Carry, 2, 1)),
-        network("N2 L2 B2", "2", 3_635, with(Law::Coupled, 2, 2)),
-        network("N2 burst 1, h 2", "2", 4_473, Network { hold: 2, ..with(Law::Rolling, 1, 1) }),
+        network("N2 L2 B1", "4", 12_829, with(Invariant::Carry, 2, 1)),
+        network("N2 L2 B2", "2", 3_635, with(Invariant::Coupled, 2, 2)),
+        network("N2 burst 1, h 2", "2", 4_473, Network { hold: 2, ..with(Invariant::Rolling, 1, 1) }),
         network("async, N2 L2 B2", "2 + lost", 27_137, over(Keeping::Async)),
         network("fence, N2 L2 B2", "2", 24_599, over(Keeping::Fence)),
         network("wait, N2 L2 B2", "2", 13_511, over(Keeping::Wait)),
     ]
 }
 
-/// Worlds that take minutes together. A window is two ticks unless it says otherwise.
+/// Scenarios that take minutes together. A window is two ticks unless it says otherwise.
 pub fn large() -> Vec<Case> {
     let room = Room { ticks: 2, letters: 1, waiters: 1, returns: 0, faults: 0 };
-    let with =
-        |law, limit, batch| Network { clocks: &ALIKE[..2], room, ..Network::new(law, limit, 2, batch) };
-    let (carry, coupled) = (with(Law::Carry, 4, 2), with(Law::Coupled, 2, 2));
-    let rolling = Network { window: 1, hold: 2, ..with(Law::Rolling, 2, 2) };
-    let over = |keeping| Network { keeping, ..with(Law::Failover, 2, 2) };
+    let with = |invariant, limit, batch| Network {
+        clocks: &ALIKE[..2],
+        room,
+        ..Network::new(invariant, limit, 2, batch)
+    };
+    let (carry, coupled) = (with(Invariant::Carry, 4, 2), with(Invariant::Coupled, 2, 2));
+    let rolling = Network { window: 1, hold: 2, ..with(Invariant::Rolling, 2, 2) };
+    let over = |keeping| Network { keeping, ..with(Invariant::Failover, 2, 2) };
     let faulty = Room { faults: 1, ..room };
     vec![
         network(
@@ -136,12 +142,12 @@ pub fn large() -> Vec<Case> {
 }
 
 fn network(name: &'static str, bound: &str, states: usize, model: Network) -> Case {
-    Case::new(model.law.name(), name, bound.to_owned(), states, model)
+    Case::new(model.invariant.name(), name, bound.to_owned(), states, model)
 }
 
 fn rolling(name: &'static str, states: usize) -> Case {
     Case::new(
-        Law::Rolling.name(),
+        Invariant::Rolling.name(),
         name,
         BOUND_AT_SECONDS.to_string(),
         states,
@@ -149,8 +155,8 @@ fn rolling(name: &'static str, states: usize) -> Case {
     )
 }
 
-fn one_step(name: &'static str, law: Law, states: usize, model: OneStep) -> Case {
-    Case::new(law.name(), name, model.bound().to_string(), states, model)
+fn one_step(name: &'static str, invariant: Invariant, states: usize, model: OneStep) -> Case {
+    Case::new(invariant.name(), name, model.bound().to_string(), states, model)
 }
 
 #[cfg(test)]
@@ -158,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_worlds_have_as_many_states_as_they_had() {
+    fn small_scenarios_have_as_many_states_as_they_had() {
         for case in small() {
             assert_eq!(case.wrong(&case.explore(1)), None);
         }

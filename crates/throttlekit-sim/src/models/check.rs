@@ -53,7 +53,7 @@ where
 /// How something came about that should never be.
 pub struct Breach<M: Model> {
     /// What should always hold.
-    pub law: &'static str,
+    pub invariant: &'static str,
     /// The steps to where it does not.
     pub path: Path<M::State, M::Action>,
 }
@@ -81,8 +81,9 @@ where
         let mut found = checker.discoveries();
         let properties = model.properties();
         let always = properties.iter().filter(|property| property.expectation == Expectation::Always);
-        let breaches = always
-            .filter_map(|property| Some(Self { law: property.name, path: found.remove(property.name)? }));
+        let breaches = always.filter_map(|property| {
+            Some(Self { invariant: property.name, path: found.remove(property.name)? })
+        });
         breaches.min_by_key(Self::steps)
     }
 

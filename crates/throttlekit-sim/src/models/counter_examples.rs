@@ -1,7 +1,7 @@
 //! The assumptions of leasing, each with the shortest counterexample without it.
 
 use super::check::Breach;
-use super::network::{Clock, Keeping, Law, Network, Room, World, in_words};
+use super::network::{Clock, Invariant, Keeping, Network, NetworkState, Room, in_words};
 use super::rolling_return::{BOUND, Fleet, Move, RollingReturn};
 use super::seam::Seam;
 
@@ -9,18 +9,18 @@ use super::seam::Seam;
 pub struct Assumption {
     /// What is assumed.
     pub text: &'static str,
-    /// The law that breaks without it.
-    pub law: &'static str,
+    /// The invariant that breaks without it.
+    pub invariant: &'static str,
     search: Box<dyn Fn() -> Option<Vec<String>>>,
 }
 
 impl Assumption {
     pub(super) fn new(
         text: &'static str,
-        law: &'static str,
+        invariant: &'static str,
         search: impl Fn() -> Option<Vec<String>> + 'static,
     ) -> Self {
-        Self { text, law, search: Box::new(search) }
+        Self { text, invariant, search: Box::new(search) }
     }
 
     /// Searches for the shortest counterexample: its steps in plain words, if there is one.
@@ -32,10 +32,11 @@ impl Assumption {
 /// The assumptions of leasing.
 pub fn assumptions() -> Vec<Assumption> {
     let networks = networks().into_iter();
-    let networks = networks
-        .map(|(text, network)| Assumption::new(text, network.law.name(), move || counterexample(&network)));
+    let networks = networks.map(|(text, network)| {
+        Assumption::new(text, network.invariant.name(), move || counterexample(&network))
+    });
     let lapses = "what was lent of a smooth rate lapses and is not given back";
-    networks.chain([Assumption::new(lapses, Law::Rolling.name(), rolling_returned)]).collect()
+    networks.chain([Assumption::new(lapses, Invariant::Rolling.name(), rolling_returned)]).collect()
 }
 
 const ONE: [Clock; 1] = [Clock::at(0)];
@@ -47,7 +48,7 @@ const QUICK: Clock = Clock { begins_ms: 0, nanos_per_tick: 1_250_000 };
 /// A window of one tick, then another: no more than each counterexample needs, so that it is found soon.
 fn networks() -> Vec<(&'static str, Network)> {
     let room = Room { ticks: 1, letters: 1, waiters: 1, returns: 0, faults: 0 };
-    let two = Network { clocks: &RIGHT, sorted: false, room, ..Network::new(Law::Coupled, 2, 1, 2) };
+    let two = Network { clocks: &RIGHT, sorted: false, room, ..Network::new(Invariant::Coupled, 2, 1, 2) };
     let one = Network { clocks: &ONE, ..two.clone() };
     let two_with = |seam: Seam, room: Room| Network { seam, room, ..two.clone() };
     let one_with = |seam: Seam, room: Room| Network { seam, room, ..one.clone() };
@@ -77,7 +78,7 @@ fn networks() -> Vec<(&'static str, Network)> {
         (
             "a store that took over lends nothing in a window it did not open",
             Network {
-                law: Law::Failover,
+                invariant: Invariant::Failover,
                 keeping: Keeping::Async,
                 ..two_with(Seam::Unfenced, Room { ticks: 0, ..room })
             },
@@ -86,18 +87,19 @@ fn networks() -> Vec<(&'static str, Network)> {
 }
 
 fn counterexample(network: &Network) -> Option<Vec<String>> {
-    let Breach { law, path } = Breach::shortest(network)?;
+    let Breach { invariant, path } = Breach::shortest(network)?;
     let steps: Vec<_> = path.into_vec();
     let told = steps.windows(2).filter_map(|pair| {
         let ((before, Some(operation)), (after, _)) = (&pair[0], &pair[1]) else { return None };
         Some(format!("{}{}", in_words(operation), outcome(network, before, after)))
     });
     let (last, _) = steps.last().expect("a path has a beginning");
-    let end = format!("not {law}: {} where {} may be", last.admitted_units(network), network.bound(last));
+    let end =
+        format!("not {invariant}: {} where {} may be", last.admitted_units(network), network.bound(last));
     Some(told.chain([end]).collect())
 }
 
-fn outcome(network: &Network, before: &World, after: &World) -> String {
+fn outcome(network: &Network, before: &NetworkState, after: &NetworkState) -> String {
     match after.admitted_units(network).checked_sub(before.admitted_units(network)) {
         Some(0) | None if after.window(network) == before.window(network) => String::new(),
         Some(0) | None => ": the store's next window begins".into(),

@@ -47,8 +47,8 @@ pub enum Move {
 pub struct Fleet {
     account: Account,
     holders: Vec<Holder>,
-    /// Units in each purse, and when they die.
-    purses: Vec<(Cost, Timestamp)>,
+    /// Units in each local lease, and when they die.
+    local_leases: Vec<(Cost, Timestamp)>,
     now: Timestamp,
     left: Cost,
     admitted: Cost,
@@ -85,25 +85,25 @@ impl OneStep {
         self.authority().look(&fleet.account.state, all, fleet.now).granted
     }
 
-    fn lease(&self, fleet: &mut Fleet, node: usize, purse: &LocalLease<PlainWord>) {
+    fn lease(&self, fleet: &mut Fleet, node: usize, local_lease: &LocalLease<PlainWord>) {
         let (authority, now) = (self.authority(), fleet.now);
         let holder = &mut fleet.holders[node];
-        assert_eq!(holder.handle_ask(purse, 1, || now), HolderStep::Wait);
-        let request = holder.poll_request(purse, 0, self.batch, now).expect("a caller waits");
+        assert_eq!(holder.handle_ask(local_lease, 1, || now), HolderStep::Wait);
+        let request = holder.poll_request(local_lease, 0, self.batch, now).expect("a caller waits");
         let loan = fleet.account.lend(&authority, request.want, now);
-        holder.handle_reply(purse, 0, loan, now);
+        holder.handle_reply(local_lease, 0, loan, now);
     }
 }
 
 impl Fleet {
     /// Units a node could spend now.
     fn held(&self, node: usize) -> Cost {
-        let (units, until) = self.purses[node];
+        let (units, until) = self.local_leases[node];
         if self.now < until { units } else { 0 }
     }
 
     fn key(&self) -> (Cost, Vec<Cost>, Cost) {
-        (self.left, (0..self.purses.len()).map(|node| self.held(node)).collect(), self.admitted)
+        (self.left, (0..self.local_leases.len()).map(|node| self.held(node)).collect(), self.admitted)
     }
 }
 
@@ -134,7 +134,7 @@ impl Model for OneStep {
         vec![Fleet {
             account: Account::default(),
             holders: vec![Holder::new(plan); self.nodes],
-            purses: vec![(0, Timestamp::EPOCH); self.nodes],
+            local_leases: vec![(0, Timestamp::EPOCH); self.nodes],
             now: Timestamp::EPOCH,
             left: self.limit,
             admitted: 0,
@@ -161,14 +161,14 @@ impl Model for OneStep {
                 fleet.admitted = 0;
             }
             Move::Serve(node) | Move::Lease(node) => {
-                let purse = thaw(fleet.purses[node]);
+                let local_lease = thaw(fleet.local_leases[node]);
                 if matches!(action, Move::Lease(_)) {
-                    self.lease(&mut fleet, node, &purse);
+                    self.lease(&mut fleet, node, &local_lease);
                 }
                 let now = fleet.now;
-                let turn = fleet.holders[node].handle_ask(&purse, 1, || now);
+                let turn = fleet.holders[node].handle_ask(&local_lease, 1, || now);
                 assert!(matches!(turn, HolderStep::Spent { .. }), "{turn:?}");
-                fleet.purses[node] = (purse.units(), purse.until());
+                fleet.local_leases[node] = (local_lease.units(), local_lease.until());
                 fleet.admitted += 1;
             }
         }
@@ -188,11 +188,12 @@ impl Model for OneStep {
     }
 }
 
-/// A purse as it was: states keep what is in it, since a purse itself can be changed through a shared reference.
+/// A local lease as it was: states keep what is in it, since a local lease itself can be changed through a shared
+/// reference.
 fn thaw((units, until): (Cost, Timestamp)) -> LocalLease<PlainWord> {
-    let purse = LocalLease::new();
-    purse.fill(units, until, false);
-    purse
+    let local_lease = LocalLease::new();
+    local_lease.fill(units, until, false);
+    local_lease
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ pub struct Fleet {
     second: u64,
     account: Account,
     holders: Vec<Holder>,
-    purses: Vec<(Cost, Timestamp)>,
+    local_leases: Vec<(Cost, Timestamp)>,
 }
 
 fn authority() -> Authority {
@@ -63,7 +63,7 @@ impl Fleet {
     }
 
     fn held(&self, node: usize) -> Cost {
-        let (units, until) = self.purses[node];
+        let (units, until) = self.local_leases[node];
         if self.now() < until { units } else { 0 }
     }
 
@@ -82,20 +82,20 @@ impl Fleet {
     }
 
     fn lease(&mut self, node: usize) -> Option<()> {
-        let (now, purse) = (self.now(), LocalLease::<PlainWord>::new());
+        let (now, local_lease) = (self.now(), LocalLease::<PlainWord>::new());
         let holder = &mut self.holders[node];
         holder.handle_low(now);
-        let request = holder.poll_request(&purse, 0, BURST, now)?;
+        let request = holder.poll_request(&local_lease, 0, BURST, now)?;
         let loan = self.account.lend(&authority(), request.want, now);
-        holder.handle_reply(&purse, 0, loan, now);
-        self.purses[node] = (purse.units(), purse.until());
+        holder.handle_reply(&local_lease, 0, loan, now);
+        self.local_leases[node] = (local_lease.units(), local_lease.until());
         Some(())
     }
 
     /// Not the machine's doing: a holder gives nothing of a rolling lease back, and an account takes nothing.
     fn give_back(&mut self, node: usize) {
         let (now, units) = (self.now(), self.held(node));
-        self.purses[node] = (0, Timestamp::EPOCH);
+        self.local_leases[node] = (0, Timestamp::EPOCH);
         authority().limit().refund(&mut self.account.state, Mark(now.as_nanos()), units, now);
     }
 }
@@ -112,8 +112,8 @@ impl Model for RollingReturn {
             share: 1,
             denial_max: Duration::MAX,
         };
-        let (holders, purses) = (vec![Holder::new(plan); NODES], vec![(0, Timestamp::EPOCH); NODES]);
-        vec![Fleet { second: 0, account: Account::default(), holders, purses }]
+        let (holders, local_leases) = (vec![Holder::new(plan); NODES], vec![(0, Timestamp::EPOCH); NODES]);
+        vec![Fleet { second: 0, account: Account::default(), holders, local_leases }]
     }
 
     fn actions(&self, fleet: &Fleet, moves: &mut Vec<Move>) {

@@ -40,10 +40,10 @@ impl Seam {
         if self == Self::NoEpoch { Return { epoch: present, ..back } } else { back }
     }
 
-    /// What it does to the purse when a grant was credited that `waiting` callers wait for.
-    pub(super) fn credit_again(self, purse: &LocalLease<PlainWord>, loan: Loan, waiting: usize) {
+    /// What it does to the local lease when a grant was credited that `waiting` callers wait for.
+    pub(super) fn credit_again(self, local_lease: &LocalLease<PlainWord>, loan: Loan, waiting: usize) {
         if self == Self::CreditPerWaiter {
-            (1..waiting).for_each(|_| purse.fill(loan.granted, purse.until(), true));
+            (1..waiting).for_each(|_| local_lease.fill(loan.granted, local_lease.until(), true));
         }
     }
 

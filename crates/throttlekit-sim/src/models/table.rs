@@ -1,24 +1,25 @@
-//! The production slot table and hold, in small worlds explored in full.
+//! The production slot table and hold, in small scenarios explored in full.
 //!
-//! Holders ask for slots, beat and release over a network that delays, reorders, loses and doubles; they stop for any time and go on,
-//! and the table is lost and begins anew. Work runs from when a reply is taken until it ends or its hold is fenced.
+//! Holders request slots, send heartbeats and release over a network that delays, reorders, loses and doubles; they
+//! stop for any time and go on, and the table is lost and starts over. Work runs from when a reply is taken until it
+//! ends or its hold is fenced.
 
 use core::fmt;
 use core::time::Duration;
 
 use stateright::{Model, Property};
 use throttlekit_core::Timestamp;
-use throttlekit_core::concurrency::{Beat, Hold, LeaseId, Owner, SlotStep, SlotTable};
+use throttlekit_core::concurrency::{HeartbeatOutcome, Hold, LeaseId, Owner, SlotStep, SlotTable};
 use throttlekit_core::lease::Margin;
 
 use super::case::{Case, without};
 use super::counter_examples::Assumption;
 
 const TICK: Duration = Duration::from_millis(3);
-/// Messages under way at once.
+/// Messages in flight at once.
 const UNDER_WAY_MAX: usize = 3;
 /// No more are held than there are slots, and no more run.
-const LAW: &str = "slot-fence";
+const INVARIANT: &str = "slot-fence";
 
 /// Holders of the slots of one key.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +59,7 @@ pub enum Seam {
 
 /// All of it at an instant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct World {
+pub struct TableState {
     tick: u8,
     table: SlotTable,
     holders: Vec<Holder>,
@@ -78,7 +79,7 @@ struct Holder {
     hold: Option<Hold>,
 }
 
-/// What is under way, of a holder's ask and since a tick.
+/// What is in flight, of a holder's ask and since a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Letter {
     holder: usize,
@@ -90,13 +91,13 @@ pub struct Letter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Says {
     Ask,
-    Beat,
+    Heartbeat,
     /// By whom.
     Release(usize),
     /// For how long.
     Slot(Duration),
     /// For how long, or lost.
-    Beaten(Option<Duration>),
+    HeartbeatReply(Option<Duration>),
 }
 
 /// What happens next. Letters are told by their places.
@@ -104,8 +105,8 @@ enum Says {
 pub enum Step {
     /// A holder asks for its slot.
     Ask(usize),
-    /// A holder beats.
-    Beat(usize),
+    /// A holder sends a heartbeat.
+    Heartbeat(usize),
     /// A holder's work is done, and it releases.
     Release(usize),
     /// A holder releases what is another's.
@@ -131,46 +132,54 @@ impl Slots {
         Timestamp::from_millis(1_000) + TICK * u32::from(tick)
     }
 
-    fn running(&self, world: &World) -> u32 {
-        let (now, unfenced) = (Self::at(world.tick), self.seam == Seam::Unfenced);
+    fn running(&self, state: &TableState) -> u32 {
+        let (now, unfenced) = (Self::at(state.tick), self.seam == Seam::Unfenced);
         let runs = |hold: &&Hold| unfenced || !(**hold).clone().is_fenced(now);
-        world.holders.iter().filter_map(|one| one.hold.as_ref()).filter(runs).count() as u32
+        state.holders.iter().filter_map(|one| one.hold.as_ref()).filter(runs).count() as u32
     }
 
-    fn deliver(&self, world: &mut World, letter: Letter) {
+    fn deliver(&self, state: &mut TableState, letter: Letter) {
         let Letter { holder, ask, sent, says } = letter;
-        let (now, owner) = (Self::at(world.tick), Owner(holder as u128));
+        let (now, owner) = (Self::at(state.tick), Owner(holder as u128));
         let lease = LeaseId(holder as u128 * 256 + u128::from(ask));
-        let one = &mut world.holders[holder];
+        let one = &mut state.holders[holder];
         let is_mine = one.asks == ask;
-        let anchor = Self::at(if self.seam == Seam::AnchoredAtReply { world.tick } else { sent });
-        let mut answer = |says| world.letters.push(Letter { says, ..letter });
+        let anchor = Self::at(if self.seam == Seam::AnchoredAtReply { state.tick } else { sent });
+        let mut answer = |says| state.letters.push(Letter { says, ..letter });
         match says {
             Says::Ask => {
-                let step = world.table.acquire(lease, owner, self.most, self.lives(), now);
+                let step = state.table.acquire(lease, owner, self.most, self.lives(), now);
                 if let SlotStep::Admit { slot, .. } = step {
                     answer(Says::Slot(slot.lives));
                 }
             }
-            Says::Beat => answer(Says::Beaten(self.beat(&mut world.table, lease, owner, now))),
+            Says::Heartbeat => {
+                answer(Says::HeartbeatReply(self.heartbeat(&mut state.table, lease, owner, now)));
+            }
             Says::Release(by) => {
                 let by = if self.seam == Seam::ReleaseByIdAlone { holder } else { by };
-                world.table.release(lease, Owner(by as u128), now);
+                state.table.release(lease, Owner(by as u128), now);
             }
             Says::Slot(lives) if is_mine && one.waits => {
                 one.waits = false;
                 one.hold = Some(Hold::begin(Margin::NONE, anchor, lives, 0, now));
             }
-            Says::Beaten(lives) if is_mine => {
-                one.hold.iter_mut().for_each(|hold| hold.handle_beat(anchor, lives, now));
+            Says::HeartbeatReply(lives) if is_mine => {
+                one.hold.iter_mut().for_each(|hold| hold.handle_heartbeat(anchor, lives, now));
             }
-            Says::Slot(_) | Says::Beaten(_) => {}
+            Says::Slot(_) | Says::HeartbeatReply(_) => {}
         }
     }
 
-    fn beat(&self, table: &mut SlotTable, lease: LeaseId, owner: Owner, now: Timestamp) -> Option<Duration> {
+    fn heartbeat(
+        &self,
+        table: &mut SlotTable,
+        lease: LeaseId,
+        owner: Owner,
+        now: Timestamp,
+    ) -> Option<Duration> {
         match table.heartbeat(&[lease], owner, self.lives(), now)[..] {
-            [Beat::Held(slot)] => Some(slot.lives),
+            [HeartbeatOutcome::Held(slot)] => Some(slot.lives),
             _ if self.seam == Seam::Revives => {
                 table.acquire(lease, owner, u32::MAX, self.lives(), now);
                 Some(self.lives())
@@ -181,92 +190,92 @@ impl Slots {
 }
 
 impl Model for Slots {
-    type State = World;
+    type State = TableState;
     type Action = Step;
 
-    fn init_states(&self) -> Vec<World> {
+    fn init_states(&self) -> Vec<TableState> {
         let (table, holders) = (SlotTable::default(), vec![Holder::default(); self.holders]);
-        vec![World { tick: 0, table, holders, letters: Vec::new(), sent: 0, lost: 0 }]
+        vec![TableState { tick: 0, table, holders, letters: Vec::new(), sent: 0, lost: 0 }]
     }
 
-    fn actions(&self, world: &World, steps: &mut Vec<Step>) {
-        let can_send = world.sent < self.letters;
+    fn actions(&self, state: &TableState, steps: &mut Vec<Step>) {
+        let can_send = state.sent < self.letters;
         for holder in 0..self.holders {
             if !can_send {
                 break;
             }
-            match world.holders[holder].hold {
+            match state.holders[holder].hold {
                 None => steps.push(Step::Ask(holder)),
-                Some(_) => steps.extend([Step::Beat(holder), Step::Release(holder)]),
+                Some(_) => steps.extend([Step::Heartbeat(holder), Step::Release(holder)]),
             }
             steps.push(Step::ReleaseOther(holder, (holder + 1) % self.holders));
         }
-        for at in 0..world.letters.len() {
+        for at in 0..state.letters.len() {
             steps.extend([Step::Arrive(at), Step::ArriveTwice(at), Step::Lose(at)]);
         }
-        steps.extend((world.tick < self.ticks).then_some(Step::Tick));
-        steps.extend((world.lost < self.losses).then_some(Step::LoseTable));
+        steps.extend((state.tick < self.ticks).then_some(Step::Tick));
+        steps.extend((state.lost < self.losses).then_some(Step::LoseTable));
     }
 
-    fn next_state(&self, last: &World, step: Step) -> Option<World> {
-        let mut world = last.clone();
-        let put = |world: &mut World, holder: usize, says| {
-            world.sent += 1;
-            let ask = world.holders[holder].asks;
-            world.letters.push(Letter { holder, ask, sent: world.tick, says });
+    fn next_state(&self, last: &TableState, step: Step) -> Option<TableState> {
+        let mut state = last.clone();
+        let put = |state: &mut TableState, holder: usize, says| {
+            state.sent += 1;
+            let ask = state.holders[holder].asks;
+            state.letters.push(Letter { holder, ask, sent: state.tick, says });
         };
         match step {
             Step::Ask(holder) => {
-                let asks = world.holders[holder].asks + 1;
-                world.holders[holder] = Holder { asks, waits: true, hold: None };
-                put(&mut world, holder, Says::Ask);
+                let asks = state.holders[holder].asks + 1;
+                state.holders[holder] = Holder { asks, waits: true, hold: None };
+                put(&mut state, holder, Says::Ask);
             }
-            Step::Beat(holder) => put(&mut world, holder, Says::Beat),
+            Step::Heartbeat(holder) => put(&mut state, holder, Says::Heartbeat),
             Step::Release(holder) => {
-                world.holders[holder].hold = None;
-                put(&mut world, holder, Says::Release(holder));
+                state.holders[holder].hold = None;
+                put(&mut state, holder, Says::Release(holder));
             }
-            Step::ReleaseOther(by, holder) => put(&mut world, holder, Says::Release(by)),
+            Step::ReleaseOther(by, holder) => put(&mut state, holder, Says::Release(by)),
             Step::Arrive(at) => {
-                let letter = world.letters.remove(at);
-                self.deliver(&mut world, letter);
+                let letter = state.letters.remove(at);
+                self.deliver(&mut state, letter);
             }
             Step::ArriveTwice(at) => {
-                // It stays under way. A message that changes nothing is one and the same again.
-                let letter = world.letters[at];
-                self.deliver(&mut world, letter);
+                // It stays in flight. A message that changes nothing is one and the same again.
+                let letter = state.letters[at];
+                self.deliver(&mut state, letter);
             }
-            Step::Lose(at) => drop(world.letters.remove(at)),
-            Step::Tick => world.tick += 1,
+            Step::Lose(at) => drop(state.letters.remove(at)),
+            Step::Tick => state.tick += 1,
             Step::LoseTable => {
-                world.lost += 1;
-                let until = Self::at(world.tick) + self.lives();
+                state.lost += 1;
+                let until = Self::at(state.tick) + self.lives();
                 let quiet = self.seam != Seam::NoQuiet;
-                world.table = if quiet { SlotTable::recovering(until) } else { SlotTable::default() };
+                state.table = if quiet { SlotTable::recovering(until) } else { SlotTable::default() };
             }
         }
-        world.letters.sort_unstable();
-        world.letters.dedup();
-        (world.letters.len() <= UNDER_WAY_MAX).then_some(world)
+        state.letters.sort_unstable();
+        state.letters.dedup();
+        (state.letters.len() <= UNDER_WAY_MAX).then_some(state)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("no more are held than there are slots", |model: &Self, world: &World| {
-                world.table.occupancy(Self::at(world.tick)) <= model.most
+            Property::always("no more are held than there are slots", |model: &Self, state: &TableState| {
+                state.table.occupancy(Self::at(state.tick)) <= model.most
             }),
-            Property::always("no more run than there are slots", |model: &Self, world: &World| {
-                model.running(world) <= model.most
+            Property::always("no more run than there are slots", |model: &Self, state: &TableState| {
+                model.running(state) <= model.most
             }),
-            Property::sometimes("all slots are in use", |model: &Self, world: &World| {
-                model.running(world) == model.most
+            Property::sometimes("all slots are in use", |model: &Self, state: &TableState| {
+                model.running(state) == model.most
             }),
             Property::sometimes(
                 "a hold is fenced and another has its slot",
-                |model: &Self, world: &World| {
-                    let is_fenced = |mut hold: Hold| hold.is_fenced(Self::at(world.tick));
-                    let fenced = world.holders.iter().filter_map(|one| one.hold).any(is_fenced);
-                    fenced && model.running(world) == model.most
+                |model: &Self, state: &TableState| {
+                    let is_fenced = |mut hold: Hold| hold.is_fenced(Self::at(state.tick));
+                    let fenced = state.holders.iter().filter_map(|one| one.hold).any(is_fenced);
+                    fenced && model.running(state) == model.most
                 },
             ),
         ]
@@ -277,7 +286,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ask(holder) => write!(f, "holder {holder} asks"),
-            Self::Beat(holder) => write!(f, "holder {holder} beats"),
+            Self::Heartbeat(holder) => write!(f, "holder {holder} sends a heartbeat"),
             Self::Release(holder) => write!(f, "holder {holder} releases"),
             Self::ReleaseOther(by, holder) => write!(f, "holder {by} releases the slot of holder {holder}"),
             Self::Arrive(at) => write!(f, "message {at} arrives"),
@@ -292,18 +301,18 @@ impl fmt::Display for Step {
 const TWO: Slots =
     Slots { holders: 2, most: 1, lives: 1, ticks: 2, letters: 3, losses: 0, seam: Seam::Sound };
 
-/// Worlds that are explored within seconds.
+/// Scenarios that are explored within seconds.
 pub fn small() -> Vec<Case> {
-    let case = |name, states, model: Slots| Case::new(LAW, name, model.most.to_string(), states, model);
+    let case = |name, states, model: Slots| Case::new(INVARIANT, name, model.most.to_string(), states, model);
     vec![
         case("2 holders of 1 slot", 95_740, TWO),
         case("2 holders of 1 slot, the table is lost", 22_232, Slots { letters: 2, losses: 1, ..TWO }),
     ]
 }
 
-/// Worlds that take longer.
+/// Scenarios that take longer.
 pub fn large() -> Vec<Case> {
-    let case = |name, states, model: Slots| Case::new(LAW, name, model.most.to_string(), states, model);
+    let case = |name, states, model: Slots| Case::new(INVARIANT, name, model.most.to_string(), states, model);
     let three = Slots { holders: 3, most: 2, ..TWO };
     vec![
         case("3 holders of 2 slots", 556_164, three),
@@ -311,19 +320,19 @@ pub fn large() -> Vec<Case> {
     ]
 }
 
-/// One assumption removed at a time, and the shortest story in which too many are held or run.
+/// One assumption removed at a time, and the shortest counterexample in which too many are held or run.
 pub fn assumptions() -> Vec<Assumption> {
     let with = |seam| Slots { seam, ..TWO };
     vec![
-        without("a heartbeat revives nothing", LAW, with(Seam::Revives)),
-        without("a life is counted from when the slot was asked for", LAW, with(Seam::AnchoredAtReply)),
-        without("a lease is released by its owner", LAW, with(Seam::ReleaseByIdAlone)),
+        without("a heartbeat revives nothing", INVARIANT, with(Seam::Revives)),
+        without("a life is counted from when the slot was asked for", INVARIANT, with(Seam::AnchoredAtReply)),
+        without("a lease is released by its owner", INVARIANT, with(Seam::ReleaseByIdAlone)),
         without(
             "a table that was lost is quiet",
-            LAW,
+            INVARIANT,
             Slots { losses: 1, ticks: 0, letters: 2, ..with(Seam::NoQuiet) },
         ),
-        without("a holder stops by itself", LAW, with(Seam::Unfenced)),
+        without("a holder stops by itself", INVARIANT, with(Seam::Unfenced)),
     ]
 }
 
@@ -332,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_worlds_have_as_many_states_as_they_had() {
+    fn small_scenarios_have_as_many_states_as_they_had() {
         for case in small().iter().filter(|case| case.states < 50_000) {
             assert_eq!(case.wrong(&case.explore(1)), None);
         }
@@ -342,6 +351,6 @@ mod tests {
     #[test]
     fn a_table_that_was_lost_must_be_quiet() {
         let model = Slots { seam: Seam::NoQuiet, losses: 1, ticks: 0, letters: 2, ..TWO };
-        assert!(without("a table that was lost is quiet", LAW, model).counterexample().is_some());
+        assert!(without("a table that was lost is quiet", INVARIANT, model).counterexample().is_some());
     }
 }

@@ -51,9 +51,9 @@ fn under(split: &[Cost], limit: Cost) -> Cost {
 
 /// What a node that holds so many units admits of so many asks.
 fn admitted(held: Cost, asks: Cost) -> Cost {
-    let purse = LocalLease::<PlainWord>::new();
-    purse.fill(held, Timestamp::MAX, false);
-    let spent = |_: &u64| matches!(purse.spend(1, || Timestamp::EPOCH), Spend::Spent { .. });
+    let local_lease = LocalLease::<PlainWord>::new();
+    local_lease.fill(held, Timestamp::MAX, false);
+    let spent = |_: &u64| matches!(local_lease.spend(1, || Timestamp::EPOCH), Spend::Spent { .. });
     (0..asks).filter(spent).count() as u64
 }
 

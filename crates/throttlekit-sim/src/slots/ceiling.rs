@@ -5,7 +5,7 @@ use core::time::Duration;
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::division;
 use throttlekit_core::concurrency::division::{
-    Combine, Fold, Grant, HeartbeatIntervals, Membership, Node, NodeId, NodeLoad, ReportResponse, Split,
+    Combine, Grant, HeartbeatIntervals, Membership, Node, NodeId, NodeLoad, Rebalancer, ReportResponse, Split,
 };
 use throttlekit_core::lease::Margin;
 
@@ -21,7 +21,7 @@ const EVENTS_MAX: u64 = 400_000;
 enum Event {
     /// Callers ask at a node.
     Ask(usize),
-    /// A node looks whether it should beat.
+    /// A node checks whether a heartbeat is due.
     Poll(usize),
     /// A report arrives, sent at this true time by a process.
     Hear {
@@ -60,7 +60,7 @@ enum Event {
         process: u64,
         died: Timestamp,
     },
-    Mishap,
+    Fault,
 }
 
 struct Process {
@@ -82,19 +82,19 @@ struct Process {
     polls_at: u64,
 }
 
-struct World {
+struct Simulation {
     dice: Dice,
     bug: Option<SlotBug>,
     queue: Queue<Event>,
     report: Report,
     now: u64,
     ends: u64,
-    fold: Fold,
-    beats: HeartbeatIntervals,
+    rebalancer: Rebalancer,
+    heartbeats: HeartbeatIntervals,
     /// What the ceiling truly never exceeds.
     most: u32,
-    roll: Membership,
-    /// The roll as it was before the last beat.
+    membership: Membership,
+    /// The membership record as it was before the last heartbeat.
     before: Membership,
     clock: Clock,
     ppm: u32,
@@ -114,10 +114,10 @@ pub(super) fn run(mut dice: Dice, bug: Option<SlotBug>, tell: &mut dyn FnMut(Str
     let linger = lives.as_nanos() as u64 * dice.pick(&[0, 0, 1, 2]) / 2;
     let most = dice.pick(&[4, 20, 100, 1_000]);
     let nodes = dice.within(2, 16) as usize;
-    // The fold counts by a clock that may run fast.
+    // The rebalancer counts by a clock that may run fast.
     let told =
         if bug == Some(SlotBug::LingerUntold) { 0 } else { linger + linger * u64::from(ppm) / 1_000_000 };
-    let fold = Fold {
+    let rebalancer = Rebalancer {
         combine: dice.pick(&[Combine::Min, Combine::LowerMedian]),
         split: dice.pick(&[Split::Equal, Split::Demand]),
         initial: most / 2 + 1,
@@ -127,9 +127,9 @@ pub(super) fn run(mut dice: Dice, bug: Option<SlotBug>, tell: &mut dyn FnMut(Str
     };
     let trusted = if bug == Some(SlotBug::GrantDriftIgnored) { 0 } else { ppm };
     let margin = Margin { holder_ppm: trusted, authority_ppm: trusted, slack: Duration::from_micros(1) };
-    let mut world = World {
-        fold,
-        beats: HeartbeatIntervals { every: lives / 4, spacing: lives / 40, margin },
+    let mut simulation = Simulation {
+        rebalancer,
+        heartbeats: HeartbeatIntervals { every: lives / 4, spacing: lives / 40, margin },
         clock: Clock::draw(&mut dice, ppm),
         delay: dice.pick(&[MILLI / 2, 5 * MILLI, 20 * MILLI]),
         lost_percent: dice.pick(&[0, 3, 10]),
@@ -141,7 +141,7 @@ pub(super) fn run(mut dice: Dice, bug: Option<SlotBug>, tell: &mut dyn FnMut(Str
         report: Report::default(),
         now: 0,
         most,
-        roll: Membership::default(),
+        membership: Membership::default(),
         before: Membership::default(),
         away_until: 0,
         processes: Vec::new(),
@@ -149,22 +149,22 @@ pub(super) fn run(mut dice: Dice, bug: Option<SlotBug>, tell: &mut dyn FnMut(Str
         bound: Bound::default(),
         linger,
     };
-    (0..nodes).for_each(|_| world.start());
-    world.queue.push(3 * world.life(), Event::Mishap);
-    world.go(tell);
-    world.report
+    (0..nodes).for_each(|_| simulation.start());
+    simulation.queue.push(3 * simulation.life(), Event::Fault);
+    simulation.go(tell);
+    simulation.report
 }
 
-impl World {
+impl Simulation {
     fn life(&self) -> u64 {
-        self.fold.lives.as_nanos() as u64
+        self.rebalancer.lives.as_nanos() as u64
     }
 
     fn fresh(&mut self) -> Process {
         self.started += 1;
         let id = u128::from(self.dice.roll());
         Process {
-            node: Node::new(NodeId(id), self.beats),
+            node: Node::new(NodeId(id), self.heartbeats),
             clock: Clock::draw(&mut self.dice, self.ppm),
             process: self.started,
             in_flight: 0,
@@ -220,7 +220,7 @@ impl World {
         {
             return self.queue.push(paused, event);
         }
-        let is_of = |world: &Self, at: usize, process: u64| world.processes[at].process == process;
+        let is_of = |simulation: &Self, at: usize, process: u64| simulation.processes[at].process == process;
         match event {
             Event::Ask(at) => self.ask(at),
             Event::Poll(at) => self.poll(at),
@@ -239,7 +239,7 @@ impl World {
             }
             Event::Dies { at, process } if is_of(self, at, process) => self.died(at),
             Event::Ended { at, process, died } if is_of(self, at, process) => self.ended(at, died),
-            Event::Mishap => self.mishap(),
+            Event::Fault => self.inject_fault(),
             _ => {}
         }
     }
@@ -248,7 +248,7 @@ impl World {
         let running: u64 = self.processes.iter().map(|one| u64::from(one.in_flight)).sum();
         let most = self.bound.most();
         if running > most {
-            self.report.break_law("fleet-ceiling", || format!("{running} run where {most} may"));
+            self.report.break_invariant("fleet-ceiling", || format!("{running} run where {most} may"));
         }
     }
 
@@ -257,9 +257,9 @@ impl World {
         let now = self.now;
         let shares: u64 =
             self.processes.iter().map(|one| u64::from(one.node.share(one.clock.read(now)))).sum();
-        let ceiling = u64::from(self.fold.ceiling(&self.roll));
+        let ceiling = u64::from(self.rebalancer.ceiling(&self.membership));
         if shares != ceiling {
-            self.report.break_law("recovery", || format!("shares add up to {shares} of {ceiling}"));
+            self.report.break_invariant("recovery", || format!("shares add up to {shares} of {ceiling}"));
         }
     }
 
@@ -306,8 +306,8 @@ impl World {
         let wants = one.wants.max(one.in_flight);
         let polled = one.node.poll_report(NodeLoad { in_flight, limit, wants }, scatter, shown);
         if let Some(mut report) = polled {
-            if one.sent.is_some_and(|sent| shown.since(sent) < self.beats.spacing) {
-                self.report.break_law("beats", || format!("node {at} beats too often"));
+            if one.sent.is_some_and(|sent| shown.since(sent) < self.heartbeats.spacing) {
+                self.report.break_invariant("beats", || format!("node {at} sends heartbeats too often"));
             }
             (one.sent, one.told) = (Some(shown), one.in_flight);
             if bug == Some(SlotBug::LeavesWithWork) && report.leaving {
@@ -352,13 +352,13 @@ impl World {
         }
         let now = self.clock.read(self.now);
         if self.bug == Some(SlotBug::ReportCountedOnArrival) {
-            let known = self.roll.members().find(|(id, _)| *id == report.node);
-            report.beat = known.map_or(1, |(_, known)| known.beat + 1);
+            let known = self.membership.members().find(|(id, _)| *id == report.node);
+            report.heartbeat = known.map_or(1, |(_, known)| known.heartbeat + 1);
         }
         let stale = self.bug == Some(SlotBug::RollOverwritten) && self.dice.chance(20);
-        let mut roll = if stale { self.before.clone() } else { self.roll.clone() };
-        let answer = self.fold.beat(&mut roll, &report, now);
-        self.before = core::mem::replace(&mut self.roll, roll);
+        let mut membership = if stale { self.before.clone() } else { self.membership.clone() };
+        let answer = self.rebalancer.handle_report(&mut membership, &report, now);
+        self.before = core::mem::replace(&mut self.membership, membership);
         self.settle_bound(now);
         if let ReportResponse::Grant(grant) = answer {
             self.send(at, Event::Take { at, process, grant, sent }, Fault::GrantLost);
@@ -366,12 +366,12 @@ impl World {
     }
 
     fn settle_bound(&mut self, now: Timestamp) {
-        let sound = Fold { most: self.most, ..self.fold };
-        let ceiling = u64::from(sound.ceiling(&self.roll));
-        if self.roll.quiet_until().is_some_and(|until| now < until) {
+        let sound = Rebalancer { most: self.most, ..self.rebalancer };
+        let ceiling = u64::from(sound.ceiling(&self.membership));
+        if self.membership.quiet_until().is_some_and(|until| now < until) {
             return self.bound.widen(ceiling);
         }
-        self.bound.set(ceiling, self.roll.reserved());
+        self.bound.set(ceiling, self.membership.reserved());
     }
 
     fn take(&mut self, at: usize, grant: Grant, sent: u64) {
@@ -423,13 +423,13 @@ impl World {
         }
     }
 
-    fn mishap(&mut self) {
+    fn inject_fault(&mut self) {
         if self.now >= self.ends {
             return self.mend();
         }
         let life = self.life();
         let next = self.now + self.dice.long_tailed(life);
-        self.queue.push(next.min(self.ends), Event::Mishap);
+        self.queue.push(next.min(self.ends), Event::Fault);
         let at = self.dice.below(self.processes.len() as u64) as usize;
         let (busy, until) = (self.processes[at].in_flight > 0, self.now + self.dice.below(3 * life));
         match self.dice.below(10) {
@@ -461,7 +461,7 @@ impl World {
                 self.processes[at].wants = self.dice.pick(&[0, 1, 10, 500]);
                 self.report.fired.count(Fault::LimitMoved);
             }
-            7 => self.lose_roll(),
+            7 => self.lose_membership(),
             8 => {
                 self.away_until = self.now + life + self.dice.below(2 * life);
                 self.report.fired.count(Fault::StoreOutage);
@@ -498,17 +498,17 @@ impl World {
         one.leaving = true;
     }
 
-    fn lose_roll(&mut self) {
+    fn lose_membership(&mut self) {
         let held = self.processes.iter().enumerate().any(|(at, _)| self.share(at, self.now) > 0);
         if held {
             self.report.fired.count(Fault::RollLost);
         }
-        self.roll = Membership::default();
+        self.membership = Membership::default();
         if self.bug == Some(SlotBug::RollWithoutQuiet) {
-            // A roll whose quiet is long over.
+            // A membership record whose quiet is long over.
             let gone = division::NodeReport {
                 node: NodeId(u128::MAX),
-                beat: 1,
+                heartbeat: 1,
                 applied: 0,
                 holds: 0,
                 in_flight: 0,
@@ -516,8 +516,8 @@ impl World {
                 wants: 0,
                 leaving: true,
             };
-            self.fold.beat(&mut self.roll, &gone, Timestamp::EPOCH);
+            self.rebalancer.handle_report(&mut self.membership, &gone, Timestamp::EPOCH);
         }
-        self.before = self.roll.clone();
+        self.before = self.membership.clone();
     }
 }

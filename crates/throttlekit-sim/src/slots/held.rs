@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use throttlekit_core::concurrency::{Beat, Hold, LeaseId, Owner, SlotStep, SlotTable};
+use throttlekit_core::concurrency::{HeartbeatOutcome, Hold, LeaseId, Owner, SlotStep, SlotTable};
 use throttlekit_core::lease::Margin;
 
 use super::bound::Bound;
@@ -18,21 +18,21 @@ const EVENTS_MAX: u64 = 400_000;
 enum Event {
     /// A holder asks for a slot.
     Ask(usize),
-    /// A holder looks which of its slots want a beat.
+    /// A holder looks which of its slots want a heartbeat.
     Look(usize),
     /// To the table.
     Up(Message),
     /// To a holder.
     Down(Reply),
     Done(usize, u128),
-    Mishap,
+    Fault,
     Resume(usize),
 }
 
 #[derive(Clone, Debug)]
 enum Message {
     Acquire { holder: usize, process: u64, lease: u128, sent: u64 },
-    Beat { holder: usize, process: u64, leases: Vec<u128>, sent: u64 },
+    Heartbeat { holder: usize, process: u64, leases: Vec<u128>, sent: u64 },
     Release { lease: u128, owner: u128 },
 }
 
@@ -50,7 +50,7 @@ enum Reply {
         process: u64,
         leases: Vec<u128>,
         sent: u64,
-        beats: Vec<Option<Duration>>,
+        heartbeats: Vec<Option<Duration>>,
     },
 }
 
@@ -69,7 +69,7 @@ struct Held {
     runs: bool,
 }
 
-struct World {
+struct Simulation {
     dice: Dice,
     bug: Option<SlotBug>,
     queue: Queue<Event>,
@@ -98,7 +98,7 @@ pub(super) fn run(mut dice: Dice, bug: Option<SlotBug>, tell: &mut dyn FnMut(Str
     let slack = Duration::from_nanos(1_000);
     let (holder_ppm, authority_ppm) = if trusted { (0, 0) } else { (ppm, ppm) };
     let holders = dice.within(2, 8) as usize;
-    let mut world = World {
+    let mut simulation = Simulation {
         margin: Margin { holder_ppm, authority_ppm, slack },
         most: dice.within(1, 6) as u32,
         clock: Clock::draw(&mut dice, ppm),
@@ -118,10 +118,10 @@ pub(super) fn run(mut dice: Dice, bug: Option<SlotBug>, tell: &mut dyn FnMut(Str
         over: BTreeMap::new(),
         leases: 0,
     };
-    world.bound.set(world.most.into(), 0);
-    world.begin();
-    world.go(tell);
-    world.report
+    simulation.bound.set(simulation.most.into(), 0);
+    simulation.begin();
+    simulation.go(tell);
+    simulation.report
 }
 
 impl Holder {
@@ -131,13 +131,13 @@ impl Holder {
     }
 }
 
-impl World {
+impl Simulation {
     fn begin(&mut self) {
         for holder in 0..self.holders.len() {
             let at = self.dice.below(self.life());
             self.queue.push(at, Event::Ask(holder));
         }
-        self.queue.push(self.life(), Event::Mishap);
+        self.queue.push(self.life(), Event::Fault);
     }
 
     fn life(&self) -> u64 {
@@ -150,14 +150,14 @@ impl World {
             self.now = at.max(self.now);
             events += 1;
             if events > EVENTS_MAX || self.now > self.ends + 30 * self.life() {
-                self.report.break_law("no-leak", || "the holders never come to rest".into());
+                self.report.break_invariant("no-leak", || "the holders never come to rest".into());
             }
             let word = match &event {
                 Event::Ask(holder) | Event::Look(holder) | Event::Resume(holder) => *holder as u64,
                 Event::Done(_, lease) => *lease as u64,
                 Event::Up(_) => 1 << 32,
                 Event::Down(_) => 1 << 33,
-                Event::Mishap => 1 << 34,
+                Event::Fault => 1 << 34,
             };
             self.report.note(self.now, word);
             tell(format!("{} {event:?}", self.now));
@@ -169,7 +169,7 @@ impl World {
         }
         let held = self.table.occupancy(self.clock.read(self.now + 3 * self.life()));
         if held > 0 {
-            self.report.break_law("no-leak", || format!("{held} slots are held by nobody"));
+            self.report.break_invariant("no-leak", || format!("{held} slots are held by nobody"));
         }
     }
 
@@ -194,7 +194,7 @@ impl World {
             Event::Up(message) => self.up(message),
             Event::Down(reply) => self.down(reply),
             Event::Done(holder, lease) => self.done(holder, lease),
-            Event::Mishap => self.mishap(),
+            Event::Fault => self.inject_fault(),
             Event::Resume(holder) => self.stop_fenced(holder),
         }
     }
@@ -213,11 +213,11 @@ impl World {
     fn judge(&mut self) {
         let (running, most) = (self.running(), self.bound.most());
         if running > most {
-            self.report.break_law("slot-fence", || format!("{running} run where {most} may"));
+            self.report.break_invariant("slot-fence", || format!("{running} run where {most} may"));
         }
         let held = u64::from(self.table.occupancy(self.clock.read(self.now)));
         if held > most {
-            self.report.break_law("slot-count", || format!("{held} are held where {most} may be"));
+            self.report.break_invariant("slot-count", || format!("{held} are held where {most} may be"));
         }
     }
 
@@ -253,7 +253,7 @@ impl World {
         if self.now < self.away_until {
             let lost = match message {
                 Message::Acquire { .. } => Fault::AdmitLost,
-                Message::Beat { .. } => Fault::BeatLost,
+                Message::Heartbeat { .. } => Fault::BeatLost,
                 Message::Release { .. } => Fault::ReleaseLost,
             };
             return self.report.fired.count(lost);
@@ -275,11 +275,11 @@ impl World {
                 self.settle_bound();
                 self.reply(holder, Reply::Slot { holder, process, lease, sent, lives }, Fault::AdmitLost);
             }
-            Message::Beat { holder, process, leases, sent } => {
-                let beats = self.beat(self.owner(holder, process), &leases);
+            Message::Heartbeat { holder, process, leases, sent } => {
+                let heartbeats = self.heartbeat(self.owner(holder, process), &leases);
                 self.reply(
                     holder,
-                    Reply::HeartbeatIntervals { holder, process, leases, sent, beats },
+                    Reply::HeartbeatIntervals { holder, process, leases, sent, heartbeats },
                     Fault::BeatLost,
                 );
             }
@@ -295,22 +295,23 @@ impl World {
         self.bound.set(self.most.into(), self.table.occupancy(now).into());
     }
 
-    fn beat(&mut self, owner: Owner, leases: &[u128]) -> Vec<Option<Duration>> {
+    fn heartbeat(&mut self, owner: Owner, leases: &[u128]) -> Vec<Option<Duration>> {
         let now = self.clock.read(self.now);
         let ids: Vec<_> = leases.iter().map(|&lease| LeaseId(lease)).collect();
-        let beats = self.table.heartbeat(&ids, owner, self.lives, now);
+        let heartbeats = self.table.heartbeat(&ids, owner, self.lives, now);
         let mut answers = Vec::new();
-        for (lease, beat) in ids.into_iter().zip(beats) {
-            let mut lives = match beat {
-                Beat::Held(slot) => Some(slot.lives),
-                Beat::Lost => None,
+        for (lease, heartbeat) in ids.into_iter().zip(heartbeats) {
+            let mut lives = match heartbeat {
+                HeartbeatOutcome::Held(slot) => Some(slot.lives),
+                HeartbeatOutcome::Lost => None,
             };
             if lives.is_none() && self.bug == Some(SlotBug::HeartbeatRevives) {
                 self.table.acquire(lease, owner, u32::MAX, self.lives, now);
                 lives = Some(self.lives);
             }
             if let (Some(_), Some(&over)) = (lives, self.over.get(&lease.0)) {
-                self.report.break_law("no-revival", || format!("{lease:?} was over at {over} and is held"));
+                self.report
+                    .break_invariant("no-revival", || format!("{lease:?} was over at {over} and is held"));
             }
             answers.push(lives);
         }
@@ -331,7 +332,7 @@ impl World {
         self.table.release(LeaseId(lease), by, now);
         let is_foreign = holder.is_some_and(|holder| holder != asked);
         if is_foreign && self.table.occupancy(now) < before {
-            self.report.break_law("own-release", || format!("lease {lease} was freed by another"));
+            self.report.break_invariant("own-release", || format!("lease {lease} was freed by another"));
         }
         self.settle_bound();
     }
@@ -359,20 +360,20 @@ impl World {
                 self.queue.push(now + work, Event::Done(holder, lease));
                 self.look_later(holder);
             }
-            Reply::HeartbeatIntervals { holder, process, leases, sent, beats } => {
+            Reply::HeartbeatIntervals { holder, process, leases, sent, heartbeats } => {
                 let one = &mut self.holders[holder];
                 if one.process != process {
                     return;
                 }
                 let (asked, at) = (one.clock.read(sent), one.clock.read(now));
-                for (lease, lives) in leases.into_iter().zip(beats) {
+                for (lease, lives) in leases.into_iter().zip(heartbeats) {
                     let Some(held) = one.slots.get_mut(&lease) else { continue };
                     match (bug, lives) {
                         (Some(SlotBug::LostIgnored), None) => {
-                            held.hold.handle_beat(at, Some(self.lives), at);
+                            held.hold.handle_heartbeat(at, Some(self.lives), at);
                         }
-                        (Some(SlotBug::SlotAnchoredAtReply), _) => held.hold.handle_beat(at, lives, at),
-                        _ => held.hold.handle_beat(asked, lives, at),
+                        (Some(SlotBug::SlotAnchoredAtReply), _) => held.hold.handle_heartbeat(at, lives, at),
+                        _ => held.hold.handle_heartbeat(asked, lives, at),
                     }
                 }
                 self.stop_fenced(holder);
@@ -383,7 +384,7 @@ impl World {
 
     fn look_later(&mut self, holder: usize) {
         let one = &self.holders[holder];
-        let next = one.slots.values().filter_map(|held| held.hold.next_beat()).min();
+        let next = one.slots.values().filter_map(|held| held.hold.next_heartbeat()).min();
         if let Some(next) = next {
             let at = one.clock.when(next).max(self.now + 1);
             self.queue.push(at, Event::Look(holder));
@@ -394,11 +395,11 @@ impl World {
         let scatter = self.dice.roll() as u32;
         let one = &mut self.holders[holder];
         let at = one.clock.read(self.now);
-        let due = |held: &mut Held| held.hold.poll_beat(scatter, at);
+        let due = |held: &mut Held| held.hold.poll_heartbeat(scatter, at);
         let leases: Vec<u128> =
             one.slots.iter_mut().filter_map(|(&lease, held)| due(held).then_some(lease)).collect();
         if !leases.is_empty() {
-            let message = Message::Beat { holder, process: one.process, leases, sent: self.now };
+            let message = Message::Heartbeat { holder, process: one.process, leases, sent: self.now };
             self.send(holder, message, Fault::BeatLost);
             self.look_later(holder);
         }
@@ -443,12 +444,12 @@ impl World {
         }
     }
 
-    fn mishap(&mut self) {
+    fn inject_fault(&mut self) {
         if self.now >= self.ends {
             return;
         }
         let at = self.now + self.dice.long_tailed(self.life());
-        self.queue.push(at.min(self.ends), Event::Mishap);
+        self.queue.push(at.min(self.ends), Event::Fault);
         let (holder, life) = (self.dice.below(self.holders.len() as u64) as usize, self.life());
         match self.dice.below(9) {
             0 | 1 => self.pause(holder),

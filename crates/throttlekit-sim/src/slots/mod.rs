@@ -1,7 +1,7 @@
 //! Fleets that share slots under faults, the same every time: one seed is one run, byte for byte.
 //!
 //! Even seeds are fleets under one ceiling, odd ones are holders of leased slots. Time is virtual, chance comes from the seed,
-//! and every decision is production code: the fold, the roll and the node; the table and the hold.
+//! and every decision is production code: the rebalancer, the membership record and the node; the table and the hold.
 
 mod bound;
 mod ceiling;
@@ -17,7 +17,7 @@ use crate::dice::Dice;
 /// What came of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The first law that was broken, and how.
+    /// The first invariant that was broken, and how.
     pub broken: Option<(&'static str, String)>,
     /// Asks that were answered by production code.
     pub decisions: u64,
@@ -35,17 +35,17 @@ pub fn run(seed: u64, bug: Option<SlotBug>, tell: &mut dyn FnMut(String)) -> Rep
     if seed.is_multiple_of(2) { ceiling::run(dice, bug, tell) } else { held::run(dice, bug, tell) }
 }
 
-/// Hunts a seeded bug through the seeds of its kind: how many it took, and which law was broken.
+/// Hunts a seeded bug through the seeds of its kind: how many it took, and which invariant was broken.
 pub fn hunt(bug: SlotBug, seeds_max: u64) -> Option<(u64, &'static str)> {
     let kind = u64::from(!bug.is_of_ceiling());
     let broken = |seed: u64| run(2 * seed + kind, Some(bug), &mut |_| ()).broken;
-    (0..seeds_max).find_map(|seed| broken(seed).map(|(law, _)| (seed + 1, law)))
+    (0..seeds_max).find_map(|seed| broken(seed).map(|(invariant, _)| (seed + 1, invariant)))
 }
 
 impl Report {
-    fn break_law(&mut self, law: &'static str, how: impl FnOnce() -> String) {
+    fn break_invariant(&mut self, invariant: &'static str, how: impl FnOnce() -> String) {
         if self.broken.is_none() {
-            self.broken = Some((law, how()));
+            self.broken = Some((invariant, how()));
         }
     }
 

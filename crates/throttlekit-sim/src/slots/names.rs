@@ -3,7 +3,7 @@
 throttlekit_conformance::bugs! {
     /// One kind of fault.
     pub enum Fault {
-        ReportLost: "A report never reaches the fold.",
+        ReportLost: "A report never reaches the rebalancer.",
         GrantLost: "A grant was made and never arrives.",
         ReportDoubled: "A report arrives twice.",
         Late: "A message takes many times as long as others.",
@@ -16,7 +16,7 @@ throttlekit_conformance::bugs! {
         LimitMoved: "A node infers another ceiling.",
         RollLost: "The coordinator loses its state while shares are held.",
         StoreOutage: "The store is away for longer than leases live.",
-        HeartbeatStorm: "All stop at once, and beat when they go on.",
+        HeartbeatStorm: "All stop at once, and send heartbeats when they resume.",
         Drift: "Time is counted by a clock that drifts as fast as is allowed.",
         ZombieHolder: "A holder is stopped for longer than its lease lives, and goes on.",
         DoubleRelease: "A slot is released twice.",
@@ -38,11 +38,11 @@ throttlekit_conformance::bugs! {
         GrantAnchoredAtReply: "The life of a grant is counted from its arrival.",
         NodeUnfenced: "A node goes on when its grant has died.",
         GrantDriftIgnored: "Clocks are taken not to drift where shares are counted.",
-        LingerUntold: "The fold is not told that work runs on when a grant has died.",
-        RollWithoutQuiet: "On a roll that begins shares rise at once.",
+        LingerUntold: "The rebalancer is not told that work runs on when a grant has died.",
+        RollWithoutQuiet: "On a new membership record shares rise at once.",
         ReportCountedOnArrival: "Reports are counted where they arrive.",
         LeavesWithWork: "A node says that it has left, and its work goes on.",
-        RollOverwritten: "Two beats read one roll, and the later write wins.",
+        RollOverwritten: "Two heartbeats read one membership record, and the later write wins.",
         LimitsAdded: "The ceilings that nodes infer are added up.",
         ShareReadEarly: "The share is read, the node stops, and then it admits.",
         HeartbeatRevives: "A heartbeat brings a lease back that is over.",

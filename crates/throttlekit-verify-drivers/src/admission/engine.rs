@@ -13,7 +13,7 @@ use crate::stores;
 
 /// What is looked at is what an engine decides, not how fast: it shares its processors with the proof.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Longer than any timeline takes, since an engine forgets by its own clock and a timeline has another.
+/// Longer than any trace takes, since an engine forgets by its own clock and a trace has another.
 const GRACE: Duration = Duration::from_secs(600);
 /// Of each of the stores that play at once; a server has room for a hundred by default.
 const CONNECTIONS: usize = 2;

@@ -9,15 +9,15 @@ use super::{Part, Setup};
 use crate::runner::{Services, progress};
 use throttlekit_verify::admission::{FUSED_BUGS, FusedReport, PAIRS, RULES, examine_fused, find_fused_bug};
 
-/// Timelines for each pair of rules, in memory and on each engine: there every call is a flight, and ten times as many
+/// Traces for each pair of rules, in memory and on each engine: there every call is a flight, and ten times as many
 /// would take hours on two cores. [`PER_PAIR`] asks for more.
 const FULL: (u64, u64) = (10_000, 1_000);
 const SMALL: (u64, u64) = (50, 4);
-/// The variable that says how many timelines of each pair are played on each engine, instead of the number above.
+/// The variable that says how many traces of each pair are played on each engine, instead of the number above.
 const PER_PAIR: &str = "THROTTLEKIT_TIMELINES_PER_PAIR";
-/// Timelines that are played to one store: each has two limits, and a store in memory keeps 1,024.
+/// Traces that are played to one store: each has two limits, and a store in memory keeps 1,024.
 const CHUNK: u64 = 500;
-const SEEDED_TIMELINES_MAX: u64 = 20 * PAIRS;
+const SEEDED_TRACES_MAX: u64 = 20 * PAIRS;
 
 pub(super) fn run(setup: Setup) -> Result<Part> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -51,29 +51,29 @@ async fn verify(services: Services, in_memory: u64, on_engines: u64) -> Result<P
         stores.insert(engine.name().into(), examine(&engine, per_pair, &mut part.broken).await);
     }
     for bug in FUSED_BUGS {
-        part.seeded.note(bug.name(), find_fused_bug(Some(bug), SEEDED_TIMELINES_MAX).await.is_some());
+        part.seeded.note(bug.name(), find_fused_bug(Some(bug), SEEDED_TRACES_MAX).await.is_some());
     }
     part.figure = json!({ "pairs": PAIRS, "stores": stores });
     Ok(part)
 }
 
 async fn examine(engine: &Engine, per_pair: u64, broken: &mut Vec<String>) -> Value {
-    let (clock, timelines) = (PreciseClock::new(), per_pair * PAIRS);
+    let (clock, traces) = (PreciseClock::new(), per_pair * PAIRS);
     let begun = clock.now();
     let (mut report, mut next, mut difference) = (FusedReport::default(), 0, None);
-    while next < timelines && difference.is_none() {
-        let seeds = next..(next + CHUNK).min(timelines);
+    while next < traces && difference.is_none() {
+        let seeds = next..(next + CHUNK).min(traces);
         next = seeds.end;
         match on!(engine, examine_fused, seeds) {
             Ok(played) => report = report.plus(played),
             Err(violation) => difference = Some(violation),
         }
-        progress(engine.name(), next, timelines);
+        progress(engine.name(), next, traces);
     }
     let seconds = clock.now().since(begun).as_secs_f64();
-    let FusedReport { timelines, asks, denied_by_rate, denied_by_cost, states, left_out, .. } = report;
+    let FusedReport { traces, asks, denied_by_rate, denied_by_cost, states, left_out, .. } = report;
     println!(
-        "{:<12}{per_pair:>10}{timelines:>10}{asks:>12}{denied_by_rate:>12}{denied_by_cost:>12}{states:>12}{left_out:>10}{:>12}{seconds:>9.1}",
+        "{:<12}{per_pair:>10}{traces:>10}{asks:>12}{denied_by_rate:>12}{denied_by_cost:>12}{states:>12}{left_out:>10}{:>12}{seconds:>9.1}",
         engine.name(),
         u64::from(difference.is_some())
     );
@@ -84,7 +84,7 @@ async fn examine(engine: &Engine, per_pair: u64, broken: &mut Vec<String>) -> Va
     }
     json!({
         "timelines_per_pair": per_pair,
-        "timelines": timelines,
+        "timelines": traces,
         "calls": asks,
         "denied_by_rate": denied_by_rate,
         "denied_by_cost": denied_by_cost,

@@ -8,12 +8,12 @@ use super::{Part, Setup};
 use crate::runner::{Services, progress};
 use throttlekit_verify::admission::{PRICED_BUGS, PricedReport, examine_priced, find_priced_bug};
 
-/// Timelines in memory, and on each engine.
+/// Traces in memory, and on each engine.
 const FULL: (u64, u64) = (100_000, 10_000);
 const SMALL: (u64, u64) = (2_000, 200);
-/// Timelines that are played to one store: each has two limits, and a store in memory keeps 1,024.
+/// Traces that are played to one store: each has two limits, and a store in memory keeps 1,024.
 const CHUNK: u64 = 500;
-const SEEDED_TIMELINES_MAX: u64 = 2_000;
+const SEEDED_TRACES_MAX: u64 = 2_000;
 
 pub(super) fn run(setup: Setup) -> Result<Part> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -28,30 +28,30 @@ async fn verify(services: Services, (in_memory, on_engines): (u64, u64)) -> Resu
     );
     let mut stores = serde_json::Map::new();
     for engine in Engine::all(services).await? {
-        let timelines = if engine.name() == "memory" { in_memory } else { on_engines };
-        stores.insert(engine.name().into(), examine(&engine, timelines, &mut part.broken).await);
+        let traces = if engine.name() == "memory" { in_memory } else { on_engines };
+        stores.insert(engine.name().into(), examine(&engine, traces, &mut part.broken).await);
     }
     for bug in PRICED_BUGS {
-        part.seeded.note(bug.name(), find_priced_bug(Some(bug), SEEDED_TIMELINES_MAX).await.is_some());
+        part.seeded.note(bug.name(), find_priced_bug(Some(bug), SEEDED_TRACES_MAX).await.is_some());
     }
     part.figure = json!({ "stores": stores });
     Ok(part)
 }
 
-async fn examine(engine: &Engine, timelines: u64, broken: &mut Vec<String>) -> Value {
+async fn examine(engine: &Engine, traces: u64, broken: &mut Vec<String>) -> Value {
     let (mut report, mut next, mut difference) = (PricedReport::default(), 0, None);
-    while next < timelines && difference.is_none() {
-        let seeds = next..(next + CHUNK).min(timelines);
+    while next < traces && difference.is_none() {
+        let seeds = next..(next + CHUNK).min(traces);
         next = seeds.end;
         match on!(engine, examine_priced, seeds) {
             Ok(played) => report = report.plus(played),
             Err(violation) => difference = Some(violation),
         }
-        progress(engine.name(), next, timelines);
+        progress(engine.name(), next, traces);
     }
-    let PricedReport { timelines, asks, priced_out, removed, admitted, .. } = report;
+    let PricedReport { traces, asks, priced_out, removed, admitted, .. } = report;
     println!(
-        "{:<12}{timelines:>10}{asks:>10}{admitted:>10}{priced_out:>12}{removed:>20}{:>13}",
+        "{:<12}{traces:>10}{asks:>10}{admitted:>10}{priced_out:>12}{removed:>20}{:>13}",
         engine.name(),
         u64::from(difference.is_some())
     );
@@ -61,7 +61,7 @@ async fn examine(engine: &Engine, timelines: u64, broken: &mut Vec<String>) -> V
         broken.push(format!("price: not every kind of answer came up on {}: {report:?}", engine.name()));
     }
     json!({
-        "timelines": timelines,
+        "timelines": traces,
         "calls": asks,
         "admitted": admitted,
         "priced_out": priced_out,

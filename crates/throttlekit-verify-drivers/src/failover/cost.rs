@@ -8,7 +8,7 @@ use throttlekit::{Call, Limit, SharedLimiter};
 use throttlekit_redis::Failover;
 
 use super::load;
-use super::round::World;
+use super::round::Deployment;
 
 const ASKS: usize = 5_000;
 
@@ -20,12 +20,12 @@ pub(super) struct Cost {
 }
 
 /// One caller charges a window again and again, on a pair that is in step.
-pub(super) async fn measure(world: &mut World, failover: Failover) -> Result<Cost> {
-    world.prepare(failover).await?;
-    let store = load::connect(world.post(), failover, world.clock()).await?;
+pub(super) async fn measure(deployment: &mut Deployment, failover: Failover) -> Result<Cost> {
+    deployment.prepare(failover).await?;
+    let store = load::connect(deployment.post(), failover, deployment.clock()).await?;
     let limiter = SharedLimiter::new(store, "cost", Limit::fixed_window(1 << 40, load::WINDOW)?)?;
     limiter.check(Call::by("warm")).await?;
-    world.primary().ask::<()>("CONFIG RESETSTAT").await?;
+    deployment.primary().ask::<()>("CONFIG RESETSTAT").await?;
     let clock = PreciseClock::new();
     let mut took = Vec::with_capacity(ASKS);
     for _ in 0..ASKS {
@@ -34,7 +34,7 @@ pub(super) async fn measure(world: &mut World, failover: Failover) -> Result<Cos
         took.push(clock.now().since(begun));
     }
     took.sort_unstable();
-    let stats: String = world.primary().ask("INFO commandstats").await?;
+    let stats: String = deployment.primary().ask("INFO commandstats").await?;
     Ok(Cost { script_micros: micros_per_script(&stats)?, median: took[ASKS / 2] })
 }
 

@@ -15,7 +15,7 @@ use throttlekit_redis::Failover;
 use crate::runner::{Options, Run};
 use cost::Cost;
 use load::Heard;
-use round::{Fault, World};
+use round::{Deployment, Fault};
 
 const ROUNDS: u64 = 100;
 const PACED_FOR: Duration = Duration::from_millis(300);
@@ -84,14 +84,14 @@ async fn verify(rounds: u64, run: &mut Run) -> Result<Value> {
         "mode", "fault", "rounds", "broken", "over L", "most over", "most lost", "admitted"
     );
     for mode in &MODES {
-        let mut world = World::start(PROGRAM).await?;
-        let paced = world.pace(mode.failover, PACED_FOR).await?;
+        let mut deployment = Deployment::start(PROGRAM).await?;
+        let paced = deployment.pace(mode.failover, PACED_FOR).await?;
         let limit = (paced * LIMIT_LASTS.as_millis() as u64 / PACED_FOR.as_millis() as u64).max(LIMIT_MIN);
         let mut tallies: [Tally; 4] = Default::default();
         for round in 0..rounds {
             let which = (round % 4) as usize;
             let fault = Fault::ALL[which];
-            let heard = world
+            let heard = deployment
                 .play(mode.failover, fault, limit)
                 .await
                 .with_context(|| format!("{} round {round}, {}", mode.name, fault.name()))?;
@@ -104,7 +104,7 @@ async fn verify(rounds: u64, run: &mut Run) -> Result<Value> {
         }
         run.violated(judge(mode, &tallies, rounds));
         tallies.iter().zip(Fault::ALL).for_each(|(tally, fault)| tell(mode, fault, tally));
-        let cost = cost::measure(&mut world, mode.failover).await?;
+        let cost = cost::measure(&mut deployment, mode.failover).await?;
         println!(
             "{:<8}{:<14}{:.1} µs of the server for a script, {} µs for a caller alone (median)",
             mode.name,

@@ -45,7 +45,7 @@ impl Fault {
 }
 
 /// The servers, who is the primary, and the callers' signposts.
-pub(super) struct World {
+pub(super) struct Deployment {
     servers: [Server; 2],
     primary: usize,
     posts: [Signpost; 2],
@@ -53,7 +53,7 @@ pub(super) struct World {
     rounds: u64,
 }
 
-impl World {
+impl Deployment {
     pub(super) async fn start(program: &str) -> Result<Self> {
         let servers = [Server::start(program).await?, Server::start(program).await?];
         let at = servers[0].address();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Part, Setup};
 use throttlekit_verify::inference::{
     Findings, Large, RECOVERY_BAR, Recovery, Row, Settling, Size, Stretch, examine, examine_aimd,
-    examine_controls, examine_large, examine_weather, find_seeded, first_implementation, shipped,
+    examine_controls, examine_disturbances, examine_large, find_seeded, first_implementation, shipped,
 };
 
 const SIZE: Size = Size { seeds: 40, completions: 8_000 };
@@ -21,22 +21,22 @@ pub(crate) fn run(setup: Setup) -> Result<Part> {
     let large = examine_large(&shipped, Size { seeds: size.seeds.min(11), ..size });
     let seeded = find_seeded();
     let first = DENIALS.map(first_implementation);
-    let (weather, storms) = examine_weather(&shipped, size);
+    let (disturbances, disturbed) = examine_disturbances(&shipped, size);
     let (aimd, astray) = examine_aimd(Size { seeds: size.seeds.min(10), ..size });
     let controls = examine_controls();
     tell_settling(&found);
     tell_recovery(&found);
-    tell_rows("in any weather, jittered", &weather);
+    tell_rows("with disturbances, jittered", &disturbances);
     tell_rows("aimd, jittered", &aimd);
     tell_large(&large);
     println!("\nthe first implementation, {DENIALS:?} of a thousand denied elsewhere: {first:?}");
-    println!("{} worlds, {} broke a law", found.worlds, found.violations.len());
+    println!("{} scenarios, {} broke an invariant", found.scenarios, found.violations.len());
     println!("controls that fail too: {}", controls.len());
     let mut figure = figure(&found, &large, first);
-    figure["weather"] = weather.iter().map(row_figure).collect();
+    figure["weather"] = disturbances.iter().map(row_figure).collect();
     figure["aimd"] = aimd.iter().map(row_figure).collect();
-    let broken = found.violations.iter().map(|story| format!("inference: {story}"));
-    let broken = broken.chain([storms, astray, controls].into_iter().flatten()).collect();
+    let broken = found.violations.iter().map(|counterexample| format!("inference: {counterexample}"));
+    let broken = broken.chain([disturbed, astray, controls].into_iter().flatten()).collect();
     Ok(Part { figure, broken, seeded })
 }
 
@@ -107,7 +107,7 @@ fn row_figure(row: &Row) -> Value {
 }
 
 fn tell_large(large: &[Large]) {
-    println!("\nlarge capacities, told: half of the worlds recover within so many completions (rounds)");
+    println!("\nlarge capacities, told: half of the scenarios recover within so many completions (rounds)");
     for Large { capacity, stretch, medians } in large {
         println!("{capacity:>5}: settled at {:.2}, throughput {:.3}", stretch.mean, stretch.throughput);
         for (step, took) in medians {
@@ -150,7 +150,7 @@ fn figure(found: &Findings, large: &[Large], first: [u32; 5]) -> Value {
         })
     };
     json!({
-        "worlds": found.worlds,
+        "worlds": found.scenarios,
         "deviation_max": rounded(deviation),
         "throughput_min": rounded(throughput),
         "latency_max": rounded(latency),

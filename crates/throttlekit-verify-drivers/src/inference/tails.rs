@@ -29,8 +29,12 @@ pub(super) fn run(setup: Setup) -> Result<Part> {
     tell(&compared);
     let (seeded, controls) = find_seeded();
     let figure = figure(&compared, size);
-    let fails = controls.iter().map(|story| format!("tails: fails without a seeded bug: {story}"));
-    let violations = compared.iter().filter_map(Compared::violation).map(|story| format!("tails: {story}"));
+    let fails =
+        controls.iter().map(|counterexample| format!("tails: fails without a seeded bug: {counterexample}"));
+    let violations = compared
+        .iter()
+        .filter_map(Compared::violation)
+        .map(|counterexample| format!("tails: {counterexample}"));
     Ok(Part { figure, broken: violations.chain(fails).collect(), seeded })
 }
 

@@ -137,7 +137,7 @@ fn tell(name: &str, examined: &Examined) {
         examined.confirmed.len() + examined.unchecked.len(),
         examined.unconfirmed.len(),
     );
-    let shown = |what: &str, all: &[throttlekit_conformance::laws::Violation]| {
+    let shown = |what: &str, all: &[throttlekit_conformance::invariants::Violation]| {
         all.iter().take(SHOWN_MAX).for_each(|violation| println!("  {what} {name}:{violation}"));
     };
     shown("violation", &examined.confirmed);

@@ -107,8 +107,9 @@ pub(crate) fn hunt<B: SeededBug + Sync>(
     println!("{:<28}{units:>6}  {:<16}description", "seeded bug", "found by");
     let (mut outcome, mut took) = (Found::default(), Vec::new());
     for (bug, (_, found)) in B::ALL.iter().zip(found) {
-        let (cases, law) = found.map_or(("-".into(), "nothing"), |(cases, law)| (cases.to_string(), law));
-        println!("{:<28}{cases:>6}  {law:<16}{}", bug.name(), bug.description());
+        let (cases, invariant) =
+            found.map_or(("-".into(), "nothing"), |(cases, invariant)| (cases.to_string(), invariant));
+        println!("{:<28}{cases:>6}  {invariant:<16}{}", bug.name(), bug.description());
         outcome.note(bug.name(), found.is_some());
         took.extend(found.map(|(cases, _)| cases));
     }

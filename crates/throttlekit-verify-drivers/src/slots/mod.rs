@@ -1,6 +1,6 @@
 //! Slots: ceilings that are inferred, slots that are held under a lease, one ceiling for a fleet.
 
-mod fleet;
+mod divided;
 mod held;
 mod models;
 
@@ -17,7 +17,7 @@ pub(crate) fn cycle_bugs() -> Vec<&'static str> {
 }
 
 const PARTS: [(&str, Verify); 4] =
-    [("inference", steady::run), ("held", held::run), ("models", models::run), ("fleet", fleet::run)];
+    [("inference", steady::run), ("held", held::run), ("models", models::run), ("fleet", divided::run)];
 
 /// Runs every part, or those that are named.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {

@@ -1,5 +1,5 @@
-//! Models of slots and of a fleet's ceiling explored in full, a story for each assumption that is removed, and very many
-//! simulated fleets.
+//! Models of slots and of a fleet's ceiling explored in full, a counterexample for each assumption that is removed, and
+//! very many simulated fleets.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ fn simulate(small: bool, broken: &mut Vec<String>) -> Value {
         sum.decisions += report.decisions;
         sum.admitted += report.admitted;
         sum.fired.add(&report.fired);
-        let broken = report.broken.map(|(law, how)| format!("seed {seed}, {law}: {how}"));
+        let broken = report.broken.map(|(invariant, how)| format!("seed {seed}, {invariant}: {how}"));
         sum.violations.extend(broken);
     }
     println!("\n{:<22}{:>9}  what it is", "fault", "fired");

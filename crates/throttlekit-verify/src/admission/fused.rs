@@ -1,4 +1,4 @@
-//! Sequential ≡ fused: one timeline gives the same answers and leaves the same state whether the rate and the cost of a
+//! Sequential ≡ fused: one trace gives the same answers and leaves the same state whether the rate and the cost of a
 //! call are charged in one call to a store, in two, or in process.
 //!
 //! Beside each other are
@@ -28,23 +28,23 @@ use throttlekit::store::{Store, StoreError};
 use throttlekit::{Axis, Limit, Retry};
 use throttlekit_core::rate::{Rule, State};
 
-use super::fused_world::{FusedOperation, FusedWorld, KEYS};
+use super::fused_scenario::{FusedOperation, FusedScenario, KEYS};
 use super::model::{AdmissionBug, Model, Setup, Ticket};
 use super::pair::{AXES, Extras, OnStore, Pairs, SeededPairs, Way};
 use super::subject::{Asked, End, Heard, Subject, Words};
 use throttlekit_conformance::check::ensure;
-use throttlekit_conformance::laws::Violation;
-use throttlekit_conformance::scenarios::{self, Played, Tally};
+use throttlekit_conformance::invariants::Violation;
+use throttlekit_conformance::runner::{self, Played, Tally};
 use throttlekit_conformance::stores::{policy_name, same_state};
 
-/// No clock goes further back than this before its world began: a word in process counts from a day before.
+/// No clock goes further back than this before its scenario began: a word in process counts from a day before.
 const BACK_MAX: Duration = Duration::from_secs(12 * 3_600);
 
 /// What was compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FusedReport {
-    /// Timelines played.
-    pub timelines: u64,
+    /// Traces played.
+    pub traces: u64,
     /// Calls asked in every way.
     pub asks: u64,
     /// Calls that the rate denied.
@@ -57,7 +57,7 @@ pub struct FusedReport {
     pub states: u64,
     /// Steps of a clock back.
     pub steps_back: u64,
-    /// Timelines whose end the sequential way was left out of.
+    /// Traces whose end the sequential way was left out of.
     pub left_out: u64,
 }
 
@@ -72,7 +72,7 @@ impl FusedReport {
 impl Tally for FusedReport {
     fn plus(self, other: Self) -> Self {
         Self {
-            timelines: self.timelines + other.timelines,
+            traces: self.traces + other.traces,
             asks: self.asks + other.asks,
             denied_by_rate: self.denied_by_rate + other.denied_by_rate,
             denied_by_cost: self.denied_by_cost + other.denied_by_cost,
@@ -91,10 +91,10 @@ impl FusedReport {
     }
 }
 
-/// Plays the timelines of these seeds to a store. The first violation ends it.
+/// Plays the traces of these seeds to a store. The first violation ends it.
 ///
-/// `make` makes a store that reads the clock given. Call it for five hundred seeds at a time: each timeline has two limits of
-/// its own, and a store in memory keeps a thousand.
+/// `make` makes a store that reads the clock given. Call it for five hundred seeds at a time: each trace has two limits
+/// of its own, and a store in memory keeps a thousand.
 pub async fn examine_fused<S, M, F>(make: M, seeds: std::ops::Range<u64>) -> Result<FusedReport, Violation>
 where
     S: Store,
@@ -106,7 +106,7 @@ where
         let make = make.clone();
         async move { Ok(OnStore::new(make(clock).await?)) }
     };
-    scenarios::examine::<FusedWorld, OnStore<S>, _, _>(make, seeds).await
+    runner::examine::<FusedScenario, OnStore<S>, _, _>(make, seeds).await
 }
 
 /// The bugs that it must find.
@@ -121,15 +121,15 @@ pub const FUSED_BUGS: [AdmissionBug; 8] = [
     AdmissionBug::RefundForgotten,
 ];
 
-/// How many timelines it takes until the examination finds a seeded bug, if `timelines_max` are enough; with no bug,
+/// How many traces it takes until the examination finds a seeded bug, if `traces_max` are enough; with no bug,
 /// whether there is anything to find.
-pub async fn find_fused_bug(bug: Option<AdmissionBug>, timelines_max: u64) -> Option<u64> {
+pub async fn find_fused_bug(bug: Option<AdmissionBug>, traces_max: u64) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededPairs::new(clock, bug)) };
-    let found = scenarios::examine::<FusedWorld, SeededPairs, _, _>(make, 0..timelines_max).await;
+    let found = runner::examine::<FusedScenario, SeededPairs, _, _>(make, 0..traces_max).await;
     found.err().map(|violation| violation.seed + 1)
 }
 
-impl<P: Pairs> Played<P> for FusedWorld {
+impl<P: Pairs> Played<P> for FusedScenario {
     type Report = FusedReport;
 
     fn of(seed: u64) -> Self {
@@ -144,16 +144,18 @@ impl<P: Pairs> Played<P> for FusedWorld {
         clock.set(self.start);
         let mut play = Play::new(self, pairs, clock).map_err(|error| error.to_string())?;
         for (at, operation) in self.operations.iter().enumerate() {
-            play.step(operation).await.map_err(|story| format!("at operation {at}: {story}"))?;
+            play.step(operation)
+                .await
+                .map_err(|counterexample| format!("at operation {at}: {counterexample}"))?;
         }
-        play.look().await.map_err(|story| format!("in the end: {story}"))?;
-        Ok(FusedReport { timelines: 1, ..play.report })
+        play.look().await.map_err(|counterexample| format!("in the end: {counterexample}"))?;
+        Ok(FusedReport { traces: 1, ..play.report })
     }
 }
 
-/// One timeline under way.
+/// One trace in flight.
 struct Play<'a, P: Pairs> {
-    world: &'a FusedWorld,
+    scenario: &'a FusedScenario,
     limits: [Limit; 2],
     clock: &'a ManualClock,
     now: Timestamp,
@@ -185,19 +187,19 @@ struct Open<P: Pairs> {
 
 impl<'a, P: Pairs> Play<'a, P> {
     fn new(
-        world: &'a FusedWorld,
+        scenario: &'a FusedScenario,
         pairs: &P,
         clock: &'a ManualClock,
     ) -> Result<Self, throttlekit::BuildError> {
-        let (limits, name) = (world.limits()?, policy_name(world.seed));
+        let (limits, name) = (scenario.limits()?, policy_name(scenario.seed));
         let setup = Setup { rate: Some(limits[0]), cost: Some(limits[1]), ..Setup::default() };
         let model = || Model::new(setup, clock.clone(), None);
         Ok(Self {
-            world,
+            scenario,
             limits: limits.map(|limit| limit.uncrossed()),
             clock,
-            now: world.start,
-            furthest: world.start,
+            now: scenario.start,
+            furthest: scenario.start,
             model: model(),
             keeps: model(),
             fused: pairs.fused(&name, limits, &Extras::default())?,
@@ -303,10 +305,10 @@ impl<'a, P: Pairs> Play<'a, P> {
 
     async fn step_back(&mut self, by: Duration) -> Result<(), StoreError> {
         self.report.steps_back += 1;
-        let earliest = self.world.start.as_nanos() - BACK_MAX.as_nanos() as u64;
+        let earliest = self.scenario.start.as_nanos() - BACK_MAX.as_nanos() as u64;
         let back = self.now.as_nanos().saturating_sub(by.as_nanos() as u64).max(earliest);
         let mut back = Timestamp::from_nanos(back);
-        if self.world.keeps_to_denials {
+        if self.scenario.keeps_to_denials {
             back = back.max(self.cancelled).min(self.now);
         } else if back < self.cancelled && self.sequential.take().is_some() {
             self.report.left_out += 1;
@@ -349,7 +351,7 @@ impl<'a, P: Pairs> Play<'a, P> {
             ensure(same_state(limit, &want, &fused[i], self.now), || told("fused", &fused[i]))?;
             if let Some(got) = &sequential {
                 same_meaning(limit, &want, &got[i], self.now)
-                    .map_err(|story| format!("{}: {story}", told("sequential", &got[i])))?;
+                    .map_err(|counterexample| format!("{}: {counterexample}", told("sequential", &got[i])))?;
                 self.report.states += 1;
             }
             self.report.states += 1;

@@ -21,12 +21,12 @@ use throttlekit::store::{SlotStore, Store, StoreError};
 use throttlekit::{Axis, Retry};
 
 use super::cell::{Cell, Denier};
+use super::fixture::{Bench, Fixture, RealBench, SeededBench};
 use super::model::AdmissionBug;
-use super::seat::{Bench, RealBench, Seat, SeededBench};
 use super::subject::{Asked, End, Heard, Told, Words};
 use throttlekit_conformance::check::{Check, ensure};
-use throttlekit_conformance::laws::Violation;
-use throttlekit_conformance::scenarios::{self, Played, Tally};
+use throttlekit_conformance::invariants::Violation;
+use throttlekit_conformance::runner::{self, Played, Tally};
 use throttlekit_conformance::stores::policy_name;
 
 pub(super) const START: Timestamp = Timestamp::from_millis(1_700_000_010_000);
@@ -122,13 +122,13 @@ where
         async move { Ok(RealBench::new([make(clock.clone()).await?, make(clock.clone()).await?], clock)) }
     };
     let chosen = (0..).zip(all()).filter(|(_, cell)| locals || cell.is_shared()).step_by(step.max(1));
-    scenarios::examine_each::<Cell, RealBench<S>, _, _>(make, chosen.map(|(seed, _)| seed).collect()).await
+    runner::examine_each::<Cell, RealBench<S>, _, _>(make, chosen.map(|(seed, _)| seed).collect()).await
 }
 
 /// How many cells it takes until a seeded bug is found, if it is; with no bug, whether there is anything to find.
 pub async fn find_matrix_bug(bug: Option<AdmissionBug>) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededBench::new(clock, bug)) };
-    let found = scenarios::examine::<Cell, SeededBench, _, _>(make, 0..cells()).await;
+    let found = runner::examine::<Cell, SeededBench, _, _>(make, 0..cells()).await;
     found.err().map(|violation| violation.seed + 1)
 }
 
@@ -146,25 +146,26 @@ impl<B: Bench> Played<B> for Cell {
     async fn play(&self, bench: &B, clock: &ManualClock) -> Result<MatrixReport, String> {
         clock.set(START);
         let name = policy_name(0);
-        let seat = bench.seat(self, &name).await?;
-        let twin = bench.seat(self, &format!("{name}-twin")).await?;
-        let mut play = Play { cell: self, seat: &seat, told: Vec::new(), report: MatrixReport::default() };
+        let fixture = bench.fixture(self, &name).await?;
+        let twin = bench.fixture(self, &format!("{name}-twin")).await?;
+        let mut play =
+            Play { cell: self, fixture: &fixture, told: Vec::new(), report: MatrixReport::default() };
         play.run(&twin).await?;
         play.check_told()?;
         Ok(MatrixReport { cells: 1, ..play.report })
     }
 }
 
-/// One cell under way.
-struct Play<'a, S: Seat> {
+/// One cell in flight.
+struct Play<'a, S: Fixture> {
     cell: &'a Cell,
-    seat: &'a S,
+    fixture: &'a S,
     /// What should have been told.
     told: Vec<Told>,
     report: MatrixReport,
 }
 
-impl<S: Seat> Play<'_, S> {
+impl<S: Fixture> Play<'_, S> {
     async fn run(&mut self, twin: &S) -> Check {
         let fill = Asked { who: "ann", rate: "r", tokens: "t", cost: COST, value: DEAR, hold: None };
         let (mut held, mut twins) = (Vec::new(), Vec::new());
@@ -185,7 +186,7 @@ impl<S: Seat> Play<'_, S> {
         }
         self.as_before(&before).await?;
         for (mine, theirs) in held.into_iter().zip(twins) {
-            let ended = self.seat.end(mine, End::WELL).await.and(twin.end(theirs, End::WELL).await);
+            let ended = self.fixture.end(mine, End::WELL).await.and(twin.end(theirs, End::WELL).await);
             ended.map_err(|error| error.to_string())?;
         }
         self.look_beside(twin).await
@@ -201,17 +202,17 @@ impl<S: Seat> Play<'_, S> {
             Asked { rate: "w", tokens: "w", ..one },
         ];
         for view in views {
-            given_back(self.seat).await?;
+            given_back(self.fixture).await?;
             given_back(twin).await?;
             let mine = self.ask(&view).await?;
             let theirs = twin.admit(&view).await.map_err(|error| error.to_string())?;
-            let got = self.words(self.seat, &view, mine.words()).await?;
+            let got = self.words(self.fixture, &view, mine.words()).await?;
             let want = self.words(twin, &view, theirs.words()).await?;
             ensure(got == want, || {
                 format!("a denial was not free, by {view:?}:\n  want {want:?}\n  got  {got:?}")
             })?;
             if let (Some(mine), Some(theirs)) = (mine.held, theirs.held) {
-                let ended = self.seat.end(mine, End::WELL).await.and(twin.end(theirs, End::WELL).await);
+                let ended = self.fixture.end(mine, End::WELL).await.and(twin.end(theirs, End::WELL).await);
                 ended.map_err(|error| error.to_string())?;
             }
         }
@@ -219,7 +220,7 @@ impl<S: Seat> Play<'_, S> {
     }
 
     async fn ask(&mut self, ask: &Asked<'_>) -> Result<Heard<S::Held>, String> {
-        let heard = self.seat.admit(ask).await.map_err(|error| error.to_string())?;
+        let heard = self.fixture.admit(ask).await.map_err(|error| error.to_string())?;
         self.report.decisions += 1;
         self.report.denials += u64::from(!heard.decision.allowed);
         self.told.push(Told {
@@ -229,12 +230,12 @@ impl<S: Seat> Play<'_, S> {
             binding: heard.binding,
             policy_denied: heard.policy_denied,
         });
-        consistent(self.cell, &heard).map_err(|law| format!("{law}: {:?}", heard.words()))?;
+        consistent(self.cell, &heard).map_err(|invariant| format!("{invariant}: {:?}", heard.words()))?;
         Ok(heard)
     }
 
     async fn sight(&mut self) -> Result<Vec<String>, String> {
-        let sight = self.seat.sight().await.map_err(|error| error.to_string())?;
+        let sight = self.fixture.sight().await.map_err(|error| error.to_string())?;
         self.report.states += sight.len() as u64;
         Ok(sight)
     }
@@ -246,9 +247,9 @@ impl<S: Seat> Play<'_, S> {
 
     /// All that was said: without waits where the clock goes on, and of a leased axis with what the store has left, since
     /// what was fetched for a call that is denied stays in hand. The one answer is the fold of these.
-    async fn words(&self, seat: &S, view: &Asked<'_>, words: Words) -> Result<Words, String> {
+    async fn words(&self, fixture: &S, view: &Asked<'_>, words: Words) -> Result<Words, String> {
         let (mut decision, mut said, binding, policy_denied, held) = words;
-        if let Some((axis, left)) = seat.left_to_lease(view).await.map_err(|error| error.to_string())? {
+        if let Some((axis, left)) = fixture.left_to_lease(view).await.map_err(|error| error.to_string())? {
             decision.remaining = 0;
             said[axis.index()].iter_mut().filter(|said| said.allowed).for_each(|said| said.remaining += left);
         }
@@ -263,7 +264,7 @@ impl<S: Seat> Play<'_, S> {
     }
 
     fn check_told(&mut self) -> Check {
-        let told = self.seat.watch().take();
+        let told = self.fixture.watch().take();
         ensure(told == self.told, || format!("decided {:?}\n  told {told:?}", self.told))?;
         self.report.told += told.len() as u64;
         for event in told.iter().filter(|event| !event.decision.allowed) {
@@ -280,9 +281,9 @@ impl<S: Seat> Play<'_, S> {
 }
 
 /// Waits until every slot has gone back to its store.
-async fn given_back(seat: &impl Seat) -> Check {
+async fn given_back(fixture: &impl Fixture) -> Check {
     for _ in 0..TRIES_MAX {
-        let held = seat.held_on_a_store().await.map_err(|error| error.to_string())?;
+        let held = fixture.held_on_a_store().await.map_err(|error| error.to_string())?;
         if held.unwrap_or(0) == 0 {
             return Ok(());
         }
@@ -294,7 +295,7 @@ async fn given_back(seat: &impl Seat) -> Check {
 /// What no answer may break, whoever gave it.
 fn consistent<H>(cell: &Cell, heard: &Heard<H>) -> Result<(), &'static str> {
     let Heard { decision, said, binding, policy_denied, held } = heard;
-    let holds = |law: bool, name| if law { Ok(()) } else { Err(name) };
+    let holds = |invariant: bool, name| if invariant { Ok(()) } else { Err(name) };
     let said = |axis: Axis| said[axis.index()];
     let axes = Denier::ALL.into_iter().filter_map(|denier| Some((denier, denier.axis()?)));
     for (denier, axis) in axes {

@@ -9,7 +9,7 @@ use throttlekit::rate::{ALLOW_FULL, Timestamp, combine};
 use throttlekit::{Axis, Call, Decision, Limit, Policy};
 use throttlekit_core::rate::{Rule, State};
 
-use super::fused_world::{RULES, roll_spec};
+use super::fused_scenario::{RULES, roll_spec};
 use throttlekit_conformance::Dice;
 use throttlekit_conformance::check::{Check, ensure};
 
@@ -48,12 +48,12 @@ fn fold(said: &[Decision]) -> Decision {
 }
 
 /// Limits, calls and a beginning.
-struct World {
+struct Scenario {
     limits: Vec<(Axis, Limit)>,
     calls: Vec<(u64, u64)>,
 }
 
-impl World {
+impl Scenario {
     fn roll(dice: &mut Dice) -> Self {
         let count = dice.between(2, 6);
         let limits = (0..count).map(|_| {
@@ -140,10 +140,11 @@ type Said = (Decision, [Option<Decision>; 2], Option<Axis>);
 /// Checks one seeded case: on the real policy, or on a wrong way to fold.
 pub fn check_order(bug: Option<OrderBug>, seed: u64) -> Check {
     let mut dice = Dice::new(seed);
-    let world = World::roll(&mut dice);
-    let other = world.shuffled(&mut dice);
-    let answers = |world: &World| bug.map_or_else(|| world.asked(), |bug| world.folded(bug.fold()));
-    let (want, got, shuffled) = (world.folded(fold), answers(&world), answers(&other));
+    let scenario = Scenario::roll(&mut dice);
+    let other = scenario.shuffled(&mut dice);
+    let answers =
+        |scenario: &Scenario| bug.map_or_else(|| scenario.asked(), |bug| scenario.folded(bug.fold()));
+    let (want, got, shuffled) = (scenario.folded(fold), answers(&scenario), answers(&other));
     ensure(got == want, || format!("seed {seed}: not the fold:\n  want {want:?}\n  got  {got:?}"))?;
     ensure(shuffled == want, || {
         format!("seed {seed}: in another order:\n  want {want:?}\n  got  {shuffled:?}")

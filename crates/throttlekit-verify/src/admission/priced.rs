@@ -1,10 +1,10 @@
 //! `bid-price` over policies: the filter only removes admits, and is asked before anything is charged.
 //!
-//! A timeline is played to a policy with prices: fixed ones, those of a workload, or such as are refined as calls come; over
-//! two axes or three; in process, fused on a store, and sequential. Beside it are the limits alone, which follow what the
-//! priced policy charged. A call that the price denied must have left every state as it was; every other one must be
-//! answered as the limits alone do from the same state, in every field. So what is admitted with prices is admitted
-//! without, and nothing is charged before the filter.
+//! A trace is played to a policy with prices: fixed ones, those of a workload, or such as are refined as calls come;
+//! over two axes or three; in process, fused on a store, and sequential. Beside it are the limits alone, which follow
+//! what the priced policy charged. A call that the price denied must have left every state as it was; every other one
+//! must be answered as the limits alone do from the same state, in every field. So what is admitted with prices is
+//! admitted without, and nothing is charged before the filter.
 
 use std::time::Duration;
 
@@ -15,15 +15,15 @@ use throttlekit::rate::Timestamp;
 use throttlekit::store::{Store, StoreError};
 use throttlekit::{Axis, Limit};
 
-use super::fused_world::{KEYS, RULES, Rules, roll_micros, roll_spec};
+use super::fixture::Either;
+use super::fused_scenario::{KEYS, RULES, Rules, roll_micros, roll_spec};
 use super::model::{AdmissionBug, Model, Setup};
 use super::pair::{AXES, Extras, OnStore, Pairs, Pricing, SeededPairs, Way};
-use super::seat::Either;
 use super::subject::{Asked, End, Heard, Subject};
 use crate::price::Belief;
 use throttlekit_conformance::check::{Check, ensure};
-use throttlekit_conformance::laws::Violation;
-use throttlekit_conformance::scenarios::{self, Played, Tally};
+use throttlekit_conformance::invariants::Violation;
+use throttlekit_conformance::runner::{self, Played, Tally};
 use throttlekit_conformance::stores::{Used, policy_name, same_state};
 use throttlekit_conformance::{Dice, Spec};
 
@@ -37,7 +37,7 @@ enum Operation {
 
 /// Limits, prices, and what happens.
 #[derive(Clone, Debug)]
-pub struct PricedWorld {
+pub struct PricedScenario {
     seed: u64,
     rate: Spec,
     cost: Spec,
@@ -49,8 +49,8 @@ pub struct PricedWorld {
 /// What was compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PricedReport {
-    /// Timelines played, each in three ways.
-    pub timelines: u64,
+    /// Traces played, each in three ways.
+    pub traces: u64,
     /// Calls.
     pub asks: u64,
     /// Calls that the price denied, and of these those that the limits alone would have admitted.
@@ -59,14 +59,14 @@ pub struct PricedReport {
     pub removed: u64,
     /// Calls that were admitted.
     pub admitted: u64,
-    /// Timelines whose prices follow what comes.
+    /// Traces whose prices follow what comes.
     pub refined: u64,
 }
 
 impl Tally for PricedReport {
     fn plus(self, other: Self) -> Self {
         Self {
-            timelines: self.timelines + other.timelines,
+            traces: self.traces + other.traces,
             asks: self.asks + other.asks,
             priced_out: self.priced_out + other.priced_out,
             removed: self.removed + other.removed,
@@ -99,7 +99,7 @@ pub const PRICED_BUGS: [AdmissionBug; 5] = [
     AdmissionBug::PriceBeforeSlots,
 ];
 
-/// Plays the timelines of these seeds to a store, and in process. The first violation ends it.
+/// Plays the traces of these seeds to a store, and in process. The first violation ends it.
 pub async fn examine_priced<S, M, F>(make: M, seeds: std::ops::Range<u64>) -> Result<PricedReport, Violation>
 where
     S: Store,
@@ -111,19 +111,19 @@ where
         let make = make.clone();
         async move { Ok(OnStore::new(make(clock).await?)) }
     };
-    scenarios::examine::<PricedWorld, OnStore<S>, _, _>(make, seeds).await
+    runner::examine::<PricedScenario, OnStore<S>, _, _>(make, seeds).await
 }
 
-/// How many timelines it takes until a seeded bug is found, if `timelines_max` are enough; with no bug, whether there is
+/// How many traces it takes until a seeded bug is found, if `traces_max` are enough; with no bug, whether there is
 /// anything to find.
-pub async fn find_priced_bug(bug: Option<AdmissionBug>, timelines_max: u64) -> Option<u64> {
+pub async fn find_priced_bug(bug: Option<AdmissionBug>, traces_max: u64) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededPairs::new(clock, bug)) };
-    let found = scenarios::examine::<PricedWorld, SeededPairs, _, _>(make, 0..timelines_max).await;
+    let found = runner::examine::<PricedScenario, SeededPairs, _, _>(make, 0..traces_max).await;
     found.err().map(|violation| violation.seed + 1)
 }
 
-impl PricedWorld {
-    /// The world of this seed: prices of each kind by turns, over two axes and three.
+impl PricedScenario {
+    /// The scenario of this seed: prices of each kind by turns, over two axes and three.
     fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let rules = RULES.map(|(_, rule)| rule);
@@ -177,7 +177,7 @@ fn roll_operation(dice: &mut Dice, specs: [&Spec; 2]) -> Operation {
     }
 }
 
-impl<P: Pairs> Played<P> for PricedWorld {
+impl<P: Pairs> Played<P> for PricedScenario {
     type Report = PricedReport;
 
     fn of(seed: u64) -> Self {
@@ -186,9 +186,9 @@ impl<P: Pairs> Played<P> for PricedWorld {
 
     fn shorter(&self) -> Vec<Self> {
         let without = |i: usize| {
-            let mut world = self.clone();
-            world.operations.remove(i);
-            world
+            let mut scenario = self.clone();
+            scenario.operations.remove(i);
+            scenario
         };
         (0..self.operations.len()).map(without).collect()
     }
@@ -208,16 +208,16 @@ impl<P: Pairs> Played<P> for PricedWorld {
         let mut report = PricedReport::default();
         for (way, subject) in &ways {
             let played = self.play_way(subject, limits, clock).await;
-            report = report.plus(played.map_err(|story| format!("{way}: {story}"))?);
+            report = report.plus(played.map_err(|counterexample| format!("{way}: {counterexample}"))?);
         }
         let refined = u64::from(matches!(self.extras.pricing, Some(Pricing::Refined(_))));
-        Ok(PricedReport { timelines: 1, refined, ..report })
+        Ok(PricedReport { traces: 1, refined, ..report })
     }
 }
 
 type AnyWay<P> = Either<<P as Pairs>::Local, <P as Pairs>::Way>;
 
-impl PricedWorld {
+impl PricedScenario {
     async fn play_way<L: Subject, W: Way>(
         &self,
         way: &Either<L, W>,

@@ -1,4 +1,4 @@
-//! Gateways that meter wrongly, to show that the law can fail.
+//! Gateways that meter wrongly, to show that the invariant can fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

@@ -108,7 +108,7 @@ impl Scenario {
     pub fn examine(&self, minutes: u64, bug: Option<UseBug>) -> (Seen, Option<String>) {
         let seen = run(self, minutes, bug);
         let broken = self.check_use(&seen).and_then(|()| self.check_isolation(&seen, minutes, bug)).err();
-        (seen, broken.map(|story| format!("{self:?}: {story}")))
+        (seen, broken.map(|counterexample| format!("{self:?}: {counterexample}")))
     }
 
     fn check_use(&self, seen: &Seen) -> Result<(), String> {

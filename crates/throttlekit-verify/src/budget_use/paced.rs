@@ -42,7 +42,7 @@ pub async fn use_windows<S: Store>(store: Arc<S>, policy: &str, paced: Paced) ->
         worker.await.expect("a worker does not panic");
     }
     let used = used.lock();
-    // The first window was under way, and the last is not over.
+    // The first window was in flight, and the last is not over.
     used.iter().skip(1).take(paced.windows as usize).map(|(_, tokens)| *tokens).collect()
 }
 

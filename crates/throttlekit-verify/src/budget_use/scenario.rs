@@ -41,10 +41,10 @@ pub struct Seen {
 /// Runs a scenario for so many minutes, with a bug if there is one.
 pub fn run(scenario: &Scenario, minutes: u64, bug: Option<UseBug>) -> Seen {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    runtime.expect("a runtime of one thread").block_on(World::new(*scenario, minutes, bug).play(minutes))
+    runtime.expect("a runtime of one thread").block_on(Run::new(*scenario, minutes, bug).play(minutes))
 }
 
-struct World {
+struct Run {
     budget: Budget,
     clock: ManualClock,
     scenario: Scenario,
@@ -64,7 +64,7 @@ struct Worker {
     stream: Option<(Stream, u64)>,
 }
 
-impl World {
+impl Run {
     fn new(scenario: Scenario, minutes: u64, bug: Option<UseBug>) -> Self {
         let Scenario { budget, at_once, learns, .. } = scenario;
         let clock = ManualClock::at(BEGINS);

@@ -7,7 +7,8 @@ use std::time::Duration;
 use throttlekit::Guarantee;
 use throttlekit::internals::{Mutex, MutexGuard};
 use throttlekit::store::{
-    Beat, Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, LocalShares, Occupancy, Outcome,
+    Charge, Charges, Debit, Debited, HeartbeatOutcome, LeaseRequest, LeaseReturn, Leased, LocalShares,
+    Occupancy, Outcome,
 };
 use throttlekit::store::{
     Settlement, SlotAnswer, SlotLease, SlotRequest, SlotStore, Snapshot, Store, StoreError,
@@ -192,7 +193,11 @@ impl<S: SlotStore> SlotStore for Flaky<S> {
         self.carry(self.store.acquire(ask), |_, _| {}).await?
     }
 
-    async fn heartbeat(&self, leases: &[SlotLease<'_>], lives: Duration) -> Vec<Result<Beat, StoreError>> {
+    async fn heartbeat(
+        &self,
+        leases: &[SlotLease<'_>],
+        lives: Duration,
+    ) -> Vec<Result<HeartbeatOutcome, StoreError>> {
         let answers = self.carry(self.store.heartbeat(leases, lives), |_, _| {}).await;
         answers.unwrap_or_else(|lost| vec![Err(lost); leases.len()])
     }

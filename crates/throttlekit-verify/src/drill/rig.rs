@@ -91,7 +91,7 @@ impl Rig {
         match &self.slots {
             Slots::Guard(guard) => guard.stats().in_flight.into(),
             Slots::Shared(slots) => {
-                // Past every lease that nobody beats for. Not before all is settled: names are forgotten by this clock.
+                // Past every lease without heartbeats. Not before all is settled: names are forgotten by this clock.
                 self.clock.advance(Duration::from_secs(60));
                 let mut held = slots.stats().in_flight.into();
                 for tenant in TENANTS {

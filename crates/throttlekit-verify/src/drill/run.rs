@@ -13,9 +13,9 @@ use super::interrupt::Interrupt;
 use super::rig::{ALL, Layout, Rig, TENANTS};
 use crate::guard::panic_with;
 use throttlekit_conformance::Dice;
-use throttlekit_conformance::laws::Violation;
+use throttlekit_conformance::invariants::Violation;
 
-/// Runs that are under way at once: each waits for its retries.
+/// Runs that are in flight at once: each waits for its retries.
 const AT_ONCE: u64 = 512;
 const CALLS_MAX: u64 = 24;
 const CALLS_AT_ONCE: usize = 4;
@@ -65,7 +65,7 @@ impl Drilled {
     }
 }
 
-/// What a run counts while it is under way.
+/// What a run counts while it is in flight.
 #[derive(Default)]
 struct Books {
     calls: AtomicU64,
@@ -114,7 +114,10 @@ async fn one_run(seed: u64, bug: Option<DrillBug>) -> Result<Drilled, Violation>
         under_way.spawn(one_call(rig, books, dice, bug));
     }
     while under_way.join_next().await.is_some() {}
-    let wrong = |story: String| Violation { seed, story: format!("{:?}: {story}", rig.layout) };
+    let wrong = |counterexample: String| Violation {
+        seed,
+        counterexample: format!("{:?}: {counterexample}", rig.layout),
+    };
     settled(&rig, &books, patience).await.map_err(wrong)?;
     vacated(&rig, patience).await.map_err(wrong)?;
     let read = |counter: &AtomicU64| counter.load(Relaxed);

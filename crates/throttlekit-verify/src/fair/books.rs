@@ -3,9 +3,9 @@
 use throttlekit_core::Timestamp;
 use throttlekit_core::fair::GiveBack;
 
-use super::FairWorld;
+use super::FairScenario;
+use super::scenario::WINDOW;
 use super::seeded::Bug;
-use super::world::WINDOW;
 
 /// By how much weights are multiplied, so that a weight of one can shrink.
 const SCALE: u64 = 64;
@@ -53,15 +53,15 @@ pub struct Place {
 }
 
 impl Books {
-    /// The books of a world before it begins.
-    pub fn new(world: &FairWorld, bug: Option<Bug>) -> Self {
+    /// The books of a scenario before it begins.
+    pub fn new(scenario: &FairScenario, bug: Option<Bug>) -> Self {
         Self {
-            limit: world.limit,
+            limit: scenario.limit,
             places: Vec::new(),
             bug,
             free: Vec::new(),
-            places_max: world.places,
-            give_back: world.give_back,
+            places_max: scenario.places,
+            give_back: scenario.give_back,
             window: 0,
             left_windows: Vec::new(),
             forgotten: 0,
@@ -133,7 +133,7 @@ impl Books {
     }
 
     /// The place of a tenant that asks at this weight; it gets one if it has none.
-    pub fn seat(&mut self, tenant: usize, weight: u64) -> usize {
+    pub fn fixture(&mut self, tenant: usize, weight: u64) -> usize {
         let known = self.place_of(tenant);
         let place = known.unwrap_or_else(|| self.find_place(tenant, weight));
         let (bug, latest) = (self.bug, self.latest);
@@ -167,7 +167,7 @@ impl Books {
             Some(Bug::MostUsedLoses) => least.max_by_key(|&place| self.at(place).used),
             _ => least.min_by_key(|&place| self.at(place).used),
         };
-        let least = least.expect("a world has a place at least");
+        let least = least.expect("a scenario has at least one place");
         let used = match self.bug {
             Some(Bug::EvictionRefunds) => 0,
             Some(Bug::EvictionForgives) => {

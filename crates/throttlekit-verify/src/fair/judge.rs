@@ -1,4 +1,4 @@
-//! Plays a world to a rule, keeps books of what it admits, and says which law that breaks.
+//! Plays a scenario to a rule, keeps books of what it admits, and says which invariant that breaks.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use throttlekit_core::fair::Weight;
 use throttlekit_core::{Decision, Timestamp};
 
 use super::seeded::Seeded;
-use super::{Books, FairWorld, Operation, Shares};
+use super::{Books, FairScenario, Operation, Shares};
 use throttlekit_conformance::check::{Check, ensure};
 
-/// The laws of sharing. `docs/reference/guarantees.md` has them in full.
+/// The invariants of sharing. `docs/reference/guarantees.md` has them in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FairLaw {
+pub enum FairInvariant {
     /// `fair-1`: what is admitted in a window is never more than the limit.
     Safety,
     /// `fair-2`: nobody takes what is reserved for another.
@@ -24,8 +24,8 @@ pub enum FairLaw {
     Answers,
 }
 
-impl FairLaw {
-    /// Every law.
+impl FairInvariant {
+    /// Every invariant.
     pub const ALL: &'static [Self] = &[
         Self::Safety,
         Self::SharingIncentive,
@@ -46,14 +46,14 @@ impl FairLaw {
     }
 }
 
-/// Plays a world to a rule and checks these laws.
-pub fn judge(laws: &[FairLaw], world: &FairWorld, rule: &mut dyn Shares) -> Check {
-    Judge::new(laws, world).play(rule)
+/// Plays a scenario to a rule and checks these invariants.
+pub fn judge(invariants: &[FairInvariant], scenario: &FairScenario, rule: &mut dyn Shares) -> Check {
+    Judge::new(invariants, scenario).play(rule)
 }
 
 struct Judge<'a> {
-    laws: &'a [FairLaw],
-    world: &'a FairWorld,
+    invariants: &'a [FairInvariant],
+    scenario: &'a FairScenario,
     books: Books,
     twin: Option<Seeded>,
     weights: Vec<u64>,
@@ -77,14 +77,14 @@ struct Judge<'a> {
 type Terms = (u64, Vec<(usize, u128)>);
 
 impl<'a> Judge<'a> {
-    fn new(laws: &'a [FairLaw], world: &'a FairWorld) -> Self {
+    fn new(invariants: &'a [FairInvariant], scenario: &'a FairScenario) -> Self {
         Self {
-            laws,
-            world,
-            books: Books::new(world, None),
-            twin: laws.contains(&FairLaw::Answers).then(|| Seeded::new(world, None)),
-            weights: world.weights.clone(),
-            now: world.start,
+            invariants,
+            scenario,
+            books: Books::new(scenario, None),
+            twin: invariants.contains(&FairInvariant::Answers).then(|| Seeded::new(scenario, None)),
+            weights: scenario.weights.clone(),
+            now: scenario.start,
             admitted: 0,
             before: 0,
             admitted_in: BTreeMap::new(),
@@ -96,7 +96,7 @@ impl<'a> Judge<'a> {
     }
 
     fn play(&mut self, rule: &mut dyn Shares) -> Check {
-        for operation in &self.world.operations {
+        for operation in &self.scenario.operations {
             match operation {
                 Operation::Ask { tenant, cost } => _ = self.ask(rule, *tenant, *cost)?,
                 Operation::Wait(by) => self.now = self.now + *by,
@@ -115,7 +115,7 @@ impl<'a> Judge<'a> {
     }
 
     fn ask(&mut self, rule: &mut dyn Shares, tenant: usize, cost: u64) -> Result<bool, String> {
-        let weight = Weight::new(self.weights[tenant]).expect("worlds have valid weights");
+        let weight = Weight::new(self.weights[tenant]).expect("scenarios have valid weights");
         self.advance();
         let answer = rule.ask(tenant, weight, cost, self.now);
         self.compare(tenant, weight, cost, answer)?;
@@ -123,7 +123,7 @@ impl<'a> Judge<'a> {
             return Ok(answer.allowed);
         }
         self.cost_max = self.cost_max.max(cost);
-        let place = self.books.seat(tenant, weight.get());
+        let place = self.books.fixture(tenant, weight.get());
         self.note_changes();
         self.check(place, cost, answer.allowed)?;
         if answer.allowed {
@@ -213,39 +213,46 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The laws about one ask, before it is on the books.
+    /// The invariants about one ask, before it is on the books.
     fn check(&self, place: usize, cost: u64, allowed: bool) -> Check {
         let books = &self.books;
         let (used, guarantee) = (books.at(place).used, books.guarantee(place));
         let (left, within) = (books.left(), used + cost <= guarantee);
         let tenant = books.at(place).tenant;
-        let asks = |law: &FairLaw| {
-            let law = law.name();
-            format!("{law}: tenant {tenant} asks {cost}, has used {used} of {guarantee}, {left} are left")
+        let asks = |invariant: &FairInvariant| {
+            let invariant = invariant.name();
+            format!(
+                "{invariant}: tenant {tenant} asks {cost}, has used {used} of {guarantee}, {left} are left"
+            )
         };
-        self.laws.iter().try_for_each(|law| match law {
-            FairLaw::Safety => ensure(!allowed || self.admitted + cost <= books.limit, || {
-                format!("{}: admitted, with {} of {} admitted before", asks(law), self.admitted, books.limit)
+        self.invariants.iter().try_for_each(|invariant| match invariant {
+            FairInvariant::Safety => ensure(!allowed || self.admitted + cost <= books.limit, || {
+                format!(
+                    "{}: admitted, with {} of {} admitted before",
+                    asks(invariant),
+                    self.admitted,
+                    books.limit
+                )
             }),
-            FairLaw::SharingIncentive if allowed && !within => {
+            FairInvariant::SharingIncentive if allowed && !within => {
                 let reserved = books.reserved_for_others(place);
-                ensure(cost + reserved <= left, || format!("{}: {reserved} are reserved", asks(law)))
+                ensure(cost + reserved <= left, || format!("{}: {reserved} are reserved", asks(invariant)))
             }
-            FairLaw::SharingIncentive if within => {
-                ensure(allowed || cost > left, || format!("{}: refused within its guarantee", asks(law)))
-            }
-            FairLaw::BoundedUnfairness => {
-                ensure(!allowed || used <= guarantee, || format!("{}: served again above it", asks(law)))
-            }
+            FairInvariant::SharingIncentive if within => ensure(allowed || cost > left, || {
+                format!("{}: refused within its guarantee", asks(invariant))
+            }),
+            FairInvariant::BoundedUnfairness => ensure(!allowed || used <= guarantee, || {
+                format!("{}: served again above it", asks(invariant))
+            }),
             _ => Ok(()),
         })
     }
 
-    /// The laws about those who have asked until nobody got anything.
+    /// The invariants about those who have asked until nobody got anything.
     fn check_exhausted(&self, asking: &[usize], costs: &[u64]) -> Check {
-        self.laws.iter().try_for_each(|law| match law {
-            FairLaw::WorkConservation if !asking.is_empty() => self.check_remainder(asking, costs),
-            FairLaw::BoundedUnfairness if self.even => {
+        self.invariants.iter().try_for_each(|invariant| match invariant {
+            FairInvariant::WorkConservation if !asking.is_empty() => self.check_remainder(asking, costs),
+            FairInvariant::BoundedUnfairness if self.even => {
                 let pairs = asking.iter().flat_map(|a| asking.iter().map(move |b| (*a, *b)));
                 pairs.into_iter().try_for_each(|(a, b)| self.check_pair(a, b))
             }

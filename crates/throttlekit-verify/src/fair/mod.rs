@@ -1,15 +1,15 @@
 //! `fair-1` to `fair-4`: what tenants that share a budget may rely on.
 //!
-//! [`judge`] plays a random [`FairWorld`] to anything that [`Shares`] and checks one law on what it admits. It keeps
-//! its own [`Books`], which compute everything from all tenants each time. The same judge passes the real rule and
-//! must find each seeded bug. The law of nested weights is beside them.
+//! [`judge`] plays a random [`FairScenario`] to anything that [`Shares`] and checks one invariant on what it admits. It
+//! keeps its own [`Books`], which compute everything from all tenants each time. The same judge passes the real rule
+//! and must find each seeded bug. The invariant of nested weights is beside them.
 
 mod books;
 mod judge;
 mod over_time;
+mod scenario;
 mod seeded;
 mod tree;
-mod world;
 
 use throttlekit::clock::ManualClock;
 use throttlekit::fair::FairRule;
@@ -18,12 +18,12 @@ use throttlekit_core::fair::Weight;
 use throttlekit_core::{Cost, Decision, Timestamp};
 
 pub use books::{Books, Place};
-pub use judge::{FairLaw, judge};
+pub use judge::{FairInvariant, judge};
 pub use over_time::{Given, PICTURED, shares_over_time};
+pub use scenario::{FairScenario, Operation, WINDOW};
 pub use seeded::{Bug, Seeded};
-use throttlekit_conformance::laws::{Law, Trial, Violation};
+use throttlekit_conformance::invariants::{Invariant, Trial, Violation};
 pub use tree::equal_leaves;
-pub use world::{FairWorld, Operation, WINDOW};
 
 /// Anything that shares one budget per window among tenants.
 pub trait Shares {
@@ -37,22 +37,22 @@ pub trait Shares {
     fn refund(&mut self, tenant: usize, units: Cost, reset_at: Timestamp, now: Timestamp);
 }
 
-/// What users hold, on a clock that stands where the world says.
+/// What users hold, on a clock that stands where the scenario says.
 pub struct Held {
     limiter: FairLimiter<ManualClock>,
     clock: ManualClock,
 }
 
 impl Held {
-    /// The limiter of a world.
-    pub fn new(world: &FairWorld) -> Self {
-        let clock = ManualClock::at(world.start);
-        let limiter = FairLimiter::builder(Budget::per(world.limit, WINDOW))
-            .rule(world.give_back.map_or(FairRule::Escrow, FairRule::GiveBack))
-            .tenants_max(world.places)
+    /// The limiter of a scenario.
+    pub fn new(scenario: &FairScenario) -> Self {
+        let clock = ManualClock::at(scenario.start);
+        let limiter = FairLimiter::builder(Budget::per(scenario.limit, WINDOW))
+            .rule(scenario.give_back.map_or(FairRule::Escrow, FairRule::GiveBack))
+            .tenants_max(scenario.places)
             .clock(clock.clone())
             .build()
-            .expect("worlds have valid limits");
+            .expect("scenarios have valid limits");
         Self { limiter, clock }
     }
 }
@@ -79,12 +79,12 @@ impl Shares for Held {
     }
 }
 
-/// Every law of sharing, with the bugs that its check must find.
-pub fn laws() -> Vec<Law> {
+/// Every invariant of sharing, with the bugs that its check must find.
+pub fn invariants() -> Vec<Invariant> {
     use Bug::*;
     vec![
-        law(
-            FairLaw::Safety,
+        invariant(
+            FairInvariant::Safety,
             &[
                 GuaranteeAboveAll,
                 EvictionRefunds,
@@ -98,8 +98,8 @@ pub fn laws() -> Vec<Law> {
                 RefundOfAnyWindow,
             ],
         ),
-        law(
-            FairLaw::SharingIncentive,
+        invariant(
+            FairInvariant::SharingIncentive,
             &[
                 CountedTwice,
                 ReserveUnder,
@@ -116,8 +116,8 @@ pub fn laws() -> Vec<Law> {
                 NanoLate,
             ],
         ),
-        law(
-            FairLaw::WorkConservation,
+        invariant(
+            FairInvariant::WorkConservation,
             &[
                 NeverBorrows,
                 OwnReserved,
@@ -129,12 +129,12 @@ pub fn laws() -> Vec<Law> {
                 EvictionForgives,
             ],
         ),
-        law(
-            FairLaw::BoundedUnfairness,
+        invariant(
+            FairInvariant::BoundedUnfairness,
             &[BorrowsAgain, CountedTwice, WeightIgnored, EvictionForgives, MostUsedLoses, UseUncovered],
         ),
-        law(
-            FairLaw::Answers,
+        invariant(
+            FairInvariant::Answers,
             &[
                 RetryEarly,
                 NeverAsWait,
@@ -146,34 +146,38 @@ pub fn laws() -> Vec<Law> {
                 UseUncovered,
             ],
         ),
-        tree::law(),
+        tree::invariant(),
     ]
 }
 
-fn law(law: FairLaw, bugs: &[Bug]) -> Law {
-    let seeded = bugs
-        .iter()
-        .map(|&bug| (bug.name(), trial(vec![law], move |world| Box::new(Seeded::new(world, Some(bug))))));
+fn invariant(invariant: FairInvariant, bugs: &[Bug]) -> Invariant {
+    let seeded = bugs.iter().map(|&bug| {
+        (bug.name(), trial(vec![invariant], move |scenario| Box::new(Seeded::new(scenario, Some(bug)))))
+    });
     let seeded = seeded.collect();
-    Law { name: law.name(), holds: trial(vec![law], |world| Box::new(Held::new(world))), seeded }
+    Invariant {
+        name: invariant.name(),
+        holds: trial(vec![invariant], |scenario| Box::new(Held::new(scenario))),
+        seeded,
+    }
 }
 
-/// All laws at once on what users hold: one world, one play.
-pub fn every_law() -> Trial {
-    trial(FairLaw::ALL.to_vec(), |world| Box::new(Held::new(world)))
+/// All invariants at once on what users hold: one scenario, one play.
+pub fn every_invariant() -> Trial {
+    trial(FairInvariant::ALL.to_vec(), |scenario| Box::new(Held::new(scenario)))
 }
 
-/// The trial of laws on whatever `make` makes of a world. A failing world is shortened.
+/// The trial of invariants on whatever `make` makes of a scenario. A failing scenario is shortened.
 pub fn trial(
-    laws: Vec<FairLaw>,
-    make: impl Fn(&FairWorld) -> Box<dyn Shares> + Send + Sync + 'static,
+    invariants: Vec<FairInvariant>,
+    make: impl Fn(&FairScenario) -> Box<dyn Shares> + Send + Sync + 'static,
 ) -> Trial {
     Box::new(move |seed| {
-        let world = FairWorld::roll(seed);
-        let check = |world: &FairWorld| judge(&laws, world, &mut *make(world));
-        let Err(first) = check(&world) else { return Ok(()) };
-        let short = world.shrink(|shorter| check(shorter).is_err());
+        let scenario = FairScenario::roll(seed);
+        let check = |scenario: &FairScenario| judge(&invariants, scenario, &mut *make(scenario));
+        let Err(first) = check(&scenario) else { return Ok(()) };
+        let short = scenario.shrink(|shorter| check(shorter).is_err());
         let problem = check(&short).err().unwrap_or(first);
-        Err(Violation { seed, story: format!("{problem}\n{short}") })
+        Err(Violation { seed, counterexample: format!("{problem}\n{short}") })
     })
 }

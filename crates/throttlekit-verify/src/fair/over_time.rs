@@ -5,7 +5,7 @@ use std::time::Duration;
 use throttlekit_core::Timestamp;
 use throttlekit_core::fair::{GiveBack, Weight};
 
-use super::{FairWorld, Held, Shares};
+use super::{FairScenario, Held, Shares};
 use throttlekit_conformance::Dice;
 
 /// Units in a window.
@@ -38,7 +38,7 @@ pub struct Given {
 
 /// Three windows of three tenants with weights 4, 2 and 1. The same seed gives the same rows.
 pub fn shares_over_time(seed: u64, give_back: Option<GiveBack>) -> Vec<Given> {
-    let world = FairWorld {
+    let scenario = FairScenario {
         limit: LIMIT,
         places: TENANTS.len(),
         give_back,
@@ -46,14 +46,14 @@ pub fn shares_over_time(seed: u64, give_back: Option<GiveBack>) -> Vec<Given> {
         start: Timestamp::from_nanos(super::WINDOW.as_nanos() as u64),
         operations: Vec::new(),
     };
-    let (mut rule, mut dice) = (Held::new(&world), Dice::new(seed));
+    let (mut rule, mut dice) = (Held::new(&scenario), Dice::new(seed));
     let mut admitted = [0; TENANTS.len()];
     let mut rows = Vec::new();
     for step in 0..WINDOWS * STEPS {
         if step % STEPS == 0 {
             admitted = [0; TENANTS.len()];
         }
-        let now = world.start + step_length().saturating_mul(step as u32);
+        let now = scenario.start + step_length().saturating_mul(step as u32);
         for turn in 0..TENANTS.len() {
             let tenant = (turn + step as usize) % TENANTS.len();
             if asks(tenant, step) {

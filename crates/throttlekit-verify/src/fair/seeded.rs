@@ -1,9 +1,9 @@
-//! Rules of sharing with a deliberate bug, to show that each law can fail.
+//! Rules of sharing with a deliberate bug, to show that each invariant can fail.
 
 use throttlekit_core::fair::Weight;
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 
-use super::{Books, FairWorld, Shares};
+use super::{Books, FairScenario, Shares};
 
 throttlekit_conformance::bugs! {
     /// What is wrong with a [`Seeded`] rule.
@@ -56,9 +56,9 @@ pub struct Seeded {
 }
 
 impl Seeded {
-    /// The rule of a world.
-    pub fn new(world: &FairWorld, bug: Option<Bug>) -> Self {
-        Self { books: Books::new(world, bug) }
+    /// The rule of a scenario.
+    pub fn new(scenario: &FairScenario, bug: Option<Bug>) -> Self {
+        Self { books: Books::new(scenario, bug) }
     }
 
     fn answer(&self, place: usize, cost: Cost, allowed: bool, now: Timestamp) -> Decision {
@@ -96,7 +96,7 @@ impl Shares for Seeded {
             self.books = before;
             return answer;
         }
-        let place = self.books.seat(tenant, weight.get());
+        let place = self.books.fixture(tenant, weight.get());
         let allowed = self.books.admits(place, cost);
         if allowed || self.books.bug == Some(Bug::DenialCharged) {
             self.books.charge(place, cost);

@@ -1,7 +1,7 @@
-//! Law `fair-tree`: nested weights divide as they say, and as flat ones where inner weights are sums.
+//! Guarantee `fair-tree`: nested weights divide as they say, and as flat ones where inner weights are sums.
 //!
-//! In every world all leaves have joined and stay backlogged: each has an ask until it is admitted, then another. They
-//! come in any order until nobody's ask passes. Judged is
+//! In every scenario all leaves have joined and stay backlogged: each has an ask until it is admitted, then another.
+//! They come in any order until nobody's ask passes. Judged is
 //!
 //! * safety: never more than the limit;
 //! * the sharing incentive: whoever asks within its nested guarantee is admitted;
@@ -19,11 +19,11 @@ use throttlekit_core::fair::{Group, Leaf, Tree, Weight, weighted_max_min};
 use throttlekit_core::rate::Cadence;
 
 use throttlekit_conformance::Dice;
-use throttlekit_conformance::laws::{Law, Trial, Violation};
+use throttlekit_conformance::invariants::{Invariant, Trial, Violation};
 
 /// A tree and its traffic.
 #[derive(Clone, Debug)]
-struct World {
+struct Scenario {
     limit: u64,
     cost_max: u64,
     /// Whether every group's weight is the sum of those below.
@@ -52,25 +52,28 @@ throttlekit_conformance::bugs! {
     }
 }
 
-/// The law, with the bugs that its check must find.
-pub(super) fn law() -> Law {
+/// The invariant, with the bugs that its check must find.
+pub(super) fn invariant() -> Invariant {
     let seeded = Bug::ALL.iter().map(|&bug| {
-        (bug.name(), trial(move |world, seed| Ok(play(world, &mut Twin::new(world, Some(bug)), seed))))
+        (
+            bug.name(),
+            trial(move |scenario, seed| Ok(play(scenario, &mut Twin::new(scenario, Some(bug)), seed))),
+        )
     });
-    Law { name: "fair-tree", holds: trial(played_alike), seeded: seeded.collect() }
+    Invariant { name: "fair-tree", holds: trial(played_alike), seeded: seeded.collect() }
 }
 
-fn trial(played: impl Fn(&World, u64) -> Result<Played, String> + Send + Sync + 'static) -> Trial {
+fn trial(played: impl Fn(&Scenario, u64) -> Result<Played, String> + Send + Sync + 'static) -> Trial {
     Box::new(move |seed| {
-        let world = World::any(&mut Dice::new(seed));
-        let judged = played(&world, seed).and_then(|played| judge(&world, &played));
-        judged.map_err(|problem| Violation { seed, story: format!("{problem}\n{world:?}") })
+        let scenario = Scenario::any(&mut Dice::new(seed));
+        let judged = played(&scenario, seed).and_then(|played| judge(&scenario, &played));
+        judged.map_err(|problem| Violation { seed, counterexample: format!("{problem}\n{scenario:?}") })
     })
 }
 
-fn played_alike(world: &World, seed: u64) -> Result<Played, String> {
-    let shipped = play(world, &mut Shipped::new(world), seed);
-    let twin = play(world, &mut Twin::new(world, None), seed);
+fn played_alike(scenario: &Scenario, seed: u64) -> Result<Played, String> {
+    let shipped = play(scenario, &mut Shipped::new(scenario), seed);
+    let twin = play(scenario, &mut Twin::new(scenario, None), seed);
     if shipped.answers != twin.answers {
         let first = shipped.answers.iter().zip(&twin.answers).position(|(a, b)| a != b);
         return Err(format!("the tree and its slow twin differ at ask {first:?}"));
@@ -78,14 +81,14 @@ fn played_alike(world: &World, seed: u64) -> Result<Played, String> {
     Ok(shipped)
 }
 
-impl World {
+impl Scenario {
     /// Two to five levels, one to four branches each, weights of a few sizes.
     fn any(dice: &mut Dice) -> Self {
         let levels = dice.between(2, 5);
         let weight_max = dice.pick(&[1, 5, 1_000]);
         let sums = dice.once_in(2);
         let limit_max = dice.pick(&[10, 40, 400]);
-        let mut world = Self {
+        let mut scenario = Self {
             limit: dice.between(1, limit_max),
             cost_max: dice.pick(&[1, 2, 3, 10, 50]),
             sums,
@@ -100,19 +103,19 @@ impl World {
                     let branch = Branch { parent, weight: dice.between(1, weight_max) };
                     // The first stays a group to the last level, so that the tree is as deep as was said.
                     if depth < levels && (child == 0 || dice.once_in(3)) {
-                        next.push(world.groups.len());
-                        world.groups.push(branch);
+                        next.push(scenario.groups.len());
+                        scenario.groups.push(branch);
                     } else {
-                        world.leaves.push(branch);
+                        scenario.leaves.push(branch);
                     }
                 }
             }
             level = next;
         }
         if sums {
-            world.sum_up();
+            scenario.sum_up();
         }
-        world
+        scenario
     }
 
     fn sum_up(&mut self) {
@@ -174,17 +177,18 @@ struct Shipped {
 }
 
 impl Shipped {
-    fn new(world: &World) -> Self {
+    fn new(scenario: &Scenario) -> Self {
         let hour = Cadence::Every { length: Duration::from_secs(3_600), anchor: Timestamp::EPOCH };
-        let mut tree = Tree::new(world.limit, hour).expect("a limit of one at least");
+        let mut tree = Tree::new(scenario.limit, hour).expect("a limit of one at least");
         tree.advance(Timestamp::from_millis(1_800_000_000_000));
         let weight = |branch: &Branch| Weight::new(branch.weight).expect("a weight of one at least");
         let mut groups = vec![Group::ROOT];
-        for branch in &world.groups[1..] {
-            let own = (!world.sums).then(|| weight(branch));
+        for branch in &scenario.groups[1..] {
+            let own = (!scenario.sums).then(|| weight(branch));
             groups.push(tree.join_group(groups[branch.parent], own).expect("not too deep"));
         }
-        let leaves = world.leaves.iter().map(|leaf| tree.join(groups[leaf.parent], weight(leaf))).collect();
+        let leaves =
+            scenario.leaves.iter().map(|leaf| tree.join(groups[leaf.parent], weight(leaf))).collect();
         Self { tree, leaves }
     }
 }
@@ -197,15 +201,15 @@ impl Subject for Shipped {
 
 /// The same rule, all sums taken anew for every ask; or with something done wrong.
 struct Twin<'a> {
-    world: &'a World,
+    scenario: &'a Scenario,
     groups: Vec<u64>,
     leaves: Vec<u64>,
     bug: Option<Bug>,
 }
 
 impl<'a> Twin<'a> {
-    fn new(world: &'a World, bug: Option<Bug>) -> Self {
-        Self { world, groups: vec![0; world.groups.len()], leaves: vec![0; world.leaves.len()], bug }
+    fn new(scenario: &'a Scenario, bug: Option<Bug>) -> Self {
+        Self { scenario, groups: vec![0; scenario.groups.len()], leaves: vec![0; scenario.leaves.len()], bug }
     }
 
     fn used(&self, place: Place) -> u64 {
@@ -221,9 +225,9 @@ impl<'a> Twin<'a> {
     }
 
     fn passes(&self, leaf: usize, cost: u64) -> bool {
-        let (mut limit, mut beyond) = (self.world.limit, false);
-        for (branch, place) in self.world.path(leaf) {
-            let siblings: Vec<_> = self.world.children(branch.parent).collect();
+        let (mut limit, mut beyond) = (self.scenario.limit, false);
+        for (branch, place) in self.scenario.path(leaf) {
+            let siblings: Vec<_> = self.scenario.children(branch.parent).collect();
             let weights: u64 = siblings.iter().map(|&(branch, place)| self.weight(branch, place)).sum();
             let promise = |branch, place| self.weight(branch, place) * limit / weights;
             let left = limit.saturating_sub(siblings.iter().map(|&(_, place)| self.used(place)).sum());
@@ -264,7 +268,7 @@ impl Subject for Twin<'_> {
     fn admits(&mut self, leaf: usize, cost: u64) -> bool {
         let passes = self.passes(leaf, cost);
         if passes {
-            for (_, place) in self.world.path(leaf) {
+            for (_, place) in self.scenario.path(leaf) {
                 match place {
                     Place::Group(group) => self.groups[group] += cost,
                     Place::Leaf(leaf) => self.leaves[leaf] += cost,
@@ -275,7 +279,7 @@ impl Subject for Twin<'_> {
     }
 }
 
-/// One world played to its end.
+/// One scenario played to its end.
 struct Played {
     answers: Vec<bool>,
     used: Vec<u64>,
@@ -283,21 +287,21 @@ struct Played {
     refused: Option<String>,
 }
 
-fn play(world: &World, subject: &mut dyn Subject, seed: u64) -> Played {
+fn play(scenario: &Scenario, subject: &mut dyn Subject, seed: u64) -> Played {
     let mut dice = Dice::new(!seed);
-    let mut asks: Vec<u64> = world.leaves.iter().map(|_| dice.between(1, world.cost_max)).collect();
-    let promises: Vec<u64> = (0..asks.len()).map(|leaf| world.promise(leaf)).collect();
+    let mut asks: Vec<u64> = scenario.leaves.iter().map(|_| dice.between(1, scenario.cost_max)).collect();
+    let promises: Vec<u64> = (0..asks.len()).map(|leaf| scenario.promise(leaf)).collect();
     let mut played = Played { answers: Vec::new(), used: vec![0; asks.len()], refused: None };
     // A leaf whose ask was denied waits until someone else's passes.
     let mut waiting: Vec<usize> = (0..asks.len()).collect();
     let mut denied = Vec::new();
-    while !waiting.is_empty() && played.used.iter().sum::<u64>() <= world.limit {
+    while !waiting.is_empty() && played.used.iter().sum::<u64>() <= scenario.limit {
         let leaf = waiting.swap_remove(dice.below(waiting.len() as u64) as usize);
         let passes = subject.admits(leaf, asks[leaf]);
         played.answers.push(passes);
         if passes {
             played.used[leaf] += asks[leaf];
-            asks[leaf] = dice.between(1, world.cost_max);
+            asks[leaf] = dice.between(1, scenario.cost_max);
             waiting.push(leaf);
             waiting.append(&mut denied);
             continue;
@@ -311,35 +315,38 @@ fn play(world: &World, subject: &mut dyn Subject, seed: u64) -> Played {
     played
 }
 
-fn judge(world: &World, played: &Played) -> Result<(), String> {
+fn judge(scenario: &Scenario, played: &Played) -> Result<(), String> {
     let total: u64 = played.used.iter().sum();
-    if total > world.limit {
-        return Err(format!("{total} of {} admitted", world.limit));
+    if total > scenario.limit {
+        return Err(format!("{total} of {} admitted", scenario.limit));
     }
     if let Some(refused) = &played.refused {
         return Err(refused.clone());
     }
-    if world.cost_max == 1 && total < world.limit {
-        return Err(format!("{total} of {} used, though everyone asks for one", world.limit));
+    if scenario.cost_max == 1 && total < scenario.limit {
+        return Err(format!("{total} of {} used, though everyone asks for one", scenario.limit));
     }
     for (leaf, used) in played.used.iter().enumerate() {
-        let (above, below) = world.part(leaf);
-        let (depth, cost) = (world.path(leaf).len() as i128, i128::from(world.cost_max));
+        let (above, below) = scenario.part(leaf);
+        let (depth, cost) = (scenario.path(leaf).len() as i128, i128::from(scenario.cost_max));
         let off = i128::from(*used) * below - above;
         if off > depth * cost * below || off <= -(depth + cost) * below {
             return Err(format!("leaf {leaf} has {used} of its part {above}/{below}"));
         }
     }
-    if world.sums { judge_flat(world, played) } else { Ok(()) }
+    if scenario.sums { judge_flat(scenario, played) } else { Ok(()) }
 }
 
-fn judge_flat(world: &World, played: &Played) -> Result<(), String> {
-    let weights: Vec<Weight> =
-        world.leaves.iter().map(|leaf| Weight::new(leaf.weight).expect("a weight of one at least")).collect();
-    let flat = weighted_max_min(&vec![u64::MAX; weights.len()], &weights, world.limit);
+fn judge_flat(scenario: &Scenario, played: &Played) -> Result<(), String> {
+    let weights: Vec<Weight> = scenario
+        .leaves
+        .iter()
+        .map(|leaf| Weight::new(leaf.weight).expect("a weight of one at least"))
+        .collect();
+    let flat = weighted_max_min(&vec![u64::MAX; weights.len()], &weights, scenario.limit);
     for (leaf, (&used, &ideal)) in played.used.iter().zip(&flat).enumerate() {
-        let depth = world.path(leaf).len() as u64;
-        if used > ideal + depth * world.cost_max + 1 || used + depth + world.cost_max + 1 < ideal {
+        let depth = scenario.path(leaf).len() as u64;
+        if used > ideal + depth * scenario.cost_max + 1 || used + depth + scenario.cost_max + 1 < ideal {
             return Err(format!("leaf {leaf} has {used}, flat weights give {ideal}"));
         }
     }
@@ -349,8 +356,9 @@ fn judge_flat(world: &World, played: &Played) -> Result<(), String> {
 /// Returns what each of `leaves` equal leaves gets of a limit if all request each of these costs in turn.
 pub fn equal_leaves(leaves: usize, limit: u64, asks: &[u64]) -> Vec<u64> {
     let root = Branch { parent: 0, weight: 1 };
-    let world = World { limit, cost_max: 50, sums: false, groups: vec![root], leaves: vec![root; leaves] };
-    let (mut tree, mut used) = (Shipped::new(&world), vec![0; leaves]);
+    let scenario =
+        Scenario { limit, cost_max: 50, sums: false, groups: vec![root], leaves: vec![root; leaves] };
+    let (mut tree, mut used) = (Shipped::new(&scenario), vec![0; leaves]);
     for &cost in asks {
         for (leaf, used) in used.iter_mut().enumerate() {
             *used += if tree.admits(leaf, cost) { cost } else { 0 };

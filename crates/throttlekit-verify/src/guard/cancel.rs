@@ -13,7 +13,7 @@ use throttlekit_conformance::Dice;
 const LIMIT: u32 = 2;
 const TOTAL: u32 = 3;
 const DEPTH_MAX: u32 = 4;
-/// Futures that are under way at once.
+/// Futures that are in flight at once.
 const AT_ONCE: usize = 8;
 /// A future is dropped after fewer polls than this, unless it is done before.
 const POLLS: u64 = 8;

@@ -47,14 +47,14 @@ pub fn shipped() -> KeyedGuard {
     Guard::builder(LIMIT as u32).keys_max(PLACES).build_per_key().expect("a valid limit")
 }
 
-/// Plays so many worlds; what went wrong in the first few.
-pub fn examine<S: HoldsKeys>(worlds: u64, make: impl Fn() -> S) -> Vec<String> {
-    (0..worlds).filter_map(|seed| play(seed, make()).err()).take(3).collect()
+/// Plays so many scenarios; what went wrong in the first few.
+pub fn examine<S: HoldsKeys>(scenarios: u64, make: impl Fn() -> S) -> Vec<String> {
+    (0..scenarios).filter_map(|seed| play(seed, make()).err()).take(3).collect()
 }
 
-/// Looks for the seeded bugs in these worlds.
-pub fn find_seeded(worlds: u64) -> Found {
-    Found::all(|bug: KeyedBug| !examine(worlds, || Seeded::new(bug)).is_empty())
+/// Looks for the seeded bugs in these scenarios.
+pub fn find_seeded(scenarios: u64) -> Found {
+    Found::all(|bug: KeyedBug| !examine(scenarios, || Seeded::new(bug)).is_empty())
 }
 
 /// Keys come in bursts, each holds what it gets for a while.
@@ -74,21 +74,21 @@ fn play<S: HoldsKeys>(seed: u64, mut subject: S) -> Check {
         let (idle, crowded) = (!busy.contains(&key), busy.len() >= PLACES);
         let permit = subject.ask(key);
         ensure(had < LIMIT || permit.is_none(), || {
-            format!("world {seed}, step {step}: key {key} has {} of {LIMIT}", had + 1)
+            format!("scenario {seed}, step {step}: key {key} has {} of {LIMIT}", had + 1)
         })?;
         ensure(permit.is_some() || !idle || crowded, || {
             format!(
-                "world {seed}, step {step}: key {key} has nothing and gets nothing, {} keys are busy",
+                "scenario {seed}, step {step}: key {key} has nothing and gets nothing, {} keys are busy",
                 busy.len()
             )
         })?;
         held.extend(permit.map(|permit| (key, permit)));
-        ensure(subject.keys() <= PLACES, || format!("world {seed}: {} keys are kept", subject.keys()))?;
+        ensure(subject.keys() <= PLACES, || format!("scenario {seed}: {} keys are kept", subject.keys()))?;
     }
     let strangers = held.iter().map(|(key, _)| key).collect::<BTreeSet<_>>().len().saturating_sub(PLACES);
     let most = PLACES * LIMIT + LIMIT;
     ensure(held.len() <= most, || {
-        format!("world {seed}: {} in flight, {strangers} without place", held.len())
+        format!("scenario {seed}: {} in flight, {strangers} without place", held.len())
     })
 }
 

@@ -2,23 +2,23 @@
 //! to it.
 //!
 //! * [`Holds`] is anything that lets so many in at a time. [`Naive`] is one that can be read in a minute, and what every
-//!   step of another is compared with; with a [`SlotBug`] it is one that the law must find.
-//! * [`examine`] plays random worlds against a subject; [`find_seeded`] against each bug.
+//!   step of another is compared with; with a [`SlotBug`] it is one that the invariant must find.
+//! * [`examine`] plays random scenarios against a subject; [`find_seeded`] against each bug.
 //! * [`keyed`] holds that no key ever has more than its ceiling, whoever is dropped to make room.
 //! * [`cancel`] drops futures after every number of polls, and lets work panic, and counts what is not given back.
 
 pub mod cancel;
 pub mod keyed;
 mod naive;
+mod scenario;
 mod shipped;
-mod world;
 
 pub use naive::{Naive, SlotBug};
+pub use scenario::{Setup, examine, find_seeded};
 pub use shipped::Shipped;
 pub(crate) use shipped::panic_with;
-pub use world::{Setup, examine, find_seeded};
 
-/// Who asks, as the worlds number them.
+/// Who asks, as the scenarios number them.
 pub type Caller = usize;
 
 /// The answer to an ask.

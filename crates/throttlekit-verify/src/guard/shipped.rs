@@ -1,4 +1,4 @@
-//! The guard that ships, as the worlds see it.
+//! The guard that ships, as the scenarios see it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

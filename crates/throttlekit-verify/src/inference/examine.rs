@@ -1,27 +1,27 @@
-//! The laws over many worlds, and what they measured.
+//! The invariants over many scenarios, and what they measured.
 
 use std::time::Duration;
 
 use throttlekit_core::concurrency::{Ceiling, Estimator};
 
-use super::judge::{NEAR_SHARE, RECOVERY_BAR, RUNAWAY_BAR, Stretch, THROUGHPUT_BAR};
-use super::laws::{
+use super::invariants::{
     LEAST, MOST, Make, check_denials, check_dips, check_hang, check_light, check_refusals, check_share,
     check_timeouts, recover, settle,
 };
-use super::{Discipline, SERVICES, Service, Step, World};
+use super::judge::{NEAR_SHARE, RECOVERY_BAR, RUNAWAY_BAR, Stretch, THROUGHPUT_BAR};
+use super::{Discipline, SERVICES, Scenario, Service, Step};
 use throttlekit_conformance::check::{Check, ensure};
 
 /// The capacities that are judged.
 pub const CAPACITIES: [u32; 6] = [10, 16, 24, 32, 48, 64];
 /// Those that are only told.
 pub const LARGE: [u32; 3] = [100, 200, 400];
-/// Which part of the worlds of a shape must recover within the bar, over all steps that are judged. All of them is
+/// Which part of the scenarios of a shape must recover within the bar, over all steps that are judged. All of them is
 /// what we want; this is what was seen of other seeds when the bar was set, less a margin.
 pub const RECOVERED_SHARE: f64 = 0.85;
 /// The same of each step.
 const STEP_SHARE: f64 = 0.75;
-/// Worlds are examined with seeds from here on, which no constant was chosen by.
+/// Scenarios are examined with seeds from here on, which no constant was chosen by.
 pub const HELD_OUT: u64 = 2_000_000;
 pub(super) const DISCIPLINES: [Discipline; 2] = [Discipline::Queue, Discipline::Sharing];
 
@@ -79,15 +79,15 @@ pub struct Large {
     pub capacity: u32,
     /// How it settled.
     pub stretch: Stretch,
-    /// After how many completions half of the worlds had recovered from each step.
+    /// After how many completions half of the scenarios had recovered from each step.
     pub medians: Vec<(&'static str, Option<u64>)>,
 }
 
 /// What was found.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// How many worlds were played.
-    pub worlds: u64,
+    /// How many scenarios were played.
+    pub scenarios: u64,
     /// Of each shape.
     pub settling: Vec<Settling>,
     /// Of each shape and step.
@@ -96,7 +96,7 @@ pub struct Findings {
     pub violations: Vec<String>,
 }
 
-/// Every law over every shape, for whatever infers a ceiling.
+/// Every invariant over every shape, for whatever infers a ceiling.
 pub fn examine(make: &impl Make, size: Size) -> Findings {
     let mut found = Findings::default();
     for discipline in DISCIPLINES {
@@ -133,11 +133,11 @@ fn recalibrating(initial: u32) -> Estimator {
 /// of the recoveries from each step take.
 pub fn examine_large(make: &impl Make, size: Size) -> Vec<Large> {
     let row = |capacity: u32| {
-        let world = World::steady(Discipline::Queue, Service::Jittered, capacity, size.completions * 4);
-        let stretch = settle(make, world, 1);
+        let scenario = Scenario::steady(Discipline::Queue, Service::Jittered, capacity, size.completions * 4);
+        let stretch = settle(make, scenario, 1);
         let median = |step: Step| {
             let mut took: Vec<_> = (HELD_OUT..HELD_OUT + size.seeds)
-                .map(|seed| recover(make, world, step, seed, 20 * u64::from(capacity)))
+                .map(|seed| recover(make, scenario, step, seed, 20 * u64::from(capacity)))
                 .map(|took| took.unwrap_or(u64::MAX))
                 .collect();
             took.sort_unstable();
@@ -156,8 +156,8 @@ impl Findings {
         let mut stretches = Vec::new();
         for capacity in CAPACITIES {
             for seed in HELD_OUT..HELD_OUT + size.seeds {
-                let world = World::steady(discipline, service, capacity, size.completions);
-                let stretch = settle(make, world, seed);
+                let scenario = Scenario::steady(discipline, service, capacity, size.completions);
+                let stretch = settle(make, scenario, seed);
                 if service.settling_is_judged() {
                     let which = format!("{discipline:?} {service:?} of {capacity}, seed {seed}");
                     self.note(&which, stretch.check());
@@ -168,7 +168,7 @@ impl Findings {
                 stretches.push(stretch);
             }
         }
-        self.worlds += stretches.len() as u64;
+        self.scenarios += stretches.len() as u64;
         let mean = stretches.iter().map(|stretch| stretch.throughput).sum::<f64>() / stretches.len() as f64;
         if service.settling_is_judged() {
             let enough = ensure(mean >= THROUGHPUT_BAR, || format!("throughput {mean:.3} on average"));
@@ -184,13 +184,13 @@ impl Findings {
         let mut took = Vec::new();
         for discipline in DISCIPLINES {
             for capacity in CAPACITIES.into_iter().filter(|from| stays_judged(*from, step.1)) {
-                let world = World::steady(discipline, service, capacity, 0);
+                let scenario = Scenario::steady(discipline, service, capacity, 0);
                 let seeds = HELD_OUT..HELD_OUT + size.seeds;
-                took.extend(seeds.map(|seed| recover(make, world, step.1, seed, 10 * RECOVERY_BAR)));
+                took.extend(seeds.map(|seed| recover(make, scenario, step.1, seed, 10 * RECOVERY_BAR)));
             }
         }
         took.sort_unstable_by_key(|took| took.unwrap_or(u64::MAX));
-        self.worlds += took.len() as u64;
+        self.scenarios += took.len() as u64;
         let recovery = Recovery { service, step: step.0, took };
         if recovery.is_judged() {
             self.note(&format!("{service:?}, {}", step.0), recovery.check());
@@ -198,7 +198,7 @@ impl Findings {
         self.recovery.push(recovery);
     }
 
-    /// Law `inference_recovers`: [`RECOVERED_SHARE`] of the worlds within the bar, over all steps.
+    /// Invariant `inference_recovers`: [`RECOVERED_SHARE`] of the scenarios within the bar, over all steps.
     fn recovered(&mut self, service: Service) {
         let rows = self.recovery.iter().filter(|row| row.service == service && row.is_judged());
         let took: Vec<_> = rows.flat_map(|row| row.took.iter().copied()).collect();
@@ -209,8 +209,8 @@ impl Findings {
     }
 
     fn note(&mut self, of: &str, check: Check) {
-        self.worlds += 1;
-        self.violations.extend(check.err().map(|story| format!("{of}: {story}")));
+        self.scenarios += 1;
+        self.violations.extend(check.err().map(|counterexample| format!("{of}: {counterexample}")));
     }
 }
 
@@ -220,10 +220,10 @@ fn stays_judged(from: u32, step: Step) -> bool {
     (f64::from(CAPACITIES[0])..=f64::from(CAPACITIES[5])).contains(&to)
 }
 
-/// How many of so many worlds make up this share, less twice the deviation of chance: a few worlds prove little.
-fn least_of(worlds: usize, share: f64) -> f64 {
-    let worlds = worlds as f64;
-    worlds * share - 2.0 * (worlds * share * (1.0 - share)).sqrt()
+/// How many of so many scenarios make up this share, less twice the deviation of chance: a few scenarios prove little.
+fn least_of(scenarios: usize, share: f64) -> f64 {
+    let scenarios = scenarios as f64;
+    scenarios * share - 2.0 * (scenarios * share * (1.0 - share)).sqrt()
 }
 
 impl Recovery {
@@ -232,21 +232,21 @@ impl Recovery {
         self.service.recovery_is_judged() && self.step != STEPS[STEPS.len() - 1].0
     }
 
-    /// Which part of the worlds recovered within the bar.
+    /// Which part of the scenarios recovered within the bar.
     pub fn within_bar(&self) -> f64 {
         let within = self.took.iter().filter(|took| took.is_some_and(|took| took <= RECOVERY_BAR)).count();
         within as f64 / self.took.len() as f64
     }
 
-    /// After how many completions this part of the worlds had recovered.
+    /// After how many completions this part of the scenarios had recovered.
     pub fn quantile(&self, part: f64) -> Option<u64> {
         self.took[((self.took.len() as f64 * part) as usize).min(self.took.len() - 1)]
     }
 
-    /// Law `inference_recovers`: [`STEP_SHARE`] of the worlds within the bar, for each step.
+    /// Invariant `inference_recovers`: [`STEP_SHARE`] of the scenarios within the bar, for each step.
     fn check(&self) -> Check {
-        let (within, worlds) = (self.within_bar(), self.took.len());
-        ensure(within * worlds as f64 >= least_of(worlds, STEP_SHARE), || {
+        let (within, scenarios) = (self.within_bar(), self.took.len());
+        ensure(within * scenarios as f64 >= least_of(scenarios, STEP_SHARE), || {
             format!("only {within:.2} recovered within {RECOVERY_BAR}")
         })
     }

@@ -2,18 +2,18 @@
 
 use throttlekit_core::concurrency::Ending;
 
-use super::{Point, World};
+use super::{Point, Scenario};
 use throttlekit_conformance::check::{Check, ensure};
 
 /// The mean of the ceiling over time lies within this part of the best.
 pub const MEAN_BAR: f64 = 0.2;
 /// The ceiling lies within this part of the best for [`NEAR_SHARE`] of the time.
 pub const NEAR_BAR: f64 = 0.3;
-/// Of the time, on average over the worlds of a shape.
+/// Of the time, on average over the scenarios of a shape.
 pub const NEAR_SHARE: f64 = 0.9;
 /// Whatever service times are like, the mean never exceeds this many times the best.
 pub const RUNAWAY_BAR: f64 = 2.0;
-/// Of what the backend could do, on average over the worlds of a shape; a single world may idle a little more.
+/// Of what the backend could do, on average over the scenarios of a shape; a single scenario may idle a little more.
 pub const THROUGHPUT_BAR: f64 = 0.95;
 const THROUGHPUT_MIN: f64 = 0.9;
 /// Times the latency without any queue.
@@ -35,9 +35,9 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// Of these completions in this world.
-    pub fn of(points: &[Point], world: &World) -> Self {
-        let (best, alone_ns) = (world.best(), world.alone_ns());
+    /// Of these completions in this scenario.
+    pub fn of(points: &[Point], scenario: &Scenario) -> Self {
+        let (best, alone_ns) = (scenario.best(), scenario.alone_ns());
         let done = points.iter().filter(|point| point.ending == Ending::Success);
         let (calls, took_ns) =
             done.fold((0.0, 0.0), |(calls, ns), point| (calls + 1.0, ns + point.latency_ns as f64));
@@ -50,7 +50,7 @@ impl Stretch {
         }
     }
 
-    /// Law `inference_settles`: within [`MEAN_BAR`] on average, without idling and without a queue.
+    /// Invariant `inference_settles`: within [`MEAN_BAR`] on average, without idling and without a queue.
     pub fn check(&self) -> Check {
         ensure((self.mean - 1.0).abs() <= MEAN_BAR, || format!("settled at {:.2} of the best", self.mean))?;
         ensure(self.throughput >= THROUGHPUT_MIN, || format!("throughput {:.3}", self.throughput))?;
@@ -60,10 +60,10 @@ impl Stretch {
 
 /// After how many completions since the step the ceiling came within a fifth of the new best and on average stayed
 /// there, for as long as about ten rounds.
-pub fn recovery(points: &[Point], world: &World) -> Option<u64> {
-    let (at, _) = world.step?;
-    let (after, best) = (points.get(at as usize..)?, world.best());
-    let stays = 400 + 5 * world.capacity as usize;
+pub fn recovery(points: &[Point], scenario: &Scenario) -> Option<u64> {
+    let (at, _) = scenario.step?;
+    let (after, best) = (points.get(at as usize..)?, scenario.best());
+    let stays = 400 + 5 * scenario.capacity as usize;
     let holds = |from: usize| {
         let mean = over_time(&after[from..from + stays], f64::from) / best;
         is_near(after[from].limit, best, MEAN_BAR) && (mean - 1.0).abs() <= MEAN_BAR
@@ -72,8 +72,8 @@ pub fn recovery(points: &[Point], world: &World) -> Option<u64> {
 }
 
 /// How many completions a trace needs after the step for [`recovery`] to be told up to `most`.
-pub(super) fn tail(world: &World, most: u64) -> u64 {
-    most + 401 + 5 * u64::from(world.capacity)
+pub(super) fn tail(scenario: &Scenario, most: u64) -> u64 {
+    most + 401 + 5 * u64::from(scenario.capacity)
 }
 
 fn is_near(limit: u32, best: f64, by: f64) -> bool {

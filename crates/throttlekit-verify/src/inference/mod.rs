@@ -1,41 +1,41 @@
 //! `inference`: a ceiling settles near the best one, and follows when that moves.
 //!
-//! Backends whose best ceiling is known, C servers behind one queue or C cores that share, are played to the
-//! estimator that ships in a closed loop: there are always more callers than the ceiling lets in. Below C servers
-//! idle, above it calls only queue. The same laws judge guards with a seeded bug. [`tails`] has the open loop, with
-//! service times of long tails.
+//! Backends whose best ceiling is known, C servers behind one queue or C cores that share, are played to the estimator
+//! that ships in a closed loop: there are always more callers than the ceiling lets in. Below C servers idle, above it
+//! calls only queue. The same invariants judge guards with a seeded bug. [`tails`] has the open loop, with service
+//! times of long tails.
 
 mod backend;
+mod disturbances;
 mod examine;
+mod invariants;
 mod judge;
-mod laws;
 mod published;
+mod scenario;
 mod seeded;
 mod service;
 pub mod tails;
-mod weather;
-mod world;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Estimator, Sample};
 
 pub use backend::Discipline;
+pub use disturbances::{DISTURBANCES, DISTURBED_THROUGHPUT_BAR, Row, examine_aimd, examine_disturbances};
 pub use examine::{
     CAPACITIES, Findings, HELD_OUT, LARGE, Large, RECOVERED_SHARE, Recovery, STEPS, Settling, Size, examine,
     examine_large, shipped,
 };
-pub use judge::{
-    LATENCY_BAR, MEAN_BAR, NEAR_BAR, NEAR_SHARE, RECOVERY_BAR, RUNAWAY_BAR, Stretch, THROUGHPUT_BAR, recovery,
-};
-pub use laws::{
+pub use invariants::{
     LEAST, MOST, Make, check_denials, check_dips, check_hang, check_light, check_recovery, check_refusals,
     check_share, check_timeouts, recover, settle, warm_up,
 };
+pub use judge::{
+    LATENCY_BAR, MEAN_BAR, NEAR_BAR, NEAR_SHARE, RECOVERY_BAR, RUNAWAY_BAR, Stretch, THROUGHPUT_BAR, recovery,
+};
 pub use published::{Faults, Published};
+pub use scenario::{ALONE_MS, Disturbance, OUTLIER, Point, Scenario, Step, play};
 pub use seeded::{InferenceBug, examine_controls, find_seeded, first_implementation};
 pub use service::{SERVICES, Service};
-pub use weather::{Row, WEATHER_THROUGHPUT_BAR, WEATHERS, examine_aimd, examine_weather};
-pub use world::{ALONE_MS, OUTLIER, Point, Step, Weather, World, play};
 
 /// What infers a ceiling.
 pub trait Infers {

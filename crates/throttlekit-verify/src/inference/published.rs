@@ -7,7 +7,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::Sample;
 
 use super::Infers;
-use super::laws::{LEAST, MOST};
+use super::invariants::{LEAST, MOST};
 
 /// What is wrong beyond the rule itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,16 +1,16 @@
-//! Guards with a deliberate bug, to show that each law can fail: the one that ships, told or heard wrongly, and the
-//! published rule with the faults of the first implementation.
+//! Guards with a deliberate bug, to show that each invariant can fail: the one that ships, told or heard wrongly, and
+//! the published rule with the faults of the first implementation.
 
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Ceiling, Estimator, Sample};
 
-use super::laws::{
+use super::invariants::{
     LEAST, MOST, check_dips, check_hang, check_light, check_recovery, check_refusals, check_share, settle,
 };
 use super::published::{Faults, Published};
-use super::{Discipline, Infers, Service, Step, World};
+use super::{Discipline, Infers, Scenario, Service, Step};
 use throttlekit_conformance::Dice;
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::check::{Check, ensure};
@@ -112,13 +112,13 @@ fn published(faults: Faults, tolerance: f64) -> impl Fn(u32) -> Published {
     move |initial| Published::new(faults, tolerance, initial)
 }
 
-fn settles(make: &impl super::laws::Make, service: Service) -> Check {
-    settle(make, World::steady(Discipline::Queue, service, 32, 6_000), SEED).check()
+fn settles(make: &impl super::invariants::Make, service: Service) -> Check {
+    settle(make, Scenario::steady(Discipline::Queue, service, 32, 6_000), SEED).check()
 }
 
 impl InferenceBug {
     /// Checks the invariant that must find it.
-    fn invariant(self, make: &impl super::laws::Make) -> Check {
+    fn invariant(self, make: &impl super::invariants::Make) -> Check {
         match self {
             Self::HidesUnderUse => check_light(make, SEED),
             Self::TimeoutIsSuccess | Self::DropIsFast | Self::DropsUntold => check_hang(make, SEED),
@@ -164,7 +164,7 @@ pub fn find_seeded() -> Found {
 /// Names the bugs whose invariant also fails without them, and how it fails: such a find shows nothing.
 pub fn examine_controls() -> Vec<String> {
     let failed = |bug: &InferenceBug| {
-        bug.check_control().err().map(|story| format!("control of {}: {story}", bug.name()))
+        bug.check_control().err().map(|counterexample| format!("control of {}: {counterexample}", bug.name()))
     };
     InferenceBug::ALL.iter().filter_map(failed).collect()
 }
@@ -195,7 +195,7 @@ fn denied_elsewhere(faults: Faults, denied_per_mille: u64, seed: u64) -> u32 {
     guard.limit()
 }
 
-/// Law `inference_survives_denials`, where nothing ever queues: denials do not bring a ceiling down.
+/// Invariant `inference_survives_denials`, where nothing ever queues: denials do not bring a ceiling down.
 fn stays_up(faults: Faults) -> Check {
     let last = denied_elsewhere(faults, 50, SEED);
     ensure(last >= 100, || format!("from 100 to {last} by denials"))

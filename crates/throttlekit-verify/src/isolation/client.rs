@@ -9,7 +9,7 @@ use super::memory::{Connection, Server};
 use super::schedule::Timing;
 use super::seeded::{Bug, Seeded};
 
-/// How many calls may be under way.
+/// How many calls may be in flight.
 pub(super) const IN_FLIGHT_MAX: usize = 16;
 
 /// One way to one server.
@@ -66,7 +66,7 @@ impl Client {
     }
 }
 
-/// The connection that all callers share, made anew when it is lost.
+/// The connection that all callers share, made again when it is lost.
 pub(super) struct Core {
     pub(super) server: Arc<Server>,
     current: Mutex<Option<Arc<Connection>>>,
@@ -87,7 +87,7 @@ impl Core {
         Ok(connection)
     }
 
-    /// Connects anew: the connection before may have fallen silent. A server that may not be used is there.
+    /// Connects again: the connection before may have fallen silent. A server that may not be used is there.
     pub(super) async fn revive(&self) -> Result<(), StoreError> {
         match self.dial().await {
             Err(error) if error.is_outage() => Err(error),

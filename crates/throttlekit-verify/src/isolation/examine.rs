@@ -9,7 +9,7 @@ use super::schedule::{Engine, Kind, Schedule};
 use super::seeded::Bug;
 use super::shared::Bench;
 use throttlekit::internals::Mutex;
-use throttlekit_conformance::laws::Violation;
+use throttlekit_conformance::invariants::Violation;
 
 /// How often a schedule is run again before what was found there is put down to the machine.
 const AGAIN_MAX: u32 = 2;
@@ -112,7 +112,10 @@ fn run_all(
 /// Runs one schedule.
 pub fn one(schedule: &Schedule, benches: Benches<'_>) -> Result<Tally, Violation> {
     let came = benches(schedule).and_then(|bench| run(schedule, &*bench));
-    came.map_err(|wrong| Violation { seed: schedule.seed, story: format!("{schedule}\n    {wrong}") })
+    came.map_err(|wrong| Violation {
+        seed: schedule.seed,
+        counterexample: format!("{schedule}\n    {wrong}"),
+    })
 }
 
 /// A real fault repeats; a thread that a busy machine woke up late does not.

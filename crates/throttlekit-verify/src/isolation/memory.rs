@@ -8,10 +8,10 @@ use std::time::Duration;
 use throttlekit::Guarantee;
 use throttlekit::internals::{Mutex, MutexGuard};
 use throttlekit::store::{
-    Background, Beat, Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, LocalShares,
-    MembershipRecord, MembershipStore, MemoryStore, Occupancy, Outcome, RegionGrant, RegionRequest,
-    RegionStore, Settlement, SlotAnswer, SlotLease, SlotRequest, SlotStore, Snapshot, Store, StoreError,
-    Swapped,
+    Background, Charge, Charges, Debit, Debited, HeartbeatOutcome, LeaseRequest, LeaseReturn, Leased,
+    LocalShares, MembershipRecord, MembershipStore, MemoryStore, Occupancy, Outcome, RegionGrant,
+    RegionRequest, RegionStore, Settlement, SlotAnswer, SlotLease, SlotRequest, SlotStore, Snapshot, Store,
+    StoreError, Swapped,
 };
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -186,7 +186,11 @@ impl SlotStore for Remote {
         self.reach().await?.acquire(ask).await
     }
 
-    async fn heartbeat(&self, leases: &[SlotLease<'_>], lives: Duration) -> Vec<Result<Beat, StoreError>> {
+    async fn heartbeat(
+        &self,
+        leases: &[SlotLease<'_>],
+        lives: Duration,
+    ) -> Vec<Result<HeartbeatOutcome, StoreError>> {
         if self.bug == Some(Bug::HeartbeatNeverAnswered) {
             std::future::pending::<()>().await;
         }

@@ -253,8 +253,8 @@ fn recovered(
 /// As many calls in a row as open the breaker, one after the other, by the most patient caller. While work is held, only
 /// heartbeats may call: each third of a lease.
 fn found_out(kind: Kind, timing: Timing, callers: &[Caller]) -> Duration {
-    let beats = if kind.holds_work() { timing.lives / 3 } else { Duration::ZERO };
-    let pause = callers.iter().map(|caller| caller.pause).max().unwrap_or_default().max(beats);
+    let heartbeats = if kind.holds_work() { timing.lives / 3 } else { Duration::ZERO };
+    let pause = callers.iter().map(|caller| caller.pause).max().unwrap_or_default().max(heartbeats);
     let starts = callers.iter().map(|caller| caller.starts).max().unwrap_or_default();
     starts + (timing.deadline + pause) * (timing.opens_after + 1)
 }
@@ -297,7 +297,7 @@ fn timing(dice: &mut Dice, engine: Engine, is_full: bool) -> Timing {
 fn fault(dice: &mut Dice, engine: Engine, kind: Kind, calm: Duration, timing: Timing) -> Fault {
     let trouble = dice.pick(engine.faults());
     let from = calm + ms(dice.between(0, 60));
-    // A lease survives an outage of a quarter of its life: beats come each third.
+    // A lease survives an outage of a quarter of its life: heartbeats come each third.
     let most = if kind.holds_work() { timing.lives / 4 } else { ms(600) };
     let lasts = match trouble {
         Trouble::Silent => Duration::ZERO,

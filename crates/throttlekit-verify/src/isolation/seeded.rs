@@ -256,7 +256,7 @@ impl Seeded {
     }
 }
 
-/// A call that is under way. Dropped before its answer, it was given up.
+/// A call that is in flight. Dropped before its answer, it was given up.
 struct Calling<'a> {
     client: &'a Arc<Seeded>,
     begun: Timestamp,

@@ -1,7 +1,7 @@
 //! `learn`: regret stays below its stated envelope, and no learner can say a batch outside its bounds. Here for the
 //! sizes of leases; [`reserve`] is the same for reservations.
 //!
-//! As with the other laws, a check is a function of the learner under test; the same one judges the real learners
+//! As with the other invariants, a check is a function of the learner under test; the same one judges the real learners
 //! and those with a seeded bug.
 
 mod demand;
@@ -152,6 +152,6 @@ fn check_bounds(step: &mut dyn FnMut(u64, u64) -> u64, options: SizerOptions, ob
 
 impl Findings {
     fn note(&mut self, family: Family, check: Check) {
-        self.violations.extend(check.err().map(|story| format!("{family:?}: {story}")));
+        self.violations.extend(check.err().map(|counterexample| format!("{family:?}: {counterexample}")));
     }
 }

@@ -52,7 +52,7 @@ pub fn table(seeds: u64) -> Vec<Row> {
     table_of(seeds, &CAPS, &Setup::default())
 }
 
-/// The same for some caps, of a world of this size.
+/// The same for some caps, of a scenario of this size.
 pub fn table_of(seeds: u64, caps: &[u64], setup: &Setup) -> Vec<Row> {
     let row = |policy: Policy, cap: u64| {
         let run = |seed| play(&mut *meter(policy, setup.budget, cap), policy.chunk(), cap, seed, setup);

@@ -4,7 +4,7 @@ use super::Meter;
 use crate::learn::reserve::heavy_tailed;
 use throttlekit_conformance::Dice;
 
-/// How large a world is.
+/// How large a scenario is.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Tokens in each window.

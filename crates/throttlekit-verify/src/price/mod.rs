@@ -1,7 +1,7 @@
 //! `bid-price`: prices only remove admits, the duals are optimal, and a refiner changes them only for the better.
 //!
-//! As with the other laws, a check is a function of what is under test; the same one judges the real thing and the one
-//! with a seeded bug. Beside them are the experiments: [`two_axes`] and [`three_axes`], what pricing earns.
+//! As with the other invariants, a check is a function of what is under test; the same one judges the real thing and
+//! the one with a seeded bug. Beside them are the experiments: [`two_axes`] and [`three_axes`], what pricing earns.
 
 mod filter;
 mod judge;
@@ -62,14 +62,14 @@ pub fn examine(size: Size) -> Findings {
                 found.certificate = found.certificate.max(verdict.certificate);
                 found.same_duals += u64::from(verdict.same_duals);
             }
-            Err(story) => found.violations.push(format!("problem {seed}: {story}")),
+            Err(counterexample) => found.violations.push(format!("problem {seed}: {counterexample}")),
         }
         found.problems += 1;
     }
     for seed in 0..size.refiners {
         match check_refiner(&real, seed) {
             Ok(adopted) => found.adopted += adopted,
-            Err(story) => found.violations.push(story),
+            Err(counterexample) => found.violations.push(counterexample),
         }
     }
     for seed in 0..size.streams {

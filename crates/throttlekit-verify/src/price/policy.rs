@@ -5,7 +5,7 @@ use throttlekit_core::price::{Bid, Left, Prices, Refiner, Review};
 
 /// What there is to spend, at the time an ask comes.
 #[derive(Clone, Copy, Debug)]
-pub struct Till {
+pub struct Stock {
     /// Asks that may still pass.
     pub rate: u64,
     /// Units of cost that are left.
@@ -77,27 +77,27 @@ pub struct Earned {
     pub cost: u64,
 }
 
-/// Plays a stream, one ask a second: first the price, then the limits, which alone keep the till.
-pub fn play(policy: &mut dyn Policy, stream: &[Bid], mut till: Till) -> Earned {
+/// Plays a stream, one ask a second: first the price, then the limits, which alone keep the stock.
+pub fn play(policy: &mut dyn Policy, stream: &[Bid], mut stock: Stock) -> Earned {
     let mut earned = Earned::default();
     let mut busy: Vec<u64> = Vec::new();
     for (second, bid) in stream.iter().enumerate() {
         let second = second as u64;
         let now = Timestamp::from_millis(second * 1_000);
         let asks = (stream.len() as u64 - second) as f64;
-        let left = Left { asks, rate: till.rate as f64, cost: till.cost as f64 };
+        let left = Left { asks, rate: stock.rate as f64, cost: stock.cost as f64 };
         if !policy.admits(bid, now, &left) {
             continue;
         }
         busy.retain(|end| *end > second);
-        if till.rate == 0 || till.cost < bid.cost || till.slots.is_some_and(|slots| busy.len() >= slots) {
+        if stock.rate == 0 || stock.cost < bid.cost || stock.slots.is_some_and(|slots| busy.len() >= slots) {
             continue;
         }
-        if till.slots.is_some() {
+        if stock.slots.is_some() {
             busy.push(second + bid.hold.unwrap_or(0.0) as u64);
         }
-        till.rate -= 1;
-        till.cost -= bid.cost;
+        stock.rate -= 1;
+        stock.cost -= bid.cost;
         earned.value += bid.value;
         earned.admitted += 1;
         earned.cost += bid.cost;

@@ -63,7 +63,8 @@ pub fn check_refiner(make: Make, seed: u64) -> Result<u64, String> {
             let turn = refiner.reprice(left);
             let after = refiner.prices();
             adopted += u64::from(turn == Review::Adopt);
-            let told = |story| format!("seed {seed}, ask {ask}, {before:?} to {after:?}: {story}");
+            let told =
+                |counterexample| format!("seed {seed}, ask {ask}, {before:?} to {after:?}: {counterexample}");
             ensure((turn == Review::Keep) == (before == after), || told(format!("{turn:?}")))?;
             memory.check(left, before, after).map_err(told)?;
         }

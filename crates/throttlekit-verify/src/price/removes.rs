@@ -77,9 +77,9 @@ pub fn check_removes(admission: Admission, seed: u64) -> Check {
         let prices = dice.pick(&[refiner.prices(), wild, Prices::FREE]);
         let before = limits.clone();
         let admitted = admission(&prices, &bid, &mut limits, now);
-        let story = || format!("seed {seed}: {bid:?} at {prices:?}, admitted: {admitted}");
-        ensure(!admitted || before.allow(&bid, now), || format!("{}, over a limit", story()))?;
-        ensure(admitted || limits == before, || format!("{}, and charged", story()))?;
+        let counterexample = || format!("seed {seed}: {bid:?} at {prices:?}, admitted: {admitted}");
+        ensure(!admitted || before.allow(&bid, now), || format!("{}, over a limit", counterexample()))?;
+        ensure(admitted || limits == before, || format!("{}, and charged", counterexample()))?;
         if admitted {
             note(&mut windows, now_ms / WINDOW_MS, bid.cost);
         }

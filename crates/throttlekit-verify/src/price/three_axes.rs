@@ -4,14 +4,14 @@ use throttlekit_core::price::{
     Bid, Budgets, Prices, Refiner, RefinerOptions, RequestKind, Solution, solve_fluid_lp,
 };
 
-use super::policy::{Policy, Refined, Till, play};
+use super::policy::{Policy, Refined, Stock, play};
 use super::{Check, Mulberry, ensure};
 
 const ASKS: u32 = 2_000;
 
 /// A workload of one ask a second for 2,000 seconds.
 #[derive(Clone, Copy, Debug)]
-pub struct World {
+pub struct Scenario {
     /// Its name.
     pub name: &'static str,
     /// What comes; the weights say how often.
@@ -22,7 +22,7 @@ pub struct World {
 }
 
 /// Where prices win: two kinds that differ in nothing but how long they hold a slot.
-pub const HOG: World = World {
+pub const HOG: Scenario = Scenario {
     name: "A: a hog",
     kinds: [kind(100.0, 10.0, 15.0, 1_800.0), kind(100.0, 10.0, 200.0, 200.0)],
     rate: 2_000,
@@ -30,7 +30,7 @@ pub const HOG: World = World {
     slots: 10,
 };
 /// Where they do no harm: slots for everyone.
-pub const AMPLE: World = World {
+pub const AMPLE: Scenario = Scenario {
     name: "B: slots for all",
     kinds: [kind(10.0, 1.0, 1.0, 1_000.0), kind(10.0, 5.0, 100.0, 1_000.0)],
     rate: 2_000,
@@ -38,7 +38,7 @@ pub const AMPLE: World = World {
     slots: 100_000,
 };
 /// Where they reach their limit: a kind of which the best is to admit a part, and a price admits all or none.
-pub const RATIONED: World = World {
+pub const RATIONED: Scenario = Scenario {
     name: "C: a hog to ration",
     kinds: [kind(100.0, 2.0, 1.0, 1_000.0), kind(20.0, 6.0, 80.0, 1_000.0)],
     rate: 1_500,
@@ -50,10 +50,10 @@ const fn kind(cost: f64, value: f64, hold: f64, weight: f64) -> RequestKind {
     RequestKind { weight, value, cost, hold }
 }
 
-/// What is lost in a world, as a part of the fluid optimum, on average over seeds.
+/// What is lost in a scenario, as a part of the fluid optimum, on average over seeds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
-    /// Which world.
+    /// Which scenario.
     pub name: &'static str,
     /// By the limits alone.
     pub marginal: f64,
@@ -67,7 +67,7 @@ pub struct Row {
     pub hold_price: f64,
 }
 
-/// What is lost in the world of the hog if something else is believed of it.
+/// What is lost in the scenario of the hog if something else is believed of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wrong {
     /// What is believed.
@@ -78,7 +78,7 @@ pub struct Wrong {
     pub refined: f64,
 }
 
-/// Wrong beliefs about the world of the hog, with refining after every so many asks.
+/// Wrong beliefs about the scenario of the hog, with refining after every so many asks.
 pub fn wrong_beliefs(sample: usize, seeds: u32) -> Vec<Wrong> {
     let changed = |change: fn(RequestKind) -> RequestKind| HOG.kinds.map(change).to_vec();
     let beliefs = [
@@ -96,7 +96,7 @@ pub fn wrong_beliefs(sample: usize, seeds: u32) -> Vec<Wrong> {
 }
 
 /// That prices of hold win where they should, and do no harm elsewhere.
-pub fn check_worlds([hog, ample, rationed]: &[Row; 3]) -> Check {
+pub fn check_scenarios([hog, ample, rationed]: &[Row; 3]) -> Check {
     ensure(hog.two_axes > 0.5 && hog.three_axes <= 0.02 && hog.refined <= 0.02, || format!("{hog:?}"))?;
     let all_equal =
         ample.hold_price == 0.0 && ample.three_axes == ample.marginal && ample.refined == ample.marginal;
@@ -111,12 +111,12 @@ pub fn check_recovery(rows: &[Wrong]) -> Check {
     ensure(stuck.is_none(), || format!("{stuck:?}"))
 }
 
-impl World {
+impl Scenario {
     /// The regret of each policy over so many seeds.
     pub fn row(&self, seeds: u32) -> Row {
         let solution = self.solution();
         let blind = Budgets { hold: None, ..self.budgets() };
-        let two_axes = solve_fluid_lp(&self.kinds, &blind).expect("the world is sound").duals;
+        let two_axes = solve_fluid_lp(&self.kinds, &blind).expect("the scenario is valid").duals;
         Row {
             name: self.name,
             marginal: self.regret(seeds, || Prices::FREE),
@@ -129,15 +129,15 @@ impl World {
 
     /// What a policy loses on average.
     fn regret<P: Policy>(&self, seeds: u32, policy: impl Fn() -> P) -> f64 {
-        let till = Till { rate: self.rate, cost: self.cost, slots: Some(self.slots as usize) };
-        let earned = |seed| play(&mut policy(), &self.stream(seed), till).value;
+        let stock = Stock { rate: self.rate, cost: self.cost, slots: Some(self.slots as usize) };
+        let earned = |seed| play(&mut policy(), &self.stream(seed), stock).value;
         1.0 - (0..seeds).map(earned).sum::<f64>() / (self.solution().objective * f64::from(seeds))
     }
 
     /// A refiner that believes in these kinds.
     fn refiner(&self, believed: &[RequestKind], sample: usize) -> Refiner {
         let options = RefinerOptions { sample, slots: Some(self.slots) };
-        Refiner::new(believed, &self.budgets(), options).expect("the world is sound")
+        Refiner::new(believed, &self.budgets(), options).expect("the scenario is valid")
     }
 
     /// What there is to spend.
@@ -148,7 +148,7 @@ impl World {
 
     /// The fluid optimum.
     fn solution(&self) -> Solution {
-        solve_fluid_lp(&self.kinds, &self.budgets()).expect("the world is sound")
+        solve_fluid_lp(&self.kinds, &self.budgets()).expect("the scenario is valid")
     }
 
     fn stream(&self, seed: u32) -> Vec<Bid> {

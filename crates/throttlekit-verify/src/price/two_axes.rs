@@ -2,7 +2,7 @@
 
 use throttlekit_core::price::{Bid, Budgets, Prices, Refiner, RefinerOptions, RequestKind, solve_fluid_lp};
 
-use super::policy::{Policy, Refined, Till, play};
+use super::policy::{Policy, Refined, Stock, play};
 use super::{Check, Mulberry, ensure};
 
 /// The correlations of the published table.
@@ -16,7 +16,7 @@ pub const PUBLISHED: [(f64, f64); 5] =
 pub const PUBLISHED_SEEDS: u32 = 20;
 
 const ASKS: usize = 1_000;
-const TILL: Till = Till { rate: 1_000, cost: 50_000, slots: None };
+const STOCK: Stock = Stock { rate: 1_000, cost: 50_000, slots: None };
 const SMALL: Bid = Bid { value: 1.0, cost: 100, hold: None };
 const LARGE: Bid = Bid { value: 50.0, cost: 10_000, hold: None };
 /// What the fluid optimum earns.
@@ -84,7 +84,7 @@ pub fn check_refined(rows: &[Row]) -> Check {
 
 /// What a policy loses on average.
 fn regret<P: Policy>(seeds: u32, correlation: f64, policy: impl Fn() -> P) -> f64 {
-    let earned = |seed| play(&mut policy(), &stream(correlation, seed), TILL).value;
+    let earned = |seed| play(&mut policy(), &stream(correlation, seed), STOCK).value;
     1.0 - (0..seeds).map(earned).sum::<f64>() / (OPTIMUM * f64::from(seeds))
 }
 

@@ -5,22 +5,22 @@
 //! * [`check_fairness`] lets every tenant demand more than the budget, and compares its share with that under one
 //!   arbiter.
 
-mod fair_world;
 mod fairness;
 mod safety;
+mod scenario;
 mod sim;
 
-pub use fair_world::FairWorld;
 pub use fairness::{FairnessOutcome, check_fairness};
 pub use safety::check_safety;
+pub use scenario::RegionScenario;
 pub use sim::{Promise, RegionBug};
 
-/// Returns the number of scenarios until the check of the violated guarantee finds this bug, if `worlds_max` are
+/// Returns the number of scenarios until the check of the violated guarantee finds this bug, if `scenarios_max` are
 /// enough.
-pub fn find_region_bug(bug: RegionBug, worlds_max: u64) -> Option<u64> {
+pub fn find_region_bug(bug: RegionBug, scenarios_max: u64) -> Option<u64> {
     let found = |seed: &u64| match bug.breaks() {
         Promise::Safe => check_safety(*seed, Some(bug)).is_err(),
         Promise::Fair => check_fairness(*seed, Some(bug)).is_err(),
     };
-    (0..worlds_max).find(found).map(|seed| seed + 1)
+    (0..scenarios_max).find(found).map(|seed| seed + 1)
 }

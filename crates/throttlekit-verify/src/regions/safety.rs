@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use throttlekit::Limit;
 
-use super::fair_world::weight;
+use super::scenario::weight;
 use super::sim::{Faults, RegionBug, Sim};
 use throttlekit_conformance::Dice;
-use throttlekit_conformance::laws::Violation;
+use throttlekit_conformance::invariants::Violation;
 
 const STEPS: u64 = 400;
 
@@ -43,7 +43,7 @@ pub fn check_safety(seed: u64, bug: Option<RegionBug>) -> Result<(u64, u64), Vio
     match sim.admitted.iter().find(|(_, admitted)| **admitted > units) {
         Some((ends, admitted)) => Err(Violation {
             seed,
-            story: format!(
+            counterexample: format!(
                 "{admitted} of {units} in the window that ends at {ends}, {faults:?}, quantum {quantum}"
             ),
         }),

@@ -1,4 +1,4 @@
-//! Plays worlds to a store and to a store in memory, and compares as it goes.
+//! Plays scenarios to a store and to a store in memory, and compares as it goes.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -17,16 +17,16 @@ use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 use super::judge::Change;
 use super::oracle::{Book, Known};
 use super::report::ReloadReport;
+use super::scenario::{KEYS, ReloadScenario, ReloadStep};
 use super::seeded::{ReloadBug, Seeded};
-use super::world::{KEYS, ReloadStep, ReloadWorld};
-use throttlekit_conformance::laws::Violation;
+use throttlekit_conformance::invariants::Violation;
 use throttlekit_conformance::stores::{MICRO, Used, policy_name};
 use throttlekit_conformance::text::nanos;
 
-/// After so many worlds the store is made anew: it may bound how many different limits it keeps.
-const WORLDS_PER_STORE: usize = 100;
+/// After so many scenarios the store is made again: it may bound how many different limits it keeps.
+const SCENARIOS_PER_STORE: usize = 100;
 
-/// Plays the worlds of these seeds to a store: invariant `reload-room`. The first violation ends it.
+/// Plays the scenarios of these seeds to a store: invariant `reload-room`. The first violation ends it.
 ///
 /// `make` makes a store that reads the clock given; all it makes may share one engine.
 pub async fn examine_reload<S, M, F>(make: M, seeds: Range<u64>) -> Result<ReloadReport, Violation>
@@ -36,55 +36,59 @@ where
     F: Future<Output = Result<S, StoreError>>,
 {
     let mut report = ReloadReport::default();
-    for first in seeds.clone().step_by(WORLDS_PER_STORE) {
+    for first in seeds.clone().step_by(SCENARIOS_PER_STORE) {
         let clock = ManualClock::default();
-        let failed = |seed, story| Violation { seed, story };
+        let failed = |seed, counterexample| Violation { seed, counterexample };
         let store = make(clock.clone()).await.map_err(|error| failed(first, error.to_string()))?;
-        for seed in first..seeds.end.min(first + WORLDS_PER_STORE as u64) {
-            let world = ReloadWorld::roll(seed);
-            match play(&world, &store, &clock).await {
+        for seed in first..seeds.end.min(first + SCENARIOS_PER_STORE as u64) {
+            let scenario = ReloadScenario::roll(seed);
+            match play(&scenario, &store, &clock).await {
                 Ok(played) => report.add(&played),
-                Err(fault) => return Err(failed(seed, shortest(world, fault, &store, &clock).await)),
+                Err(fault) => return Err(failed(seed, shortest(scenario, fault, &store, &clock).await)),
             }
         }
     }
     Ok(report)
 }
 
-/// How many worlds it takes until the examination finds a seeded bug, if `worlds_max` are enough.
-pub async fn find_reload_bug(bug: ReloadBug, worlds_max: u64) -> Option<u64> {
+/// How many scenarios it takes until the examination finds a seeded bug, if `scenarios_max` are enough.
+pub async fn find_reload_bug(bug: ReloadBug, scenarios_max: u64) -> Option<u64> {
     let make = |clock| async move { Ok(Seeded::new(clock, Some(bug))) };
-    examine_reload(make, 0..worlds_max).await.err().map(|violation| violation.seed + 1)
+    examine_reload(make, 0..scenarios_max).await.err().map(|violation| violation.seed + 1)
 }
 
 async fn shortest<S: Store>(
-    mut world: ReloadWorld,
+    mut scenario: ReloadScenario,
     mut fault: String,
     store: &S,
     clock: &ManualClock,
 ) -> String {
     'smaller: loop {
-        for smaller in world.smaller() {
+        for smaller in scenario.smaller() {
             if let Err(found) = play(&smaller, store, clock).await {
-                (world, fault) = (smaller, found);
+                (scenario, fault) = (smaller, found);
                 continue 'smaller;
             }
         }
-        return format!("{fault}\n{world}");
+        return format!("{fault}\n{scenario}");
     }
 }
 
-async fn play<S: Store>(world: &ReloadWorld, store: &S, clock: &ManualClock) -> Result<ReloadReport, String> {
-    clock.set(world.start);
-    let mut play = Play::new(world, store, clock);
-    for (index, step) in world.steps.iter().enumerate() {
+async fn play<S: Store>(
+    scenario: &ReloadScenario,
+    store: &S,
+    clock: &ManualClock,
+) -> Result<ReloadReport, String> {
+    clock.set(scenario.start);
+    let mut play = Play::new(scenario, store, clock);
+    for (index, step) in scenario.steps.iter().enumerate() {
         play.step(*step).await.map_err(|fault| format!("at step {index}: {fault}"))?;
     }
-    play.report.worlds = 1;
+    play.report.scenarios = 1;
     Ok(play.report)
 }
 
-/// One world under way.
+/// One scenario in flight.
 struct Play<'a, S> {
     store: &'a S,
     beside: MemoryStore<ManualClock>,
@@ -127,17 +131,18 @@ fn same<T: PartialEq + Debug>(want: &T, got: &T) -> Result<(), String> {
 }
 
 impl<'a, S: Store> Play<'a, S> {
-    fn new(world: &ReloadWorld, store: &'a S, clock: &'a ManualClock) -> Self {
-        let form = |limit: &Limit| ScriptEncoding::of(limit).expect("worlds hold limits with a shared form");
+    fn new(scenario: &ReloadScenario, store: &'a S, clock: &'a ManualClock) -> Self {
+        let form =
+            |limit: &Limit| ScriptEncoding::of(limit).expect("limits of scenarios have a script encoding");
         let version =
-            |spec: &throttlekit_conformance::Spec| form(&spec.limit().expect("worlds hold valid limits"));
+            |spec: &throttlekit_conformance::Spec| form(&spec.limit().expect("scenarios have valid limits"));
         Self {
             store,
             beside: MemoryStore::with_clock(clock.clone()),
             clock,
-            policy: policy_name(world.seed),
-            forms: world.versions.iter().map(version).collect(),
-            known: world.versions.iter().map(Known::of).collect(),
+            policy: policy_name(scenario.seed),
+            forms: scenario.versions.iter().map(version).collect(),
+            known: scenario.versions.iter().map(Known::of).collect(),
             books: HashMap::new(),
             touched: HashSet::new(),
             other: form(&Limit::fixed_window(1_000_000, Duration::from_secs(60)).expect("a valid limit")),

@@ -3,15 +3,15 @@
 /// How much was seen of what matters here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReloadReport {
-    /// Worlds played.
-    pub worlds: u64,
+    /// Scenarios played.
+    pub scenarios: u64,
     /// Answers compared.
     pub answers: u64,
     /// Keys that were looked at before and after a change.
     pub changes: u64,
     /// Of these, keys that had used something.
     pub carried: u64,
-    /// Keys in a window under way that is none of the new version's.
+    /// Keys in a window in flight that is none of the new version's.
     pub off_grid: u64,
     /// Loans to keys, after a change.
     pub lent: u64,
@@ -28,7 +28,7 @@ pub struct ReloadReport {
 impl ReloadReport {
     /// Adds what another examination came to.
     pub fn add(&mut self, other: &Self) {
-        self.worlds += other.worlds;
+        self.scenarios += other.scenarios;
         self.answers += other.answers;
         self.changes += other.changes;
         self.carried += other.carried;

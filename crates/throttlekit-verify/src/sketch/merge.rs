@@ -26,7 +26,8 @@ pub fn check_merge(fleets: u64, merge: fn(&mut LinearSketch, &LinearSketch) -> b
             nodes[node].observe(key, units);
             whole.observe(key, units);
         }
-        let merged = summed(nodes, &mut dice, merge).map_err(|story| format!("fleet {fleet}: {story}"))?;
+        let merged = summed(nodes, &mut dice, merge)
+            .map_err(|counterexample| format!("fleet {fleet}: {counterexample}"))?;
         ensure(merged == whole, || format!("fleet {fleet}: the sum is not the sketch of the whole"))?;
     }
     refused(merge)

@@ -1,8 +1,8 @@
 //! `sketch`: whoever is allowed has been admitted no more than the limit, always; who is denied early is denied within
 //! ε·N with probability 1 − δ; merged sketches are the sketch of everything.
 //!
-//! As with the other laws, a check is a function of the limiter under test; the same one judges those that ship and
-//! those with a seeded bug.
+//! As with the other invariants, a check is a function of the limiter under test; the same one judges those that ship
+//! and those with a seeded bug.
 
 mod early;
 mod equal_bytes;
@@ -16,7 +16,7 @@ mod traffic;
 pub use early::{Early, early_denials};
 pub use equal_bytes::{Contest, FLOODS, contest};
 pub use merge::check_merge;
-pub use safety::{Tally, check_alone, check_world};
+pub use safety::{Tally, check_alone, check_scenario};
 pub use seeded::{Merge, MergeBug, RACY, SketchBug};
 pub use subject::{Config, Kind, SharedShield, Shield, shipped};
 pub use threads::check_threads;
@@ -31,8 +31,8 @@ use throttlekit_conformance::check::{Check, ensure};
 /// How much to examine.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Worlds of adversarial traffic for one limiter.
-    pub worlds: u64,
+    /// Scenarios of adversarial traffic for one limiter.
+    pub scenarios: u64,
     /// Asks in each.
     pub asks: u64,
     /// Secrets with which the error is measured.
@@ -87,9 +87,9 @@ pub fn find_seeded(size: Size) -> Found {
     all
 }
 
-/// Every check of a limiter on one thread: worlds of floods, then, if nothing was found in those, its error.
+/// Every check of a limiter on one thread: scenarios of floods, then, if nothing was found in those, its error.
 pub fn examine_shield(kind: Kind, size: Size, make: impl Fn(&Config) -> Box<dyn Shield>) -> Findings {
-    let mut found = examine_worlds(kind, 0..size.worlds, size.asks, &make);
+    let mut found = examine_scenarios(kind, 0..size.scenarios, size.asks, &make);
     if found.violations.is_empty() {
         found.early = early_denials(kind, size.secrets, make);
         found.violations.extend(found.early.iter().filter_map(|early| early.check().err()));
@@ -97,22 +97,24 @@ pub fn examine_shield(kind: Kind, size: Size, make: impl Fn(&Config) -> Box<dyn 
     found
 }
 
-/// Floods a limiter in each of these worlds.
-pub fn examine_worlds(
+/// Floods a limiter in each of these scenarios.
+pub fn examine_scenarios(
     kind: Kind,
-    worlds: Range<u64>,
+    scenarios: Range<u64>,
     asks: u64,
     make: impl Fn(&Config) -> Box<dyn Shield>,
 ) -> Findings {
     let mut found = Findings::default();
-    for seed in worlds {
+    for seed in scenarios {
         let mut dice = Dice::new(seed);
         let config = Config::random(kind, &mut dice);
-        let played = check_world(&config, &mut *make(&config), &mut dice, asks);
+        let played = check_scenario(&config, &mut *make(&config), &mut dice, asks);
         let played = played.map(|tally| found.tally.add(tally));
         let alone = check_alone(&config, &mut *make(&config), &mut dice);
-        let stories = [played, alone].into_iter().filter_map(Result::err);
-        found.violations.extend(stories.map(|story| format!("{kind:?}, world {seed}: {story}")));
+        let counterexamples = [played, alone].into_iter().filter_map(Result::err);
+        found.violations.extend(
+            counterexamples.map(|counterexample| format!("{kind:?}, scenario {seed}: {counterexample}")),
+        );
         if found.violations.len() >= VIOLATIONS_MAX {
             break;
         }

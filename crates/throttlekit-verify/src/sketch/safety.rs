@@ -48,7 +48,7 @@ struct Truth {
 
 /// Plays random traffic: nobody is admitted more than the limit in a window, windows follow each other in time, and
 /// the answer never shows more units than are left.
-pub fn check_world(
+pub fn check_scenario(
     config: &Config,
     shield: &mut dyn Shield,
     dice: &mut Dice,
@@ -64,7 +64,9 @@ pub fn check_world(
     for _ in 0..asks {
         let asked = traffic.next();
         let answer = shield.check(asked.key, asked.cost, asked.now);
-        truth.judge(asked, answer).map_err(|story| format!("{story}: {asked:?}, {answer:?}, {config:?}"))?;
+        truth
+            .judge(asked, answer)
+            .map_err(|counterexample| format!("{counterexample}: {asked:?}, {answer:?}, {config:?}"))?;
     }
     Ok(truth.tally)
 }

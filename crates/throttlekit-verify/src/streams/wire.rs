@@ -170,7 +170,7 @@ impl Store for Wire {
         self.kept.reset(keys).await
     }
 
-    /// The world's own runtime, so that what streams leave behind is done between two steps.
+    /// The scenario's own runtime, so that what streams leave behind is done between two steps.
     fn background(&self) -> Background {
         self.kept.background()
     }

@@ -38,6 +38,12 @@ impl<'a, T> Eventual<'a, T> {
         Self(Inner::Pending(Box::pin(future)))
     }
 
+    /// Returns whether the result is there.
+    #[cfg(feature = "wait")]
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self.0, Inner::Ready(_))
+    }
+
     /// Returns the result if it is there; otherwise the future again.
     #[inline]
     pub fn now_or_later(self) -> Result<T, Self> {

@@ -14,6 +14,9 @@ impl<S: Store, C: LeaseClock + 'static> Admit for SharedLimiter<S, C> {
             let admission = Admission::of(Axis::Rate, decision, SharedPermit::none());
             return Admitting::ready(Ok(Admission { guarantee: self.local_guarantee(), ..admission }));
         }
+        if let Some(answer) = self.check_now(&call) {
+            return Admitting::ready(answer.map(Admission::from));
+        }
         let (limiter, call) = (self.clone(), OwnedCall::of(&call));
         Admitting::pending(async move {
             let others = call.others();

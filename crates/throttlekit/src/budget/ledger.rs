@@ -52,7 +52,7 @@ pub(super) struct Ledger<S, C> {
 pub(super) struct Slip {
     /// The key in the store's encoding.
     pub(super) key: Arc<str>,
-    pub(super) purse: LocalLease<SharedWord>,
+    pub(super) local_lease: LocalLease<SharedWord>,
     /// The window that the local reservation was taken from.
     epoch: AtomicU64,
     /// Time of the last activity of the stream, in nanoseconds.
@@ -161,7 +161,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
     pub(super) fn enter(&self, stream: u128, key: &[u8]) -> Option<Arc<Slip>> {
         let slip = Arc::new(Slip {
             key: self.shared.strict().key(key).into(),
-            purse: LocalLease::new(),
+            local_lease: LocalLease::new(),
             epoch: AtomicU64::new(Epoch::NONE.0),
             stirred_at: AtomicU64::new(self.clock.now().as_nanos()),
         });
@@ -188,7 +188,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         self.counters.tokens_reserved.fetch_add(lent.loan.granted, Relaxed);
         let _one_at_a_time = self.open.lock();
         slip.epoch.store(lent.loan.epoch.0, Relaxed);
-        slip.purse.fill(lent.loan.granted, self.margin.deadline(sent, lives), false);
+        slip.local_lease.fill(lent.loan.granted, self.margin.deadline(sent, lives), false);
     }
 
     /// Removes a stream, and returns the rest of its reservation.
@@ -203,7 +203,7 @@ impl<S: Store, C: LeaseClock> Ledger<S, C> {
         let now = self.clock.now();
         let open = self.open.lock();
         let of_key = open.range((key.clone(), 0)..=(key.clone(), u128::MAX)).take(LOOKED_AT_MAX);
-        let held = of_key.map(|(_, slip)| slip.purse.left(now)).fold(0, u64::saturating_add);
+        let held = of_key.map(|(_, slip)| slip.local_lease.left(now)).fold(0, u64::saturating_add);
         held.saturating_add(self.returning.lock().get(key).copied().unwrap_or(0))
     }
 
@@ -258,7 +258,7 @@ impl Slip {
     /// Takes the unexpired rest of the reservation. It is filled and emptied by one thread at a time, under the lock of
     /// the open streams.
     fn hand_in(&self, now: Timestamp, returning: &Returning) -> Option<Owed> {
-        let units = self.purse.empty(now);
+        let units = self.local_lease.empty(now);
         let epoch = Epoch(self.epoch.load(Relaxed));
         let back = Return { epoch, units };
         (units > 0 && epoch != Epoch::NONE).then(|| Owed {

@@ -125,7 +125,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
     /// return them before the window ends.
     pub async fn debit(&mut self, tokens: u64) -> Result<Answer, StoreError> {
         let slip = self.slip.clone();
-        let drawn = Drawn::of(&slip.purse, tokens);
+        let drawn = Drawn::of(&slip.local_lease, tokens);
         let now = self.ledger.clock.now();
         slip.stir(now);
         let part = drawn.alive(now);
@@ -184,7 +184,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
 
     /// Returns the reserved tokens that can still be spent.
     pub fn reserved(&self) -> u64 {
-        self.slip.purse.left(self.ledger.clock.now())
+        self.slip.local_lease.left(self.ledger.clock.now())
     }
 
     fn local(&self) -> Answer {
@@ -192,7 +192,7 @@ impl<S: Store, C: LeaseClock + 'static> TokenStream<S, C> {
         let decision = Decision {
             allowed: true,
             limit: shared.limits()[0].units(),
-            remaining: self.slip.purse.units(),
+            remaining: self.slip.local_lease.units(),
             reset_at: self.reset_at,
             retry_after: Retry::Now,
         };
@@ -261,13 +261,13 @@ debug_fields!(
 
 /// Tokens taken for a chunk. If it is denied, or its future is dropped, they are put back.
 struct Drawn<'a> {
-    purse: &'a LocalLease<SharedWord>,
+    local_lease: &'a LocalLease<SharedWord>,
     draw: Draw,
 }
 
 impl<'a> Drawn<'a> {
-    fn of(purse: &'a LocalLease<SharedWord>, tokens: u64) -> Self {
-        Self { purse, draw: purse.draw(tokens) }
+    fn of(local_lease: &'a LocalLease<SharedWord>, tokens: u64) -> Self {
+        Self { local_lease, draw: local_lease.draw(tokens) }
     }
 
     /// Returns how many of them can still be spent at `now`, which was read after they were taken.
@@ -287,7 +287,7 @@ impl<'a> Drawn<'a> {
 impl Drop for Drawn<'_> {
     fn drop(&mut self) {
         if self.draw.units() > 0 {
-            self.purse.put_back(self.draw);
+            self.local_lease.put_back(self.draw);
         }
     }
 }

@@ -260,7 +260,7 @@ fn enter_in_two_steps(count: &AtomicU32, limit: u32) -> bool {
 
 #[test]
 #[should_panic(expected = "more than the limit")]
-fn loom_finds_the_planted_bug_of_a_check_before_the_count() {
+fn loom_finds_the_seeded_bug_of_a_check_before_the_count() {
     explore(|| {
         let count = Arc::new(AtomicU32::new(0));
         let there = count.clone();
@@ -281,7 +281,7 @@ fn wait_without_a_second_look(slots: &Slots, waiter: &mut Waiter) -> bool {
 
 #[test]
 #[should_panic(expected = "a wake was lost")]
-fn loom_finds_the_planted_bug_of_a_waiter_who_does_not_look_again() {
+fn loom_finds_the_seeded_bug_of_a_waiter_who_does_not_look_again() {
     explore(|| {
         let slots = slots(1);
         slots.enter(Priority::HIGHEST).unwrap();

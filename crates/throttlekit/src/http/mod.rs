@@ -101,6 +101,8 @@ pub use future::AdmissionFuture;
 pub use header_style::HeaderStyle;
 pub use key::{Fixed, Header, Key, KeyExtractor, MissingKey, Or, fixed, header};
 pub use layer::AdmissionLayer;
+#[cfg(feature = "outbound")]
+pub(crate) use outcome::{GRPC_STATUS, ending_of};
 pub use plan::Plan;
 pub use secret_header::{SecretHeader, secret_header};
 pub use service::AdmissionService;

@@ -5,11 +5,11 @@ use http::{HeaderMap, StatusCode};
 use crate::admit::Ending;
 
 /// Header with the outcome of a gRPC call, whose HTTP status is 200.
-pub(super) const GRPC_STATUS: &str = "grpc-status";
+pub(crate) const GRPC_STATUS: &str = "grpc-status";
 
 /// Classifies a response: 429, 503 and 504 are dropped; 2xx and 3xx are successes; all else is ignored. The status of a
 /// gRPC call takes precedence.
-pub(super) fn ending_of(status: StatusCode, headers: &HeaderMap) -> Ending {
+pub(crate) fn ending_of(status: StatusCode, headers: &HeaderMap) -> Ending {
     if let Some(status) = headers.get(GRPC_STATUS) {
         return match status.as_bytes() {
             b"0" => Ending::Success,

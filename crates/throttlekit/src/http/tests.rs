@@ -235,7 +235,7 @@ fn a_missing_key_is_refused_by_whose_fault_it_is_or_skipped() {
 }
 
 #[test]
-fn without_a_decision_the_door_is_closed_unless_told_otherwise() {
+fn without_a_decision_requests_are_denied_unless_configured_otherwise() {
     let failing = || gated(FixedGate::fails());
     let closed = send(&failing().build().unwrap(), get());
     assert_eq!(closed.status(), StatusCode::SERVICE_UNAVAILABLE);

@@ -110,7 +110,7 @@ fn loom_a_cell_that_changes_hands_is_never_charged_for_its_old_owner() {
 
 #[test]
 #[should_panic(expected = "who lost the cell was not charged in it")]
-fn loom_finds_the_planted_bug_of_a_word_that_does_not_grow() {
+fn loom_finds_the_seeded_bug_of_a_word_that_does_not_grow() {
     takeover(|idle| idle);
 }
 
@@ -166,7 +166,7 @@ fn loom_a_refund_hands_back_what_was_charged_before_it_and_nothing_after() {
 
 #[test]
 #[should_panic(expected = "no charge and no refund is lost")]
-fn loom_finds_the_planted_bug_of_a_refund_that_does_not_hold_the_cell() {
+fn loom_finds_the_seeded_bug_of_a_refund_that_does_not_hold_the_cell() {
     refund(|cell, next| cell.release(next(cell.word().0)));
 }
 

@@ -108,6 +108,12 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiter<S, C> {
         engine.try_check(engine.strict.part(&call.into(), 0))
     }
 
+    /// Checks a request without a receipt, if the store decides in process and is called for every request.
+    pub(crate) fn check_now(&self, call: &Call<'_>) -> Option<Result<Answer, StoreError>> {
+        let Mode::Strict(strict) = &self.mode else { return None };
+        strict.check_now(call)
+    }
+
     /// Checks several requests, each independently and in order, in one round trip; over a cluster, in one for each
     /// slot. If the part of the store for a request is unavailable, [`OnOutage`](crate::OnOutage) decides that request;
     /// the others are not affected. A leased limiter checks one after the other.

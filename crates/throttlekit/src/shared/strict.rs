@@ -56,6 +56,22 @@ impl<S: Store> Strict<S> {
         self.answer(outcome, keys, parts)
     }
 
+    /// Like [`check`](Self::check) without a receipt, for one limit over a store that decides in process. `None` for all
+    /// others.
+    pub(crate) fn check_now(&self, call: &Call<'_>) -> Option<Result<Answer, StoreError>> {
+        let [place] = &self.places[..] else { return None };
+        let part = self.part(call, 0);
+        let key = self.key(part.key);
+        let charge = [Charge { key: &key, form: &place.form, cost: part.cost }];
+        Some(match self.store.admit_now(&Charges { need: self.need, charges: &charge })? {
+            Ok(outcome) => {
+                let (decision, binding) = (outcome.verdict.decision, outcome.verdict.binding);
+                Ok(Answer { binding, ..Answer::new(decision, self.note(&outcome), outcome.now) })
+            }
+            Err(error) => self.without_store(&[part], error),
+        })
+    }
+
     /// Like [`check`](Self::check) where nothing crosses the edge of a budget; with the decision of each limit, if the
     /// store responded.
     pub(crate) async fn reserve(

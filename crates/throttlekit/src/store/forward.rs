@@ -60,7 +60,7 @@ macro_rules! forward_store {
     (@SlotStore heartbeat $($to:tt)+) => {
         $crate::forward_store!(@async SlotStore heartbeat(
             leases: &[$crate::store::SlotLease<'_>], lives: std::time::Duration
-        ) -> Vec<Result<$crate::store::Beat, $crate::store::StoreError>>; $($to)+);
+        ) -> Vec<Result<$crate::store::HeartbeatOutcome, $crate::store::StoreError>>; $($to)+);
     };
     (@SlotStore release $($to:tt)+) => {
         $crate::forward_store!(@async SlotStore release(leases: &[$crate::store::SlotLease<'_>])

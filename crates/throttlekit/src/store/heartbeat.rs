@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::concurrency::division::{Fold, Membership, NodeReport, ReportResponse};
+use throttlekit_core::concurrency::division::{Membership, NodeReport, Rebalancer, ReportResponse};
 use tokio::time::sleep;
 
 use super::{MembershipStore, StoreError, Swapped};
@@ -17,9 +17,9 @@ const ASIDE_MAX: Duration = Duration::from_millis(8);
 
 /// Result of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct HeartbeatReply {
     /// Result of the rebalance.
-    pub beat: ReportResponse,
+    pub response: ReportResponse,
     /// Time of the rebalance, by the store's clock.
     pub now: Timestamp,
     /// Number of times that another heartbeat came first.
@@ -32,13 +32,13 @@ pub struct Heard {
 /// The rebalance runs at the instant of the load, or of the swap that failed. That lies after the report was sent, so a
 /// grant expires for the node before it is forgotten here. And it lies before the swap that counts: no node has changed
 /// the record in between, so a later instant could only have freed what silent nodes hold. Both err to the safe side.
-pub async fn beat<R: MembershipStore>(
+pub async fn heartbeat<R: MembershipStore>(
     store: &R,
     key: &str,
-    fold: &Fold,
+    rebalancer: &Rebalancer,
     keeps: Duration,
     report: &NodeReport,
-) -> Result<Heard, StoreError> {
+) -> Result<HeartbeatReply, StoreError> {
     let mut kept = store.load(key).await?;
     if kept.version == 0 {
         // A swap where there is no record may come late: after others began the record and lost it again. So it does
@@ -49,13 +49,13 @@ pub async fn beat<R: MembershipStore>(
         };
     }
     for races in 0..RACES_MAX {
-        let mut roll = kept.roll(key)?;
-        let (now, beat) = (kept.now, fold.beat(&mut roll, report, kept.now));
-        if !matches!(beat, ReportResponse::Grant(_)) {
-            return Ok(Heard { beat, now, races });
+        let mut membership = kept.membership(key)?;
+        let (now, response) = (kept.now, rebalancer.handle_report(&mut membership, report, kept.now));
+        if !matches!(response, ReportResponse::Grant(_)) {
+            return Ok(HeartbeatReply { response, now, races });
         }
-        match store.swap(key, kept.version, &roll.to_bytes(), keeps).await? {
-            Swapped::Done => return Ok(Heard { beat, now, races }),
+        match store.swap(key, kept.version, &membership.to_bytes(), keeps).await? {
+            Swapped::Done => return Ok(HeartbeatReply { response, now, races }),
             Swapped::Newer(newer) => kept = newer,
         }
         if races % RACES_IN_A_ROW == RACES_IN_A_ROW - 1 {

@@ -6,7 +6,7 @@
 //! tk:{api/}q:                    the window of which the processes of a policy take quanta
 //! tk:{api/}p:                    the pool that the regions of a policy share
 //! tk:{api/acme}h:                who holds the slots of a key
-//! tk:{api/}r:                    the roll of a fleet
+//! tk:{api/}r:                    the membership record of a fleet
 //! ```
 //!
 //! The text between the braces, the hash tag, selects the slot of a Redis cluster, so all keys with one routing key
@@ -53,7 +53,7 @@ impl KeySpace {
     }
 
     /// Returns the name of the membership record of the shared concurrency limit `name`.
-    pub fn roll(prefix: &str, name: &str) -> String {
+    pub fn membership(prefix: &str, name: &str) -> String {
         Self::tagged(prefix, name, "", "r").key(b"", b"")
     }
 
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(space("api", "").key(b"al:ice", b"al:ice"), "tk:{api/al%3aice}g:");
         assert_eq!(KeySpace::pool("tk", "api"), "tk:{api/}p:");
         assert_eq!(KeySpace::slots("tk", "api").key(b"acme", b"acme"), "tk:{api/acme}h:");
-        assert_eq!(KeySpace::roll("tk", "api"), "tk:{api/}r:");
+        assert_eq!(KeySpace::membership("tk", "api"), "tk:{api/}r:");
         assert_eq!(space_of("tk:{api/acme}g:user/alice"), ("tk:{api/", "}g:user"));
         assert_eq!(["acme", "{a", "{a/", "a/b}c"].map(space_of), [("", ""); 4]);
         assert_eq!([&b"eu west"[..], b"%", b""].map(KeySpace::part), ["eu%20west", "%25", "%"]);

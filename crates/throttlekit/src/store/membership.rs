@@ -12,17 +12,17 @@ use crate::{Guarantee, forward_store};
 
 /// Default time for which a membership record is kept after the last heartbeat. A record that starts over lets no share
 /// rise for one lifetime of a grant, so it is kept for much longer than all nodes are ever silent.
-pub const ROLL_KEPT_DEFAULT: Duration = Duration::from_secs(86_400);
+pub const MEMBERSHIP_KEPT_DEFAULT: Duration = Duration::from_secs(86_400);
 
 /// Maximum size of a membership record, in bytes: of [`NODES_MAX`] nodes.
-pub const ROLL_BYTES_MAX: usize = 72 * (NODES_MAX + 1);
+pub const MEMBERSHIP_BYTES_MAX: usize = 72 * (NODES_MAX + 1);
 
 /// Keeps membership records where all nodes reach them.
 ///
-/// A store only keeps them: nodes compute the next record by [`Fold`](throttlekit_core::concurrency::division::Fold) and
-/// swap it in if the one they started from is still current; see [`beat`](super::beat). As with a
-/// [`Store`](super::Store), time is the store's own. No swap is retried automatically; one whose reply was lost was
-/// made or not, and the next load shows which.
+/// A store only keeps them: nodes compute the next record by
+/// [`Rebalancer`](throttlekit_core::concurrency::division::Rebalancer) and swap it in if the one they started from is
+/// still current; see [`heartbeat`](super::heartbeat). As with a [`Store`](super::Store), time is the store's own. No
+/// swap is retried automatically; one whose reply was lost was made or not, and the next load shows which.
 pub trait MembershipStore: Send + Sync + 'static {
     /// Loads the membership record under this key.
     fn load(&self, key: &str) -> impl Future<Output = Result<MembershipRecord, StoreError>> + Send;
@@ -77,7 +77,7 @@ impl MembershipRecord {
     }
 
     /// Decodes the record, or returns that it is not ours.
-    pub fn roll(&self, key: &str) -> Result<Membership, StoreError> {
+    pub fn membership(&self, key: &str) -> Result<Membership, StoreError> {
         Membership::from_bytes(&self.bytes)
             .map_err(|error| StoreError::bad_state(format_args!("{key}: {error}")))
     }
@@ -88,7 +88,7 @@ impl<R: MembershipStore> MembershipStore for Arc<R> {
 }
 
 /// Maximum number of records in this process's memory. Beyond it, those that expire first are removed.
-const ROLLS_MAX: usize = 1_024;
+const MEMBERSHIPS_MAX: usize = 1_024;
 
 /// Membership records in this process's memory.
 #[derive(Default)]
@@ -119,11 +119,11 @@ impl MembershipRecords {
         if self.0.get(key).map_or(0, |filed| filed.version) != version {
             return Ok(Swapped::Newer(self.load(key, now)));
         }
-        if version == 0 && self.0.len() >= ROLLS_MAX {
+        if version == 0 && self.0.len() >= MEMBERSHIPS_MAX {
             self.0.retain(|_, filed| now < filed.expires);
-            if self.0.len() >= ROLLS_MAX {
+            if self.0.len() >= MEMBERSHIPS_MAX {
                 return Err(StoreError::misconfigured(format_args!(
-                    "too many membership records: at most {ROLLS_MAX} at a time"
+                    "too many membership records: at most {MEMBERSHIPS_MAX} at a time"
                 )));
             }
         }
@@ -141,41 +141,41 @@ impl MembershipRecords {
 mod tests {
     use super::*;
 
-    const DAY: Duration = ROLL_KEPT_DEFAULT;
+    const DAY: Duration = MEMBERSHIP_KEPT_DEFAULT;
 
     #[test]
-    fn a_roll_begun_anew_never_comes_to_a_version_of_the_old_one() {
-        let (mut rolls, at) = (MembershipRecords::default(), Timestamp::from_micros);
-        assert_eq!(rolls.swap("k", 0, b"a", DAY, at(70)).unwrap(), Swapped::Done);
-        let old = rolls.load("k", at(70)).version;
-        rolls.remove("k");
-        rolls.swap("k", 0, b"b", DAY, at(71)).unwrap();
-        assert_ne!(rolls.load("k", at(71)).version, old);
-        assert!(matches!(rolls.swap("k", old, b"c", DAY, at(72)), Ok(Swapped::Newer(_))));
+    fn a_record_started_over_never_reaches_a_version_of_the_old_one() {
+        let (mut memberships, at) = (MembershipRecords::default(), Timestamp::from_micros);
+        assert_eq!(memberships.swap("k", 0, b"a", DAY, at(70)).unwrap(), Swapped::Done);
+        let old = memberships.load("k", at(70)).version;
+        memberships.remove("k");
+        memberships.swap("k", 0, b"b", DAY, at(71)).unwrap();
+        assert_ne!(memberships.load("k", at(71)).version, old);
+        assert!(matches!(memberships.swap("k", old, b"c", DAY, at(72)), Ok(Swapped::Newer(_))));
     }
 
     #[test]
     fn one_fleet_too_many_takes_the_place_of_one_that_is_over() {
-        let (mut rolls, at) = (MembershipRecords::default(), Timestamp::from_millis);
+        let (mut memberships, at) = (MembershipRecords::default(), Timestamp::from_millis);
         let keeps = Duration::from_secs(1);
-        let mut enters = |n: usize, now| rolls.swap(&n.to_string(), 0, b"a", keeps, now).is_ok();
-        assert!((0..ROLLS_MAX).all(|n| enters(n, at(0))));
-        assert!(!enters(ROLLS_MAX, at(999)));
-        assert!(enters(ROLLS_MAX, at(1_000)));
+        let mut enters = |n: usize, now| memberships.swap(&n.to_string(), 0, b"a", keeps, now).is_ok();
+        assert!((0..MEMBERSHIPS_MAX).all(|n| enters(n, at(0))));
+        assert!(!enters(MEMBERSHIPS_MAX, at(999)));
+        assert!(enters(MEMBERSHIPS_MAX, at(1_000)));
     }
 
     #[test]
-    fn the_longest_roll_fits() {
-        use throttlekit_core::concurrency::division::{Combine, Fold, NodeId, NodeReport, Split};
+    fn the_longest_record_fits() {
+        use throttlekit_core::concurrency::division::{Combine, NodeId, NodeReport, Rebalancer, Split};
         let seconds = Duration::from_secs(1);
         let (combine, split) = (Combine::Min, Split::Equal);
-        let fold = Fold { combine, split, initial: 1, most: 1, lives: seconds, linger: seconds };
-        let mut roll = Membership::default();
+        let rebalancer = Rebalancer { combine, split, initial: 1, most: 1, lives: seconds, linger: seconds };
+        let mut membership = Membership::default();
         for node in 0..NODES_MAX as u128 {
             let node = NodeId(node);
             let report = NodeReport {
                 node,
-                beat: 1,
+                heartbeat: 1,
                 applied: 0,
                 holds: 0,
                 in_flight: 0,
@@ -183,9 +183,9 @@ mod tests {
                 wants: 0,
                 leaving: false,
             };
-            fold.beat(&mut roll, &report, Timestamp::EPOCH);
+            rebalancer.handle_report(&mut membership, &report, Timestamp::EPOCH);
         }
-        assert_eq!(roll.members().count(), NODES_MAX);
-        assert!(roll.to_bytes().len() <= ROLL_BYTES_MAX);
+        assert_eq!(membership.members().count(), NODES_MAX);
+        assert!(membership.to_bytes().len() <= MEMBERSHIP_BYTES_MAX);
     }
 }

@@ -24,17 +24,19 @@ mod streams;
 pub use capabilities::Capabilities;
 pub use debit::{Countable, Debit, DebitId, Debited, LastDebit, REMEMBER_DEFAULT, REMEMBER_MAX};
 pub use endpoint::{Probe, StoreClient, StoreClientOptions, StoreClientStats};
-pub use heartbeat::{Heard, beat};
+pub use heartbeat::{HeartbeatReply, heartbeat};
 pub use key::{KEY_PART_MAX, KeySpace};
 pub use lease::{LeaseRequest, LeaseReturn, Leased, Lendable};
 pub use local_shares::LocalShares;
 pub(crate) use local_shares::{LocalShare, check_shares};
-pub use membership::{MembershipRecord, MembershipStore, ROLL_BYTES_MAX, ROLL_KEPT_DEFAULT, Swapped};
+pub use membership::{
+    MEMBERSHIP_BYTES_MAX, MEMBERSHIP_KEPT_DEFAULT, MembershipRecord, MembershipStore, Swapped,
+};
 pub use memory::MemoryStore;
 pub use outcome::{Charge, Charges, Outcome, Settlement, Snapshot};
 pub use region::{RegionGrant, RegionRequest, RegionStore};
 pub use slots::{LIVES_MAX, LIVES_MIN, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore};
-pub use throttlekit_core::concurrency::{Beat, Full, LeaseId, Owner, SLOTS_MAX, Slot, SlotStep};
+pub use throttlekit_core::concurrency::{Full, HeartbeatOutcome, LeaseId, Owner, SLOTS_MAX, Slot, SlotStep};
 pub use throttlekit_core::fair::Weight;
 pub use throttlekit_core::fair::pool::{PoolGrant, TooManyRegions};
 pub use throttlekit_core::lease::{Epoch, Loan, Return, ReturnId, Term, Want};
@@ -72,6 +74,13 @@ pub trait Store: Send + Sync + 'static {
                 Err(error) => asks.iter().map(|_| Err(error.clone())).collect(),
             }
         }
+    }
+
+    /// Decides one request like [`admit`](Self::admit), if the store can without waiting. Default: it cannot. A wrapper
+    /// of a store forwards it, unless it changes `admit`.
+    fn admit_now(&self, ask: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        let _ = ask;
+        None
     }
 
     /// Decides each debit independently, and charges those that pass and have not been charged before. Each has its own
@@ -123,4 +132,8 @@ pub trait Store: Send + Sync + 'static {
 impl<S: Store> Store for std::sync::Arc<S> {
     forward_store!(Store for self => **self; admit, admit_each, debit, peek, settle, lease, give_back, reset);
     forward_store!(Store for self => **self; guarantee, local_shares, capabilities, background);
+
+    fn admit_now(&self, ask: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        (**self).admit_now(ask)
+    }
 }

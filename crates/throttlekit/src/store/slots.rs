@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::concurrency::{Beat, LeaseId, Owner, SLOTS_MAX, Slot, SlotSnapshot, SlotStep};
+use throttlekit_core::concurrency::{
+    HeartbeatOutcome, LeaseId, Owner, SLOTS_MAX, Slot, SlotSnapshot, SlotStep,
+};
 
 use super::{Background, StoreError};
 use crate::{Guarantee, forward_store};
@@ -30,7 +32,7 @@ pub trait SlotStore: Send + Sync + 'static {
         &self,
         leases: &[SlotLease<'_>],
         lives: Duration,
-    ) -> impl Future<Output = Vec<Result<Beat, StoreError>>> + Send;
+    ) -> impl Future<Output = Vec<Result<HeartbeatOutcome, StoreError>>> + Send;
 
     /// Releases slots, and returns for each whether its owner held it. One round trip for each cluster slot.
     fn release(&self, leases: &[SlotLease<'_>])
@@ -124,10 +126,12 @@ impl SlotLease<'_> {
 
     /// Creates the response to a heartbeat of a store at whose time `now` the lease is held until `ends`, in
     /// microseconds; zero is lost.
-    pub fn beat(&self, now: Timestamp, ends: i64) -> Result<Beat, StoreError> {
+    pub fn heartbeat(&self, now: Timestamp, ends: i64) -> Result<HeartbeatOutcome, StoreError> {
         match micros(ends) {
-            Some(None) => Ok(Beat::Lost),
-            Some(Some(until)) if now < until => Ok(Beat::Held(Slot { until, lives: until.since(now) })),
+            Some(None) => Ok(HeartbeatOutcome::Lost),
+            Some(Some(until)) if now < until => {
+                Ok(HeartbeatOutcome::Held(Slot { until, lives: until.since(now) }))
+            }
             _ => Err(disagree(self.key)),
         }
     }
@@ -203,12 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_is_held_for_a_while_or_lost() {
+    fn a_heartbeat_is_held_for_a_while_or_lost() {
         let lease = SlotLease { key: "k", lease: LeaseId(1), owner: Owner(2) };
         let held = Slot { until: Timestamp::from_millis(1_200), lives: Duration::from_millis(200) };
-        assert_eq!(lease.beat(NOW, 1_200_000), Ok(Beat::Held(held)));
-        assert_eq!(lease.beat(NOW, 0), Ok(Beat::Lost));
-        assert!([-1, 1_000_000].iter().all(|&ends| lease.beat(NOW, ends).is_err()));
+        assert_eq!(lease.heartbeat(NOW, 1_200_000), Ok(HeartbeatOutcome::Held(held)));
+        assert_eq!(lease.heartbeat(NOW, 0), Ok(HeartbeatOutcome::Lost));
+        assert!([-1, 1_000_000].iter().all(|&ends| lease.heartbeat(NOW, ends).is_err()));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct Membership {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NodeRecord {
     /// Number of the last report received.
-    pub beat: u64,
+    pub heartbeat: u64,
     /// Number of the last grant made.
     pub number: u64,
     /// Its share.
@@ -99,7 +99,7 @@ impl Membership {
         bytes.extend([self.last.as_nanos(), self.number, quiet].map(u64::to_le_bytes).as_flattened());
         for (id, m) in &self.members {
             bytes.extend(id.0.to_le_bytes());
-            let long = [m.beat, m.number, m.seen.as_nanos(), m.until.as_nanos()];
+            let long = [m.heartbeat, m.number, m.seen.as_nanos(), m.until.as_nanos()];
             bytes.extend(long.map(u64::to_le_bytes).as_flattened());
             let small = [m.share, m.high, m.in_flight, m.limit, m.wants];
             bytes.extend(small.map(u32::to_le_bytes).as_flattened());
@@ -116,14 +116,18 @@ impl Membership {
         let rest = bytes.strip_prefix(&MARK).ok_or(NotAMembership)?;
         let (head, rest) = rest.split_at_checked(HEAD_BYTES - MARK.len()).ok_or(NotAMembership)?;
         let [last, number, quiet] = numbers(head);
-        let mut roll = Self { last: Timestamp::from_nanos(last), number, ..Self::default() };
-        roll.quiet_until = (quiet != u64::MAX).then(|| Timestamp::from_nanos(quiet));
+        let mut membership = Self { last: Timestamp::from_nanos(last), number, ..Self::default() };
+        membership.quiet_until = (quiet != u64::MAX).then(|| Timestamp::from_nanos(quiet));
         let members = rest.chunks_exact(MEMBER_BYTES);
         if !members.remainder().is_empty() || members.len() > NODES_MAX {
             return Err(NotAMembership);
         }
-        members.for_each(|bytes| roll.enter(bytes));
-        if roll.members.len() * MEMBER_BYTES == rest.len() { Ok(roll) } else { Err(NotAMembership) }
+        members.for_each(|bytes| membership.enter(bytes));
+        if membership.members.len() * MEMBER_BYTES == rest.len() {
+            Ok(membership)
+        } else {
+            Err(NotAMembership)
+        }
     }
 
     fn enter(&mut self, bytes: &[u8]) {
@@ -131,13 +135,23 @@ impl Membership {
         let (longs, rest) = rest.split_at(LONGS * 8);
         let (shorts, leaving) = rest.split_at(5 * 4);
         let [low, high] = numbers(id);
-        let [beat, number, seen, until] = numbers(longs);
+        let [heartbeat, number, seen, until] = numbers(longs);
         let mut four = shorts.chunks_exact(4).map(|n| u32::from_le_bytes([n[0], n[1], n[2], n[3]]));
         let [share, most, in_flight, limit, wants] = [(); 5].map(|()| four.next().unwrap_or_default());
         let [seen, until] = [seen, until].map(Timestamp::from_nanos);
         let leaving = leaving == [1];
-        let member =
-            NodeRecord { beat, number, share, high: most, in_flight, limit, wants, leaving, seen, until };
+        let member = NodeRecord {
+            heartbeat,
+            number,
+            share,
+            high: most,
+            in_flight,
+            limit,
+            wants,
+            leaving,
+            seen,
+            until,
+        };
         self.members.insert(NodeId(u128::from(high) << 64 | u128::from(low)), member);
     }
 }
@@ -155,9 +169,9 @@ fn numbers<const N: usize>(bytes: &[u8]) -> [u64; N] {
 mod tests {
     use super::*;
 
-    fn roll() -> Membership {
+    fn membership() -> Membership {
         let member = |n: u32| NodeRecord {
-            beat: 7,
+            heartbeat: 7,
             number: 3,
             share: n,
             high: n + 1,
@@ -179,15 +193,15 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        for roll in [Membership::default(), roll()] {
-            assert_eq!(Membership::from_bytes(&roll.to_bytes()), Ok(roll));
+        for membership in [Membership::default(), membership()] {
+            assert_eq!(Membership::from_bytes(&membership.to_bytes()), Ok(membership));
         }
         assert_eq!(Membership::from_bytes(&[]), Ok(Membership::default()));
     }
 
     #[test]
     fn what_we_did_not_write_is_refused() {
-        let good = roll().to_bytes();
+        let good = membership().to_bytes();
         assert_eq!(Membership::from_bytes(b"hello"), Err(NotAMembership));
         assert_eq!(Membership::from_bytes(&good[..good.len() - 1]), Err(NotAMembership));
         assert_eq!(Membership::from_bytes(&good[..10]), Err(NotAMembership));

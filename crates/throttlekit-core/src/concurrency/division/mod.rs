@@ -2,7 +2,7 @@
 //!
 //! * [`NodeReport`] is a node's heartbeat: the grant it applied, what it has in flight, the ceiling it infers, what it
 //!   wants.
-//! * [`Fold`] is the rebalancing rule: the ceiling of all from the reports, and the share of one. Its state is a
+//! * [`Rebalancer`] is the rebalancing rule: the ceiling of all from the reports, and the share of one. Its state is a
 //!   membership record ([`Membership`]), stored where all nodes reach it. A store need not run the rule: it swaps one record
 //!   for the next.
 //! * [`Node`] is the node's side: when to send a heartbeat, which grant counts, when to stop.
@@ -22,7 +22,7 @@ mod tests;
 
 pub use membership::{Membership, NODES_MAX, NodeRecord, NotAMembership};
 pub use node::{HeartbeatIntervals, Node, NodeLoad};
-pub use rebalance::{Combine, Fold, ReportResponse, Split};
+pub use rebalance::{Combine, Rebalancer, ReportResponse, Split};
 
 use core::time::Duration;
 
@@ -36,7 +36,7 @@ pub struct NodeReport {
     /// The sender.
     pub node: NodeId,
     /// Counts this node's reports, from one.
-    pub beat: u64,
+    pub heartbeat: u64,
     /// The number of the grant it enforces; zero if it enforces none.
     pub applied: u64,
     /// The share of that grant.

@@ -43,9 +43,9 @@ pub struct NodeLoad {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     id: NodeId,
-    beats: HeartbeatIntervals,
+    heartbeats: HeartbeatIntervals,
     /// Reports made so far.
-    beat: u64,
+    heartbeat: u64,
     /// Send time of the pending report.
     waiting: Option<Timestamp>,
     /// The number of the grant that the last report acknowledged; zero if none.
@@ -67,11 +67,11 @@ pub struct Node {
 
 impl Node {
     /// Creates a node without a grant that sends a heartbeat at once.
-    pub fn new(id: NodeId, beats: HeartbeatIntervals) -> Self {
+    pub fn new(id: NodeId, heartbeats: HeartbeatIntervals) -> Self {
         Self {
             id,
-            beats,
-            beat: 0,
+            heartbeats,
+            heartbeat: 0,
             waiting: None,
             acknowledged: 0,
             grant: None,
@@ -110,14 +110,14 @@ impl Node {
         if self.waiting.is_some() || !self.due(occupancy, now) {
             return None;
         }
-        self.beat += 1;
+        self.heartbeat += 1;
         (self.waiting, self.sent, self.told, self.owes) = (Some(now), now, Some(occupancy), false);
         self.next = now + self.spread(dice);
         let (applied, holds) = self.alive(now).map_or((0, 0), |grant| (grant.number, grant.share));
         self.acknowledged = applied;
         let NodeLoad { in_flight, limit, wants } = occupancy;
-        let (node, beat, leaving) = (self.id, self.beat, self.leaving);
-        Some(NodeReport { node, beat, applied, holds, in_flight, limit, wants, leaving })
+        let (node, heartbeat, leaving) = (self.id, self.heartbeat, self.leaving);
+        Some(NodeReport { node, heartbeat, applied, holds, in_flight, limit, wants, leaving })
     }
 
     /// Handles the response to the report that was sent at `sent`. True if it is the grant in effect from now on; then
@@ -130,7 +130,7 @@ impl Node {
         let awaited = self.waiting == Some(sent);
         self.answered(sent);
         let standing = self.alive(now).map_or(0, |standing| standing.number);
-        let dies = self.beats.margin.deadline(sent, grant.lives);
+        let dies = self.heartbeats.margin.deadline(sent, grant.lives);
         // It has no grant then, which was not reported to anyone.
         self.owes |= awaited && standing != self.acknowledged;
         if !awaited || standing != self.acknowledged || grant.number <= standing || now >= dies {
@@ -167,7 +167,7 @@ impl Node {
     /// Returns when to poll again at the latest. Poll as well whenever work ends while [`owing`](Self::owing).
     pub fn next_deadline(&self) -> Timestamp {
         if self.owing() {
-            self.next.min(self.sent + self.beats.spacing)
+            self.next.min(self.sent + self.heartbeats.spacing)
         } else if self.short(self.told.map_or(0, |told| told.wants)) {
             self.next.min(self.sent + self.patience())
         } else {
@@ -183,7 +183,7 @@ impl Node {
     /// Checks whether a heartbeat is due: a regular one, or an eager one as the others or this node wait for a change.
     fn due(&self, occupancy: NodeLoad, now: Timestamp) -> bool {
         let drained = self.told.is_some_and(|told| told.in_flight > self.granted().max(occupancy.in_flight));
-        let news = (self.owes || drained) && now >= self.sent + self.beats.spacing;
+        let news = (self.owes || drained) && now >= self.sent + self.heartbeats.spacing;
         now >= self.next || news || self.short(occupancy.wants) && now >= self.sent + self.patience()
     }
 
@@ -191,7 +191,7 @@ impl Node {
     /// without effect. Else all nodes would send at the minimum interval while the share of one that died is kept.
     fn patience(&self) -> Duration {
         let doubled = self.unchanged.saturating_sub(IN_VAIN_MAX);
-        self.beats.spacing.saturating_mul(1 << doubled).min(self.beats.every)
+        self.heartbeats.spacing.saturating_mul(1 << doubled).min(self.heartbeats.every)
     }
 
     /// Checks whether it has less than it is due and wants.
@@ -211,7 +211,7 @@ impl Node {
 
     /// Returns the time to the next heartbeat, within a fifth of the regular interval.
     fn spread(&self, dice: u32) -> Duration {
-        let every = u128::from(nanos(self.beats.every));
+        let every = u128::from(nanos(self.heartbeats.every));
         let offset = every * 2 / 5 * u128::from(dice) / u128::from(u32::MAX);
         Duration::from_nanos((every * 4 / 5 + offset) as u64)
     }

@@ -31,7 +31,7 @@ pub enum Split {
 
 /// The rule by which nodes share a ceiling. All nodes must have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Fold {
+pub struct Rebalancer {
     /// Merge of the inferred ceilings.
     pub combine: Combine,
     /// Split among the nodes.
@@ -58,30 +58,35 @@ pub enum ReportResponse {
     Full,
 }
 
-impl Fold {
+impl Rebalancer {
     /// Records a report and returns the response.
-    pub fn beat(&self, roll: &mut Membership, report: &NodeReport, now: Timestamp) -> ReportResponse {
-        let now = now.max(roll.last);
-        roll.last = now;
-        roll.members.retain(|_, member| now < member.until);
-        match roll.members.get(&report.node) {
-            Some(known) if report.beat <= known.beat => return ReportResponse::Stale,
-            None if roll.members.len() >= NODES_MAX => return ReportResponse::Full,
+    pub fn handle_report(
+        &self,
+        membership: &mut Membership,
+        report: &NodeReport,
+        now: Timestamp,
+    ) -> ReportResponse {
+        let now = now.max(membership.last);
+        membership.last = now;
+        membership.members.retain(|_, member| now < member.until);
+        match membership.members.get(&report.node) {
+            Some(known) if report.heartbeat <= known.heartbeat => return ReportResponse::Stale,
+            None if membership.members.len() >= NODES_MAX => return ReportResponse::Full,
             _ => {}
         }
-        self.beware(roll, report, now);
-        self.hear(roll, report, now);
-        let grant = self.grant(roll, report, now);
+        self.beware(membership, report, now);
+        self.hear(membership, report, now);
+        let grant = self.grant(membership, report, now);
         if report.leaving && report.in_flight == 0 {
-            roll.members.remove(&report.node);
+            membership.members.remove(&report.node);
         }
         ReportResponse::Grant(grant)
     }
 
     /// Returns the concurrency limit of all nodes together, by what they infer.
-    pub fn ceiling(&self, roll: &Membership) -> u32 {
+    pub fn ceiling(&self, membership: &Membership) -> u32 {
         let mut limits: Vec<u32> =
-            self.present(roll).map(|(_, m)| m.limit).filter(|&limit| limit > 0).collect();
+            self.present(membership).map(|(_, m)| m.limit).filter(|&limit| limit > 0).collect();
         let middle = limits.len().saturating_sub(1) / 2;
         let combined = match self.combine {
             Combine::Min => limits.iter().min().copied(),
@@ -98,18 +103,18 @@ impl Fold {
 
     /// Detects lost records. A node that holds a share unknown to this record shows that a record was lost. So does a
     /// new record: its past is unknown. Until the last of such shares has expired, none may rise.
-    fn beware(&self, roll: &mut Membership, report: &NodeReport, now: Timestamp) {
+    fn beware(&self, membership: &mut Membership, report: &NodeReport, now: Timestamp) {
         // A node that has left and reports again, since it got no response, is not remembered and holds nothing.
         let left = report.leaving && report.in_flight == 0;
-        let stranger = report.applied > 0 && !left && !roll.members.contains_key(&report.node);
-        if roll.quiet_until.is_none() || report.applied > roll.number || stranger {
-            roll.quiet_until = Some(now + self.remembered());
+        let stranger = report.applied > 0 && !left && !membership.members.contains_key(&report.node);
+        if membership.quiet_until.is_none() || report.applied > membership.number || stranger {
+            membership.quiet_until = Some(now + self.remembered());
         }
-        roll.number = roll.number.max(report.applied);
+        membership.number = membership.number.max(report.applied);
     }
 
-    fn hear(&self, roll: &mut Membership, report: &NodeReport, now: Timestamp) {
-        let before = roll.members.get(&report.node);
+    fn hear(&self, membership: &mut Membership, report: &NodeReport, now: Timestamp) {
+        let before = membership.members.get(&report.node);
         let high = match before {
             // Only the last grant prunes. A node that acknowledges an older one may still come to enforce any later
             // one. A grant of a lost record may have the same number, and another share.
@@ -118,40 +123,40 @@ impl Fold {
             None => report.holds,
         };
         let (number, share) = before.map_or((0, 0), |known| (known.number, known.share));
-        let NodeReport { beat, in_flight, limit, wants, .. } = *report;
+        let NodeReport { heartbeat, in_flight, limit, wants, .. } = *report;
         let leaving = report.leaving || before.is_some_and(|known| known.leaving);
         // Until the later of the expiry of this grant and that of an earlier one, which may have been longer.
         let until = before.map_or(now, |known| known.until).max(now + self.remembered());
         let member =
-            NodeRecord { beat, number, share, high, in_flight, limit, wants, leaving, seen: now, until };
-        roll.members.insert(report.node, member);
+            NodeRecord { heartbeat, number, share, high, in_flight, limit, wants, leaving, seen: now, until };
+        membership.members.insert(report.node, member);
     }
 
-    fn grant(&self, roll: &mut Membership, report: &NodeReport, now: Timestamp) -> Grant {
-        let (ceiling, due) = (self.ceiling(roll), self.due(roll, report.node));
-        let mine = roll.members.get(&report.node).map_or(0, NodeRecord::reserve);
-        let others = roll.reserved() - u64::from(mine);
+    fn grant(&self, membership: &mut Membership, report: &NodeReport, now: Timestamp) -> Grant {
+        let (ceiling, due) = (self.ceiling(membership), self.due(membership, report.node));
+        let mine = membership.members.get(&report.node).map_or(0, NodeRecord::reserve);
+        let others = membership.reserved() - u64::from(mine);
         let free = u64::from(ceiling).saturating_sub(others);
         // A ceiling below what is reserved leaves nothing free. The first node to report would drop to zero for that;
         // it drops to its due, as all others will. What it holds is reserved for it already.
         let may_hold = free.max(u64::from(report.holds));
         // Not above the due, which is at most the ceiling, so it fits.
         let mut share = u64::from(due).min(may_hold) as u32;
-        if roll.quiet_until.is_some_and(|until| now < until) {
+        if membership.quiet_until.is_some_and(|until| now < until) {
             share = share.min(report.holds);
         }
-        roll.number += 1;
-        let number = roll.number;
-        if let Some(member) = roll.members.get_mut(&report.node) {
+        membership.number += 1;
+        let number = membership.number;
+        if let Some(member) = membership.members.get_mut(&report.node) {
             (member.number, member.share, member.high) = (number, share, member.high.max(share));
         }
         Grant { number, share, due, ceiling, lives: self.lives }
     }
 
     /// Returns a node's due part of the ceiling. The dues of all that are present and stay sum to it exactly.
-    fn due(&self, roll: &Membership, node: NodeId) -> u32 {
-        let staying = || self.present(roll).filter(|(_, member)| !member.leaving);
-        let (ceiling, nodes) = (u64::from(self.ceiling(roll)), staying().count() as u64);
+    fn due(&self, membership: &Membership, node: NodeId) -> u32 {
+        let staying = || self.present(membership).filter(|(_, member)| !member.leaving);
+        let (ceiling, nodes) = (u64::from(self.ceiling(membership)), staying().count() as u64);
         // One for each, so that a node which was quiet has something to begin with, and the rest by weight.
         let each = u64::from(ceiling >= nodes);
         let idle = staying().all(|(_, member)| member.wants == 0);
@@ -172,9 +177,9 @@ impl Fold {
     }
 
     /// The nodes whose grants may be valid.
-    fn present<'a>(&self, roll: &'a Membership) -> impl Iterator<Item = (NodeId, &'a NodeRecord)> {
-        let (lives, last) = (self.lives, roll.last);
-        roll.members().filter(move |(_, member)| last < member.seen + lives)
+    fn present<'a>(&self, membership: &'a Membership) -> impl Iterator<Item = (NodeId, &'a NodeRecord)> {
+        let (lives, last) = (self.lives, membership.last);
+        membership.members().filter(move |(_, member)| last < member.seen + lives)
     }
 }
 

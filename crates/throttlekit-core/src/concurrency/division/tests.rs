@@ -6,12 +6,12 @@ use crate::Timestamp;
 use crate::lease::Margin;
 
 const SECOND: Duration = Duration::from_secs(1);
-const BEATS: HeartbeatIntervals =
+const HEARTBEATS: HeartbeatIntervals =
     HeartbeatIntervals { every: SECOND, spacing: Duration::from_millis(100), margin: Margin::NONE };
 
-fn fold(most: u32) -> Fold {
+fn rebalancer(most: u32) -> Rebalancer {
     let (lives, linger) = (Duration::from_secs(3), Duration::from_secs(1));
-    Fold { combine: Combine::LowerMedian, split: Split::Equal, initial: most, most, lives, linger }
+    Rebalancer { combine: Combine::LowerMedian, split: Split::Equal, initial: most, most, lives, linger }
 }
 
 fn at(ms: u64) -> Timestamp {
@@ -19,21 +19,21 @@ fn at(ms: u64) -> Timestamp {
 }
 
 /// A membership record that was quiet for long enough.
-fn ready(fold: &Fold) -> Membership {
-    let mut roll = Membership::default();
+fn ready(rebalancer: &Rebalancer) -> Membership {
+    let mut membership = Membership::default();
     let mut gone = report(99, 1);
     gone.leaving = true;
-    fold.beat(&mut roll, &gone, Timestamp::from_millis(1_000));
-    roll
+    rebalancer.handle_report(&mut membership, &gone, Timestamp::from_millis(1_000));
+    membership
 }
 
-fn report(node: u128, beat: u64) -> NodeReport {
+fn report(node: u128, heartbeat: u64) -> NodeReport {
     let node = NodeId(node);
-    NodeReport { node, beat, applied: 0, holds: 0, in_flight: 0, limit: 0, wants: 0, leaving: false }
+    NodeReport { node, heartbeat, applied: 0, holds: 0, in_flight: 0, limit: 0, wants: 0, leaving: false }
 }
 
-fn granted(fold: &Fold, roll: &mut Membership, report: &NodeReport, ms: u64) -> Grant {
-    match fold.beat(roll, report, at(ms)) {
+fn granted(rebalancer: &Rebalancer, membership: &mut Membership, report: &NodeReport, ms: u64) -> Grant {
+    match rebalancer.handle_report(membership, report, at(ms)) {
         ReportResponse::Grant(grant) => grant,
         other => panic!("{report:?} was answered {other:?}"),
     }
@@ -41,77 +41,87 @@ fn granted(fold: &Fold, roll: &mut Membership, report: &NodeReport, ms: u64) -> 
 
 /// The report after this one, of a node that applied what it was granted.
 fn after(report: &NodeReport, grant: Grant, in_flight: u32) -> NodeReport {
-    NodeReport { beat: report.beat + 1, applied: grant.number, holds: grant.share, in_flight, ..*report }
+    NodeReport {
+        heartbeat: report.heartbeat + 1,
+        applied: grant.number,
+        holds: grant.share,
+        in_flight,
+        ..*report
+    }
 }
 
 #[test]
 fn a_joiner_waits_until_the_others_acknowledge_less() {
-    let (fold, one) = (fold(6), report(1, 1));
-    let mut roll = ready(&fold);
-    let all = granted(&fold, &mut roll, &one, 0);
+    let (rebalancer, one) = (rebalancer(6), report(1, 1));
+    let mut membership = ready(&rebalancer);
+    let all = granted(&rebalancer, &mut membership, &one, 0);
     assert_eq!(all.share, 6);
 
     let two = report(2, 1);
-    let none = granted(&fold, &mut roll, &two, 10);
+    let none = granted(&rebalancer, &mut membership, &two, 10);
     assert_eq!((none.share, none.due), (0, 3), "the first may be using all six");
     let busy = after(&one, all, 5);
-    let less = granted(&fold, &mut roll, &busy, 20);
+    let less = granted(&rebalancer, &mut membership, &busy, 20);
     assert_eq!(less.share, 3);
-    assert_eq!(granted(&fold, &mut roll, &after(&two, none, 0), 30).share, 0, "told, but not acknowledged");
+    assert_eq!(
+        granted(&rebalancer, &mut membership, &after(&two, none, 0), 30).share,
+        0,
+        "told, but not acknowledged"
+    );
 
     let told = after(&busy, less, 5);
-    granted(&fold, &mut roll, &told, 40);
-    assert_eq!(roll.reserved(), 5, "acknowledged, and five still run");
-    let two = NodeReport { beat: 3, ..two };
-    assert_eq!(granted(&fold, &mut roll, &two, 50).share, 1);
+    granted(&rebalancer, &mut membership, &told, 40);
+    assert_eq!(membership.reserved(), 5, "acknowledged, and five still run");
+    let two = NodeReport { heartbeat: 3, ..two };
+    assert_eq!(granted(&rebalancer, &mut membership, &two, 50).share, 1);
 }
 
 #[test]
 fn only_the_grant_made_last_prunes_the_reserve() {
-    let (fold, one) = (fold(8), report(1, 1));
-    let mut roll = ready(&fold);
-    let first = granted(&fold, &mut roll, &one, 0);
-    granted(&fold, &mut roll, &report(2, 1), 10);
-    let lost = granted(&fold, &mut roll, &after(&one, first, 0), 20);
+    let (rebalancer, one) = (rebalancer(8), report(1, 1));
+    let mut membership = ready(&rebalancer);
+    let first = granted(&rebalancer, &mut membership, &one, 0);
+    granted(&rebalancer, &mut membership, &report(2, 1), 10);
+    let lost = granted(&rebalancer, &mut membership, &after(&one, first, 0), 20);
     assert_eq!(lost.share, 4);
-    let unaware = NodeReport { beat: 3, ..after(&one, first, 0) };
-    granted(&fold, &mut roll, &unaware, 30);
-    assert_eq!(granted(&fold, &mut roll, &report(2, 2), 40).share, 0);
+    let unaware = NodeReport { heartbeat: 3, ..after(&one, first, 0) };
+    granted(&rebalancer, &mut membership, &unaware, 30);
+    assert_eq!(granted(&rebalancer, &mut membership, &report(2, 2), 40).share, 0);
 }
 
 #[test]
 fn a_report_that_comes_late_changes_nothing() {
-    let fold = fold(6);
-    let mut roll = ready(&fold);
-    granted(&fold, &mut roll, &report(1, 2), 0);
-    let before = roll.clone();
-    assert_eq!(fold.beat(&mut roll, &report(1, 2), at(0)), ReportResponse::Stale);
-    assert_eq!(fold.beat(&mut roll, &report(1, 1), at(0)), ReportResponse::Stale);
-    assert_eq!(roll, before);
+    let rebalancer = rebalancer(6);
+    let mut membership = ready(&rebalancer);
+    granted(&rebalancer, &mut membership, &report(1, 2), 0);
+    let before = membership.clone();
+    assert_eq!(rebalancer.handle_report(&mut membership, &report(1, 2), at(0)), ReportResponse::Stale);
+    assert_eq!(rebalancer.handle_report(&mut membership, &report(1, 1), at(0)), ReportResponse::Stale);
+    assert_eq!(membership, before);
 }
 
 #[test]
 fn a_silent_node_keeps_its_reserve_until_its_work_must_have_ended() {
-    let fold = fold(6);
-    let mut roll = ready(&fold);
-    granted(&fold, &mut roll, &report(1, 1), 0);
-    assert_eq!(granted(&fold, &mut roll, &report(2, 1), 3_999).share, 0);
-    assert_eq!(granted(&fold, &mut roll, &report(2, 2), 4_000).share, 6);
+    let rebalancer = rebalancer(6);
+    let mut membership = ready(&rebalancer);
+    granted(&rebalancer, &mut membership, &report(1, 1), 0);
+    assert_eq!(granted(&rebalancer, &mut membership, &report(2, 1), 3_999).share, 0);
+    assert_eq!(granted(&rebalancer, &mut membership, &report(2, 2), 4_000).share, 6);
 }
 
 #[test]
-fn on_a_roll_that_was_lost_no_share_rises_until_all_others_have_died() {
-    let (fold, mut roll) = (fold(6), Membership::default());
+fn on_a_lost_record_no_share_rises_until_all_other_grants_have_expired() {
+    let (rebalancer, mut membership) = (rebalancer(6), Membership::default());
     let held = NodeReport { applied: 40, holds: 2, ..report(1, 9) };
-    let kept = granted(&fold, &mut roll, &held, 0);
+    let kept = granted(&rebalancer, &mut membership, &held, 0);
     assert_eq!((kept.share, kept.number), (2, 41), "what it holds is not taken from it");
-    assert_eq!(granted(&fold, &mut roll, &report(2, 1), 1).share, 0);
+    assert_eq!(granted(&rebalancer, &mut membership, &report(2, 1), 1).share, 0);
     let next = after(&held, kept, 2);
-    assert_eq!(granted(&fold, &mut roll, &next, 3_999).share, 2);
+    assert_eq!(granted(&rebalancer, &mut membership, &next, 3_999).share, 2);
     assert_eq!(
-        granted(&fold, &mut roll, &after(&next, kept, 2), 4_000).share,
+        granted(&rebalancer, &mut membership, &after(&next, kept, 2), 4_000).share,
         6,
-        "the other has not beaten since"
+        "the other has sent no heartbeat since"
     );
 }
 
@@ -119,44 +129,45 @@ fn on_a_roll_that_was_lost_no_share_rises_until_all_others_have_died() {
 fn the_ceiling_is_the_least_or_the_one_in_the_middle_and_never_the_sum() {
     let limits = [(1, 30), (2, 10), (3, 20), (4, 0)];
     for (combine, ceiling) in [(Combine::Min, 10), (Combine::LowerMedian, 20)] {
-        let fold = Fold { combine, initial: 7, ..fold(1_000) };
-        let mut roll = ready(&fold);
-        assert_eq!(fold.ceiling(&roll), 7, "nobody knows yet");
+        let rebalancer = Rebalancer { combine, initial: 7, ..rebalancer(1_000) };
+        let mut membership = ready(&rebalancer);
+        assert_eq!(rebalancer.ceiling(&membership), 7, "nobody knows yet");
         for (node, limit) in limits {
-            granted(&fold, &mut roll, &NodeReport { limit, ..report(node, 1) }, 0);
+            granted(&rebalancer, &mut membership, &NodeReport { limit, ..report(node, 1) }, 0);
         }
-        assert_eq!(fold.ceiling(&roll), ceiling);
-        granted(&fold, &mut roll, &NodeReport { limit: 40, ..report(5, 1) }, 0);
-        assert_eq!(fold.ceiling(&roll), ceiling, "the lower of the two in the middle");
-        assert_eq!(Fold { most: 5, ..fold }.ceiling(&roll), 5);
+        assert_eq!(rebalancer.ceiling(&membership), ceiling);
+        granted(&rebalancer, &mut membership, &NodeReport { limit: 40, ..report(5, 1) }, 0);
+        assert_eq!(rebalancer.ceiling(&membership), ceiling, "the lower of the two in the middle");
+        assert_eq!(Rebalancer { most: 5, ..rebalancer }.ceiling(&membership), 5);
     }
 }
 
 #[test]
 fn dues_add_up_to_the_ceiling_and_follow_demand() {
-    let fold = Fold { split: Split::Demand, ..fold(100) };
-    let mut roll = ready(&fold);
+    let rebalancer = Rebalancer { split: Split::Demand, ..rebalancer(100) };
+    let mut membership = ready(&rebalancer);
     for (node, wants) in [(1, 0), (2, 9), (3, 86)] {
-        granted(&fold, &mut roll, &NodeReport { wants, ..report(node, 1) }, 0);
+        granted(&rebalancer, &mut membership, &NodeReport { wants, ..report(node, 1) }, 0);
     }
-    let dues = [(1, 0), (2, 9), (3, 86)]
-        .map(|(node, wants)| granted(&fold, &mut roll, &NodeReport { wants, ..report(node, 2) }, 1).due);
+    let dues = [(1, 0), (2, 9), (3, 86)].map(|(node, wants)| {
+        granted(&rebalancer, &mut membership, &NodeReport { wants, ..report(node, 2) }, 1).due
+    });
     assert_eq!(dues.iter().sum::<u32>(), 100);
     assert_eq!(dues, [1, 10, 89]);
 }
 
 #[test]
 fn whoever_leaves_is_forgotten_when_its_work_has_ended() {
-    let (fold, one) = (fold(6), report(1, 1));
-    let mut roll = ready(&fold);
-    let grant = granted(&fold, &mut roll, &one, 0);
+    let (rebalancer, one) = (rebalancer(6), report(1, 1));
+    let mut membership = ready(&rebalancer);
+    let grant = granted(&rebalancer, &mut membership, &one, 0);
     let busy = NodeReport { leaving: true, ..after(&one, grant, 2) };
-    let none = granted(&fold, &mut roll, &busy, 1);
-    assert_eq!((none.share, roll.reserved()), (0, 6));
-    granted(&fold, &mut roll, &after(&busy, none, 2), 2);
-    assert_eq!(roll.reserved(), 2);
-    granted(&fold, &mut roll, &NodeReport { beat: 4, ..after(&busy, none, 0) }, 3);
-    assert_eq!(roll.members().count(), 0);
+    let none = granted(&rebalancer, &mut membership, &busy, 1);
+    assert_eq!((none.share, membership.reserved()), (0, 6));
+    granted(&rebalancer, &mut membership, &after(&busy, none, 2), 2);
+    assert_eq!(membership.reserved(), 2);
+    granted(&rebalancer, &mut membership, &NodeReport { heartbeat: 4, ..after(&busy, none, 0) }, 3);
+    assert_eq!(membership.members().count(), 0);
 }
 
 fn quiet(in_flight: u32) -> NodeLoad {
@@ -169,8 +180,8 @@ fn grant(number: u64, share: u32) -> Grant {
 
 #[test]
 fn a_grant_dies_as_long_after_the_report_was_sent_as_it_lives() {
-    let mut node = Node::new(NodeId(1), BEATS);
-    node.poll_report(quiet(0), 0, at(0)).expect("it beats at once");
+    let mut node = Node::new(NodeId(1), HEARTBEATS);
+    node.poll_report(quiet(0), 0, at(0)).expect("it sends a heartbeat at once");
     assert!(node.handle_grant(grant(1, 5), at(0), at(900)));
     assert_eq!(node.share(at(2_999)), 5);
     assert_eq!(node.share(at(3_000)), 0);
@@ -180,7 +191,7 @@ fn a_grant_dies_as_long_after_the_report_was_sent_as_it_lives() {
 
 #[test]
 fn a_node_never_goes_back_to_an_earlier_grant() {
-    let mut node = Node::new(NodeId(1), BEATS);
+    let mut node = Node::new(NodeId(1), HEARTBEATS);
     node.poll_report(quiet(0), 0, at(10)).expect("the first");
     assert!(node.handle_grant(grant(5, 2), at(10), at(20)));
     assert!(!node.handle_grant(grant(4, 9), at(0), at(30)));
@@ -191,7 +202,7 @@ fn a_node_never_goes_back_to_an_earlier_grant() {
 
 #[test]
 fn only_the_report_under_way_is_answered() {
-    let mut node = Node::new(NodeId(1), BEATS);
+    let mut node = Node::new(NodeId(1), HEARTBEATS);
     node.poll_report(quiet(0), 0, at(0)).expect("the first");
     node.handle_failure(at(0));
     node.poll_report(quiet(0), 0, at(500)).expect("an eager one");
@@ -203,19 +214,19 @@ fn only_the_report_under_way_is_answered() {
 /// The receiver of an acknowledgment may have kept the grant for this node, and only for as long as it was valid.
 #[test]
 fn an_answer_is_dropped_if_the_grant_that_the_report_named_has_died() {
-    let mut node = Node::new(NodeId(1), BEATS);
+    let mut node = Node::new(NodeId(1), HEARTBEATS);
     node.poll_report(quiet(0), 0, at(0)).expect("the first");
     assert!(node.handle_grant(grant(7, 5), at(0), at(1)));
     node.poll_report(quiet(0), 0, at(2_900)).expect("one is due");
     assert!(!node.handle_grant(grant(8, 5), at(2_900), at(3_000)));
     let next = node.poll_report(quiet(0), 0, at(3_001)).expect("an eager one");
     assert_eq!((next.applied, next.holds), (0, 0));
-    assert!(node.handle_grant(grant(1, 5), at(3_001), at(3_002)), "numbers begin anew with a roll");
+    assert!(node.handle_grant(grant(1, 5), at(3_001), at(3_002)), "numbers start over with a new record");
 }
 
 #[test]
 fn less_is_acknowledged_at_once_and_again_when_it_has_drained() {
-    let mut node = Node::new(NodeId(1), BEATS);
+    let mut node = Node::new(NodeId(1), HEARTBEATS);
     node.poll_report(quiet(0), 0, at(0)).expect("the first");
     node.handle_grant(grant(1, 5), at(0), at(1));
     assert_eq!(node.poll_report(quiet(5), 0, at(700)), None, "nothing new");
@@ -233,16 +244,16 @@ fn less_is_acknowledged_at_once_and_again_when_it_has_drained() {
 
 #[test]
 fn one_report_is_under_way_at_a_time() {
-    let mut node = Node::new(NodeId(1), BEATS);
+    let mut node = Node::new(NodeId(1), HEARTBEATS);
     assert!(node.poll_report(quiet(0), 0, at(0)).is_some());
     assert_eq!(node.poll_report(quiet(0), 0, at(5_000)), None);
     node.handle_failure(at(0));
-    assert_eq!(node.poll_report(quiet(0), 0, at(5_000)).map(|report| report.beat), Some(2));
+    assert_eq!(node.poll_report(quiet(0), 0, at(5_000)).map(|report| report.heartbeat), Some(2));
 }
 
 #[test]
-fn a_node_that_leaves_lets_nothing_in_and_beats_until_all_has_ended() {
-    let mut node = Node::new(NodeId(1), BEATS);
+fn a_node_that_leaves_admits_nothing_and_sends_heartbeats_until_all_has_ended() {
+    let mut node = Node::new(NodeId(1), HEARTBEATS);
     node.poll_report(quiet(0), 0, at(0)).expect("the first");
     node.handle_grant(grant(1, 5), at(0), at(1));
     node.leave();
@@ -257,39 +268,39 @@ fn a_node_that_leaves_lets_nothing_in_and_beats_until_all_has_ended() {
 
 #[test]
 fn a_node_that_leaves_acknowledges_so_that_the_others_have_what_it_does_not_use() {
-    let (fold, mut node) = (fold(6), Node::new(NodeId(1), BEATS));
-    let mut roll = ready(&fold);
-    let mut beats = |node: &mut Node, in_flight, ms| {
+    let (rebalancer, mut node) = (rebalancer(6), Node::new(NodeId(1), HEARTBEATS));
+    let mut membership = ready(&rebalancer);
+    let mut heartbeats = |node: &mut Node, in_flight, ms| {
         let report = node.poll_report(quiet(in_flight), 0, at(ms)).expect("one is due");
-        node.handle_grant(granted(&fold, &mut roll, &report, ms), at(ms), at(ms));
-        roll.reserved()
+        node.handle_grant(granted(&rebalancer, &mut membership, &report, ms), at(ms), at(ms));
+        membership.reserved()
     };
-    assert_eq!(beats(&mut node, 0, 0), 6);
+    assert_eq!(heartbeats(&mut node, 0, 0), 6);
     node.leave();
-    assert_eq!(beats(&mut node, 2, 100), 6, "told, not acknowledged");
-    assert_eq!(beats(&mut node, 2, 200), 2);
-    assert_eq!(beats(&mut node, 0, 300), 0);
+    assert_eq!(heartbeats(&mut node, 2, 100), 6, "told, not acknowledged");
+    assert_eq!(heartbeats(&mut node, 2, 200), 2);
+    assert_eq!(heartbeats(&mut node, 0, 300), 0);
     assert!(node.gone());
 }
 
 #[test]
 fn a_node_that_leaves_with_nothing_in_flight_says_so_once() {
-    let (fold, mut node) = (fold(6), Node::new(NodeId(1), BEATS));
-    let mut roll = ready(&fold);
+    let (rebalancer, mut node) = (rebalancer(6), Node::new(NodeId(1), HEARTBEATS));
+    let mut membership = ready(&rebalancer);
     for ms in [0, 100] {
         let report = node.poll_report(quiet(0), 0, at(ms)).expect("one is due");
-        node.handle_grant(granted(&fold, &mut roll, &report, ms), at(ms), at(ms));
+        node.handle_grant(granted(&rebalancer, &mut membership, &report, ms), at(ms), at(ms));
         assert_eq!(node.gone(), ms == 100);
         if ms == 0 {
             node.leave();
         }
     }
-    assert_eq!(roll.members().count(), 0);
+    assert_eq!(membership.members().count(), 0);
 }
 
 #[test]
 fn a_last_word_that_was_not_heard_is_said_again() {
-    let mut node = Node::new(NodeId(1), BEATS);
+    let mut node = Node::new(NodeId(1), HEARTBEATS);
     node.leave();
     node.poll_report(quiet(0), 0, at(0)).expect("at once");
     node.handle_failure(at(0));
@@ -301,61 +312,61 @@ fn a_last_word_that_was_not_heard_is_said_again() {
 
 #[test]
 fn a_ceiling_that_falls_takes_nobody_below_its_due() {
-    let fold = fold(100);
-    let mut roll = ready(&fold);
+    let rebalancer = rebalancer(100);
+    let mut membership = ready(&rebalancer);
     let mut reports: [NodeReport; 10] = core::array::from_fn(|n| report(n as u128, 1));
     for ms in 0..3 {
         for report in &mut reports {
-            let granted = granted(&fold, &mut roll, report, ms);
+            let granted = granted(&rebalancer, &mut membership, report, ms);
             *report = after(report, granted, granted.share);
         }
     }
-    let lower = Fold { most: 80, ..fold };
-    let shares = reports.map(|report| granted(&lower, &mut roll, &report, 10).share);
+    let lower = Rebalancer { most: 80, ..rebalancer };
+    let shares = reports.map(|report| granted(&lower, &mut membership, &report, 10).share);
     assert_eq!(shares, [8; 10]);
 }
 
 #[test]
 fn who_left_and_says_so_again_silences_nobody() {
-    let (fold, one) = (fold(6), report(1, 1));
-    let mut roll = ready(&fold);
-    let grant = granted(&fold, &mut roll, &one, 0);
+    let (rebalancer, one) = (rebalancer(6), report(1, 1));
+    let mut membership = ready(&rebalancer);
+    let grant = granted(&rebalancer, &mut membership, &one, 0);
     let gone = NodeReport { leaving: true, ..after(&one, grant, 0) };
-    granted(&fold, &mut roll, &gone, 1);
-    granted(&fold, &mut roll, &NodeReport { beat: 9, ..gone }, 2);
-    assert_eq!(granted(&fold, &mut roll, &report(2, 1), 3).share, 6);
+    granted(&rebalancer, &mut membership, &gone, 1);
+    granted(&rebalancer, &mut membership, &NodeReport { heartbeat: 9, ..gone }, 2);
+    assert_eq!(granted(&rebalancer, &mut membership, &report(2, 1), 3).share, 6);
 }
 
 #[test]
 fn a_node_is_remembered_for_as_long_as_its_own_grant_was_made_to_live() {
-    let long = fold(6);
-    let short = Fold { lives: Duration::from_millis(500), linger: Duration::ZERO, ..long };
-    let mut roll = ready(&long);
-    granted(&long, &mut roll, &report(1, 1), 0);
-    assert_eq!(granted(&short, &mut roll, &report(2, 1), 3_999).share, 0);
-    assert_eq!(granted(&short, &mut roll, &report(2, 2), 4_000).share, 6);
+    let long = rebalancer(6);
+    let short = Rebalancer { lives: Duration::from_millis(500), linger: Duration::ZERO, ..long };
+    let mut membership = ready(&long);
+    granted(&long, &mut membership, &report(1, 1), 0);
+    assert_eq!(granted(&short, &mut membership, &report(2, 1), 3_999).share, 0);
+    assert_eq!(granted(&short, &mut membership, &report(2, 2), 4_000).share, 6);
 }
 
 #[test]
 fn all_goes_to_those_who_want_it_but_one_for_each() {
-    let fold = Fold { split: Split::Demand, ..fold(20) };
-    let mut roll = ready(&fold);
+    let rebalancer = Rebalancer { split: Split::Demand, ..rebalancer(20) };
+    let mut membership = ready(&rebalancer);
     for node in 0..9 {
-        granted(&fold, &mut roll, &report(node, 1), 0);
+        granted(&rebalancer, &mut membership, &report(node, 1), 0);
     }
-    assert_eq!(granted(&fold, &mut roll, &NodeReport { wants: 50, ..report(9, 1) }, 0).due, 11);
+    assert_eq!(granted(&rebalancer, &mut membership, &NodeReport { wants: 50, ..report(9, 1) }, 0).due, 11);
 }
 
 #[test]
 fn a_node_that_waits_for_its_due_in_vain_asks_less_and_less_often() {
-    let mut node = Node::new(NodeId(1), HeartbeatIntervals { every: 4 * SECOND, ..BEATS });
+    let mut node = Node::new(NodeId(1), HeartbeatIntervals { every: 4 * SECOND, ..HEARTBEATS });
     let wants = NodeLoad { in_flight: 0, limit: 0, wants: 9 };
-    let mut beats = Vec::new();
+    let mut heartbeats = Vec::new();
     for ms in 0..2_000 {
         if node.poll_report(wants, 0, at(ms)).is_some() {
-            node.handle_grant(Grant { due: 5, ..grant(beats.len() as u64 + 1, 0) }, at(ms), at(ms));
-            beats.push(ms);
+            node.handle_grant(Grant { due: 5, ..grant(heartbeats.len() as u64 + 1, 0) }, at(ms), at(ms));
+            heartbeats.push(ms);
         }
     }
-    assert_eq!(beats, [0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_100, 1_500]);
+    assert_eq!(heartbeats, [0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_100, 1_500]);
 }

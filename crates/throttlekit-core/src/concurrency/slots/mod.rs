@@ -89,7 +89,7 @@ pub struct SlotSnapshot {
 
 /// The response to a heartbeat, for one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Beat {
+pub enum HeartbeatOutcome {
     /// It is held, renewed for another lifetime.
     Held(Slot),
     /// It is not: expired, released, or never this owner's.
@@ -135,19 +135,19 @@ impl SlotTable {
         owner: Owner,
         lives: Duration,
         now: Timestamp,
-    ) -> Vec<Beat> {
+    ) -> Vec<HeartbeatOutcome> {
         self.advance(now);
-        let mut beat = |&lease: &LeaseId| match self.ends.get(&(lease, owner)).copied() {
+        let mut heartbeat = |&lease: &LeaseId| match self.ends.get(&(lease, owner)).copied() {
             Some(until) => {
                 let until = until.max(now + lives);
                 self.hold(lease, owner, until, lives);
-                Beat::Held(Slot::until(until, now))
+                HeartbeatOutcome::Held(Slot::until(until, now))
             }
-            None => Beat::Lost,
+            None => HeartbeatOutcome::Lost,
         };
-        let beats = leases.iter().map(&mut beat).collect();
+        let heartbeats = leases.iter().map(&mut heartbeat).collect();
         self.forget_if_idle();
-        beats
+        heartbeats
     }
 
     /// Releases a slot. Returns whether the owner held it: a second release and another owner's lease change nothing

@@ -69,16 +69,22 @@ fn a_repeated_ask_takes_no_second_slot_and_puts_nothing_off() {
 }
 
 #[test]
-fn a_beat_puts_the_end_off_and_revives_nothing() {
+fn a_heartbeat_puts_the_end_off_and_revives_nothing() {
     let mut table = two();
-    let beats = table.heartbeat(&[LeaseId(1), LeaseId(2), LeaseId(3)], ANN, LIVES, at(1_105));
+    let heartbeats = table.heartbeat(&[LeaseId(1), LeaseId(2), LeaseId(3)], ANN, LIVES, at(1_105));
     let slot = Slot { until: at(1_205), lives: LIVES };
-    assert_eq!(beats, vec![Beat::Lost, Beat::Held(slot), Beat::Lost]);
-    assert_eq!(table.heartbeat(&[LeaseId(2)], BOB, LIVES, at(1_106)), vec![Beat::Lost]);
+    assert_eq!(
+        heartbeats,
+        vec![HeartbeatOutcome::Lost, HeartbeatOutcome::Held(slot), HeartbeatOutcome::Lost]
+    );
+    assert_eq!(table.heartbeat(&[LeaseId(2)], BOB, LIVES, at(1_106)), vec![HeartbeatOutcome::Lost]);
     let short = table.heartbeat(&[LeaseId(2)], ANN, Duration::from_millis(1), at(1_106));
-    assert_eq!(short, vec![Beat::Held(Slot { until: at(1_205), lives: Duration::from_millis(99) })]);
+    assert_eq!(
+        short,
+        vec![HeartbeatOutcome::Held(Slot { until: at(1_205), lives: Duration::from_millis(99) })]
+    );
     assert!(table.release(LeaseId(2), ANN, at(1_107)));
-    assert_eq!(table.heartbeat(&[LeaseId(2)], ANN, LIVES, at(1_108)), vec![Beat::Lost]);
+    assert_eq!(table.heartbeat(&[LeaseId(2)], ANN, LIVES, at(1_108)), vec![HeartbeatOutcome::Lost]);
 }
 
 #[test]
@@ -97,8 +103,8 @@ fn a_clock_that_steps_back_ends_no_lease_before_its_time() {
     let mut table = two();
     assert_eq!(denied(&mut table, 2, 500).held, 2, "both are held, whatever the clock shows");
     assert_eq!(table.occupancy(at(599)), 2);
-    let beats = table.heartbeat(&[LeaseId(1)], ANN, LIVES, at(550));
-    assert_eq!(beats, vec![Beat::Held(Slot { until: at(650), lives: LIVES })]);
+    let heartbeats = table.heartbeat(&[LeaseId(1)], ANN, LIVES, at(550));
+    assert_eq!(heartbeats, vec![HeartbeatOutcome::Held(Slot { until: at(650), lives: LIVES })]);
     assert_eq!(denied(&mut table, 2, 599).held, 2, "a whole life after the step");
     assert!(take(&mut table, 3, BOB, 2, 600));
     assert!(!table.release(LeaseId(2), ANN, at(601)), "and what is over stays over");
@@ -140,7 +146,7 @@ fn a_denial_that_clears_nothing_away_writes_nothing() {
     let mut table = two();
     let before = table.clone();
     denied(&mut table, 2, 1_090);
-    assert_eq!(table.heartbeat(&[LeaseId(7)], ANN, LIVES, at(1_091)), vec![Beat::Lost]);
+    assert_eq!(table.heartbeat(&[LeaseId(7)], ANN, LIVES, at(1_091)), vec![HeartbeatOutcome::Lost]);
     assert!(!table.release(LeaseId(7), ANN, at(1_092)));
     assert_eq!(table, before);
 }
@@ -148,7 +154,7 @@ fn a_denial_that_clears_nothing_away_writes_nothing() {
 #[test]
 fn a_table_that_was_lost_is_quiet_until_its_holders_have_stopped() {
     let mut table = SlotTable::recovering(at(1_100));
-    assert_eq!(table.heartbeat(&[LeaseId(1)], ANN, LIVES, at(1_050)), vec![Beat::Lost]);
+    assert_eq!(table.heartbeat(&[LeaseId(1)], ANN, LIVES, at(1_050)), vec![HeartbeatOutcome::Lost]);
     let full = denied(&mut table, 5, 1_099);
     let wait = Duration::from_millis(1);
     assert_eq!(full, Full { held: 0, retry: Retry::After(wait), room_in: Some(wait) });

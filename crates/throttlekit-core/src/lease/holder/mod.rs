@@ -135,19 +135,19 @@ impl Holder {
     /// calling this would spend expired units.
     pub fn handle_ask<W: Word>(
         &mut self,
-        purse: &LocalLease<W>,
+        local_lease: &LocalLease<W>,
         cost: Cost,
         now: impl Fn() -> Timestamp,
     ) -> HolderStep {
         if cost == 0 {
-            return HolderStep::Spent { left: purse.left(now()) };
+            return HolderStep::Spent { left: local_lease.left(now()) };
         }
-        if let Spend::Spent { left } = purse.spend(cost, &now) {
+        if let Spend::Spent { left } = local_lease.spend(cost, &now) {
             return HolderStep::Spent { left };
         }
         if let Some(batch) = self.next.take() {
-            purse.fill(batch.units, batch.until, false);
-            if let Spend::Spent { left } = purse.spend(cost, &now) {
+            local_lease.fill(batch.units, batch.until, false);
+            if let Spend::Spent { left } = local_lease.spend(cost, &now) {
                 return HolderStep::Spent { left };
             }
         }
@@ -178,7 +178,7 @@ impl Holder {
     /// any number is safe.
     pub fn poll_request<W: Word>(
         &mut self,
-        purse: &LocalLease<W>,
+        local_lease: &LocalLease<W>,
         id: u64,
         batch: Cost,
         now: Timestamp,
@@ -187,7 +187,7 @@ impl Holder {
             return None;
         }
         self.low = false;
-        let left = purse.left(now);
+        let left = local_lease.left(now);
         let room = self.plan.lease_max.min(UNITS_HELD_MAX).saturating_sub(left);
         // It may have run low while a request was pending whose reply has fixed that.
         if self.waiting == 0 && (self.next.is_some() || batch <= left || room == 0) {
@@ -208,7 +208,7 @@ impl Holder {
     /// Handles a reply. Units are credited here and nowhere else; then every waiting caller retries.
     pub fn handle_reply<W: Word>(
         &mut self,
-        purse: &LocalLease<W>,
+        local_lease: &LocalLease<W>,
         id: u64,
         loan: Loan,
         now: Timestamp,
@@ -225,7 +225,7 @@ impl Holder {
         if until <= now {
             return Reply::Lapsed;
         }
-        self.credit(purse, loan, until, now);
+        self.credit(local_lease, loan, until, now);
         Reply::Credited
     }
 
@@ -236,28 +236,28 @@ impl Holder {
         self.denial = Some(Denial { cost, until, passes_at, decision });
     }
 
-    fn credit<W: Word>(&mut self, purse: &LocalLease<W>, loan: Loan, until: Timestamp, now: Timestamp) {
+    fn credit<W: Word>(&mut self, local_lease: &LocalLease<W>, loan: Loan, until: Timestamp, now: Timestamp) {
         match self.plan.term {
-            Term::Rolling(_) if purse.left(now) > 0 => {
+            Term::Rolling(_) if local_lease.left(now) > 0 => {
                 self.next = Some(Batch { units: loan.granted, until });
             }
-            Term::Rolling(_) => purse.fill(loan.granted, until, false),
+            Term::Rolling(_) => local_lease.fill(loan.granted, until, false),
             // Units of one window expire with it, and the newest reply has the best estimate of when. Expired ones stay
             // expired: they were not counted when these were requested.
             Term::Window => {
-                let keep = loan.epoch == self.epoch && purse.left(now) > 0;
-                purse.fill(loan.granted, until, keep);
+                let keep = loan.epoch == self.epoch && local_lease.left(now) > 0;
+                local_lease.fill(loan.granted, until, keep);
             }
-            Term::Carry => purse.fill(loan.granted, until, true),
+            Term::Carry => local_lease.fill(loan.granted, until, true),
         }
         self.epoch = loan.epoch;
     }
 
     /// Takes back units that were spent and not used, of the window in the local lease: they are spent again, or
     /// returned with the rest, and expire with it. Units of any other term lapse.
-    pub fn handle_refund<W: Word>(&self, purse: &LocalLease<W>, units: Cost) {
+    pub fn handle_refund<W: Word>(&self, local_lease: &LocalLease<W>, units: Cost) {
         if self.plan.term == Term::Window && self.epoch != Epoch::NONE {
-            purse.refund(units);
+            local_lease.refund(units);
         }
     }
 
@@ -273,17 +273,17 @@ impl Holder {
     }
 
     /// Returns the units to give back for a key without requests: all of them, if they belong to a window.
-    pub fn poll_return<W: Word>(&mut self, purse: &LocalLease<W>, now: Timestamp) -> Option<Return> {
+    pub fn poll_return<W: Word>(&mut self, local_lease: &LocalLease<W>, now: Timestamp) -> Option<Return> {
         if self.plan.term != Term::Window || self.flight.is_some() || self.epoch == Epoch::NONE {
             return None;
         }
-        let units = purse.empty(now);
+        let units = local_lease.empty(now);
         (units > 0).then_some(Return { epoch: self.epoch, units })
     }
 
     /// Returns when to poll again without an event: when the units in the local lease expire, or a denial ends.
-    pub fn next_deadline<W: Word>(&self, purse: &LocalLease<W>) -> Option<Timestamp> {
-        let dies = (purse.units() > 0).then(|| purse.until());
+    pub fn next_deadline<W: Word>(&self, local_lease: &LocalLease<W>) -> Option<Timestamp> {
+        let dies = (local_lease.units() > 0).then(|| local_lease.until());
         let ends = self.denial.map(|denial| denial.until);
         dies.into_iter().chain(ends).filter(|&at| at < Timestamp::MAX).min()
     }

@@ -15,7 +15,7 @@ struct Rig {
     authority: Authority,
     state: State,
     holder: Holder,
-    purse: LocalLease<PlainWord>,
+    local_lease: LocalLease<PlainWord>,
 }
 
 impl Rig {
@@ -26,7 +26,7 @@ impl Rig {
             authority: Authority::new(limit, term).unwrap(),
             state: State::default(),
             holder: Holder::new(plan),
-            purse: LocalLease::new(),
+            local_lease: LocalLease::new(),
         }
     }
 
@@ -35,11 +35,11 @@ impl Rig {
     }
 
     fn ask(&mut self, cost: Cost, now: u64) -> HolderStep {
-        self.holder.handle_ask(&self.purse, cost, || at(now))
+        self.holder.handle_ask(&self.local_lease, cost, || at(now))
     }
 
     fn request(&mut self, id: u64, now: u64) -> Option<HolderRequest> {
-        self.holder.poll_request(&self.purse, id, 10, at(now))
+        self.holder.poll_request(&self.local_lease, id, 10, at(now))
     }
 
     fn loan(&mut self, request: HolderRequest, store_now: u64) -> Loan {
@@ -47,7 +47,7 @@ impl Rig {
     }
 
     fn reply(&mut self, id: u64, loan: Loan, now: u64) -> Reply {
-        self.holder.handle_reply(&self.purse, id, loan, at(now))
+        self.holder.handle_reply(&self.local_lease, id, loan, at(now))
     }
 
     /// Requests units, and if it must wait fetches a batch and retries.
@@ -74,14 +74,14 @@ fn a_grant_is_credited_once_however_many_wait() {
     let loan = rig.loan(request, 3);
     assert_eq!(rig.reply(7, loan, 5), Reply::Credited);
     assert_eq!(rig.reply(7, loan, 5), Reply::Late, "the same reply again");
-    assert_eq!(rig.purse.units(), 10);
+    assert_eq!(rig.local_lease.units(), 10);
 }
 
 #[test]
 fn those_whom_a_reply_could_not_serve_are_served_by_the_next() {
     let mut rig = Rig::windowed();
     rig.ask(1, 0);
-    let first = rig.holder.poll_request(&rig.purse, 1, 2, at(0)).unwrap();
+    let first = rig.holder.poll_request(&rig.local_lease, 1, 2, at(0)).unwrap();
     for _ in 0..8 {
         rig.ask(1, 1);
     }
@@ -92,7 +92,7 @@ fn those_whom_a_reply_could_not_serve_are_served_by_the_next() {
         [rig.ask(1, 2), rig.ask(1, 2), rig.ask(1, 2)],
         [HolderStep::Spent { left: 1 }, HolderStep::Spent { left: 0 }, HolderStep::Wait]
     );
-    let second = rig.holder.poll_request(&rig.purse, 2, 2, at(2)).unwrap();
+    let second = rig.holder.poll_request(&rig.local_lease, 2, 2, at(2)).unwrap();
     assert_eq!(second.want.wants, 7);
 }
 
@@ -108,7 +108,7 @@ fn a_reply_to_a_request_that_was_given_up_is_late() {
     assert_eq!(rig.reply(1, lost, 60), Reply::Late);
     let loan = rig.loan(second, 55);
     assert_eq!(rig.reply(2, loan, 60), Reply::Credited);
-    assert_eq!(rig.purse.units(), 10);
+    assert_eq!(rig.local_lease.units(), 10);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn units_die_as_long_after_the_request_was_sent_as_their_window_lasted_when_they
     // The authority's clock shows another time altogether; only the four seconds left of its window matter.
     let loan = rig.loan(request, 6_000);
     assert_eq!(rig.reply(1, loan, 900), Reply::Credited);
-    assert_eq!(rig.purse.until(), at(4_100));
+    assert_eq!(rig.local_lease.until(), at(4_100));
     assert_eq!(rig.ask(1, 4_099), HolderStep::Spent { left: 9 });
     assert_eq!(rig.ask(1, 4_100), HolderStep::Wait);
 }
@@ -134,7 +134,7 @@ fn units_of_a_window_that_is_over_are_not_kept() {
     assert_eq!(request.want, Want { wants: 1, least: 1, share: 1 });
     let loan = rig.loan(request, 12_000);
     rig.reply(1, loan, 5_000);
-    assert_eq!(rig.purse.units(), 1);
+    assert_eq!(rig.local_lease.units(), 1);
 }
 
 #[test]
@@ -142,11 +142,11 @@ fn a_caller_that_slept_on_its_way_here_spends_no_dead_units() {
     let mut rig = Rig::windowed();
     rig.serve(1, 0);
     let slept = core::cell::Cell::new(9_999);
-    let turn = rig.holder.handle_ask(&rig.purse, 1, || at(slept.replace(10_000)));
+    let turn = rig.holder.handle_ask(&rig.local_lease, 1, || at(slept.replace(10_000)));
     assert_eq!(turn, HolderStep::Spent { left: 8 });
-    let turn = rig.holder.handle_ask(&rig.purse, 1, || at(slept.get()));
+    let turn = rig.holder.handle_ask(&rig.local_lease, 1, || at(slept.get()));
     assert_eq!(turn, HolderStep::Wait, "the clock is read when the unit is out, and it is dead by then");
-    assert_eq!(rig.purse.units(), 7);
+    assert_eq!(rig.local_lease.units(), 7);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_denial_covers_asks_that_cost_as_much_and_no_others() {
     for _ in 0..23 {
         assert!(matches!(rig.serve(1, 0), HolderStep::Spent { .. }));
     }
-    assert_eq!(rig.purse.units(), 2);
+    assert_eq!(rig.local_lease.units(), 2);
     let denied = rig.serve(3, 1_000);
     assert!(matches!(denied, HolderStep::Deny(d) if d.retry_after.wait_ms() == Some(9_000)), "{denied:?}");
     assert!(matches!(rig.ask(4, 4_000), HolderStep::Deny(d) if d.retry_after.wait_ms() == Some(6_000)));
@@ -168,11 +168,11 @@ fn what_is_held_never_exceeds_the_most_that_may_be_leased() {
     let mut rig = Rig::new(Limit::fixed_window(1_000, 10 * SECOND).unwrap(), Term::Carry);
     rig.serve(1, 0);
     rig.holder.handle_low(at(1));
-    let ahead = rig.holder.poll_request(&rig.purse, 2, 1_000_000, at(1)).unwrap();
+    let ahead = rig.holder.poll_request(&rig.local_lease, 2, 1_000_000, at(1)).unwrap();
     assert_eq!(ahead.want.wants, 1, "nine are held, ten may be");
     let loan = rig.loan(ahead, 1);
     rig.reply(2, loan, 1);
-    assert_eq!(rig.purse.units(), 10);
+    assert_eq!(rig.local_lease.units(), 10);
     assert_eq!(rig.serve(15, 2), HolderStep::Spent { left: 0 });
 }
 
@@ -186,18 +186,22 @@ fn rolling_units_are_spent_in_the_order_in_which_they_die() {
     let request = rig.request(2, 1_000).unwrap();
     let loan = rig.loan(request, 1_000);
     rig.reply(2, loan, 1_000);
-    assert_eq!((rig.purse.units(), rig.purse.until()), (1, at(2_000)), "the first are not out yet");
+    assert_eq!(
+        (rig.local_lease.units(), rig.local_lease.until()),
+        (1, at(2_000)),
+        "the first are not out yet"
+    );
     assert_eq!(rig.ask(1, 1_500), HolderStep::Spent { left: 0 });
     assert_eq!(rig.ask(1, 1_500), HolderStep::Spent { left: 8 });
-    assert_eq!(rig.purse.until(), at(3_000));
-    assert_eq!(rig.holder.poll_return(&rig.purse, at(1_500)), None, "rolling units lapse");
+    assert_eq!(rig.local_lease.until(), at(3_000));
+    assert_eq!(rig.holder.poll_return(&rig.local_lease, at(1_500)), None, "rolling units lapse");
 }
 
 #[test]
 fn an_idle_key_gives_back_what_it_holds_and_cannot_spend_it() {
     let mut rig = Rig::windowed();
     rig.serve(1, 0);
-    let back = rig.holder.poll_return(&rig.purse, at(10)).unwrap();
+    let back = rig.holder.poll_return(&rig.local_lease, at(10)).unwrap();
     assert_eq!(back.units, 9);
     assert_eq!(rig.ask(1, 10), HolderStep::Wait);
 }
@@ -209,7 +213,7 @@ fn units_that_died_on_the_way_are_not_credited() {
     let request = rig.request(1, 0).unwrap();
     let loan = rig.loan(request, 9_990);
     assert_eq!(rig.reply(1, loan, 10), Reply::Lapsed);
-    assert_eq!(rig.holder.next_deadline(&rig.purse), None);
+    assert_eq!(rig.holder.next_deadline(&rig.local_lease), None);
 }
 
 #[test]
@@ -272,10 +276,10 @@ fn what_died_early_is_not_held_again_beside_what_replaced_it() {
     // Four seconds on the way, which the holder must take off.
     let loan = rig.loan(slow, 4_000);
     rig.reply(1, loan, 4_000);
-    assert_eq!(rig.purse.until(), at(6_000));
+    assert_eq!(rig.local_lease.until(), at(6_000));
     rig.ask(1, 6_000);
     let quick = rig.request(2, 6_000).unwrap();
     let loan = rig.loan(quick, 6_000);
     rig.reply(2, loan, 6_000);
-    assert_eq!((rig.purse.units(), rig.purse.until()), (10, at(10_000)));
+    assert_eq!((rig.local_lease.units(), rig.local_lease.until()), (10, at(10_000)));
 }

@@ -33,7 +33,7 @@ impl PredictiveSizer {
 
     /// Records the units that were spent in a window for which `hint` had been expected.
     pub fn observe(&mut self, hint: u64, demand: u64) {
-        // Beating a sizer that has seen nothing shows nothing, so the first window is not weighed.
+        // Being better than a sizer that has seen nothing shows nothing, so the first window is not weighed.
         if self.robust.windows > 0 {
             let costs = self.aims(hint).map(|aim| self.robust.options.cost(aim, demand as f64));
             self.experts.observe(&costs);

@@ -60,7 +60,7 @@ fn file() -> PolicyFile {
     serde_json::from_value(file).unwrap()
 }
 
-fn door() -> EnvoyRls {
+fn api() -> EnvoyRls {
     let clock = Arc::new(ManualClock::at(WallClock.now()));
     let options = EngineOptions::over(Backend::memory_with_clock(clock));
     EnvoyRls::new(Engine::start(options, file()).unwrap())
@@ -79,8 +79,8 @@ fn request(descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
     RateLimitRequest { domain: "edge".into(), descriptors, hits_addend: 0 }
 }
 
-async fn ask(door: &EnvoyRls, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
-    door.decide(&Caller::anyone(), &request(descriptors)).await.unwrap()
+async fn ask(api: &EnvoyRls, descriptors: Vec<RateLimitDescriptor>) -> RateLimitResponse {
+    api.decide(&Caller::anyone(), &request(descriptors)).await.unwrap()
 }
 
 fn remaining(response: &RateLimitResponse) -> Vec<u32> {
@@ -97,12 +97,12 @@ fn words(text: &str) -> Option<Kind> {
 
 #[tokio::test]
 async fn the_tenth_passes_and_the_eleventh_is_over_the_limit() {
-    let door = door();
+    let api = api();
     for left in (0..10).rev() {
-        let response = ask(&door, vec![descriptor(&[("user", "alice")])]).await;
+        let response = ask(&api, vec![descriptor(&[("user", "alice")])]).await;
         assert_eq!((response.overall_code(), remaining(&response)), (Code::Ok, vec![left]));
     }
-    let over = ask(&door, vec![descriptor(&[("user", "alice")])]).await;
+    let over = ask(&api, vec![descriptor(&[("user", "alice")])]).await;
     assert_eq!(over.overall_code(), Code::OverLimit);
     let limit = over.statuses[0].current_limit.clone().unwrap();
     assert_eq!((limit.requests_per_unit, limit.unit(), limit.name.as_str()), (10, Unit::Minute, "minute"));
@@ -115,19 +115,19 @@ async fn the_tenth_passes_and_the_eleventh_is_over_the_limit() {
     assert_eq!(said(&over, "guarantee"), words("exact"));
     assert_eq!(said(&over, "overshoot_bound"), Some(Kind::NumberValue(0.0)));
     assert!(matches!(said(&over, "retry_after_ms"), Some(Kind::NumberValue(wait)) if wait > 0.0));
-    let bob = ask(&door, vec![descriptor(&[("user", "bob")])]).await;
+    let bob = ask(&api, vec![descriptor(&[("user", "bob")])]).await;
     assert_eq!(remaining(&bob), [9]);
 }
 
 #[tokio::test]
 async fn each_descriptor_is_charged_by_itself_and_told_in_its_place() {
-    let door = door();
+    let api = api();
     let all = || vec![descriptor(&[("user", "a")]), descriptor(&[("who", "?")]), descriptor(&[("ip", "b")])];
     for left in (0..3).rev() {
-        let response = ask(&door, all()).await;
+        let response = ask(&api, all()).await;
         assert_eq!(remaining(&response), [7 + left, 0, left]);
     }
-    let over = ask(&door, all()).await;
+    let over = ask(&api, all()).await;
     let codes: Vec<_> = over.statuses.iter().map(DescriptorStatus::code).collect();
     assert_eq!((over.overall_code(), codes), (Code::OverLimit, vec![Code::Ok, Code::Ok, Code::OverLimit]));
     assert_eq!(said(&over, "policy"), words("hour"));
@@ -135,13 +135,13 @@ async fn each_descriptor_is_charged_by_itself_and_told_in_its_place() {
     assert_eq!(remaining(&over), [6, 0, 0]);
     let Some(Kind::ListValue(list)) = said(&over, "descriptors") else { panic!("no list") };
     assert_eq!(list.values.len(), 3);
-    assert_eq!(door.stats(), EnvoyStats { requests: 4, unmatched: 4, ..EnvoyStats::default() });
+    assert_eq!(api.stats(), EnvoyStats { requests: 4, unmatched: 4, ..EnvoyStats::default() });
 }
 
 #[tokio::test]
 async fn limits_of_one_policy_are_charged_together_or_not_at_all() {
-    let door = door();
-    let ask = async |member| ask(&door, vec![descriptor(&[("tenant", "acme"), ("member", member)])]).await;
+    let api = api();
+    let ask = async |member| ask(&api, vec![descriptor(&[("tenant", "acme"), ("member", member)])]).await;
     for _ in 0..2 {
         assert_eq!(ask("alice").await.overall_code(), Code::Ok);
     }
@@ -158,37 +158,37 @@ async fn limits_of_one_policy_are_charged_together_or_not_at_all() {
 
 #[tokio::test]
 async fn a_descriptors_own_addend_wins_and_zero_only_looks() {
-    let door = door();
+    let api = api();
     let user = [("user", "alice")];
     let both =
         RateLimitRequest { hits_addend: 2, ..request(vec![hits(5, &user), descriptor(&[("ip", "b")])]) };
-    let response = door.decide(&Caller::anyone(), &both).await.unwrap();
+    let response = api.decide(&Caller::anyone(), &both).await.unwrap();
     assert_eq!(remaining(&response), [5, 1]);
-    assert_eq!(remaining(&ask(&door, vec![hits(0, &user)]).await), [5]);
-    assert_eq!(remaining(&ask(&door, vec![hits(0, &user)]).await), [5]);
-    let more = ask(&door, vec![hits(6, &user)]).await;
+    assert_eq!(remaining(&ask(&api, vec![hits(0, &user)]).await), [5]);
+    assert_eq!(remaining(&ask(&api, vec![hits(0, &user)]).await), [5]);
+    let more = ask(&api, vec![hits(6, &user)]).await;
     assert_eq!((more.overall_code(), remaining(&more)), (Code::OverLimit, vec![5]));
-    let never = ask(&door, vec![hits(11, &user)]).await;
+    let never = ask(&api, vec![hits(11, &user)]).await;
     assert_eq!(said(&never, "retry"), words("never"));
     assert_eq!(said(&never, "retry_after_ms"), None);
     assert!(never.response_headers_to_add.is_empty(), "waiting does not help");
-    let empty = ask(&door, vec![hits(5, &user)]).await;
+    let empty = ask(&api, vec![hits(5, &user)]).await;
     assert_eq!(remaining(&empty), [0]);
-    assert_eq!(ask(&door, vec![hits(0, &user)]).await.overall_code(), Code::OverLimit);
+    assert_eq!(ask(&api, vec![hits(0, &user)]).await.overall_code(), Code::OverLimit);
 }
 
 #[tokio::test]
 async fn a_budget_is_debited_past_its_edge_once() {
-    let door = door();
+    let api = api();
     let model = [("model", "m1")];
-    assert_eq!(remaining(&ask(&door, vec![hits(0, &model)]).await), [100]);
-    assert_eq!(remaining(&ask(&door, vec![hits(99, &model)]).await), [1]);
-    let crossed = ask(&door, vec![hits(500, &model)]).await;
+    assert_eq!(remaining(&ask(&api, vec![hits(0, &model)]).await), [100]);
+    assert_eq!(remaining(&ask(&api, vec![hits(99, &model)]).await), [1]);
+    let crossed = ask(&api, vec![hits(500, &model)]).await;
     assert_eq!((crossed.overall_code(), remaining(&crossed)), (Code::Ok, vec![0]));
-    let over = ask(&door, vec![hits(0, &model)]).await;
+    let over = ask(&api, vec![hits(0, &model)]).await;
     assert_eq!(over.overall_code(), Code::OverLimit);
     assert_eq!(over.statuses[0].current_limit.as_ref().unwrap().unit(), Unit::Day);
-    let debit = ask(&door, vec![hits(1, &model)]).await;
+    let debit = ask(&api, vec![hits(1, &model)]).await;
     assert_eq!((debit.overall_code(), said(&debit, "binding_axis")), (Code::OverLimit, words("cost")));
 }
 
@@ -196,32 +196,32 @@ async fn a_budget_is_debited_past_its_edge_once() {
 async fn a_domain_without_metadata_gets_none() {
     let plain =
         RateLimitRequest { domain: "plain".into(), ..request(vec![descriptor(&[("user", "alice")])]) };
-    let response = door().decide(&Caller::anyone(), &plain).await.unwrap();
+    let response = api().decide(&Caller::anyone(), &plain).await.unwrap();
     assert_eq!((remaining(&response), response.dynamic_metadata), (vec![9], None));
 }
 
 #[tokio::test]
 async fn what_has_no_limit_passes() {
-    let door = door();
+    let api = api();
     for _ in 0..20 {
-        let root = ask(&door, vec![descriptor(&[("user", "root")])]).await;
+        let root = ask(&api, vec![descriptor(&[("user", "root")])]).await;
         assert_eq!((root.overall_code(), remaining(&root)), (Code::Ok, vec![u32::MAX]));
-        let off = ask(&door, vec![descriptor(&[("off", "x")])]).await;
+        let off = ask(&api, vec![descriptor(&[("off", "x")])]).await;
         assert_eq!((off.overall_code(), off.statuses[0].current_limit.clone()), (Code::Ok, None));
     }
     let elsewhere =
         RateLimitRequest { domain: "elsewhere".into(), ..request(vec![descriptor(&[("user", "a")])]) };
-    let response = door.decide(&Caller::anyone(), &elsewhere).await.unwrap();
+    let response = api.decide(&Caller::anyone(), &elsewhere).await.unwrap();
     assert_eq!((response.overall_code(), response.statuses.len()), (Code::Ok, 1));
     assert_eq!(response.dynamic_metadata, None);
 }
 
 #[tokio::test]
 async fn a_policy_that_only_looks_marks_what_it_would_have_denied() {
-    let door = door();
+    let api = api();
     let trial = || vec![descriptor(&[("trial", "x")])];
-    assert_eq!(said(&ask(&door, trial()).await, "shadow_denied"), Some(Kind::BoolValue(false)));
-    let response = ask(&door, trial()).await;
+    assert_eq!(said(&ask(&api, trial()).await, "shadow_denied"), Some(Kind::BoolValue(false)));
+    let response = ask(&api, trial()).await;
     assert_eq!(response.overall_code(), Code::Ok);
     assert_eq!(said(&response, "shadow_denied"), Some(Kind::BoolValue(true)));
     assert_eq!(said(&response, "binding_axis"), words("rate"));
@@ -229,7 +229,7 @@ async fn a_policy_that_only_looks_marks_what_it_would_have_denied() {
 
 #[tokio::test]
 async fn a_smooth_rate_is_told_by_its_pace_and_its_burst() {
-    let response = ask(&door(), vec![descriptor(&[("smooth", "x")])]).await;
+    let response = ask(&api(), vec![descriptor(&[("smooth", "x")])]).await;
     let limit = response.statuses[0].current_limit.clone().unwrap();
     assert_eq!((limit.requests_per_unit, limit.unit()), (2, Unit::Second));
     assert_eq!(remaining(&response), [2]);
@@ -242,37 +242,37 @@ async fn a_smooth_rate_is_told_by_its_pace_and_its_burst() {
 
 #[tokio::test]
 async fn what_cannot_be_done_is_counted_and_charges_nothing() {
-    let door = door();
+    let api = api();
     let refund = RateLimitDescriptor { is_negative_hits: true, ..hits(3, &[("user", "a")]) };
-    assert_eq!(remaining(&ask(&door, vec![refund]).await), [10]);
+    assert_eq!(remaining(&ask(&api, vec![refund]).await), [10]);
     let limit = Some(RateLimitOverride { requests_per_unit: 1, unit: 1 });
     let own = RateLimitDescriptor { limit, ..descriptor(&[("user", "a")]) };
-    assert_eq!(remaining(&ask(&door, vec![own]).await), [9]);
-    let stats = door.stats();
+    assert_eq!(remaining(&ask(&api, vec![own]).await), [9]);
+    let stats = api.stats();
     assert_eq!((stats.refunds_ignored, stats.overrides_ignored), (1, 1));
 }
 
 #[tokio::test]
 async fn a_new_file_brings_new_rules_and_counts_go_on() {
-    let door = door();
-    assert_eq!(remaining(&ask(&door, vec![hits(4, &[("user", "a")])]).await), [6]);
+    let api = api();
+    assert_eq!(remaining(&ask(&api, vec![hits(4, &[("user", "a")])]).await), [6]);
     let mut next = file();
     next.envoy[0].headers = HeadersSpec::All;
     next.envoy[0].rules = vec![rule(&[entry("member", None)], "minute")];
-    door.shared.engine.reload(next).await.unwrap();
-    let before = door.table();
-    let gone = ask(&door, vec![descriptor(&[("user", "a")])]).await;
+    api.shared.engine.reload(next).await.unwrap();
+    let before = api.table();
+    let gone = ask(&api, vec![descriptor(&[("user", "a")])]).await;
     assert_eq!(gone.statuses[0].current_limit, None);
-    let response = ask(&door, vec![descriptor(&[("member", "a")])]).await;
+    let response = ask(&api, vec![descriptor(&[("member", "a")])]).await;
     assert_eq!(remaining(&response), [5]);
     let headers: Vec<_> = response.response_headers_to_add.iter().map(|header| header.key.as_str()).collect();
     assert_eq!(headers, ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]);
-    assert!(Arc::ptr_eq(&before, &door.table()), "one file is compiled once");
+    assert!(Arc::ptr_eq(&before, &api.table()), "one file is compiled once");
 }
 
 #[tokio::test]
 async fn what_only_a_proxy_can_send_wrongly_is_refused_before_anything_is_charged() {
-    let door = door();
+    let api = api();
     let one = || descriptor(&[("user", "a")]);
     let wrong = [
         request(vec![]),
@@ -281,19 +281,19 @@ async fn what_only_a_proxy_can_send_wrongly_is_refused_before_anything_is_charge
         RateLimitRequest { domain: "d".repeat(DOMAIN_BYTES_MAX + 1), ..request(vec![one()]) },
     ];
     for request in wrong {
-        let status = door.decide(&Caller::anyone(), &request).await.unwrap_err();
+        let status = api.decide(&Caller::anyone(), &request).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::InvalidArgument, "{status:?}");
     }
-    assert_eq!(remaining(&ask(&door, vec![one()]).await), [9]);
+    assert_eq!(remaining(&ask(&api, vec![one()]).await), [9]);
 }
 
 /// Sends everything that a client of the proxy can choose, beside a limit that is used up.
 #[tokio::test]
 async fn no_value_takes_a_client_past_a_limit() {
-    let door = door();
+    let api = api();
     let ip = || descriptor(&[("ip", "mallory")]);
     for _ in 0..3 {
-        assert_eq!(ask(&door, vec![ip()]).await.overall_code(), Code::Ok);
+        assert_eq!(ask(&api, vec![ip()]).await.overall_code(), Code::Ok);
     }
     let long = |length: usize| vec![b'a'; length];
     let values = [long(0), long(1_025), long(8_193), long(60 << 10), vec![0xff, 0xfe], b"\0\n|\\#".to_vec()];
@@ -303,33 +303,33 @@ async fn no_value_takes_a_client_past_a_limit() {
             ..Default::default()
         };
         for _ in 0..10 {
-            let response = ask(&door, vec![hostile.clone(), ip()]).await;
+            let response = ask(&api, vec![hostile.clone(), ip()]).await;
             let codes: Vec<_> = response.statuses.iter().map(DescriptorStatus::code).collect();
             assert_eq!(codes, [Code::Ok, Code::OverLimit], "{} bytes", value.len());
             assert_eq!(response.overall_code(), Code::OverLimit);
         }
-        let counted = ask(&door, vec![hostile]).await;
+        let counted = ask(&api, vec![hostile]).await;
         assert_eq!(counted.overall_code(), Code::OverLimit, "ten a minute of {} bytes too", value.len());
     }
-    let beyond = ask(&door, vec![hits(u64::MAX, &[("user", "b")]), descriptor(&[("smooth", "x")])]).await;
+    let beyond = ask(&api, vec![hits(u64::MAX, &[("user", "b")]), descriptor(&[("smooth", "x")])]).await;
     let codes: Vec<_> = beyond.statuses.iter().map(DescriptorStatus::code).collect();
     assert_eq!(codes, [Code::OverLimit, Code::Ok]);
-    let many = ask(&door, vec![descriptor(&[("user", "a"); 1_000]), ip()]).await;
+    let many = ask(&api, vec![descriptor(&[("user", "a"); 1_000]), ip()]).await;
     assert_eq!(many.overall_code(), Code::OverLimit);
 }
 
 /// Tests a proxy that may use keys of one prefix. Long values are compared before they are hashed.
 #[tokio::test]
 async fn keys_that_are_not_the_proxys_do_not_pass_and_the_others_are_charged() {
-    let door = door();
+    let api = api();
     let access = serde_json::json!({
-        "anonymous": [{ "doors": ["envoy"], "policies": ["minute"], "keys": "acme/" }],
+        "anonymous": [{ "endpoints": ["envoy"], "policies": ["minute"], "keys": "acme/" }],
     });
     let access = Access::of(&serde_json::from_value(access).unwrap()).unwrap();
     let caller = access.identify(&http::HeaderMap::new(), None).unwrap();
     let ask = async |values: &[&str]| {
         let descriptors = values.iter().map(|value| descriptor(&[("user", value)])).collect();
-        let response = door.decide(&caller, &request(descriptors)).await.unwrap();
+        let response = api.decide(&caller, &request(descriptors)).await.unwrap();
         response.statuses.iter().map(DescriptorStatus::code).collect::<Vec<_>>()
     };
     let long = format!("acme/{}", "x".repeat(2_000));
@@ -338,19 +338,19 @@ async fn keys_that_are_not_the_proxys_do_not_pass_and_the_others_are_charged() {
         assert_eq!(ask(&[&long]).await, [Code::Ok]);
     }
     assert_eq!(ask(&[&long, "acme/a"]).await, [Code::OverLimit, Code::Ok]);
-    assert_eq!(door.stats().refused, 1);
+    assert_eq!(api.stats().refused, 1);
 }
 
 #[tokio::test]
-async fn a_caller_without_the_door_does_not_learn_which_descriptors_have_rules() {
-    let door = door();
-    let access = serde_json::json!({ "anonymous": [{ "doors": ["check"] }] });
+async fn a_caller_without_the_endpoint_does_not_learn_which_descriptors_have_rules() {
+    let api = api();
+    let access = serde_json::json!({ "anonymous": [{ "endpoints": ["check"] }] });
     let access = Access::of(&serde_json::from_value(access).unwrap()).unwrap();
     let caller = access.identify(&http::HeaderMap::new(), None).unwrap();
     let malformed = RateLimitRequest::default();
     let (ruled, unruled) = (descriptor(&[("user", "a")]), descriptor(&[("nobody", "knows")]));
     for request in [request(vec![ruled]), request(vec![unruled]), request(vec![]), malformed] {
-        let refused = door.decide(&caller, &request).await.unwrap_err();
+        let refused = api.decide(&caller, &request).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::PermissionDenied);
         assert_eq!(refused.message(), "an anonymous caller may not use Envoy");
     }
@@ -359,7 +359,7 @@ async fn a_caller_without_the_door_does_not_learn_which_descriptors_have_rules()
 #[tokio::test]
 async fn it_is_served_over_grpc() {
     use throttlekit_proto::envoy::rate_limit_service_client::RateLimitServiceClient;
-    let mut client = RateLimitServiceClient::new(door().into_service());
+    let mut client = RateLimitServiceClient::new(api().into_service());
     let response = client.should_rate_limit(request(vec![descriptor(&[("user", "a")])])).await.unwrap();
     assert_eq!(remaining(response.get_ref()), [9]);
 }
@@ -482,10 +482,10 @@ proptest! {
 /// Envoy allows a request whose response is an error, also one of a proxy that exceeds its share.
 #[tokio::test]
 async fn a_proxy_that_gets_no_turn_is_told_that_the_limit_is_reached() {
-    let door = door();
+    let api = api();
     let mut caller = Caller::anyone();
     caller.gets_no_turn();
-    let answer = door.decide(&caller, &RateLimitRequest::default()).await.unwrap();
+    let answer = api.decide(&caller, &RateLimitRequest::default()).await.unwrap();
     assert_eq!(answer.overall_code(), Code::OverLimit);
-    assert_eq!(door.stats().refused, 1);
+    assert_eq!(api.stats().refused, 1);
 }

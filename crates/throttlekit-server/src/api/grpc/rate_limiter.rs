@@ -23,10 +23,10 @@ use crate::policy::Endpoint;
 use crate::wire_format::{self, axis_name, millis_at, millis_down, signed, slices};
 
 /// Maximum number of leases that one heartbeat renews.
-const BEATS_MAX: usize = 1_900;
+const HEARTBEATS_MAX: usize = 1_900;
 /// Size of a lease in a message: a tag, a length and 32 digits.
-const BEAT_BYTES: usize = 34;
-const _: () = assert!(BEATS_MAX * BEAT_BYTES <= crate::limits::MESSAGE_BYTES_MAX);
+const HEARTBEAT_BYTES: usize = 34;
+const _: () = assert!(HEARTBEATS_MAX * HEARTBEAT_BYTES <= crate::limits::MESSAGE_BYTES_MAX);
 
 /// The service `throttlekit.v1.RateLimiter` of an engine.
 #[derive(Clone)]
@@ -157,18 +157,18 @@ impl RateLimiter for RateLimiterApi {
     ) -> Result<Response<HeartbeatResponse>, Status> {
         let (caller, HeartbeatRequest { lease_ids }) = self.from(request);
         caller.may_use(Endpoint::Admit).map_err(status)?;
-        if lease_ids.len() > BEATS_MAX {
+        if lease_ids.len() > HEARTBEATS_MAX {
             return Err(Status::invalid_argument(format!(
-                "too many leases: at most {BEATS_MAX} per request"
+                "too many leases: at most {HEARTBEATS_MAX} per request"
             )));
         }
         caller.asks_for(lease_ids.len());
         let known: Vec<_> = lease_ids.iter().filter_map(|name| lease_id::read(name)).collect();
-        let beats = self.engine.heartbeat(caller.principal(), &known);
-        let alive: HashSet<LeaseId> = beats.live.into_iter().collect();
+        let heartbeats = self.engine.heartbeat(caller.principal(), &known);
+        let alive: HashSet<LeaseId> = heartbeats.live.into_iter().collect();
         let lives = |name: &String| lease_id::read(name).is_some_and(|lease| alive.contains(&lease));
         let (live, reclaimed) = lease_ids.into_iter().partition(lives);
-        let next_deadline = beats.next_deadline.map_or(0, millis_at);
+        let next_deadline = heartbeats.next_deadline.map_or(0, millis_at);
         Ok(Response::new(HeartbeatResponse { live_ids: live, reclaimed_ids: reclaimed, next_deadline }))
     }
 

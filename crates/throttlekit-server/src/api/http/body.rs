@@ -19,6 +19,9 @@ use crate::engine::Answered;
 /// Maximum size of a request, in bytes.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// Size of most responses: a decision.
+const RESPONSE_BYTES: usize = 256;
+
 /// A parsed request: its caller, its content, and the status of a denial.
 pub(super) struct Asked<T> {
     pub(super) caller: Caller,
@@ -108,7 +111,9 @@ impl<T> Asked<T> {
 
 /// Creates a JSON response.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    let text = serde_json::to_string(body).unwrap_or_default();
+    let mut text = Vec::with_capacity(RESPONSE_BYTES);
+    // It has no maps whose keys are not text, and a vector grows: writing does not fail.
+    let _ = serde_json::to_writer(&mut text, body);
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

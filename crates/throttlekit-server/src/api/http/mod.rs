@@ -34,7 +34,7 @@ use routes::CheckRoute;
 #[derive(Clone)]
 pub struct HttpApi {
     engine: Engine,
-    address: ClientIp,
+    address: Arc<ClientIp>,
     ready: Arc<Cached>,
 }
 
@@ -46,14 +46,14 @@ pub fn router(engine: Engine) -> Router {
 impl HttpApi {
     /// Creates the API of this engine.
     pub fn new(engine: Engine) -> Self {
-        Self { engine, address: forward_auth::address(0), ready: Arc::default() }
+        Self { engine, address: Arc::new(forward_auth::address(0)), ready: Arc::default() }
     }
 
     /// Sets the number of proxies between clients and this server, including the one that sends the request.
     /// Forward-auth then takes the client's address from `X-Forwarded-For`, that many entries from the right and no
     /// further.
     pub fn trusted_hops(self, hops: u8) -> Self {
-        Self { address: forward_auth::address(hops), ..self }
+        Self { address: Arc::new(forward_auth::address(hops)), ..self }
     }
 
     /// Returns the routes of liveness and readiness only, for a separate listener.

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::health::Health;
 use super::problem::Problem;
 use super::wire::{
-    AdmitRequest, Admitted, Beaten, CheckManyRequest, CheckRequest, DebitRequest, Decided, DecidedMany,
-    ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Released,
+    AdmitRequest, Admitted, CheckManyRequest, CheckRequest, DebitRequest, Decided, DecidedMany,
+    ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Released, Renewed,
     ReserveRequest,
 };
 
@@ -38,7 +38,7 @@ pub fn document() -> Value {
         "/v1/debit": schemas.ask::<DebitRequest, Decided>("Charges tokens to a budget", true),
         "/v1/admit": schemas.ask::<AdmitRequest, Admitted>("Decides on every axis; an admission is held under a lease", true),
         "/v1/release": schemas.ask::<ReleaseRequest, Released>("Releases an admission; idempotent", false),
-        "/v1/heartbeat": schemas.ask::<HeartbeatRequest, Beaten>("Renews admissions while their work runs", false),
+        "/v1/heartbeat": schemas.ask::<HeartbeatRequest, Renewed>("Renews admissions while their work runs", false),
         "/v1/reserve": schemas.ask::<ReserveRequest, Lent>("Leases units of a rate, to spend locally", false),
         "/v1/forward-auth/{policy}": schemas.forward_auth(),
         "/healthz": schemas.look::<Health>("The process runs", false),

@@ -17,8 +17,8 @@ use super::HttpApi;
 use super::body::{Asked, json};
 use super::problem::Problem;
 use super::wire::{
-    AdmitRequest, Admitted, Beaten, CheckManyRequest, CheckRequest, DebitRequest, Decided, DecidedMany,
-    ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Released,
+    AdmitRequest, Admitted, CheckManyRequest, CheckRequest, DebitRequest, Decided, DecidedMany,
+    ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Released, Renewed,
     ReserveRequest, at, unsigned,
 };
 use crate::api::debit_id::{self, Stream};
@@ -160,12 +160,12 @@ pub(super) async fn heartbeat(State(api): State<HttpApi>, asked: Asked<Heartbeat
     asked.caller.may_use(Endpoint::Admit)?;
     asked.caller.asks_for(asked.body.lease_ids.len());
     let known: Vec<_> = asked.body.lease_ids.iter().filter_map(|name| lease_id::read(name)).collect();
-    let beats = api.engine.heartbeat(asked.caller.principal(), &known);
-    let live: HashSet<_> = beats.live.into_iter().collect();
+    let heartbeats = api.engine.heartbeat(asked.caller.principal(), &known);
+    let live: HashSet<_> = heartbeats.live.into_iter().collect();
     let is_live = |name: &String| lease_id::read(name).is_some_and(|lease| live.contains(&lease));
     let (live_ids, reclaimed_ids) = asked.body.lease_ids.into_iter().partition(is_live);
-    let next_deadline = beats.next_deadline.map_or(0, at);
-    Ok(json(StatusCode::OK, &Beaten { live_ids, reclaimed_ids, next_deadline }))
+    let next_deadline = heartbeats.next_deadline.map_or(0, at);
+    Ok(json(StatusCode::OK, &Renewed { live_ids, reclaimed_ids, next_deadline }))
 }
 
 /// Leases units of a rate, which the client spends locally.

@@ -131,8 +131,11 @@ async fn a_slot_is_held_until_it_is_released() {
     let full = ok(&router, "/v1/admit", &ask).await;
     assert_eq!(full["decision"]["binding_axis"], "concurrency");
     assert_eq!((&full["decision"]["retry"], &full["lease_id"]), (&json!("on_release"), &json!("")));
-    let beats = ok(&router, "/v1/heartbeat", &json!({ "lease_ids": ["nobody's", lease] })).await;
-    assert_eq!((&beats["live_ids"], &beats["reclaimed_ids"]), (&json!([lease]), &json!(["nobody's"])));
+    let heartbeats = ok(&router, "/v1/heartbeat", &json!({ "lease_ids": ["nobody's", lease] })).await;
+    assert_eq!(
+        (&heartbeats["live_ids"], &heartbeats["reclaimed_ids"]),
+        (&json!([lease]), &json!(["nobody's"]))
+    );
     for _ in 0..2 {
         assert_eq!(ok(&router, "/v1/release", &json!({ "lease_id": lease })).await, json!({}));
     }
@@ -233,7 +236,7 @@ async fn a_proxy_counts_by_a_header_sent_once() {
     };
     assert_eq!(send(&router, ask(&["acme"])).await.headers()["x-ratelimit-remaining"], "2");
     let same = ok(&router, "/v1/check", &json!({ "policy": "api", "key": "acme" })).await;
-    assert_eq!(same["decision"]["remaining"], 1, "the key is the header's value, through every door");
+    assert_eq!(same["decision"]["remaining"], 1, "the key is the header's value, through every API");
     for none in [&[][..], &[""], &["acme", "other"]] {
         assert_eq!(send(&router, ask(none)).await.status(), StatusCode::BAD_REQUEST, "{none:?}");
     }
@@ -406,7 +409,7 @@ async fn a_proxy_shows_its_own_token_and_the_clients_authorization_is_not_looked
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, TOKEN).unwrap();
-    let allow = json!([{ "doors": ["check"], "policies": ["api"] }]);
+    let allow = json!([{ "endpoints": ["check"], "policies": ["api"] }]);
     let spec = json!({ "principals": { "edge": { "token_file": path, "allow": allow } } });
     let access = Access::of(&serde_json::from_value(spec).unwrap()).unwrap();
     let identify = Identify::by(Arc::new(ArcSwap::from_pointee(access)));

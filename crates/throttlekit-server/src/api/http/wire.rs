@@ -299,7 +299,7 @@ pub(super) struct Released {}
 /// State of the admissions.
 #[derive(Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Beaten {
+pub(super) struct Renewed {
     /// Still held, and renewed.
     pub(super) live_ids: Vec<String>,
     /// No longer held.

@@ -90,7 +90,9 @@ pub(super) fn array(out: &mut Vec<u8>, length: usize) {
 }
 
 pub(super) fn integer(out: &mut Vec<u8>, number: i64) {
-    put(out, format_args!(":{number}\r\n"));
+    out.push(b':');
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 pub(super) fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {

@@ -76,7 +76,7 @@ impl Session for RespSession {
             }
             self.since_yield += 1;
             let next = if is_throttle(command.name()) {
-                self.throttle(&mut batch, &command, rest, responses).await;
+                self.throttle(&mut batch, &command, &rest[length..], responses).await;
                 Next::Read
             } else {
                 self.other(&mut batch, &command, responses)
@@ -107,7 +107,7 @@ impl RespSession {
         caller
     }
 
-    /// Decides a command; `ahead` is it and what was received after it.
+    /// Decides a command; `ahead` is what was received after it.
     async fn throttle(
         &mut self,
         batch: &mut Batch,
@@ -135,7 +135,7 @@ impl RespSession {
             Err(unknown) => return Err(self.unknown(*unknown)),
         };
         if batch.left == 0 {
-            batch.left = self.throttles(ahead);
+            batch.left = 1 + self.throttles(ahead);
             let who = named(self.peer.who(), caller);
             batch.turn = self.api.shares.turn_for(who, batch.left as u64).await;
         }
@@ -167,10 +167,10 @@ impl RespSession {
         Err(Failure::Late)
     }
 
-    /// Returns the number of complete commands of this kind that follow each other, for one turn.
+    /// Returns the number of complete commands of this kind that follow in the same turn.
     fn throttles(&self, mut ahead: &[u8]) -> usize {
         let mut count = 0;
-        while count < TURN_COMMANDS
+        while count + 1 < TURN_COMMANDS
             && let Ok(Some((command, length))) = self.parse(ahead)
             && is_throttle(command.name())
         {

@@ -5,14 +5,15 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::Limits;
+use super::body::{REST_BYTES_MAX, REST_FOR};
 
 /// Interval after which counts of abandoned requests restart.
 const WINDOW: Duration = Duration::from_secs(10);
@@ -40,6 +41,7 @@ pub(super) struct Activity {
     taken: AtomicU64,
     abandoned: AtomicU32,
     begun_in_window: AtomicU32,
+    has_offended: AtomicBool,
     offended: Notify,
     abandoned_max: u32,
     /// Bytes without which a client has said nothing.
@@ -61,6 +63,11 @@ impl Activity {
     /// Returns once the client has abandoned more requests than it may.
     pub(super) async fn offended(&self) {
         self.offended.notified().await;
+    }
+
+    /// Checks whether the client has abandoned more requests than it may.
+    pub(super) fn has_offended(&self) -> bool {
+        self.has_offended.load(Ordering::Relaxed)
     }
 
     /// Begins a turn on the processor. The connection yields when it has received more than one allows.
@@ -90,6 +97,7 @@ impl Activity {
     fn abandon(&self) {
         let abandoned = self.abandoned.fetch_add(1, Ordering::Relaxed) + 1;
         if abandoned >= self.abandoned_max && abandoned > self.begun_in_window.load(Ordering::Relaxed) / 2 {
+            self.has_offended.store(true, Ordering::Relaxed);
             self.offended.notify_one();
         }
     }
@@ -232,11 +240,20 @@ impl Watchdog {
     }
 }
 
-/// A connection whose received bytes are counted.
+/// A connection whose received bytes are counted. Once it is shut down, what the client still sends is read: unread
+/// bytes would reset the connection, and its last responses with it.
 #[derive(Debug)]
 pub(super) struct CountedIo<I> {
-    pub(super) io: I,
-    pub(super) activity: Arc<Activity>,
+    io: I,
+    activity: Arc<Activity>,
+    /// Set once our side is shut down: until when the client's side is read, and the bytes read.
+    rest: Option<(Pin<Box<Sleep>>, usize)>,
+}
+
+impl<I> CountedIo<I> {
+    pub(super) fn new(io: I, activity: Arc<Activity>) -> Self {
+        Self { io, activity, rest: None }
+    }
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for CountedIo<I> {
@@ -257,7 +274,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for CountedIo<I> {
 }
 
 /// Not vectored: h2 would send a message of 256 bytes or more as a slice of its own, and its trailers in a second write.
-impl<I: AsyncWrite + Unpin> AsyncWrite for CountedIo<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for CountedIo<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -271,7 +288,24 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for CountedIo<I> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        let this = &mut *self;
+        let (until, read) = match &mut this.rest {
+            Some(rest) => rest,
+            rest => {
+                ready!(Pin::new(&mut this.io).poll_shutdown(cx))?;
+                rest.insert((Box::pin(sleep(REST_FOR)), 0))
+            }
+        };
+        let mut bytes = [0; 1 << 10];
+        while until.as_mut().poll(cx).is_pending() && *read < REST_BYTES_MAX {
+            let mut rest = ReadBuf::new(&mut bytes);
+            // The responses were sent: how the connection ends is of no interest.
+            if ready!(Pin::new(&mut this.io).poll_read(cx, &mut rest)).is_err() || rest.filled().is_empty() {
+                break;
+            }
+            *read += rest.filled().len();
+        }
+        Poll::Ready(Ok(()))
     }
 }
 

@@ -19,8 +19,8 @@ enum Pattern {
 
 impl Grant {
     pub(crate) fn of(spec: &GrantSpec) -> Result<Self, String> {
-        if spec.doors.is_empty() {
-            return Err("the grant allows nothing: list endpoints in `doors`".into());
+        if spec.endpoints.is_empty() {
+            return Err("the grant allows nothing: name at least one endpoint in `endpoints`".into());
         }
         if spec.policies.as_ref().is_some_and(Vec::is_empty) || spec.keys.as_deref() == Some("") {
             return Err(
@@ -30,7 +30,7 @@ impl Grant {
         let policies =
             spec.policies.iter().flatten().map(|text| Pattern::of(text)).collect::<Result<_, _>>()?;
         let keys = spec.keys.as_deref().unwrap_or_default().as_bytes().into();
-        Ok(Self { endpoints: spec.doors.clone(), policies, keys })
+        Ok(Self { endpoints: spec.endpoints.clone(), policies, keys })
     }
 
     pub(crate) fn opens(&self, endpoint: Endpoint) -> bool {

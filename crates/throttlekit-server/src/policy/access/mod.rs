@@ -106,7 +106,7 @@ pub enum Endpoint {
 #[serde(deny_unknown_fields)]
 pub struct GrantSpec {
     /// The endpoints.
-    pub doors: Vec<Endpoint>,
+    pub endpoints: Vec<Endpoint>,
     /// The policies, by name, or by a prefix before a `*`. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policies: Option<Vec<String>>,

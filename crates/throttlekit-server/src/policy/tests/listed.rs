@@ -16,18 +16,18 @@ const DIGEST: &str = "a1f42b0f85433b571e2185a53fec6792426c5e5c79e8f372100fa8d0c1
 #[test]
 fn lists_that_cannot_work_are_refused_with_the_place_and_a_remedy() {
     let both =
-        |way: &str| format!("principals:\n  a: {{{way}, allow: [{{doors: [check]}}]}}\n  b: {{{way}}}");
+        |way: &str| format!("principals:\n  a: {{{way}, allow: [{{endpoints: [check]}}]}}\n  b: {{{way}}}");
     let table = [
         (
-            "principals:\n  a:\n    allow: [{doors: [check]}]".to_owned(),
+            "principals:\n  a:\n    allow: [{endpoints: [check]}]".to_owned(),
             "7:5 access.principals.a: no credential: set token_sha256, token_file, token_env, tokens or certificate",
         ),
         (
-            "principals:\n  a: {token_sha256: abc, allow: [{doors: [check]}]}".into(),
+            "principals:\n  a: {token_sha256: abc, allow: [{endpoints: [check]}]}".into(),
             "7:23 access.principals.a.token_sha256: invalid SHA-256 digest: expected 64 hexadecimal digits",
         ),
         (
-            "principals:\n  a: {certificate: 'cn:x', allow: [{doors: [check]}]}".into(),
+            "principals:\n  a: {certificate: 'cn:x', allow: [{endpoints: [check]}]}".into(),
             "7:22 access.principals.a.certificate: certificate `cn:x` is neither `dns:host` nor a URI such as `spiffe://mesh/name`",
         ),
         (
@@ -35,15 +35,15 @@ fn lists_that_cannot_work_are_refused_with_the_place_and_a_remedy() {
             "8:5 duplicate key `a`: keep one of them",
         ),
         (
-            "anonymous:\n  - {doors: [chekc]}".into(),
-            "7:16 access.anonymous[0].doors[0]: unknown value `chekc`; did you mean `check`?",
+            "anonymous:\n  - {endpoints: [chekc]}".into(),
+            "7:20 access.anonymous[0].endpoints[0]: unknown value `chekc`; did you mean `check`?",
         ),
         (
-            "anonymous:\n  - {doors: []}".into(),
-            "7:7 access.anonymous[0]: the grant allows nothing: list endpoints in `doors`",
+            "anonymous:\n  - {endpoints: []}".into(),
+            "7:7 access.anonymous[0]: the grant allows nothing: name at least one endpoint in `endpoints`",
         ),
         (
-            "anonymous:\n  - {doors: [check], policies: ['a*b']}".into(),
+            "anonymous:\n  - {endpoints: [check], policies: ['a*b']}".into(),
             "7:7 access.anonymous[0]: `a*b`: a `*` is allowed at the end of a policy name only",
         ),
         (
@@ -59,19 +59,19 @@ fn lists_that_cannot_work_are_refused_with_the_place_and_a_remedy() {
             "8:22 access.principals.b.certificate: `a` has the same credential: a caller is exactly one principal",
         ),
         (
-            "principals:\n  a: {certificate: 'spiffe://mesh*', allow: [{doors: [check]}]}".into(),
+            "principals:\n  a: {certificate: 'spiffe://mesh*', allow: [{endpoints: [check]}]}".into(),
             "7:22 access.principals.a.certificate: certificate `spiffe://mesh*`: a `*` is allowed at the end only",
         ),
         (
-            "principals:\n  a: {tokens: [{}], allow: [{doors: [check]}]}".into(),
+            "principals:\n  a: {tokens: [{}], allow: [{endpoints: [check]}]}".into(),
             "7:18 access.principals.a.tokens[0]: the token has no source: set sha256, file or env",
         ),
         (
-            "principals:\n  a: {tokens: [{env: A, expires: 2026-13-01T00:00:00Z}], allow: [{doors: [check]}]}".into(),
+            "principals:\n  a: {tokens: [{env: A, expires: 2026-13-01T00:00:00Z}], allow: [{endpoints: [check]}]}".into(),
             "7:24 access.principals.a.tokens[0].env: invalid date-time `2026-13-01T00:00:00Z`",
         ),
         (
-            "principals:\n  a: {tokens: [{env: A}, {env: B}, {env: C}], allow: [{doors: [check]}]}".into(),
+            "principals:\n  a: {tokens: [{env: A}, {env: B}, {env: C}], allow: [{endpoints: [check]}]}".into(),
             "7:9 access.principals.a.tokens: 3 tokens: at most 2 are allowed, the old and the new one",
         ),
         (
@@ -93,11 +93,11 @@ fn lists_that_cannot_work_are_refused_with_the_place_and_a_remedy() {
 fn what_allows_less_than_it_seems_to_is_warned_of() {
     let table = [
         (
-            "anonymous: [{doors: [check], policies: [caht]}]",
+            "anonymous: [{endpoints: [check], policies: [caht]}]",
             "warning: access.anonymous[0].policies[0]: unknown policy `caht`; did you mean `chat`?",
         ),
         (
-            "anonymous: [{doors: [check], policies: [chat, 'api-*', 'web-*']}]",
+            "anonymous: [{endpoints: [check], policies: [chat, 'api-*', 'web-*']}]",
             "warning: access.anonymous[0].policies[2]: no policy starts with `web-`",
         ),
         (
@@ -108,13 +108,13 @@ fn what_allows_less_than_it_seems_to_is_warned_of() {
             "{}",
             "warning: access: `access` is empty, so every request is rejected: list principals, or remove `access`",
         ),
-        ("anonymous: [{doors: [check], policies: [chat, '*']}]", ""),
+        ("anonymous: [{endpoints: [check], policies: [chat, '*']}]", ""),
     ];
     for (lines, says) in table {
         assert_eq!(warned(&access(lines)), says, "{lines}");
     }
     let (_, warnings) =
-        load(&access("anonymous:\n  - doors: [check]\n    policies: [chat, nobody]")).unwrap();
+        load(&access("anonymous:\n  - endpoints: [check]\n    policies: [chat, nobody]")).unwrap();
     assert_eq!(warnings[0].place, Some(Place { line: 8, column: 24 }));
 }
 
@@ -122,7 +122,7 @@ fn what_allows_less_than_it_seems_to_is_warned_of() {
 #[test]
 fn secrets_are_read_only_where_that_is_asked_for() {
     let text = access(
-        "principals:\n  a:\n    token_file: /no/such/file\n    allow: [{doors: [check]}]\n  b: {token_env: THROTTLEKIT_NO_SUCH, allow: [{doors: [check]}]}",
+        "principals:\n  a:\n    token_file: /no/such/file\n    allow: [{endpoints: [check]}]\n  b: {token_env: THROTTLEKIT_NO_SUCH, allow: [{endpoints: [check]}]}",
     );
     assert_eq!(warned(&text), "");
     let errors = judge_secrets(&text).unwrap_err();
@@ -138,7 +138,7 @@ fn secrets_are_read_only_where_that_is_asked_for() {
     let path = folder.path().join("token");
     std::fs::write(&path, "a token of more than sixteen bytes\n").unwrap();
     let with = |path: &str| {
-        access(&format!("principals:\n  a: {{token_file: '{path}', allow: [{{doors: [check]}}]}}"))
+        access(&format!("principals:\n  a: {{token_file: '{path}', allow: [{{endpoints: [check]}}]}}"))
     };
     judge_secrets(&with(path.to_str().unwrap())).unwrap();
     let over =

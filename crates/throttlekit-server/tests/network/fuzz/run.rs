@@ -170,11 +170,11 @@ impl Run {
     }
 
     fn address(&self, port: Port) -> SocketAddr {
-        let doors = &self.server.doors;
+        let listeners = &self.server.listeners;
         match port {
-            Port::Grpc => doors.grpc,
-            Port::Http => doors.http,
-            Port::Metrics => doors.metrics,
+            Port::Grpc => listeners.grpc,
+            Port::Http => listeners.http,
+            Port::Metrics => listeners.metrics,
         }
     }
 

@@ -52,16 +52,16 @@ impl Bug {
 
 /// Serves the HTTP API of this server, with the bug, on another port.
 pub(crate) async fn http(server: &Server, bug: Bug, limits: Limits) -> SocketAddr {
-    let (door, grpc) = (HttpApi::new(server.engine().clone()).into_router(), server.grpc());
+    let (router, grpc) = (HttpApi::new(server.engine().clone()).into_router(), server.grpc());
     let service = tower::service_fn(move |request: Request<Incoming>| {
-        let door = door.clone();
+        let router = router.clone();
         async move {
             if request.uri().path().contains('%')
                 && let Some(response) = bug.trigger(grpc).await
             {
                 return Ok::<_, Infallible>(response);
             }
-            door.oneshot(request).await
+            router.oneshot(request).await
         }
     });
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

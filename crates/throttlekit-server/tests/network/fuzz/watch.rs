@@ -24,12 +24,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) async fn honest(server: &Besieged, within: Duration) -> Result<Duration, String> {
     let begun = Instant::now();
     let grpc = async {
-        let client = Client::connect(server.doors.grpc).await?;
+        let client = Client::connect(server.listeners.grpc).await?;
         client.check("u", "honest").await
     };
     let grpc = timeout(within, grpc);
-    let http =
-        timeout(within, attack::post(server.doors.http, "/v1/check", br#"{"policy":"u","key":"honest"}"#));
+    let http = timeout(
+        within,
+        attack::post(server.listeners.http, "/v1/check", br#"{"policy":"u","key":"honest"}"#),
+    );
     let (grpc, http) = tokio::join!(grpc, http);
     if !matches!(grpc, Ok(Ok(_))) {
         return Err(format!("an honest check over gRPC failed: {grpc:?}"));
@@ -53,7 +55,7 @@ pub(super) async fn leaks(server: &Besieged, descriptors: usize, within: Duratio
 }
 
 async fn held(server: &Besieged, descriptors: usize) -> Vec<String> {
-    let page = timeout(Duration::from_secs(5), attack::get(server.doors.metrics, "/metrics")).await;
+    let page = timeout(Duration::from_secs(5), attack::get(server.listeners.metrics, "/metrics")).await;
     let Ok(Ok(page)) = page else { return vec!["no metrics page".into()] };
     if !page.contains(GAUGES[0].0) {
         return vec!["incomplete metrics page".into()];

@@ -1,8 +1,8 @@
 //! A node that is cut off and stops by its own clock before the coordinator gives its share to another.
 //!
-//! A beat promises the node its share for a life. The node stops a margin before the life is over, by its clock; the coordinator
-//! takes the share back when it is over, by a clock that may be ahead. The margin must cover how far the clocks are apart, and
-//! how long work may run if it goes on after the node has stopped.
+//! A heartbeat promises the node its share for a life. The node stops a margin before the life is over, by its clock;
+//! the coordinator takes the share back when it is over, by a clock that may be ahead. The margin must cover how far
+//! the clocks are apart, and how long work may run if it goes on after the node has stopped.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ use stateright::{Model, Property};
 /// A node with a ceiling of one, another that gets it when the first is gone, and clocks that disagree.
 #[derive(Clone, Copy, Debug)]
 pub struct Fence {
-    /// How long a beat keeps the share, in ticks.
+    /// How long a heartbeat keeps the share, in ticks.
     pub life: i8,
     /// How much earlier the node stops.
     pub margin: i8,
@@ -32,7 +32,7 @@ pub struct Pair {
     skew: i8,
     /// How much is left of the node's life, by its own clock; nothing is told apart long after its end.
     left: i8,
-    /// Whether the node's beats no longer arrive.
+    /// Whether the node's heartbeats no longer arrive.
     is_cut: bool,
     /// For how many ticks the node's work may still run.
     work: Option<u8>,
@@ -47,8 +47,8 @@ pub struct Pair {
 pub enum Move {
     /// A tick passes.
     Tick,
-    /// The node beats, and the beat arrives.
-    Beat,
+    /// The node sends a heartbeat, and it arrives.
+    Heartbeat,
     /// Heartbeats no longer arrive.
     Cut,
     /// They do again.
@@ -109,7 +109,7 @@ impl Model for Fence {
         let can = [
             (true, Move::Tick),
             // What another works under is not lent twice.
-            (!pair.is_cut && !pair.other_works, Move::Beat),
+            (!pair.is_cut && !pair.other_works, Move::Heartbeat),
             (!pair.is_cut, Move::Cut),
             (pair.is_cut, Move::Heal),
             (pair.work.is_none() && !self.is_fenced(pair), Move::Acquire),
@@ -125,7 +125,7 @@ impl Model for Fence {
         let mut pair = *last;
         match step {
             Move::Tick => self.tick(&mut pair),
-            Move::Beat => (pair.left, pair.is_reclaimed) = (self.life, false),
+            Move::Heartbeat => (pair.left, pair.is_reclaimed) = (self.life, false),
             Move::Cut => pair.is_cut = true,
             Move::Heal => pair.is_cut = false,
             Move::Acquire => pair.work = Some(self.work_max),
@@ -154,7 +154,7 @@ impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tick => "a tick passes",
-            Self::Beat => "A beats",
+            Self::Heartbeat => "A sends a heartbeat",
             Self::Cut => "A is cut off",
             Self::Heal => "A is no longer cut off",
             Self::Acquire => "A admits one",

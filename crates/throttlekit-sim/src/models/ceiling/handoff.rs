@@ -13,7 +13,7 @@ use super::{even_split, named};
 /// No node has more grants on record than this.
 const GRANTS_MAX: usize = 4;
 
-/// A fleet whose grants and reports are under way for a while.
+/// A fleet whose grants and reports are in flight for a while.
 #[derive(Clone, Copy, Debug)]
 pub struct Handoff {
     /// How many nodes there are, some of which are in the fleet.
@@ -211,7 +211,7 @@ impl Model for Handoff {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        let mut laws = vec![
+        let mut invariants = vec![
             Property::always("shares within the ceiling", |model: &Self, fleet: &Fleet| {
                 sum(fleet, |node| node.share(node.granted)) <= model.limit
             }),
@@ -226,20 +226,21 @@ impl Model for Handoff {
             }),
         ];
         if !self.obeys_older {
-            laws.push(Property::always("nobody acknowledges what it does not obey", |_, fleet: &Fleet| {
-                fleet.iter().all(|node| node.acknowledged <= node.obeys)
-            }));
+            invariants
+                .push(Property::always("nobody acknowledges what it does not obey", |_, fleet: &Fleet| {
+                    fleet.iter().all(|node| node.acknowledged <= node.obeys)
+                }));
         }
         if self.reserve == Reserve::Snapshot {
             // How much the un-acknowledged maximum is worth.
-            laws.push(Property::sometimes(
+            invariants.push(Property::sometimes(
                 "half as much again is in flight",
                 |model: &Self, fleet: &Fleet| {
                     sum(fleet, |node| node.inflight) == model.limit + model.limit / 2
                 },
             ));
         }
-        laws
+        invariants
     }
 }
 

@@ -1,7 +1,7 @@
 //! Grants that arrive at once: the coordinator's word is the node's ceiling in the same instant.
 //!
-//! Nodes beat one at a time, in any order. A beat gives a node its part, but never what another still holds: the greater of its
-//! share and of what it has in flight, because work that runs cannot be called back.
+//! Nodes send heartbeats one at a time, in any order. A heartbeat gives a node its part, but never what another still
+//! holds: the greater of its share and of what it has in flight, because work that runs cannot be called back.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ use stateright::{Model, Property};
 
 use super::{even_split, named};
 
-/// A fleet whose beats are answered at once.
+/// A fleet whose heartbeats are answered at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Heartbeat {
     /// How many nodes there are, some of which are in the fleet.
@@ -53,8 +53,8 @@ pub struct Node {
 /// What happens next, and to which node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// It beats and is granted a share.
-    Beat(usize),
+    /// It sends a heartbeat and is granted a share.
+    Heartbeat(usize),
     /// It enters with nothing.
     Join(usize),
     /// It is gone, and what it ran is too.
@@ -123,7 +123,7 @@ impl Model for Heartbeat {
         let active = fleet.iter().filter(|node| node.active).count();
         for (at, node) in fleet.iter().enumerate() {
             let can = [
-                (node.active, Move::Beat(at)),
+                (node.active, Move::Heartbeat(at)),
                 (!node.active, Move::Join(at)),
                 (node.active && active > 1, Move::Leave(at)),
                 (node.active && node.inflight < node.share, Move::Acquire(at)),
@@ -136,7 +136,7 @@ impl Model for Heartbeat {
     fn next_state(&self, last: &Fleet, step: Move) -> Option<Fleet> {
         let mut fleet = last.clone();
         match step {
-            Move::Beat(at) => fleet[at].share = self.grant(last, at),
+            Move::Heartbeat(at) => fleet[at].share = self.grant(last, at),
             Move::Join(at) => fleet[at] = Node { active: true, share: 0, ..fleet[at] },
             Move::Leave(at) => fleet[at] = Node::default(),
             Move::Acquire(at) => fleet[at].inflight += 1,
@@ -166,7 +166,7 @@ impl Model for Heartbeat {
 impl fmt::Display for Move {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Beat(at) => write!(f, "{} beats and is granted a share", named(at)),
+            Self::Heartbeat(at) => write!(f, "{} sends a heartbeat and is granted a share", named(at)),
             Self::Join(at) => write!(f, "{} joins", named(at)),
             Self::Leave(at) => write!(f, "{} leaves", named(at)),
             Self::Acquire(at) => write!(f, "{} admits one", named(at)),

@@ -20,7 +20,7 @@ const CEILING: &str = "fleet-ceiling";
 /// A node that is cut off has stopped when its share goes to another.
 const FENCED: &str = "self-fence";
 
-/// The published worlds, and those beside them that the same bound holds in.
+/// The published scenarios, and those beside them that the same bound holds in.
 pub fn cases() -> Vec<Case> {
     let heartbeat =
         |name, states, model: Heartbeat| Case::new(CEILING, name, model.limit.to_string(), states, model);
@@ -48,7 +48,7 @@ pub fn cases() -> Vec<Case> {
 const ABORTS: Fence = Fence { life: 9, margin: 2, skew_max: 2, work_max: 3, aborts: true, fences: true };
 const RUNS_ON: Fence = Fence { margin: 5, aborts: false, ..ABORTS };
 
-/// One term removed at a time, and the shortest story in which the ceiling breaks.
+/// One term removed at a time, and the shortest counterexample in which the ceiling breaks.
 pub fn assumptions() -> Vec<Assumption> {
     let (at_once, late) = (Heartbeat::published(2, 4), Handoff::published(2, 4, 2));
     let reserve = |reserve| Handoff { reserve, ..late };

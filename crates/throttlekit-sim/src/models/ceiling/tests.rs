@@ -2,7 +2,7 @@ use super::*;
 use crate::models::check::explore;
 
 #[test]
-fn worlds_have_as_many_states_as_were_published() {
+fn scenarios_have_as_many_states_as_were_published() {
     for case in cases().iter().filter(|case| case.states < 50_000) {
         let found = case.explore(1);
         assert_eq!(case.wrong(&found), None);

@@ -1,4 +1,4 @@
-//! What is under way between a node and the store.
+//! What is in flight between a node and the store.
 
 use throttlekit_core::lease::{HolderRequest, Loan};
 
@@ -6,7 +6,7 @@ use super::node::Done;
 use super::{Network, Node};
 use crate::operation::Message;
 
-/// A request under way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Asked {
     pub(super) request: HolderRequest,
@@ -14,7 +14,7 @@ pub(super) struct Asked {
     pub(super) credited: bool,
 }
 
-/// A reply under way.
+/// A reply in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Answered {
     pub(super) id: u64,
@@ -26,14 +26,14 @@ pub(super) struct Answered {
 }
 
 impl Node {
-    /// The least number that no letter under way bears: to the machine, as good as one never used.
+    /// The least number that no letter in flight bears: to the machine, as good as one never used.
     pub(super) fn unused_id(&self) -> u64 {
         let requests = self.requests.iter().map(|asked| asked.request.id);
         let used: Vec<u64> = requests.chain(self.replies.iter().map(|answered| answered.id)).collect();
         (0..).find(|id| !used.contains(id)).expect("letters are few")
     }
 
-    /// What is under way from it and to it.
+    /// What is in flight from it and to it.
     pub(super) fn messages(&self, node: usize) -> impl Iterator<Item = Message> {
         let requests =
             self.requests.iter().map(move |asked| Message::Request { node, request: asked.request });
@@ -71,7 +71,7 @@ impl Node {
         self.has_room(network).then(Done::default)
     }
 
-    /// Whether no more letters are under way than there is room for; one more of each kind, where the network made two.
+    /// Whether no more letters are in flight than there is room for; one more of each kind, where the network made two.
     fn has_room(&self, network: &Network) -> bool {
         let letters_max = network.room.letters + usize::from(network.room.faults > 0);
         self.requests.len() <= letters_max && self.replies.len() <= letters_max

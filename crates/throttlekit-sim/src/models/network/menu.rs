@@ -4,45 +4,45 @@ use std::time::Duration;
 
 use crate::operation::{Message, Operation};
 
-use super::{Network, World};
+use super::{Network, NetworkState};
 
 /// One tick.
 pub(super) const TICK: Duration = Duration::from_millis(1);
 
-/// Whether it counts against the faults of a world.
+/// Whether it counts against the faults of a scenario.
 pub(super) fn is_fault(operation: &Operation) -> bool {
     use Operation::{Crash, Duplicate, Lose, Take};
     matches!(operation, Take { .. } | Lose(_) | Duplicate(_) | Crash { .. })
 }
 
 /// Everything that might be possible. What is not leads nowhere.
-pub(super) fn enabled(network: &Network, world: &World, menu: &mut Vec<Operation>) {
-    if world.tick() < network.room.ticks {
+pub(super) fn enabled(network: &Network, state: &NetworkState, menu: &mut Vec<Operation>) {
+    if state.tick() < network.room.ticks {
         menu.push(Operation::Advance { by: TICK });
     }
-    if world.lags() {
+    if state.lags() {
         menu.push(Operation::Replicate);
     }
-    if world.can_fail() {
+    if state.can_fail() {
         menu.push(Operation::Failover { with_old: 0 });
     }
     for node in 0..network.clocks.len() {
-        of_node(network, world, node, menu);
+        of_node(network, state, node, menu);
     }
-    if world.faults_left() == 0 {
+    if state.faults_left() == 0 {
         menu.retain(|operation| !is_fault(operation));
     }
 }
 
-fn of_node(network: &Network, world: &World, node: usize, menu: &mut Vec<Operation>) {
-    let it = world.node(node);
+fn of_node(network: &Network, state: &NetworkState, node: usize, menu: &mut Vec<Operation>) {
+    let it = state.node(node);
     for &cost in network.costs {
         menu.extend([Operation::Ask { node, cost }, Operation::Take { node, cost }]);
     }
     menu.extend(it.sleeps().then_some(Operation::Decide { node }));
     menu.extend(network.low_water.map(|_| Operation::Low { node }));
     menu.extend(it.is_asking().then_some(Operation::Fail { node }));
-    menu.extend((world.returns_left() > 0).then_some(Operation::LeaseReturn { node }));
+    menu.extend((state.returns_left() > 0).then_some(Operation::LeaseReturn { node }));
     menu.extend(it.is_used().then_some(Operation::Crash { node }));
     for message in it.messages(node) {
         menu.extend([Operation::Deliver(message), Operation::Duplicate(message), Operation::Lose(message)]);

@@ -4,21 +4,22 @@
 //! between them: ticks of the clock, asks at this node and others, a driver that gives up, a thread that sleeps with a unit
 //! in its hand, a crash, a failover. A tick is a millisecond by a clock that runs right.
 //!
-//! It speaks the [`Operation`]s of the simulator. Its world is a leaner one than [`crate::world::World`]: it keeps no history but
-//! the one number that its law counts, so that worlds with the same future are the same state.
+//! It speaks the [`Operation`]s of the simulator. Its state is a leaner one than [`crate::state::ClusterState`]: it
+//! keeps no history but the one number that its invariant counts, so that states with the same future are the same
+//! state.
 //!
-//! What a world may do is bounded (ticks, letters under way, callers waiting, faults of any kind), so there is an end to
-//! its states. Within those bounds every order of steps is explored.
+//! What a scenario may do is bounded (ticks, letters in flight, callers waiting, faults of any kind), so there is an
+//! end to its states. Within those bounds every order of steps is explored.
 //!
-//! Nodes are alike but for their clocks, which are part of them. Two worlds that differ only in the order of their
+//! Nodes are alike but for their clocks, which are part of them. Two states that differ only in the order of their
 //! nodes have the same future, so nodes are kept sorted by a hash of all they hold. That is a permutation and no more:
 //! nodes whose hashes collide are merely not recognised as the same.
 
 mod letters;
 mod menu;
 mod node;
+mod state;
 mod store;
-mod world;
 
 use std::time::Duration;
 
@@ -29,8 +30,8 @@ use throttlekit_core::{Cost, Timestamp};
 
 pub use menu::in_words;
 pub use node::Node;
+pub use state::NetworkState;
 pub use store::Keeping;
-pub use world::World;
 
 use super::seam::Seam;
 use crate::operation::Operation;
@@ -61,7 +62,7 @@ pub const TWO: [Clock; 2] = [Clock::at(0), Clock::at(50)];
 
 /// Which promise is under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Law {
+pub enum Invariant {
     /// Units carry over: at most `L + N·max(B, c)` per window.
     Carry,
     /// Units die with their window: at most `L` in it.
@@ -73,23 +74,23 @@ pub enum Law {
     Failover,
 }
 
-impl Law {
+impl Invariant {
     /// Its name in the book of guarantees.
     pub fn name(self) -> &'static str {
         match self {
-            Law::Carry => "lease-carry",
-            Law::Coupled => "lease-coupled",
-            Law::Rolling => "lease-rolling",
-            Law::Failover => "failover",
+            Invariant::Carry => "lease-carry",
+            Invariant::Coupled => "lease-coupled",
+            Invariant::Rolling => "lease-rolling",
+            Invariant::Failover => "failover",
         }
     }
 }
 
-/// A world to explore: its limit, its nodes, and how much may happen.
+/// A scenario to explore: its limit, its nodes, and how much may happen.
 #[derive(Clone, Debug)]
 pub struct Network {
     /// Which promise is under test.
-    pub law: Law,
+    pub invariant: Invariant,
     /// Units per window, or the burst of a smooth rate.
     pub limit: Cost,
     /// How many ticks a window lasts by the store's clock; for a smooth rate, how many each unit takes.
@@ -114,16 +115,16 @@ pub struct Network {
     pub room: Room,
     /// Which assumption is removed, if any.
     pub seam: Seam,
-    /// Whether worlds that differ in the order of nodes count as one.
+    /// Whether states that differ in the order of nodes count as one.
     pub sorted: bool,
 }
 
-/// How much may happen in a world.
+/// How much may happen in a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// How long it lasts.
     pub ticks: u64,
-    /// Requests of one node under way at once, and as many replies. One more than one: a driver that gave up asks again.
+    /// Requests of one node in flight at once, and as many replies. One more than one: a driver that gave up asks again.
     pub letters: usize,
     /// Callers of one node that wait at once.
     pub waiters: usize,
@@ -135,10 +136,10 @@ pub struct Room {
 
 impl Network {
     /// One limit of `limit` units per window of `window` ticks, two nodes with clocks that have nothing in common, asks of one
-    /// unit, and no faults: what the worlds have in common.
-    pub fn new(law: Law, limit: Cost, window: u64, batch: Cost) -> Self {
+    /// unit, and no faults: what the scenarios have in common.
+    pub fn new(invariant: Invariant, limit: Cost, window: u64, batch: Cost) -> Self {
         Self {
-            law,
+            invariant,
             limit,
             window,
             hold: 0,
@@ -156,18 +157,18 @@ impl Network {
     }
 
     fn term(&self) -> Term {
-        match self.law {
-            Law::Carry => Term::Carry,
-            Law::Coupled | Law::Failover => Term::Window,
-            Law::Rolling => Term::Rolling(Duration::from_millis(self.hold)),
+        match self.invariant {
+            Invariant::Carry => Term::Carry,
+            Invariant::Coupled | Invariant::Failover => Term::Window,
+            Invariant::Rolling => Term::Rolling(Duration::from_millis(self.hold)),
         }
     }
 
     /// The store's side of the production machine.
     pub fn authority(&self) -> Authority {
         let tick = Duration::from_millis(1);
-        let limit = match self.law {
-            Law::Rolling => Limit::gcra(Rate::every(tick * self.window as u32).burst(self.limit)),
+        let limit = match self.invariant {
+            Invariant::Rolling => Limit::gcra(Rate::every(tick * self.window as u32).burst(self.limit)),
             _ => Limit::fixed_window(self.limit, tick * self.window as u32),
         };
         Authority::new(limit.expect("a limit above zero"), self.term()).expect("it can be lent")
@@ -188,13 +189,13 @@ impl Network {
         self.costs.iter().copied().max().expect("callers ask for something")
     }
 
-    /// The most that may be admitted, in the measure of [`World::admitted`].
-    pub fn bound(&self, world: &World) -> u64 {
+    /// The most that may be admitted, in the measure of [`NetworkState::admitted`].
+    pub fn bound(&self, state: &NetworkState) -> u64 {
         let nodes = self.clocks.len() as u64;
-        match self.law {
-            Law::Carry => self.limit + nodes * self.batch.max(self.cost_max()),
-            Law::Coupled => self.limit,
-            Law::Rolling => {
+        match self.invariant {
+            Invariant::Carry => self.limit + nodes * self.batch.max(self.cost_max()),
+            Invariant::Coupled => self.limit,
+            Invariant::Rolling => {
                 // Units that die at different times do not add up, so a node that is one short of an ask may hold
                 // that beside what the ask costs.
                 let held_max = self.batch.max(2 * self.cost_max() - 1);
@@ -202,43 +203,47 @@ impl Network {
                 let lives = self.hold - 1;
                 self.limit * self.window + lives.min(nodes * held_max * self.window)
             }
-            Law::Failover => self.limit + world.lost(),
+            Invariant::Failover => self.limit + state.lost(),
         }
     }
 
-    fn broken(&self, world: &World) -> bool {
-        world.admitted() > self.bound(world)
+    fn broken(&self, state: &NetworkState) -> bool {
+        state.admitted() > self.bound(state)
     }
 
-    /// Whether a world shows that its bound is the least that holds. After a failover, only if something was lost.
-    fn reached(&self, world: &World) -> bool {
-        let lost_enough = self.keeping != Keeping::Async || world.lost() > 0;
-        world.admitted() == self.bound(world) && lost_enough
+    /// Whether a scenario shows that its bound is the least that holds. After a failover, only if something was lost.
+    fn reached(&self, state: &NetworkState) -> bool {
+        let lost_enough = self.keeping != Keeping::Async || state.lost() > 0;
+        state.admitted() == self.bound(state) && lost_enough
     }
 }
 
 impl Model for Network {
-    type State = World;
+    type State = NetworkState;
     type Action = Operation;
 
-    fn init_states(&self) -> Vec<World> {
-        vec![World::new(self)]
+    fn init_states(&self) -> Vec<NetworkState> {
+        vec![NetworkState::new(self)]
     }
 
-    fn actions(&self, world: &World, menu: &mut Vec<Operation>) {
-        menu::enabled(self, world, menu);
+    fn actions(&self, state: &NetworkState, menu: &mut Vec<Operation>) {
+        menu::enabled(self, state, menu);
     }
 
-    fn next_state(&self, world: &World, operation: Operation) -> Option<World> {
-        world.after(self, operation)
+    fn next_state(&self, state: &NetworkState, operation: Operation) -> Option<NetworkState> {
+        state.after(self, operation)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("within the bound", |model: &Self, world: &World| !model.broken(world)),
-            Property::sometimes("the bound is reached", |model: &Self, world: &World| model.reached(world)),
-            Property::always("a grant is credited once", |_, world: &World| !world.credited_twice()),
-            Property::always("nobody waits for nothing", |_, world: &World| world.nobody_waits_for_nothing()),
+            Property::always("within the bound", |model: &Self, state: &NetworkState| !model.broken(state)),
+            Property::sometimes("the bound is reached", |model: &Self, state: &NetworkState| {
+                model.reached(state)
+            }),
+            Property::always("a grant is credited once", |_, state: &NetworkState| !state.credited_twice()),
+            Property::always("nobody waits for nothing", |_, state: &NetworkState| {
+                state.nobody_waits_for_nothing()
+            }),
         ]
     }
 }

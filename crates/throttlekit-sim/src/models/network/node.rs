@@ -1,4 +1,4 @@
-//! One node: the production machine, its callers, and its letters under way.
+//! One node: the production machine, its callers, and its letters in flight.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -16,8 +16,8 @@ use super::{Clock, Network};
 pub struct Node {
     pub(super) clock: Clock,
     holder: Holder,
-    /// What is in its purse, and when that dies.
-    purse: (Cost, Timestamp),
+    /// What is in its local lease, and when that dies.
+    local_lease: (Cost, Timestamp),
     /// The request that it waits for, and when it was sent.
     flight: Option<(u64, Timestamp)>,
     /// What each caller that waits would cost.
@@ -56,7 +56,7 @@ impl Node {
         Self {
             clock,
             holder: Holder::new(network.plan()),
-            purse: (0, Timestamp::EPOCH),
+            local_lease: (0, Timestamp::EPOCH),
             flight: None,
             waiting: Vec::new(),
             asleep: None,
@@ -66,28 +66,28 @@ impl Node {
         }
     }
 
-    /// A purse as it was. States keep what is in it: filling it anew each time, the tag that tells one filling from
-    /// another says nothing about the past.
-    fn open_purse(&self) -> LocalLease<PlainWord> {
-        let purse = LocalLease::new();
-        purse.fill(self.purse.0, self.purse.1, false);
-        purse
+    /// A local lease as it was. States keep what is in it: filling it again each time, the tag that tells one filling
+    /// from another says nothing about the past.
+    fn open_local_lease(&self) -> LocalLease<PlainWord> {
+        let local_lease = LocalLease::new();
+        local_lease.fill(self.local_lease.0, self.local_lease.1, false);
+        local_lease
     }
 
-    /// Keeps what is in the purse, and sends a request if one is needed. Nothing, if there is no room for it.
-    fn close_purse(
+    /// Keeps what is in the local lease, and sends a request if one is needed. Nothing, if there is no room for it.
+    fn close_local_lease(
         &mut self,
         network: &Network,
-        purse: &LocalLease<PlainWord>,
+        local_lease: &LocalLease<PlainWord>,
         now: Timestamp,
     ) -> Option<()> {
         let id = self.unused_id();
-        if let Some(request) = self.holder.poll_request(purse, id, network.batch, now) {
+        if let Some(request) = self.holder.poll_request(local_lease, id, network.batch, now) {
             self.flight = Some((id, now));
             self.requests.push(Asked { request, credited: false });
         }
-        let units = purse.units();
-        self.purse = (units, if units > 0 { purse.until() } else { Timestamp::EPOCH });
+        let units = local_lease.units();
+        self.local_lease = (units, if units > 0 { local_lease.until() } else { Timestamp::EPOCH });
         // The newest request is not one that the network made two of.
         let fits = self.requests.len() <= network.room.letters && self.waiting.len() <= network.room.waiters;
         fits.then_some(())
@@ -95,17 +95,17 @@ impl Node {
 
     /// A caller asks.
     pub(super) fn ask(&mut self, network: &Network, cost: Cost, now: Timestamp) -> Option<Done> {
-        let purse = self.open_purse();
-        let admitted = match purse.spend(cost, || now) {
+        let local_lease = self.open_local_lease();
+        let admitted = match local_lease.spend(cost, || now) {
             Spend::Spent { .. } => cost,
-            Spend::Short | Spend::Lapsed => self.ask_holder(&purse, cost, now),
+            Spend::Short | Spend::Lapsed => self.ask_holder(&local_lease, cost, now),
         };
-        self.close_purse(network, &purse, now)?;
+        self.close_local_lease(network, &local_lease, now)?;
         Some(Done::admitted(admitted))
     }
 
-    fn ask_holder(&mut self, purse: &LocalLease<PlainWord>, cost: Cost, now: Timestamp) -> Cost {
-        match self.holder.handle_ask(purse, cost, || now) {
+    fn ask_holder(&mut self, local_lease: &LocalLease<PlainWord>, cost: Cost, now: Timestamp) -> Cost {
+        match self.holder.handle_ask(local_lease, cost, || now) {
             HolderStep::Spent { .. } => cost,
             HolderStep::Deny(_) => 0,
             HolderStep::Wait => {
@@ -120,25 +120,25 @@ impl Node {
         if self.asleep.is_some() {
             return None;
         }
-        let (purse, until) = (self.open_purse(), self.purse.1);
+        let (local_lease, until) = (self.open_local_lease(), self.local_lease.1);
         if network.seam == Seam::ClockReadFirst {
             self.asleep = Some(Asleep { cost, until, read: Some(now) });
             return Some(Done::default());
         }
-        if purse.spend(cost, || now) == Spend::Short {
+        if local_lease.spend(cost, || now) == Spend::Short {
             return None;
         }
         self.asleep = Some(Asleep { cost, until, read: None });
-        self.close_purse(network, &purse, now)?;
+        self.close_local_lease(network, &local_lease, now)?;
         Some(Done::default())
     }
 
     /// The thread that slept reads the clock, and the machine decides over what it took out.
     pub(super) fn wake(&mut self, network: &Network, now: Timestamp) -> Option<Done> {
         let Asleep { cost, until, read } = self.asleep.take()?;
-        let purse = self.open_purse();
+        let local_lease = self.open_local_lease();
         let spent = match read {
-            Some(read) => purse.spend(cost, || read),
+            Some(read) => local_lease.spend(cost, || read),
             None => {
                 let taken = LocalLease::<PlainWord>::new();
                 taken.fill(cost, until, false);
@@ -147,20 +147,20 @@ impl Node {
         };
         let admitted = match spent {
             Spend::Spent { .. } => cost,
-            Spend::Short | Spend::Lapsed => self.ask_holder(&purse, cost, now),
+            Spend::Short | Spend::Lapsed => self.ask_holder(&local_lease, cost, now),
         };
-        self.close_purse(network, &purse, now)?;
+        self.close_local_lease(network, &local_lease, now)?;
         Some(Done::admitted(admitted))
     }
 
     /// It holds so little that it asks ahead of need.
     pub(super) fn run_low(&mut self, network: &Network, now: Timestamp) -> Option<Done> {
-        let purse = self.open_purse();
-        if network.low_water.is_none_or(|low| purse.left(now) > low) {
+        let local_lease = self.open_local_lease();
+        if network.low_water.is_none_or(|low| local_lease.left(now) > low) {
             return None;
         }
         self.holder.handle_low(now);
-        self.close_purse(network, &purse, now)?;
+        self.close_local_lease(network, &local_lease, now)?;
         Some(Done::default())
     }
 
@@ -168,10 +168,10 @@ impl Node {
     pub(super) fn arrive(&mut self, network: &Network, id: u64, loan: Loan, now: Timestamp) -> Option<Done> {
         let arrived = |answered: &Answered| answered.safe && (answered.id, answered.loan) == (id, loan);
         let Answered { credited, .. } = take(&mut self.replies, arrived)?;
-        let purse = self.open_purse();
+        let local_lease = self.open_local_lease();
         let sent = self.flight.map_or(now, |(_, sent)| sent);
         let loan = network.seam.loan(loan, sent, now);
-        let reply = self.holder.handle_reply(&purse, id, loan, now);
+        let reply = self.holder.handle_reply(&local_lease, id, loan, now);
         if reply == Reply::Late {
             return Some(Done::default());
         }
@@ -179,33 +179,33 @@ impl Node {
         let waiting = std::mem::take(&mut self.waiting);
         if reply == Reply::Credited {
             self.mark_credited(id);
-            network.seam.credit_again(&purse, loan, waiting.len());
+            network.seam.credit_again(&local_lease, loan, waiting.len());
         }
-        let admitted = waiting.into_iter().map(|cost| self.ask_holder(&purse, cost, now)).sum();
-        self.close_purse(network, &purse, now)?;
+        let admitted = waiting.into_iter().map(|cost| self.ask_holder(&local_lease, cost, now)).sum();
+        self.close_local_lease(network, &local_lease, now)?;
         Some(Done { admitted, credited_twice: credited && reply == Reply::Credited })
     }
 
     /// It stops waiting for its request, and whoever waits is told so.
     pub(super) fn give_up(&mut self, network: &Network, now: Timestamp) -> Option<Done> {
         let (id, _) = self.flight.take()?;
-        let purse = self.open_purse();
+        let local_lease = self.open_local_lease();
         self.holder.handle_failure(id);
         self.waiting.clear();
-        self.close_purse(network, &purse, now)?;
+        self.close_local_lease(network, &local_lease, now)?;
         Some(Done::default())
     }
 
     /// It sends back what it holds.
     pub(super) fn give_back(&mut self, network: &Network, id: ReturnId, now: Timestamp) -> Option<Done> {
-        let purse = self.open_purse();
-        let back = self.holder.poll_return(&purse, now)?;
+        let local_lease = self.open_local_lease();
+        let back = self.holder.poll_return(&local_lease, now)?;
         self.returns.push((id, back));
-        self.close_purse(network, &purse, now)?;
+        self.close_local_lease(network, &local_lease, now)?;
         Some(Done::default())
     }
 
-    /// It loses all it knows. Its letters are still under way, and numbers under way are not used again.
+    /// It loses all it knows. Its letters are still in flight, and numbers in flight are not used again.
     pub(super) fn crash(&mut self, network: &Network) -> Option<Done> {
         let letters = (self.requests.split_off(0), self.replies.split_off(0), self.returns.split_off(0));
         *self = Self::new(network, self.clock);
@@ -213,7 +213,7 @@ impl Node {
         Some(Done::default())
     }
 
-    /// Whether a caller waits though no request is under way.
+    /// Whether a caller waits though no request is in flight.
     pub(super) fn waits_for_nothing(&self) -> bool {
         !self.waiting.is_empty() && !self.holder.is_asking()
     }
@@ -228,7 +228,7 @@ impl Node {
 
     /// Whether a crash would lose anything.
     pub(super) fn is_used(&self) -> bool {
-        self.purse.0 > 0 || self.flight.is_some() || self.asleep.is_some()
+        self.local_lease.0 > 0 || self.flight.is_some() || self.asleep.is_some()
     }
 
     /// A hash of all it holds.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use tokio::time::sleep;
 
-use super::world::World;
+use super::replica_pair::ReplicaPair;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -55,27 +55,27 @@ impl Fault {
         self != Self::RestartAof
     }
 
-    pub(super) async fn strike(self, world: &mut World) -> Result<()> {
+    pub(super) async fn strike(self, pair: &mut ReplicaPair) -> Result<()> {
         match self {
-            Self::FlushAll => world.primary().ask::<()>("FLUSHALL").await,
-            Self::FlushDb => world.primary().ask::<()>("FLUSHDB").await,
-            Self::SwapDb => world.primary().ask::<()>("SWAPDB 0 1").await,
-            Self::EvictVolatile => evict(world, "volatile-ttl").await,
-            Self::EvictAll => evict(world, "allkeys-lru").await,
-            Self::Restart => world.restart(&[]).await,
+            Self::FlushAll => pair.primary().ask::<()>("FLUSHALL").await,
+            Self::FlushDb => pair.primary().ask::<()>("FLUSHDB").await,
+            Self::SwapDb => pair.primary().ask::<()>("SWAPDB 0 1").await,
+            Self::EvictVolatile => evict(pair, "volatile-ttl").await,
+            Self::EvictAll => evict(pair, "allkeys-lru").await,
+            Self::Restart => pair.restart(&[]).await,
             Self::RestartAof => {
-                world.primary().ask::<()>("CONFIG SET appendonly yes").await?;
-                world.primary().until_said("INFO persistence", "aof_rewrite_in_progress:0").await?;
-                world.restart(&["--appendonly", "yes"]).await
+                pair.primary().ask::<()>("CONFIG SET appendonly yes").await?;
+                pair.primary().until_said("INFO persistence", "aof_rewrite_in_progress:0").await?;
+                pair.restart(&["--appendonly", "yes"]).await
             }
-            Self::Promote => world.fail_over().await,
+            Self::Promote => pair.fail_over().await,
         }
     }
 }
 
 /// As an operator does who makes a cache of it: the policy first, then a limit that is below what is in use.
-async fn evict(world: &World, policy: &str) -> Result<()> {
-    let primary = world.primary();
+async fn evict(pair: &ReplicaPair, policy: &str) -> Result<()> {
+    let primary = pair.primary();
     primary.ask::<()>(&format!("CONFIG SET maxmemory-policy {policy}")).await?;
     primary.ask::<()>("CONFIG SET maxmemory 1").await?;
     sleep(Duration::from_millis(5)).await;

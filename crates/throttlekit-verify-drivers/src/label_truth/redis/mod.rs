@@ -4,7 +4,7 @@ mod bugs;
 mod cost;
 mod faults;
 mod load;
-mod world;
+mod replica_pair;
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::Plan;
 use super::row::Row;
 use bugs::{BUGS, Bug};
 use faults::Fault;
-use world::World;
+use replica_pair::ReplicaPair;
 
 const ENGINE: &str = "redis";
 
@@ -83,22 +83,22 @@ pub(super) async fn rows(plan: Plan) -> Result<Vec<Row>> {
     let of_mode = |mode: Mode| mode.faults.iter().map(move |&fault| (mode, fault, None)).collect::<Vec<_>>();
     let mut scenarios: Vec<Vec<Scenario>> = [ASYNC, SAMPLED, WAIT, FENCE].map(of_mode).to_vec();
     scenarios.push(BUGS.map(|(mode, fault, bug)| (mode, fault, Some(bug))).to_vec());
-    let mut worlds = Vec::new();
+    let mut pairs = Vec::new();
     for _ in &scenarios {
         // One after the other, or two would find the same port free.
-        worlds.push(World::start().await?);
+        pairs.push(ReplicaPair::start().await?);
     }
-    let played = worlds.into_iter().zip(scenarios);
-    let rows = try_join_all(played.map(|(world, scenarios)| play_all(world, scenarios, plan))).await?;
+    let played = pairs.into_iter().zip(scenarios);
+    let rows = try_join_all(played.map(|(pair, scenarios)| play_all(pair, scenarios, plan))).await?;
     Ok(rows.into_iter().flatten().collect())
 }
 
 type Scenario = (Mode, Fault, Option<Bug>);
 
-async fn play_all(mut world: World, scenarios: Vec<Scenario>, plan: Plan) -> Result<Vec<Row>> {
+async fn play_all(mut pair: ReplicaPair, scenarios: Vec<Scenario>, plan: Plan) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (mode, fault, bug) in scenarios {
-        rows.push(play(&mut world, mode, fault, bug, plan).await?);
+        rows.push(play(&mut pair, mode, fault, bug, plan).await?);
     }
     Ok(rows)
 }
@@ -113,7 +113,7 @@ pub(super) async fn cost() -> Result<serde_json::Value> {
     Ok(serde_json::json!({ "known_key": cost.known_key, "new_key": cost.new_key }))
 }
 
-async fn play(world: &mut World, mode: Mode, fault: Fault, bug: Option<Bug>, plan: Plan) -> Result<Row> {
+async fn play(pair: &mut ReplicaPair, mode: Mode, fault: Fault, bug: Option<Bug>, plan: Plan) -> Result<Row> {
     let mut row = Row::new(ENGINE, mode.name, fault.name());
     row.seeded = bug.map(Bug::name);
     row.keeps_limit = (mode.keeps_limit)(fault);
@@ -121,7 +121,7 @@ async fn play(world: &mut World, mode: Mode, fault: Fault, bug: Option<Bug>, pla
     let rounds = if bug.is_some() { plan.rounds_seeded } else { plan.rounds };
     for number in 0..rounds {
         let what = || format!("{} {} round {number}", mode.name, fault.name());
-        row.add(world.play(mode, fault, bug).await.with_context(what)?);
+        row.add(pair.play(mode, fault, bug).await.with_context(what)?);
         if row.is_found() {
             break;
         }

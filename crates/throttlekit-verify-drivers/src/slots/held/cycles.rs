@@ -15,8 +15,8 @@ use throttlekit::guard::{Ending, SharedGuardPermit, SlotStats};
 use throttlekit::internals::Mutex;
 use throttlekit::rate::Timestamp;
 use throttlekit::store::{
-    Background, Beat, KeySpace, MemoryStore, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore,
-    StoreError,
+    Background, HeartbeatOutcome, KeySpace, MemoryStore, Occupancy, SlotAnswer, SlotLease, SlotRequest,
+    SlotStore, StoreError,
 };
 use throttlekit::{Concurrency, SharedGuard};
 use throttlekit_conformance::{Dice, bugs};
@@ -104,7 +104,11 @@ impl SlotStore for Far {
         answer
     }
 
-    async fn heartbeat(&self, leases: &[SlotLease<'_>], lives: Duration) -> Vec<Result<Beat, StoreError>> {
+    async fn heartbeat(
+        &self,
+        leases: &[SlotLease<'_>],
+        lives: Duration,
+    ) -> Vec<Result<HeartbeatOutcome, StoreError>> {
         self.gate.pass().await;
         self.store.heartbeat(leases, lives).await
     }
@@ -186,7 +190,7 @@ fn play(cycles: u64, bug: Option<CycleBug>) -> Result<Counts> {
         let runtime = Builder::new_current_thread().enable_time().build()?;
         store.background = Background::default().on(runtime.handle().clone());
         client(&runtime, &store, &clock, &mut dice, &mut counts);
-        // Killed: its tasks are dropped where they stand, and nobody beats for what it holds.
+        // Killed: its tasks are dropped where they stand, and nobody sends heartbeats for what it holds.
         runtime.shutdown_background();
         clock.advance(LIVES + LIVES / 10);
         let reads = Builder::new_current_thread().build()?;

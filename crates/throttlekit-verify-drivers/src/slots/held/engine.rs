@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use throttlekit::clock::ManualClock;
 use throttlekit::store::{
-    Beat, MemoryStore, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore, StoreError,
+    HeartbeatOutcome, MemoryStore, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore, StoreError,
 };
 use throttlekit_postgres::PostgresStore;
 use throttlekit_redis::RedisStore;
@@ -15,7 +15,7 @@ use crate::stores;
 
 /// What is looked at is what an engine decides, not how fast: it shares its processors with the proof.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Longer than any world takes, since an engine forgets by its own clock and a world has another.
+/// Longer than any scenario takes, since an engine forgets by its own clock and a scenario has another.
 const GRACE: Duration = Duration::from_secs(600);
 const CONNECTIONS: usize = 4;
 
@@ -95,7 +95,11 @@ impl SlotStore for AnyStore {
         }
     }
 
-    async fn heartbeat(&self, leases: &[SlotLease<'_>], lives: Duration) -> Vec<Result<Beat, StoreError>> {
+    async fn heartbeat(
+        &self,
+        leases: &[SlotLease<'_>],
+        lives: Duration,
+    ) -> Vec<Result<HeartbeatOutcome, StoreError>> {
         match self {
             Self::Memory(store) => store.heartbeat(leases, lives).await,
             Self::Redis(store) => store.heartbeat(leases, lives).await,

@@ -12,7 +12,9 @@ use anyhow::{Context, Result, bail, ensure};
 use throttlekit::clock::{BootClock, Clock};
 use throttlekit::guard::Ending;
 use throttlekit::internals::Mutex;
-use throttlekit::store::{Beat, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore};
+use throttlekit::store::{
+    HeartbeatOutcome, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore,
+};
 use throttlekit::{Concurrency, SharedGuard};
 use throttlekit_conformance::Dice;
 
@@ -31,7 +33,7 @@ pub(super) enum Role {
     Unfenced,
     /// Holds one slot of each of so many keys until it is killed.
     Holder(u32),
-    /// Holds one slot by itself, beats for it, and releases it when that is lost.
+    /// Holds one slot by itself, sends heartbeats for it, and releases it when that is lost.
     Zombie,
 }
 
@@ -226,11 +228,11 @@ async fn haunt(post: &Post, store: AnyStore, log: &Log) -> Result<()> {
     loop {
         tokio::time::sleep(Duration::from_millis(20)).await;
         match store.heartbeat(&[mine], post.lives).await.remove(0)? {
-            Beat::Held(_) => {}
-            Beat::Lost => break,
+            HeartbeatOutcome::Held(_) => {}
+            HeartbeatOutcome::Lost => break,
         }
     }
-    log.write("beat lost");
+    log.write("heartbeat lost");
     let freed = store.release(&[mine]).await.remove(0)?;
     log.write(&format!("release {freed}"));
     std::future::pending::<()>().await;

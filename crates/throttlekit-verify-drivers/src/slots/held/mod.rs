@@ -2,8 +2,8 @@
 
 pub(super) mod cycles;
 mod engine;
-mod fleet;
 mod judge;
+mod killed;
 mod member;
 mod reclaim;
 mod same;
@@ -18,12 +18,12 @@ use engine::Engine;
 struct Size {
     /// Admissions in process, cut off at every await point.
     cycles: u64,
-    /// Timelines on each store.
-    timelines: u64,
-    /// Worlds of holders over a bad network.
-    worlds: u64,
+    /// Traces on each store.
+    traces: u64,
+    /// Scenarios of holders over a bad network.
+    scenarios: u64,
     /// How long client processes are killed and stopped, on each engine.
-    storm_seconds: u64,
+    fault_seconds: u64,
     /// Holders that are killed, each with fifty slots, on each engine.
     killed: u64,
     /// Holders that are stopped until another has their slot, on each engine.
@@ -32,14 +32,14 @@ struct Size {
 
 const FULL: Size = Size {
     cycles: 2_000_000,
-    timelines: 20_000,
-    worlds: 200_000,
-    storm_seconds: 60,
+    traces: 20_000,
+    scenarios: 200_000,
+    fault_seconds: 60,
     killed: 20,
     zombies: 20,
 };
 const SMALL: Size =
-    Size { cycles: 40_000, timelines: 100, worlds: 2_000, storm_seconds: 2, killed: 1, zombies: 1 };
+    Size { cycles: 40_000, traces: 100, scenarios: 2_000, fault_seconds: 2, killed: 1, zombies: 1 };
 
 pub(super) fn run(setup: Setup) -> Result<Part> {
     // A client process of this proof is this program again.
@@ -52,11 +52,11 @@ pub(super) fn run(setup: Setup) -> Result<Part> {
     let mut part = Part::default();
     let cycles = cycles::run(size.cycles, &mut part)?;
     let engines = Engine::all(setup.services)?;
-    let same = runtime.block_on(same::run(&engines, size.timelines, size.worlds, &mut part))?;
+    let same = runtime.block_on(same::run(&engines, size.traces, size.scenarios, &mut part))?;
     // Both at once: most of the time is waiting.
     let mut running = tokio::task::JoinSet::new();
     for engine in engines.into_iter().filter(Engine::has_processes) {
-        running.spawn_on(processes(engine, size.storm_seconds, size.killed, size.zombies), runtime.handle());
+        running.spawn_on(processes(engine, size.fault_seconds, size.killed, size.zombies), runtime.handle());
     }
     let mut fleets = serde_json::Map::new();
     while let Some(ended) = runtime.block_on(running.join_next()) {
@@ -76,7 +76,7 @@ async fn processes(
     zombies: u64,
 ) -> Result<(String, Value, Vec<String>)> {
     let mut broken = Vec::new();
-    let storm = fleet::run(&engine, seconds, &mut broken).await?;
+    let faulty = killed::run(&engine, seconds, &mut broken).await?;
     let reclaim = reclaim::run(&engine, killed, zombies, &mut broken).await?;
-    Ok((engine.name, json!({ "storm": storm, "reclaim": reclaim }), broken))
+    Ok((engine.name, json!({ "storm": faulty, "reclaim": reclaim }), broken))
 }

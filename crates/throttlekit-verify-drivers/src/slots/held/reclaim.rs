@@ -6,7 +6,9 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use throttlekit::clock::{BootClock, Clock};
 use throttlekit::rate::Timestamp;
-use throttlekit::store::{Beat, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore};
+use throttlekit::store::{
+    HeartbeatOutcome, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore,
+};
 use throttlekit_conformance::Dice;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -132,17 +134,20 @@ async fn zombie(engine: &Engine, store: &AnyStore) -> Result<Vec<String>> {
     let mine = SlotLease { key: &key, lease: LeaseId(its.0 ^ 1), owner: ME };
     let ask = SlotRequest { key: &key, lease: mine.lease, owner: ME, most: 1, lives: ZOMBIE_LIVES };
     sleep(ZOMBIE_LIVES + ZOMBIE_LIVES / 5).await;
-    must(matches!(store.acquire(&ask).await?.step, SlotStep::Deny(_)), "who beats was not kept");
+    must(
+        matches!(store.acquire(&ask).await?.step, SlotStep::Deny(_)),
+        "a lease with heartbeats was not kept",
+    );
     member.signal("STOP")?;
     sleep(ZOMBIE_LIVES + ZOMBIE_LIVES / 5).await;
     must(matches!(store.acquire(&ask).await?.step, SlotStep::Admit { .. }), "a stopped holder kept its slot");
     member.signal("CONT")?;
-    written(&post, "beat lost").await?;
+    written(&post, "heartbeat lost").await?;
     let told = written(&post, "release ").await?;
     must(told == "false", "a zombie's release freed a slot");
     must(store.occupancy(&[&key]).await?[0].held == 1, "a zombie took another's slot away");
     must(
-        matches!(store.heartbeat(&[mine], ZOMBIE_LIVES).await[..], [Ok(Beat::Held(_))]),
+        matches!(store.heartbeat(&[mine], ZOMBIE_LIVES).await[..], [Ok(HeartbeatOutcome::Held(_))]),
         "the slot of another was lost",
     );
     store.release(&[mine]).await.remove(0)?;

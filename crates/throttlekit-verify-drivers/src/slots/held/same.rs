@@ -1,4 +1,4 @@
-//! The same timeline on every store, holders over a bad network, and every seeded bug.
+//! The same trace on every store, holders over a bad network, and every seeded bug.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,42 +12,42 @@ use super::Part;
 use super::engine::Engine;
 use crate::runner::{in_threads, progress};
 
-const SEEDED_WORLDS_MAX: u64 = 10_000;
+const SEEDED_SCENARIOS_MAX: u64 = 10_000;
 const CHUNK: u64 = 1_000;
 
-pub(super) async fn run(engines: &[Engine], timelines: u64, worlds: u64, part: &mut Part) -> Result<Value> {
+pub(super) async fn run(engines: &[Engine], traces: u64, scenarios: u64, part: &mut Part) -> Result<Value> {
     println!("{:<12}{:>10}{:>12}{:>13}", "store", "timelines", "answers", "differences");
     let mut answers = serde_json::Map::new();
     for engine in engines {
-        let report = examine(engine, timelines, &mut part.broken).await;
+        let report = examine(engine, traces, &mut part.broken).await;
         answers.insert(engine.name.clone(), json!(report.answers));
     }
-    let seen = holders(worlds, &mut part.broken);
+    let seen = holders(scenarios, &mut part.broken);
     println!(
-        "{worlds} worlds of holders: {} worked, {} fenced, {} told that they are lost, {} tables lost",
+        "{scenarios} scenarios of holders: {} worked, {} fenced, {} told that they are lost, {} tables lost",
         seen.worked, seen.fenced, seen.lost, seen.restarts
     );
     for &bug in HolderBug::ALL {
-        part.seeded.note(bug.name(), find_holder_bug(bug, SEEDED_WORLDS_MAX).is_some());
+        part.seeded.note(bug.name(), find_holder_bug(bug, SEEDED_SCENARIOS_MAX).is_some());
     }
     for &bug in SlotBug::ALL {
-        part.seeded.note(bug.name(), find_slot_bug(bug, SEEDED_WORLDS_MAX).await.is_some());
+        part.seeded.note(bug.name(), find_slot_bug(bug, SEEDED_SCENARIOS_MAX).await.is_some());
     }
     Ok(json!({
-        "timelines_each": timelines,
+        "timelines_each": traces,
         "answers": answers,
-        "holder_worlds": worlds,
+        "holder_worlds": scenarios,
         "holders_fenced": seen.fenced,
         "holders_lost": seen.lost,
         "tables_lost": seen.restarts,
     }))
 }
 
-async fn examine(engine: &Engine, timelines: u64, broken: &mut Vec<String>) -> SlotReport {
+async fn examine(engine: &Engine, traces: u64, broken: &mut Vec<String>) -> SlotReport {
     let (mut report, mut next) = (SlotReport::default(), 0);
     let mut difference = None;
-    while next < timelines && difference.is_none() {
-        let seeds = next..(next + CHUNK).min(timelines);
+    while next < traces && difference.is_none() {
+        let seeds = next..(next + CHUNK).min(traces);
         next = seeds.end;
         let of = engine.clone();
         let make = move |clock| {
@@ -58,10 +58,10 @@ async fn examine(engine: &Engine, timelines: u64, broken: &mut Vec<String>) -> S
             Ok(played) => report = report.plus(played),
             Err(violation) => difference = Some(violation),
         }
-        progress(&engine.name, next, timelines);
+        progress(&engine.name, next, traces);
     }
-    let SlotReport { timelines, answers, .. } = report;
-    println!("{:<12}{timelines:>10}{answers:>12}{:>13}", engine.name, u64::from(difference.is_some()));
+    let SlotReport { traces, answers, .. } = report;
+    println!("{:<12}{traces:>10}{answers:>12}{:>13}", engine.name, u64::from(difference.is_some()));
     if let Some(violation) = difference {
         broken.push(format!("slots: {} does not answer as the book does: {violation}", engine.name));
     } else if !report.saw_all() {
@@ -70,14 +70,14 @@ async fn examine(engine: &Engine, timelines: u64, broken: &mut Vec<String>) -> S
     report
 }
 
-/// Plays worlds on all threads.
-fn holders(worlds: u64, broken: &mut Vec<String>) -> Seen {
+/// Plays scenarios on all threads.
+fn holders(scenarios: u64, broken: &mut Vec<String>) -> Seen {
     let next = AtomicU64::new(0);
     let work = || {
         let (mut all, mut violation) = (Seen::default(), None);
         while violation.is_none() {
             let seed = next.fetch_add(1, Relaxed);
-            if seed >= worlds {
+            if seed >= scenarios {
                 break;
             }
             match check_holders(seed, None) {
@@ -87,7 +87,7 @@ fn holders(worlds: u64, broken: &mut Vec<String>) -> Seen {
         }
         (all, violation)
     };
-    let progress = || format!("holders: {} of {worlds}", next.load(Relaxed).min(worlds));
+    let progress = || format!("holders: {} of {scenarios}", next.load(Relaxed).min(scenarios));
     let mut all = Seen::default();
     for (seen, violation) in in_threads(&work, progress) {
         all = plus(all, seen);

@@ -3,7 +3,7 @@
 use throttlekit_core::concurrency::{Ceiling, Estimator};
 
 use super::super::HELD_OUT;
-use super::super::laws::{LEAST, MOST, Make};
+use super::super::invariants::{LEAST, MOST, Make};
 use super::peers::{Fixed, PEERS};
 use super::{Outcome, Scenario, Shape, run};
 use throttlekit_conformance::check::{Check, ensure};
@@ -147,7 +147,8 @@ impl Compared {
     /// What of our rule does not hold here.
     pub fn violation(&self) -> Option<String> {
         let Scenario { shape, load, servers, .. } = self.scenario;
-        let told = |story| format!("{}, load {load}, {servers} servers: {story}", shape.name());
+        let told =
+            |counterexample| format!("{}, load {load}, {servers} servers: {counterexample}", shape.name());
         self.results[0].check(load).err().map(told)
     }
 }

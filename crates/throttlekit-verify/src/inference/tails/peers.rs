@@ -8,7 +8,7 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::Sample;
 
 use super::super::Infers;
-use super::super::laws::{LEAST, MOST};
+use super::super::invariants::{LEAST, MOST};
 use super::{Outcome, Scenario, run};
 use throttlekit_conformance::Dice;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::{Ceiling, Estimator, Sample};
 
-use super::super::laws::{LEAST, MOST};
+use super::super::invariants::{LEAST, MOST};
 use super::super::published::{Faults, Published};
 use super::super::{Infers, Make};
 use super::compare::{compare, ours};
@@ -89,8 +89,9 @@ pub fn find_seeded() -> (Found, Vec<String>) {
             controls.push(scenario);
         }
     }
-    let failed =
-        |scenario: Scenario| check(&|_| ours(), scenario).err().map(|story| format!("{scenario:?}: {story}"));
+    let failed = |scenario: Scenario| {
+        check(&|_| ours(), scenario).err().map(|counterexample| format!("{scenario:?}: {counterexample}"))
+    };
     let found = Found::all(|bug: TailBug| bug.check().is_err());
     (found, controls.into_iter().filter_map(failed).collect())
 }

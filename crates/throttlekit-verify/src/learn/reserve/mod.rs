@@ -147,7 +147,7 @@ impl Findings {
     }
 
     fn note(&mut self, family: Family, check: Check) {
-        self.violations.extend(check.err().map(|story| format!("{family:?}: {story}")));
+        self.violations.extend(check.err().map(|counterexample| format!("{family:?}: {counterexample}")));
     }
 }
 

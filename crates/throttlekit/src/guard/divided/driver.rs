@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::concurrency::division::{Fold, Node, NodeLoad, NodeReport, ReportResponse};
+use throttlekit_core::concurrency::division::{Node, NodeLoad, NodeReport, Rebalancer, ReportResponse};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -20,7 +20,7 @@ use crate::clock::{BootClock, LeaseClock};
 use crate::guard::single::Single;
 use crate::guard::stats::GuardStats;
 use crate::hash::random_u64;
-use crate::store::{Heard, MembershipStore, StoreError, beat};
+use crate::store::{HeartbeatReply, MembershipStore, StoreError, heartbeat};
 
 /// A node reports its inferred limit after this many samples: before, it would only report the initial value.
 const SAMPLES_MIN: u64 = 32;
@@ -32,7 +32,7 @@ const WANTS_MAX: u32 = 8;
 pub(super) struct Driver<R, C> {
     pub(super) store: R,
     pub(super) key: String,
-    pub(super) fold: Fold,
+    pub(super) rebalancer: Rebalancer,
     pub(super) keeps: Duration,
     pub(super) deadline: Duration,
     pub(super) spacing: Duration,
@@ -58,7 +58,7 @@ impl<R: MembershipStore, C: LeaseClock> Driver<R, C> {
             self.fence(now, leaving);
             let occupancy = self.occupancy(now);
             match self.node.poll_report(occupancy, random_u64() as u32, now) {
-                Some(report) => self.beat(&report, now).await,
+                Some(report) => self.heartbeat(&report, now).await,
                 None => self.rest(now).await,
             }
         }
@@ -82,16 +82,16 @@ impl<R: MembershipStore, C: LeaseClock> Driver<R, C> {
         let in_flight = self.guard.in_flight();
         let asked = in_flight.saturating_add(seen.waiting);
         let wants = self.meter.wants(&self.shared.demand, asked, now);
-        let wants = wants.min(self.fold.most.saturating_mul(WANTS_MAX));
+        let wants = wants.min(self.rebalancer.most.saturating_mul(WANTS_MAX));
         let limit = if self.infers { inferred(&seen) } else { 0 };
         let mut stats = self.shared.stats.lock();
         (stats.wants, stats.inferred) = (wants, limit);
         NodeLoad { in_flight, limit, wants }
     }
 
-    async fn beat(&mut self, report: &NodeReport, sent: Timestamp) {
+    async fn heartbeat(&mut self, report: &NodeReport, sent: Timestamp) {
         // The deadline first: a process that was paused for long must not continue with an outdated report.
-        let heard = beat(&self.store, &self.key, &self.fold, self.keeps, report);
+        let heard = heartbeat(&self.store, &self.key, &self.rebalancer, self.keeps, report);
         // And it must not arrive after the grant that it names has expired: that would look like a lost membership
         // record.
         let left = self.node.standing(sent).map(|_| self.node.dies().since(sent));
@@ -100,9 +100,9 @@ impl<R: MembershipStore, C: LeaseClock> Driver<R, C> {
             Either::This(()) => Err(StoreError::Deadline(deadline)),
             Either::That(answer) => answer,
         };
-        self.shared.stats.lock().beats += 1;
+        self.shared.stats.lock().heartbeats += 1;
         match answer {
-            Ok(Heard { beat: ReportResponse::Grant(grant), races, .. }) => {
+            Ok(HeartbeatReply { response: ReportResponse::Grant(grant), races, .. }) => {
                 // Read after the response: if the previous grant is still valid, the store had not given it away.
                 let now = self.shared.clock.now();
                 let counts = self.node.handle_grant(grant, sent, now);
@@ -116,8 +116,10 @@ impl<R: MembershipStore, C: LeaseClock> Driver<R, C> {
                     stats.stale += 1;
                 }
             }
-            Ok(Heard { beat: ReportResponse::Stale, .. }) => self.failed(sent, |stats| stats.stale += 1),
-            Ok(Heard { beat: ReportResponse::Full, .. }) | Err(_) => {
+            Ok(HeartbeatReply { response: ReportResponse::Stale, .. }) => {
+                self.failed(sent, |stats| stats.stale += 1);
+            }
+            Ok(HeartbeatReply { response: ReportResponse::Full, .. }) | Err(_) => {
                 self.failed(sent, |stats| stats.failed += 1);
             }
         }
@@ -156,10 +158,10 @@ impl<R: MembershipStore, C: LeaseClock> Driver<R, C> {
 }
 
 /// Treats a panic of the store as a failed call. The task must outlive it: nothing else sends heartbeats for this node.
-async fn caught<T>(beat: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-    let mut beat = pin!(beat);
+async fn caught<T>(heartbeat: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    let mut heartbeat = pin!(heartbeat);
     poll_fn(|context| {
-        let polled = catch_unwind(AssertUnwindSafe(|| beat.as_mut().poll(context)));
+        let polled = catch_unwind(AssertUnwindSafe(|| heartbeat.as_mut().poll(context)));
         polled.unwrap_or_else(|_| Poll::Ready(Err(StoreError::unavailable("the store panicked"))))
     })
     .await

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit_core::concurrency::division::{Fold, HeartbeatIntervals, Node, NodeId};
+use throttlekit_core::concurrency::division::{HeartbeatIntervals, Node, NodeId, Rebalancer};
 use throttlekit_core::lease::Margin;
 use tokio::sync::watch;
 
@@ -21,7 +21,7 @@ use crate::sync::Mutex;
 /// Maximum delay of the timer that stops the work of a permit: grants expire that much earlier.
 const TIMER_LATE_MAX: Duration = Duration::from_millis(5);
 /// Minimum number of heartbeats per grant lifetime: two may be lost.
-const BEATS_A_LIFE: u32 = 3;
+const HEARTBEATS_A_LIFE: u32 = 3;
 const SPACING_MIN: Duration = Duration::from_millis(1);
 
 /// Settings of a node.
@@ -29,7 +29,7 @@ pub(in crate::guard) struct Setup<S, C> {
     pub(in crate::guard) store: S,
     /// Key of the membership record.
     pub(in crate::guard) key: String,
-    pub(in crate::guard) fold: Fold,
+    pub(in crate::guard) rebalancer: Rebalancer,
     pub(in crate::guard) infers: bool,
     pub(in crate::guard) guard: Single<BootClock>,
     pub(in crate::guard) every: Duration,
@@ -44,7 +44,7 @@ pub(in crate::guard) struct Setup<S, C> {
 impl<S: MembershipStore, C: LeaseClock + 'static> Setup<S, C> {
     /// Starts a node that has just joined. Its task runs on the store's [`background`](MembershipStore::background).
     pub(in crate::guard) fn start(self) -> Divided<C> {
-        let every = self.every.min(self.fold.lives / BEATS_A_LIFE).max(SPACING_MIN);
+        let every = self.every.min(self.rebalancer.lives / HEARTBEATS_A_LIFE).max(SPACING_MIN);
         let spacing = self.spacing.clamp(SPACING_MIN, every);
         let margin = self.margin.behind(self.clock.behind_max() + TIMER_LATE_MAX);
         let (guard, background) = (Arc::new(self.guard), self.store.background());
@@ -62,8 +62,8 @@ impl<S: MembershipStore, C: LeaseClock + 'static> Setup<S, C> {
         let driver = Driver {
             store: self.store,
             key: self.key,
-            fold: self.fold,
-            keeps: self.keeps.max(self.fold.remembered() * 4),
+            rebalancer: self.rebalancer,
+            keeps: self.keeps.max(self.rebalancer.remembered() * 4),
             deadline: self.deadline.unwrap_or(every),
             spacing,
             node: Node::new(NodeId(random_u128()), HeartbeatIntervals { every, spacing, margin }),

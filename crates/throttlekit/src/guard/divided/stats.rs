@@ -19,7 +19,7 @@ pub struct DivisionStats {
     /// `true` if its grant has expired: it admits nothing, or only its local share.
     pub fenced: bool,
     /// Heartbeats sent.
-    pub beats: u64,
+    pub heartbeats: u64,
     /// Of these, those that returned a valid grant.
     pub grants: u64,
     /// Of these, those that found a later one of this node, or returned an older grant.

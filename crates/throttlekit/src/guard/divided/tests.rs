@@ -146,7 +146,7 @@ async fn a_share_is_handed_over_when_the_work_that_has_it_ends_and_not_before() 
 /// From the first heartbeat of the new node until it has its share: with eager heartbeats a few round trips, with
 /// regular ones a few periods.
 #[tokio::test(start_paused = true)]
-async fn eager_beats_collapse_the_ramp() {
+async fn eager_heartbeats_collapse_the_ramp() {
     async fn ramp(spacing: Duration) -> Duration {
         let fleet = Fleet::ready().await;
         let choose = |builder: DividedGuardBuilder<End, Paused>| {
@@ -271,7 +271,7 @@ async fn a_node_that_is_dropped_is_missed_when_its_grant_has_died_and_comes_agai
     let calls = fleet.wire.calls.load(SeqCst);
     drop(again);
     sleep(LIVES * 4).await;
-    assert!(fleet.wire.calls.load(SeqCst) <= calls + 2, "whoever is gone does not beat");
+    assert!(fleet.wire.calls.load(SeqCst) <= calls + 2, "a node that left sends no heartbeats");
 }
 
 /// Futures of permits, waits and leaves, dropped after any number of polls: nothing leaks.
@@ -331,8 +331,11 @@ async fn shares_follow_what_is_asked() {
     }
     let shares = nodes.each_ref().map(|node| node.stats().limit);
     assert!(shares[0] >= 85 && shares[1] >= 5 && shares.iter().sum::<u32>() <= 100, "{shares:?}");
-    let beats: u64 = nodes.iter().map(|node| node.stats().division.unwrap().beats).sum();
-    assert!(beats < 120, "{beats} beats in four seconds: two a second and node, and some while shares move");
+    let heartbeats: u64 = nodes.iter().map(|node| node.stats().division.unwrap().heartbeats).sum();
+    assert!(
+        heartbeats < 120,
+        "{heartbeats} heartbeats in four seconds: two a second and node, and some while shares move"
+    );
 }
 
 /// The store's clock has no effect here: a node reports its inferred limit once it has enough samples.

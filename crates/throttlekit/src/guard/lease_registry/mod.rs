@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::concurrency::{Beat, Ending, LeaseId, Owner, Slot, SlotStep, SlotTable};
+use throttlekit_core::concurrency::{Ending, HeartbeatOutcome, LeaseId, Owner, Slot, SlotStep, SlotTable};
 
 use crate::clock::{BootClock, Clock};
 use crate::hash::random_u128;
@@ -69,7 +69,7 @@ impl<T: Ends, C: Clock> LeaseRegistry<T, C> {
     /// the registry is still recovering.
     pub fn admit(&self, owner: Owner, permit: T) -> Result<(LeaseId, Slot), T> {
         let lease = LeaseId(random_u128());
-        self.at_desk(|leases, now| {
+        self.with_leases(|leases, now| {
             match leases.table.acquire(lease, owner, self.leases_max, self.lives, now) {
                 SlotStep::Admit { slot, .. } => {
                     leases.permits.insert((lease, owner), permit);
@@ -81,8 +81,8 @@ impl<T: Ends, C: Clock> LeaseRegistry<T, C> {
     }
 
     /// Renews an owner's leases for their lifetime, and returns for each whether it is held.
-    pub fn heartbeat(&self, owner: Owner, leases: &[LeaseId]) -> Vec<Beat> {
-        self.at_desk(|desk, now| desk.table.heartbeat(leases, owner, self.lives, now))
+    pub fn heartbeat(&self, owner: Owner, leases: &[LeaseId]) -> Vec<HeartbeatOutcome> {
+        self.with_leases(|registry, now| registry.table.heartbeat(leases, owner, self.lives, now))
     }
 
     /// Ends the owner's work. Returns whether it held the lease; the second time it does not.
@@ -93,7 +93,7 @@ impl<T: Ends, C: Clock> LeaseRegistry<T, C> {
     /// Ends the owner's lease and returns the permit, for the caller to end. Returns `None` if the owner does not hold
     /// the lease.
     pub fn take(&self, owner: Owner, lease: LeaseId) -> Option<T> {
-        self.at_desk(|leases, now| {
+        self.with_leases(|leases, now| {
             leases.table.release(lease, owner, now);
             leases.permits.remove(&(lease, owner))
         })
@@ -104,12 +104,12 @@ impl<T: Ends, C: Clock> LeaseRegistry<T, C> {
     where
         T: Clone,
     {
-        self.at_desk(|leases, _| leases.permits.get(&(lease, owner)).cloned())
+        self.with_leases(|leases, _| leases.permits.get(&(lease, owner)).cloned())
     }
 
     /// Takes all permits: the code that drives the registry is about to stop.
     pub fn drain(&self) -> Vec<T> {
-        self.at_desk(|leases, now| {
+        self.with_leases(|leases, now| {
             let all: Vec<_> = leases.permits.drain().collect();
             for ((lease, owner), _) in &all {
                 leases.table.release(*lease, *owner, now);
@@ -120,11 +120,11 @@ impl<T: Ends, C: Clock> LeaseRegistry<T, C> {
 
     /// Ends the permits whose leases have expired.
     pub fn expire(&self) {
-        self.at_desk(|_, _| ());
+        self.with_leases(|_, _| ());
     }
 
     /// Runs `work` at one instant, after all leases that have expired by then are ended as dropped.
-    fn at_desk<R>(&self, work: impl FnOnce(&mut Leases<T>, Timestamp) -> R) -> R {
+    fn with_leases<R>(&self, work: impl FnOnce(&mut Leases<T>, Timestamp) -> R) -> R {
         let mut leases = self.leases.lock();
         let now = self.clock.now();
         let over = leases.table.expire(now);

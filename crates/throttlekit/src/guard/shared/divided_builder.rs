@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttlekit_core::concurrency::division::{Combine, Fold, Split};
+use throttlekit_core::concurrency::division::{Combine, Rebalancer, Split};
 use throttlekit_core::lease::Margin;
 
 use super::builder::SharedGuardBuilder;
@@ -11,7 +11,7 @@ use crate::clock::{DefaultLeaseClock, LeaseClock};
 use crate::concurrency::OneLimit;
 use crate::guard::divided::{Divided, Setup};
 use crate::guard::settings::Settings;
-use crate::store::{KeySpace, MembershipStore, ROLL_KEPT_DEFAULT};
+use crate::store::{KeySpace, MEMBERSHIP_KEPT_DEFAULT, MembershipStore};
 use crate::{BuildError, Concurrency};
 
 /// Default lifetime of a grant.
@@ -56,7 +56,7 @@ impl<S> DividedGuardBuilder<S> {
             heartbeat_spacing: Duration::from_millis(50),
             heartbeat_timeout: None,
             clock_error,
-            keep_record: ROLL_KEPT_DEFAULT,
+            keep_record: MEMBERSHIP_KEPT_DEFAULT,
             while_disconnected: 0,
             clock: DefaultLeaseClock::default(),
         }
@@ -159,7 +159,7 @@ impl<S: MembershipStore, C: LeaseClock + 'static> DividedGuardBuilder<S, C> {
 
     pub(in crate::guard) fn start(self) -> Result<Divided<C>, BuildError> {
         let limit = in_total(&self.limit)?;
-        let fold = Fold {
+        let rebalancer = Rebalancer {
             combine: self.combine,
             split: self.split,
             initial: limit.initial(),
@@ -169,8 +169,8 @@ impl<S: MembershipStore, C: LeaseClock + 'static> DividedGuardBuilder<S, C> {
         };
         let setup = Setup {
             store: self.store,
-            key: KeySpace::roll(&self.prefix, &self.name),
-            fold,
+            key: KeySpace::membership(&self.prefix, &self.name),
+            rebalancer,
             infers: matches!(limit, OneLimit::Adaptive(_)),
             guard: self.settings.single(limit),
             every: self.heartbeat_every,

@@ -24,9 +24,9 @@ const OUTAGE_RETRY: Duration = Duration::from_secs(1);
 /// Slots of keys on a store.
 ///
 /// The renewer, a task that sends heartbeats for all slots of the process, runs on the store's
-/// [`background`](SlotStore::background), whatever the caller's runtime. If it ends, the next [`admit`](AnySlots::admit)
-/// or release starts another: [`SlotStats::keeper_alive`] reports whether one is running, and [`SlotStats::keepers`] how
-/// many have been started. Slots that are held meanwhile are fenced in time.
+/// [`background`](SlotStore::background), whatever the caller's runtime. If it ends, the next
+/// [`admit`](AnySlots::admit) or release starts another: [`SlotStats::renewer_alive`] reports whether one is running,
+/// and [`SlotStats::renewers`] how many have been started. Slots that are held meanwhile are fenced in time.
 pub(in crate::guard) struct SlotLeases<S, C> {
     renewer: Arc<Renewer<S, C>>,
     keys: KeySpace,
@@ -110,8 +110,8 @@ impl<S: SlotStore, C: LeaseClock + 'static> AnySlots for SlotLeases<S, C> {
     }
 
     fn stats(&self) -> SlotStats {
-        let keeper_alive = self.leaves.is_open() && self.renewer.is_on_time();
-        SlotStats { keeper_alive, ..self.renewer.registry.stats() }
+        let renewer_alive = self.leaves.is_open() && self.renewer.is_on_time();
+        SlotStats { renewer_alive, ..self.renewer.registry.stats() }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::concurrency::Beat;
+use throttlekit_core::concurrency::HeartbeatOutcome;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 
@@ -44,7 +44,7 @@ pub(super) struct Renewer<S, C> {
 pub(super) fn mailbox<S: SlotStore, C: LeaseClock + 'static>(renewer: &Arc<Renewer<S, C>>) -> Mailbox<Leave> {
     let renewer = renewer.clone();
     Mailbox::new(QUEUED_MAX, move |queue| {
-        renewer.registry.counters.keepers.fetch_add(1, Relaxed);
+        renewer.registry.counters.renewers.fetch_add(1, Relaxed);
         renewer.registry.round_at.store(renewer.clock.now().as_nanos(), Relaxed);
         renewer.registry.background.spawn(run(renewer.clone(), queue));
     })
@@ -64,7 +64,7 @@ pub(super) async fn run<S: SlotStore, C: LeaseClock + 'static>(
     mut queue: mpsc::Receiver<Leave>,
 ) {
     let round = (renewer.lives / ROUNDS).max(Duration::from_millis(1));
-    let [beats, releases] = [(); 2].map(|()| Arc::new(Semaphore::new(FLIGHTS_MAX)));
+    let [heartbeats, releases] = [(); 2].map(|()| Arc::new(Semaphore::new(FLIGHTS_MAX)));
     let mut looked_at = renewer.clock.now();
     loop {
         let rest = round.saturating_sub(renewer.clock.now().since(looked_at));
@@ -82,13 +82,13 @@ pub(super) async fn run<S: SlotStore, C: LeaseClock + 'static>(
         if now.since(looked_at) >= round {
             looked_at = now;
             renewer.registry.round_at.store(now.as_nanos(), Relaxed);
-            start_beats(&renewer, &beats, now);
+            start_heartbeats(&renewer, &heartbeats, now);
         }
     }
 }
 
 /// Starts the heartbeats. Each call is a task of its own: one that hangs delays no other.
-fn start_beats<S: SlotStore, C: LeaseClock + 'static>(
+fn start_heartbeats<S: SlotStore, C: LeaseClock + 'static>(
     renewer: &Arc<Renewer<S, C>>,
     flights: &Arc<Semaphore>,
     now: Timestamp,
@@ -96,11 +96,11 @@ fn start_beats<S: SlotStore, C: LeaseClock + 'static>(
     let room = (flights.available_permits() * FLIGHT_MAX).min(ROUND_MAX);
     for part in renewer.registry.due(room, now).chunks(FLIGHT_MAX) {
         let permit = flights.clone().try_acquire_owned().ok();
-        tokio::spawn(beat(renewer.clone(), part.to_vec(), permit));
+        tokio::spawn(heartbeat(renewer.clone(), part.to_vec(), permit));
     }
 }
 
-async fn beat<S: SlotStore, C: LeaseClock>(
+async fn heartbeat<S: SlotStore, C: LeaseClock>(
     renewer: Arc<Renewer<S, C>>,
     tickets: Vec<Arc<Ticket>>,
     _permit: Option<OwnedSemaphorePermit>,
@@ -108,16 +108,16 @@ async fn beat<S: SlotStore, C: LeaseClock>(
     let Renewer { store, registry, clock, lives } = &*renewer;
     let leases: Vec<SlotLease<'_>> = tickets.iter().map(|ticket| ticket.lease(registry.owner)).collect();
     registry.counters.flights.fetch_add(1, Relaxed);
-    registry.counters.beats.fetch_add(leases.len() as u64, Relaxed);
+    registry.counters.heartbeats.fetch_add(leases.len() as u64, Relaxed);
     let sent = clock.now();
-    let beats = store.heartbeat(&leases, *lives).await;
+    let heartbeats = store.heartbeat(&leases, *lives).await;
     let now = clock.now();
-    for (ticket, beat) in tickets.iter().zip(beats) {
-        match beat {
-            Ok(Beat::Held(slot)) => ticket.beaten(sent, Some(slot.lives), now),
-            Ok(Beat::Lost) => {
+    for (ticket, heartbeat) in tickets.iter().zip(heartbeats) {
+        match heartbeat {
+            Ok(HeartbeatOutcome::Held(slot)) => ticket.renewed(sent, Some(slot.lives), now),
+            Ok(HeartbeatOutcome::Lost) => {
                 registry.counters.lost.fetch_add(1, Relaxed);
-                ticket.beaten(sent, None, now);
+                ticket.renewed(sent, None, now);
             }
             // It is unknown whether it lives: the deadline stays.
             Err(_) => {}

@@ -110,13 +110,13 @@ impl Ticket {
     }
 
     fn is_due(&self, now: Timestamp) -> bool {
-        self.hold.lock().as_mut().is_some_and(|hold| hold.poll_beat(random_u64() as u32, now))
+        self.hold.lock().as_mut().is_some_and(|hold| hold.poll_heartbeat(random_u64() as u32, now))
     }
 
     /// Records the response to the heartbeat that was sent at `sent`.
-    pub(super) fn beaten(&self, sent: Timestamp, lives: Option<Duration>, now: Timestamp) {
+    pub(super) fn renewed(&self, sent: Timestamp, lives: Option<Duration>, now: Timestamp) {
         if let Some(hold) = self.hold.lock().as_mut() {
-            hold.handle_beat(sent, lives, now);
+            hold.handle_heartbeat(sent, lives, now);
         }
         self.bell.notify_waiters();
     }

@@ -10,7 +10,7 @@ counters! {
         /// Calls to the store with heartbeats.
         flights,
         /// Heartbeats in them.
-        beats,
+        heartbeats,
         /// Heartbeats for which the store reported that the lease is lost.
         lost,
         /// Slots whose deadline passed while they were held.
@@ -20,13 +20,13 @@ counters! {
         /// Releases without a response of the store; those slots are free when their leases expire.
         lapsed,
         /// Renewers that were started. More than one: an earlier one ended.
-        keepers,
+        renewers,
     }
     beside {
         /// Slots that are held or requested now.
         held: u64,
         /// True if a renewer is running now: its last round began within a quarter of a lifetime. If slots are held and
         /// there is none, no heartbeats are sent for them.
-        keeper_alive: bool,
+        renewer_alive: bool,
     }
 }

@@ -114,7 +114,7 @@ fn unguarded(used: &AtomicU64, limit: u64) -> bool {
 
 #[test]
 #[should_panic(expected = "more than the limit")]
-fn loom_finds_the_planted_bug_of_two_that_decide_on_one_count() {
+fn loom_finds_the_seeded_bug_of_two_that_decide_on_one_count() {
     explore(|| {
         let used = Arc::new(AtomicU64::new(0));
         let there = Arc::clone(&used);

@@ -140,7 +140,7 @@ impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
     pub(super) fn spend(self: &Arc<Self>, place: &Place<'_>, call: Part<'_>) -> Option<Decision> {
         // Read before the units are taken, so that they are never of an earlier window than it names.
         let reset_at = place.slot.reset_at();
-        let spend = place.slot.purse.spend_if(|| place.is_mine(), call.cost, || self.clock.now());
+        let spend = place.slot.local_lease.spend_if(|| place.is_mine(), call.cost, || self.clock.now());
         let Spend::Spent { left } = spend else { return None };
         if left < place.slot.low.load(Relaxed) {
             self.refill(place, call.key);
@@ -338,7 +338,7 @@ impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
         let id = self.request_ids.fetch_add(1, Relaxed);
         self.expect(&mut state.sizing, key, now);
         let batch = state.sizing.batch(now);
-        let request = state.holder.poll_request(&place.slot.purse, id, batch, now)?;
+        let request = state.holder.poll_request(&place.slot.local_lease, id, batch, now)?;
         Some((state.key.get_or_insert_with(|| self.strict.key(key).into()).clone(), request))
     }
 

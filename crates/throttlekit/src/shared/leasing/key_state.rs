@@ -25,7 +25,7 @@ pub(super) enum Failed {
 /// One key: the local lease, from which any thread spends, and the state behind it, one caller at a time.
 #[repr(align(64))]
 pub(super) struct KeySlot {
-    pub(super) purse: LocalLease<SharedWord>,
+    pub(super) local_lease: LocalLease<SharedWord>,
     /// Number of units below which more are fetched. Zero while they are being fetched.
     pub(super) low: AtomicU64,
     /// Time when the whole limit is free again, by the store's clock, from the loan that last filled the local lease.
@@ -61,7 +61,7 @@ pub(super) struct KeyState {
 impl KeySlot {
     pub(super) fn new(plan: HolderOptions, sizing: Sizing, refill_at_percent: u8) -> Self {
         Self {
-            purse: LocalLease::new(),
+            local_lease: LocalLease::new(),
             low: AtomicU64::new(0),
             reset_at: AtomicU64::new(0),
             refill_at_percent: refill_at_percent.into(),
@@ -105,7 +105,7 @@ impl KeySlot {
         if !state.is_free(self, now) {
             return false;
         }
-        self.purse.empty(now);
+        self.local_lease.empty(now);
         self.low.store(0, Relaxed);
         self.reset_at.store(0, Release);
         state.clear();
@@ -116,7 +116,7 @@ impl KeySlot {
 
 impl KeyState {
     fn is_free(&self, slot: &KeySlot, now: Timestamp) -> bool {
-        self.pins == 0 && self.waiting == 0 && !self.holder.is_asking() && slot.purse.left(now) == 0
+        self.pins == 0 && self.waiting == 0 && !self.holder.is_asking() && slot.local_lease.left(now) == 0
     }
 
     fn clear(&mut self) {
@@ -135,7 +135,7 @@ impl KeyState {
     /// Handles a caller that the local lease could not serve.
     pub(super) fn ask(&mut self, slot: &KeySlot, cost: u64, clock: &impl Clock) -> HolderStep {
         self.count(slot, self.asked_at);
-        let turn = self.holder.handle_ask(&slot.purse, cost, || clock.now());
+        let turn = self.holder.handle_ask(&slot.local_lease, cost, || clock.now());
         self.recount(slot);
         if matches!(turn, HolderStep::Spent { .. }) {
             self.sizing.served(cost, self.asked_at);
@@ -146,7 +146,7 @@ impl KeyState {
     /// Handles the store's response.
     pub(super) fn reply(&mut self, slot: &KeySlot, id: u64, lent: &Leased, now: Timestamp) -> Reply {
         self.count(slot, now);
-        let reply = self.holder.handle_reply(&slot.purse, id, lent.loan, now);
+        let reply = self.holder.handle_reply(&slot.local_lease, id, lent.loan, now);
         if reply == Reply::Credited {
             slot.reset_at.store(lent.loan.decision.reset_at.as_nanos(), Release);
         }
@@ -165,8 +165,8 @@ impl KeyState {
     pub(super) fn refund(&mut self, slot: &KeySlot, units: u64, reset_at: Timestamp, now: Timestamp) {
         if slot.reset_at() == reset_at {
             self.count(slot, now);
-            self.holder.handle_refund(&slot.purse, units);
-            self.counted = slot.purse.units();
+            self.holder.handle_refund(&slot.local_lease, units);
+            self.counted = slot.local_lease.units();
         }
     }
 
@@ -183,8 +183,8 @@ impl KeyState {
     /// lapse with the window.
     pub(super) fn hand_in(&mut self, slot: &KeySlot, now: Timestamp) -> Option<Return> {
         slot.low.store(0, Relaxed);
-        let back = self.holder.poll_return(&slot.purse, now);
-        self.counted = slot.purse.units();
+        let back = self.holder.poll_return(&slot.local_lease, now);
+        self.counted = slot.local_lease.units();
         let back = back?;
         if self.returned.0 != back.epoch {
             self.returned = (back.epoch, 0);
@@ -195,7 +195,7 @@ impl KeyState {
 
     /// Sets the threshold for the next fetch, as the local lease may have been filled.
     fn recount(&mut self, slot: &KeySlot) {
-        let units = slot.purse.units();
+        let units = slot.local_lease.units();
         if units > self.counted {
             slot.low.store(units.saturating_mul(slot.refill_at_percent) / 100, Relaxed);
         }
@@ -204,7 +204,7 @@ impl KeyState {
 
     /// Counts what was spent since the last time.
     fn count(&mut self, slot: &KeySlot, now: Timestamp) {
-        let units = slot.purse.units();
+        let units = slot.local_lease.units();
         let spent = self.counted.saturating_sub(units);
         self.counted = units;
         self.stirred |= spent > 0;

@@ -36,7 +36,7 @@ impl<S: Store, C: LeaseClock + 'static> LeasedKey<S, C> {
     // The locked instruction waits for every older store, so a call, which saves registers, is noticeable.
     #[inline(always)]
     pub fn try_spend(&self, cost: u64) -> Option<u64> {
-        let Spend::Spent { left } = self.slot.purse.spend(cost, || self.engine.clock.now()) else {
+        let Spend::Spent { left } = self.slot.local_lease.spend(cost, || self.engine.clock.now()) else {
             self.refill();
             return None;
         };

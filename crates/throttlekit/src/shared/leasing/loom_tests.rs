@@ -15,10 +15,10 @@ fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(millis)
 }
 
-fn purse(units: u64, until: u64) -> Arc<LocalLease<SharedWord>> {
-    let purse = LocalLease::new();
-    purse.fill(units, at(until), false);
-    Arc::new(purse)
+fn local_lease(units: u64, until: u64) -> Arc<LocalLease<SharedWord>> {
+    let local_lease = LocalLease::new();
+    local_lease.fill(units, at(until), false);
+    Arc::new(local_lease)
 }
 
 fn spent(spend: Spend) -> u64 {
@@ -28,16 +28,20 @@ fn spent(spend: Spend) -> u64 {
 #[test]
 fn loom_no_unit_is_spent_twice() {
     loom::model(|| {
-        let purse = purse(3, 50);
+        let local_lease = local_lease(3, 50);
         let spenders: Vec<_> = [1, 2]
             .map(|cost| {
-                let purse = purse.clone();
-                thread::spawn(move || cost * spent(purse.spend(cost, || at(0))))
+                let local_lease = local_lease.clone();
+                thread::spawn(move || cost * spent(local_lease.spend(cost, || at(0))))
             })
             .into();
-        let mine = spent(purse.spend(1, || at(0)));
+        let mine = spent(local_lease.spend(1, || at(0)));
         let total: u64 = spenders.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>() + mine;
-        assert!(total <= 3 && total + purse.units() <= 3, "{total} spent, {} left", purse.units());
+        assert!(
+            total <= 3 && total + local_lease.units() <= 3,
+            "{total} spent, {} left",
+            local_lease.units()
+        );
     });
 }
 
@@ -45,19 +49,19 @@ fn loom_no_unit_is_spent_twice() {
 #[test]
 fn loom_no_unit_outlives_its_filling() {
     loom::model(|| {
-        let purse = purse(2, 10);
+        let local_lease = local_lease(2, 10);
         // The clock has passed the first deadline before the local lease is filled again.
         let late = {
-            let purse = purse.clone();
-            thread::spawn(move || spent(purse.spend(1, || at(20))))
+            let local_lease = local_lease.clone();
+            thread::spawn(move || spent(local_lease.spend(1, || at(20))))
         };
         let filler = {
-            let purse = purse.clone();
-            thread::spawn(move || purse.fill(1, at(30), false))
+            let local_lease = local_lease.clone();
+            thread::spawn(move || local_lease.fill(1, at(30), false))
         };
         let spent_late = late.join().unwrap();
         filler.join().unwrap();
-        let rest = spent(purse.spend(1, || at(20)));
+        let rest = spent(local_lease.spend(1, || at(20)));
         assert!(spent_late + rest <= 1, "only one unit lives at 20");
     });
 }
@@ -65,16 +69,18 @@ fn loom_no_unit_outlives_its_filling() {
 /// The same with a seeded bug: the spender reads the deadline after it took the unit, and whichever is there.
 #[test]
 #[should_panic(expected = "only one unit lives at 20")]
-fn loom_finds_the_planted_bug_of_a_deadline_read_too_late() {
+fn loom_finds_the_seeded_bug_of_a_deadline_read_too_late() {
     loom::model(|| {
-        let purse = purse(2, 10);
+        let local_lease = local_lease(2, 10);
         let late = {
-            let purse = purse.clone();
-            thread::spawn(move || spent(purse.spend(1, || at(0))) * u64::from(at(20) < purse.until()))
+            let local_lease = local_lease.clone();
+            thread::spawn(move || {
+                spent(local_lease.spend(1, || at(0))) * u64::from(at(20) < local_lease.until())
+            })
         };
-        purse.fill(1, at(30), false);
+        local_lease.fill(1, at(30), false);
         let spent_late = late.join().unwrap();
-        let rest = spent(purse.spend(1, || at(20)));
+        let rest = spent(local_lease.spend(1, || at(20)));
         assert!(spent_late + rest <= 1, "only one unit lives at 20");
     });
 }
@@ -82,29 +88,29 @@ fn loom_finds_the_planted_bug_of_a_deadline_read_too_late() {
 #[test]
 fn loom_a_kept_filling_loses_and_doubles_nothing_but_what_races() {
     loom::model(|| {
-        let purse = purse(1, 50);
+        let local_lease = local_lease(1, 50);
         let spender = {
-            let purse = purse.clone();
-            thread::spawn(move || spent(purse.spend(1, || at(0))))
+            let local_lease = local_lease.clone();
+            thread::spawn(move || spent(local_lease.spend(1, || at(0))))
         };
-        purse.fill(1, at(60), true);
+        local_lease.fill(1, at(60), true);
         let spent = spender.join().unwrap();
-        assert!(spent + purse.units() <= 2, "{spent} spent, {} left", purse.units());
+        assert!(spent + local_lease.units() <= 2, "{spent} spent, {} left", local_lease.units());
     });
 }
 
 /// Units of the next owner are never spent by a thread that found the local lease when it was another's.
 #[test]
-fn loom_a_purse_that_passes_on_takes_no_strangers() {
+fn loom_a_local_lease_that_is_handed_over_takes_no_foreign_units() {
     loom::model(|| {
-        let (purse, owner) = (purse(1, 50), Arc::new(AtomicU64::new(ALICE)));
+        let (local_lease, owner) = (local_lease(1, 50), Arc::new(AtomicU64::new(ALICE)));
         let alice = {
-            let (purse, owner) = (purse.clone(), owner.clone());
-            thread::spawn(move || spent(purse.spend_if(|| owner.load(Acquire) == ALICE, 1, || at(0))))
+            let (local_lease, owner) = (local_lease.clone(), owner.clone());
+            thread::spawn(move || spent(local_lease.spend_if(|| owner.load(Acquire) == ALICE, 1, || at(0))))
         };
-        let hers = purse.empty(at(0));
+        let hers = local_lease.empty(at(0));
         owner.store(BOB, Release);
-        purse.fill(5, at(50), false);
+        local_lease.fill(5, at(50), false);
         let spent = alice.join().unwrap();
         assert!(spent + hers <= 1, "Alice's one unit was spent and handed in");
     });
@@ -114,36 +120,36 @@ fn loom_a_purse_that_passes_on_takes_no_strangers() {
 #[test]
 fn loom_what_is_handed_back_is_spent_once() {
     loom::model(|| {
-        let purse = purse(1, 50);
+        let local_lease = local_lease(1, 50);
         let spenders: Vec<_> = [1, 2]
             .map(|cost| {
-                let purse = purse.clone();
-                thread::spawn(move || cost * spent(purse.spend(cost, || at(0))))
+                let local_lease = local_lease.clone();
+                thread::spawn(move || cost * spent(local_lease.spend(cost, || at(0))))
             })
             .into();
-        purse.refund(1);
+        local_lease.refund(1);
         let total: u64 = spenders.into_iter().map(|thread| thread.join().unwrap()).sum();
-        assert!(total + purse.units() <= 2, "{total} spent, {} left", purse.units());
+        assert!(total + local_lease.units() <= 2, "{total} spent, {} left", local_lease.units());
     });
 }
 
 #[test]
 fn loom_what_is_put_back_joins_its_own_filling_only() {
     loom::model(|| {
-        let purse = purse(2, 50);
-        let mut drawn = purse.draw(1);
-        let drawer = {
-            let purse = purse.clone();
+        let local_lease = local_lease(2, 50);
+        let mut drawn = local_lease.draw(1);
+        let spender = {
+            let local_lease = local_lease.clone();
             thread::spawn(move || {
                 let spent = spent(drawn.spend(1, || at(0)));
-                purse.put_back(drawn);
-                let again = purse.draw(1);
-                purse.put_back(again);
+                local_lease.put_back(drawn);
+                let again = local_lease.draw(1);
+                local_lease.put_back(again);
                 spent
             })
         };
-        purse.fill(3, at(60), false);
-        assert_eq!(drawer.join().unwrap(), 1);
-        assert!(purse.units() <= 3, "{} units of a filling of three", purse.units());
+        local_lease.fill(3, at(60), false);
+        assert_eq!(spender.join().unwrap(), 1);
+        assert!(local_lease.units() <= 3, "{} units of a filling of three", local_lease.units());
     });
 }

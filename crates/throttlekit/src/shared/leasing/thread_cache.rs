@@ -33,15 +33,15 @@ impl<'a, S: Store, C: LeaseClock + 'static> ThreadCache<'a, S, C> {
     #[cold]
     fn draw(&mut self, cost: u64) -> Option<u64> {
         let slot = &self.key.slot;
-        slot.purse.put_back(std::mem::take(&mut self.drawn));
-        self.drawn = slot.purse.draw(self.at_once(cost));
+        slot.local_lease.put_back(std::mem::take(&mut self.drawn));
+        self.drawn = slot.local_lease.draw(self.at_once(cost));
         let spend = self.drawn.spend(cost, || self.key.engine.clock.now());
-        if !matches!(spend, Spend::Spent { .. }) || slot.purse.units() < slot.low.load(Relaxed) {
+        if !matches!(spend, Spend::Spent { .. }) || slot.local_lease.units() < slot.low.load(Relaxed) {
             self.key.refill();
         }
         let Spend::Spent { left } = spend else {
             // Too few for this request; others may need fewer.
-            slot.purse.put_back(std::mem::take(&mut self.drawn));
+            slot.local_lease.put_back(std::mem::take(&mut self.drawn));
             return None;
         };
         Some(left)
@@ -57,7 +57,7 @@ impl<'a, S: Store, C: LeaseClock + 'static> ThreadCache<'a, S, C> {
 
 impl<S: Store, C: LeaseClock + 'static> Drop for ThreadCache<'_, S, C> {
     fn drop(&mut self) {
-        self.key.slot.purse.put_back(self.drawn);
+        self.key.slot.local_lease.put_back(self.drawn);
     }
 }
 

@@ -48,7 +48,7 @@ pub struct MemoryStore<C = WallClock> {
     streams: Mutex<Streams>,
     pools: Mutex<BTreeMap<Box<str>, PoolState>>,
     slots: SlotTables,
-    rolls: Mutex<MembershipRecords>,
+    memberships: Mutex<MembershipRecords>,
     /// For wrappers, which may be unavailable.
     local_shares: LocalShares,
     background: Background,
@@ -79,7 +79,7 @@ impl<C: Clock> MemoryStore<C> {
             streams: Mutex::default(),
             pools: Mutex::default(),
             slots: SlotTables::default(),
-            rolls: Mutex::default(),
+            memberships: Mutex::default(),
             local_shares: LocalShares::default(),
             background: Background::default(),
         }
@@ -261,6 +261,10 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
         asks.iter().map(|ask| self.answer(ask)).collect()
     }
 
+    fn admit_now(&self, ask: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
+        Some(self.answer(ask))
+    }
+
     async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {
         debits.iter().map(|debit| self.debit_once(debit)).collect()
     }
@@ -301,8 +305,8 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
         let mut pools = self.pools.lock();
         keys.iter().for_each(|key| drop(pools.remove(*key)));
         keys.iter().for_each(|key| self.slots.forget(key));
-        let mut rolls = self.rolls.lock();
-        keys.iter().for_each(|key| rolls.remove(key));
+        let mut memberships = self.memberships.lock();
+        keys.iter().for_each(|key| memberships.remove(key));
         Ok(())
     }
 
@@ -338,8 +342,8 @@ impl<C: Clock + 'static> RegionStore for MemoryStore<C> {
 
 impl<C: Clock + 'static> MembershipStore for MemoryStore<C> {
     async fn load(&self, key: &str) -> Result<MembershipRecord, StoreError> {
-        let rolls = self.rolls.lock();
-        Ok(rolls.load(key, self.now()))
+        let memberships = self.memberships.lock();
+        Ok(memberships.load(key, self.now()))
     }
 
     async fn swap(
@@ -349,8 +353,8 @@ impl<C: Clock + 'static> MembershipStore for MemoryStore<C> {
         bytes: &[u8],
         keeps: Duration,
     ) -> Result<Swapped, StoreError> {
-        let mut rolls = self.rolls.lock();
-        rolls.swap(key, version, bytes, keeps, self.now())
+        let mut memberships = self.memberships.lock();
+        memberships.swap(key, version, bytes, keeps, self.now())
     }
 
     forward_store!(Store for self => *self; background);

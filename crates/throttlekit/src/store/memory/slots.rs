@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
-use throttlekit_core::concurrency::{Beat, SlotTable};
+use throttlekit_core::concurrency::{HeartbeatOutcome, SlotTable};
 
 use super::MemoryStore;
 use crate::clock::Clock;
@@ -68,14 +68,18 @@ impl<C: Clock + 'static> SlotStore for MemoryStore<C> {
         self.slots.acquire(ask, life(ask.lives)?, self.now())
     }
 
-    async fn heartbeat(&self, leases: &[SlotLease<'_>], lives: Duration) -> Vec<Result<Beat, StoreError>> {
+    async fn heartbeat(
+        &self,
+        leases: &[SlotLease<'_>],
+        lives: Duration,
+    ) -> Vec<Result<HeartbeatOutcome, StoreError>> {
         let now = self.now();
-        let beat = |at: &SlotLease<'_>| {
+        let heartbeat = |at: &SlotLease<'_>| {
             let lives = life(lives)?;
-            let beat = |table: &mut SlotTable| table.heartbeat(&[at.lease], at.owner, lives, now).pop();
-            Ok(self.slots.change(at.key, beat).flatten().unwrap_or(Beat::Lost))
+            let heartbeat = |table: &mut SlotTable| table.heartbeat(&[at.lease], at.owner, lives, now).pop();
+            Ok(self.slots.change(at.key, heartbeat).flatten().unwrap_or(HeartbeatOutcome::Lost))
         };
-        leases.iter().map(beat).collect()
+        leases.iter().map(heartbeat).collect()
     }
 
     async fn release(&self, leases: &[SlotLease<'_>]) -> Vec<Result<bool, StoreError>> {

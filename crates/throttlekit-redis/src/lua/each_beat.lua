@@ -1,6 +1,0 @@
-local answer = { now }
-for i = 1, #ARGV - 3 do
-  local fine, reply = pcall(beat, KEYS[i], ARGV[3 + i])
-  answer[i + 1] = fine and reply or foreign(reply)
-end
-return answer

@@ -1,0 +1,20 @@
+//! `fleet-slots` on real processes: nodes that share one ceiling of one backend, and a parent that stops, ends and
+//! starts them.
+//!
+//! The backend counts for itself how many it works on, and refuses what comes after the deadline that was sent along.
+//! The nodes write down how many they let in. A judge adds up both.
+//!
+//! Each process is the same program: it looks first whether it has a [`post`], and takes it.
+
+mod backend;
+mod crew;
+mod judge;
+mod log;
+mod node;
+mod post;
+mod short;
+
+pub use crew::Crew;
+pub use judge::{Tally, most_at_once, tally};
+pub use post::{Bug, Limit, Order, Post, post, serve};
+pub use short::{SCHEDULES_MAX, SHORT_CEILING, ceiling_holds, short_schedule};

@@ -1,0 +1,148 @@
+//! The public object of one upstream.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::builder::OutboundBuilder;
+use super::keyed::KeyedUpstreams;
+use super::permit::OutboundPermit;
+use super::stats::{KeyLimits, OutboundStats};
+use crate::Call;
+use crate::admit::{Admission, Admit};
+use crate::wait::{NotReady, Queue};
+
+/// Paces the calls to one provider: requests and tokens by the minute, daily quotas and concurrency, for each key, and
+/// below all of these what the provider's responses report.
+///
+/// A call waits its turn ([`Queue`]), is sent, and its response is [observed](OutboundPermit::observe). A refusal pauses
+/// all calls of its key in this process at once. In process, or over a store, where all processes share one account.
+/// The key of a call is a model, an API key or a deployment: whatever the provider limits separately. Clones share
+/// everything.
+///
+/// ```
+/// use http::{Response, StatusCode};
+/// use throttlekit::Call;
+/// use throttlekit::outbound::Outbound;
+///
+/// # async fn send() -> Response<()> { Response::new(()) }
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let openai = Outbound::builder("openai")
+///     .requests_per_minute(500)
+///     .tokens_per_minute(90_000)
+///     .concurrency(32)
+///     .build()?;
+///
+/// let mut permit = openai.until_ready(Call::by("gpt-5").cost(1_200)).await?; // the estimate of its tokens
+/// let (response, _body) = send().await.into_parts();
+/// permit.observe(&response); // learns, and pauses after a refusal
+/// permit.settle(870); // the tokens that it took
+/// permit.success();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Limits by the minute
+///
+/// Requests are spread evenly. A limit of `n` requests by the minute is kept as `n` in 61.25 s, of which 1 % may start at
+/// once, so that at most `n` start in any minute and calls that bunch up on their way are not refused. Tokens are spread
+/// likewise, with 5 % at once. A call that is estimated at more starts when that much is there, and the rest is charged
+/// when it ends.
+///
+/// # Several processes
+///
+/// Over a store, the ceiling and limits that responses lower are kept by all processes together. Pauses are per process:
+/// each one pauses after a refusal of its own.
+#[derive(Clone)]
+pub struct Outbound(Arc<Inner>);
+
+struct Inner {
+    name: Box<str>,
+    queue: Queue<KeyedUpstreams>,
+}
+
+impl Outbound {
+    /// Creates a builder of limits in this process. The name appears in metrics, logs and traces.
+    pub fn builder(name: &str) -> OutboundBuilder {
+        OutboundBuilder::local(name)
+    }
+
+    /// Creates a builder of limits over a store. All processes that use the same name on the same store share them.
+    #[cfg(feature = "store")]
+    pub fn shared<S: crate::store::Store + crate::store::SlotStore>(store: S, name: &str) -> OutboundBuilder {
+        OutboundBuilder::shared(store, name)
+    }
+
+    pub(super) fn new(name: Box<str>, queue: Queue<KeyedUpstreams>) -> Self {
+        Self(Arc::new(Inner { name, queue }))
+    }
+
+    /// Waits until the call may be sent, at most for [`max_wait`](OutboundBuilder::max_wait). The cost of the call is the
+    /// estimate of its tokens.
+    ///
+    /// Calls of one key and priority are served in order. The future can be dropped at any time: it leaves the queue, and
+    /// its turn passes on.
+    pub async fn until_ready<'c>(&self, call: impl Into<Call<'c>>) -> Result<OutboundPermit, NotReady> {
+        let (call, upstreams) = (call.into(), self.0.queue.limiter());
+        let (result, wait) = timed(self.0.queue.until_ready(call)).await;
+        let permit = result.and_then(|admission: Admission| admission.into_permit().map_err(NotReady::Never));
+        match permit {
+            Ok(permit) => {
+                upstreams.counters.admitted(wait);
+                let keyed = upstreams.of(call.key());
+                Ok(OutboundPermit::new(permit, keyed, upstreams.counters.clone(), call.units()))
+            }
+            Err(not_ready) => {
+                upstreams.counters.not_ready();
+                Err(not_ready)
+            }
+        }
+    }
+
+    /// Returns the counters, and what was learned about each key.
+    pub fn stats(&self) -> OutboundStats {
+        let upstreams = self.0.queue.limiter();
+        let keys = upstreams.all().into_iter().map(|(key, keyed)| {
+            let (learned, now) = (keyed.upstream.learned(), upstreams.now());
+            let (requests_per_minute, tokens_per_minute) =
+                (learned.requests_per_minute(now), learned.tokens_per_minute(now));
+            let (wait, reported) = (keyed.upstream.headroom(1).wait, keyed.reported());
+            let requests = reported.and_then(|reported| reported.requests);
+            let tokens = reported.and_then(|reported| reported.all_tokens());
+            KeyLimits { key, requests_per_minute, tokens_per_minute, wait, requests, tokens }
+        });
+        OutboundStats {
+            waiting: self.0.queue.waiting() as u64,
+            keys: keys.collect(),
+            ..upstreams.counters.read()
+        }
+    }
+
+    /// Returns the name.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub(super) fn count_retry(&self) {
+        self.0.queue.limiter().counters.retried();
+    }
+}
+
+/// Returns the time that a future took; zero, without reading a clock, if it was ready at once.
+async fn timed<F: Future>(future: F) -> (F::Output, Duration) {
+    let mut future = pin!(future);
+    let first = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+    if let Poll::Ready(output) = first {
+        return (output, Duration::ZERO);
+    }
+    let begun = Instant::now();
+    let output = future.await;
+    (output, begun.elapsed())
+}
+
+debug_fields!([] Outbound, |it| name = it.0.name, waiting = it.0.queue.waiting());

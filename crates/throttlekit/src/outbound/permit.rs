@@ -1,0 +1,103 @@
+//! The permit of one call to a provider.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::response::Parts;
+use throttlekit_core::concurrency::Ending;
+
+use super::keyed::KeyedUpstream;
+use super::learned::Sent;
+use super::reported::Reported;
+use super::stats::Counters;
+use crate::admit::SharedPermit;
+use crate::guard::ending_without_outcome;
+
+/// Permission to send one call, held until its response was read.
+///
+/// [Observe](Self::observe) the response, [settle](Self::settle) the tokens that it took, then report the outcome. If the
+/// provider refused the call, what it was charged stays charged, since the provider had less left than was known here.
+/// Dropped without an outcome, the call counts as not sent: its tokens return.
+#[must_use = "dropping it gives back what the call was admitted with"]
+pub struct OutboundPermit {
+    /// `None` once it has ended.
+    permit: Option<SharedPermit>,
+    keyed: Arc<KeyedUpstream>,
+    counters: Arc<Counters>,
+    sent: Sent,
+    estimate: u64,
+    is_settled: bool,
+    is_refused: bool,
+    /// Time to the response.
+    took: Option<Duration>,
+}
+
+impl OutboundPermit {
+    pub(super) fn new(
+        permit: SharedPermit,
+        keyed: Arc<KeyedUpstream>,
+        counters: Arc<Counters>,
+        estimate: u64,
+    ) -> Self {
+        let sent = keyed.upstream.position();
+        let (is_settled, is_refused, took) = (false, false, None);
+        Self { permit: Some(permit), keyed, counters, sent, estimate, is_settled, is_refused, took }
+    }
+
+    /// Learns from the response. A refusal (429, 503, 529) pauses the calls of this key.
+    pub fn observe(&mut self, response: &Parts) -> Reported {
+        self.observe_body(response, b"")
+    }
+
+    /// Like [`observe`](Self::observe), with the body of a refusal, which may contain the delay.
+    pub fn observe_body(&mut self, response: &Parts, body: &[u8]) -> Reported {
+        let reported = self.keyed.upstream.report(self.sent, response, body);
+        self.keyed.remember(reported);
+        self.took = self.took.or_else(|| self.permit.as_ref()?.elapsed());
+        if reported.is_refusal() && !self.is_refused {
+            self.is_refused = true;
+            self.counters.refused();
+        }
+        reported
+    }
+
+    /// Sets the number of tokens that the call took. Settled when the permit ends. Default: the estimate.
+    pub fn settle(&mut self, tokens: u64) {
+        self.is_settled = true;
+        if let Some(permit) = &mut self.permit {
+            permit.settle(tokens);
+        }
+    }
+
+    /// Returns the estimate of the call's tokens.
+    pub fn estimate(&self) -> u64 {
+        self.estimate
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
+    endings!();
+
+    pub(super) fn end(mut self, ending: Ending, latency: Option<Duration>) {
+        self.finish(ending, latency);
+    }
+
+    fn finish(&mut self, ending: Ending, latency: Option<Duration>) {
+        let ending = if self.is_refused { Ending::Dropped } else { ending };
+        let Some(mut permit) = self.permit.take() else { return };
+        if self.is_refused || ending == Ending::Success && !self.is_settled {
+            permit.settle(self.estimate);
+        }
+        permit.end(ending, latency.or(self.took));
+    }
+}
+
+impl Drop for OutboundPermit {
+    fn drop(&mut self) {
+        self.finish(ending_without_outcome(), None);
+    }
+}
+
+debug_fields!([] OutboundPermit, |it| estimate = it.estimate, is_refused = it.is_refused);
