@@ -10,6 +10,7 @@ use throttlekit_proto::v1::session_result::Result as Wire;
 use throttlekit_proto::v1::{SessionCall, SessionRequest, SessionResponse, SessionResult, SessionStatus};
 use tokio::sync::oneshot::Sender;
 use tokio::time::Instant;
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 use super::Reply;
@@ -180,8 +181,8 @@ fn decided(result: Option<Wire>) -> Reply {
 
 fn status_of(SessionStatus { code, message, cause }: SessionStatus) -> Status {
     let mut status = Status::new(Code::from_i32(code), message);
-    if let Ok(cause) = cause.parse()
-        && !cause.is_empty()
+    if !cause.is_empty()
+        && let Ok(cause) = cause.parse::<MetadataValue<_>>()
     {
         status.metadata_mut().insert(CAUSE, cause);
     }
@@ -221,7 +222,7 @@ mod tests {
     fn what_is_queued_leaves_in_one_message_within_the_window() {
         let session = Session::new();
         let replies: Vec<_> = (0..5).map(|_| queue(&session, "k").1).collect();
-        assert_eq!(sent(&session), [], "no window yet");
+        assert!(sent(&session).is_empty(), "no window yet");
         session.set_window(3);
         assert_eq!((sent(&session), sent(&session)), (vec![1, 2, 3], vec![]));
         session.deliver(response(&[2], false));
@@ -254,7 +255,7 @@ mod tests {
         let (_, mut third) = queue(&session, "k");
         session.forget(first.unwrap());
         session.forget(second.unwrap());
-        assert_eq!(sent(&session), [], "the server is still at the first");
+        assert!(sent(&session).is_empty(), "the server is still at the first");
         session.deliver(response(&[1], false));
         assert_eq!(sent(&session), [3]);
         session.deliver(response(&[3], false));
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_at_the_end_gets_its_reason() {
+    fn a_call_that_waits_at_the_end_gets_its_reason() {
         let session = Session::new();
         session.set_window(1);
         let (_, mut sent_one) = queue(&session, "k");

@@ -30,7 +30,7 @@ impl Leaving {
         async move {
             // Fails if the connection is gone: then there is nothing to end.
             if notice.wait_for(|begun| *begun).await.is_err() {
-                pending().await
+                pending::<()>().await;
             }
         }
     }

@@ -18,7 +18,7 @@ use super::calls::{self, decision, units};
 use super::status::status;
 use crate::access::Caller;
 use crate::api::lease_id;
-use crate::engine::{Answered, Ended, Engine, PolicyCall};
+use crate::engine::{Ended, Engine, PolicyCall};
 use crate::policy::Endpoint;
 use crate::wire_format::{self, axis_name, millis_at, millis_down, signed, slices};
 

@@ -12,10 +12,13 @@ use tonic::{Code, Status};
 
 use super::run::Session;
 
+/// A session from its first message to its last.
+type Running = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
+
 /// A body that runs its session whenever it is polled.
 pub(super) struct SessionBody {
     /// `None` once the status was sent.
-    running: Option<Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>>,
+    running: Option<Running>,
     outbox: Outbox,
 }
 
