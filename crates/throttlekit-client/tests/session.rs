@@ -225,11 +225,11 @@ fn callers_of_several_runtimes_share_a_session_and_no_unit_is_lost_or_invented()
 #[test]
 fn a_server_that_is_back_gets_calls_and_a_session_again() {
     let mut server = Running::start("  api: {rate: {limit: 100000, per: 1d}}\n", Backend::memory());
-    runtime().block_on(async {
-        let client =
-            server.client().deadline(DEADLINE).breaker(3, Duration::from_millis(50)).build().unwrap();
-        let api = client.policy("api");
-        for round in 0..2 {
+    let runtime = runtime();
+    let client = server.client().deadline(DEADLINE).breaker(3, Duration::from_millis(50)).build().unwrap();
+    let api = client.policy("api");
+    for round in 0..2 {
+        runtime.block_on(async {
             let served = async {
                 // Enough for a session to be opened in between.
                 let mut answered = 0;
@@ -239,10 +239,10 @@ fn a_server_that_is_back_gets_calls_and_a_session_again() {
                 }
             };
             timeout(SOON, served).await.unwrap_or_else(|_| panic!("round {round}"));
-            server.kill();
-            assert!(api.check("k").await.unwrap().outage.is_some());
-            server.restart();
-        }
-        is_idle(&client).await;
-    });
+        });
+        server.kill();
+        assert!(runtime.block_on(api.check("k")).unwrap().outage.is_some());
+        server.restart();
+    }
+    runtime.block_on(is_idle(&client));
 }

@@ -1,7 +1,10 @@
 //! The session of a connection: opened when needed, and again after it has ended.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use throttlekit::internals::Mutex;
@@ -44,7 +47,8 @@ enum State {
     Closed,
     /// There is none, and none is opened before this time.
     Paused(Instant),
-    Opening,
+    /// Accepts no calls yet. Dropping it ends the attempt.
+    Opening(Arc<OpenSession>),
     Open(Arc<OpenSession>),
     /// The server offers none.
     Unsupported,
@@ -68,23 +72,23 @@ impl SessionSlot {
         token: impl FnOnce() -> Option<MetadataValue<Ascii>>,
         evidence: impl FnOnce() -> [Arc<AtomicU64>; 2],
     ) {
-        let Some(number) = self.begin() else { return };
-        let (slot, session) = (Arc::downgrade(self), Arc::new(Session::new()));
-        let running = Running { slot, number, session, evidence: evidence() };
+        let Some((number, session)) = self.begin() else { return };
+        let running = Running { slot: Arc::downgrade(self), number, session, evidence: evidence() };
         background.spawn(running.run(channel(), token()));
     }
 
-    /// Returns the number of the session that is to be opened now, if one is.
-    fn begin(&self) -> Option<u64> {
+    /// Returns a session that is to be opened now, if one is, and its number.
+    fn begin(&self) -> Option<(u64, Arc<Session>)> {
         let mut slot = self.0.lock();
         match slot.state {
             State::Paused(until) if Instant::now() < until => return None,
             State::Closed | State::Paused(_) => {}
-            State::Opening | State::Open(_) | State::Unsupported => return None,
+            State::Opening(_) | State::Open(_) | State::Unsupported => return None,
         }
-        slot.state = State::Opening;
+        let session = Arc::new(Session::new());
+        slot.state = State::Opening(Arc::new(OpenSession(session.clone())));
         slot.number += 1;
-        Some(slot.number)
+        Some((slot.number, session))
     }
 
     /// Closes the session, if there is one. Its calls get their results.
@@ -112,7 +116,17 @@ struct Running {
 }
 
 impl Running {
+    /// Runs until the session ends, or nobody needs it any more.
     async fn run(self, channel: Channel, token: Option<MetadataValue<Ascii>>) {
+        let (mut served, mut over) = (pin!(self.serve(channel, token)), pin!(self.session.over()));
+        poll_fn(|cx| match served.as_mut().poll(cx) {
+            Poll::Pending => over.as_mut().poll(cx),
+            ready => ready,
+        })
+        .await;
+    }
+
+    async fn serve(&self, channel: Channel, token: Option<MetadataValue<Ascii>>) {
         let opened = timeout(OPEN_FOR, self.open(channel, token)).await;
         let opened = opened.unwrap_or_else(|_| Err(Status::deadline_exceeded("no session in time")));
         match opened {
@@ -139,9 +153,7 @@ impl Running {
 
     /// Passes on what the server sends until the session ends.
     async fn read(&self, mut responses: Streaming<SessionResponse>) {
-        if !self.session.is_closed() {
-            self.set(State::Open(Arc::new(OpenSession(self.session.clone()))));
-        }
+        self.accept_calls();
         let reply = loop {
             match responses.message().await {
                 Ok(Some(response)) => self.receive(response),
@@ -150,6 +162,17 @@ impl Running {
             }
         };
         self.session.end(&reply);
+    }
+
+    /// Lets callers use the session.
+    fn accept_calls(&self) {
+        let Some(slot) = self.slot.upgrade() else { return };
+        let mut slot = slot.0.lock();
+        if slot.number == self.number
+            && let State::Opening(session) = &slot.state
+        {
+            slot.state = State::Open(session.clone());
+        }
     }
 
     fn receive(&self, response: SessionResponse) {
@@ -163,8 +186,9 @@ impl Running {
 
     /// Changes the slot, if this session is still opening or open there.
     fn set(&self, state: State) {
-        let applies =
-            |slot: &Slot| slot.number == self.number && matches!(slot.state, State::Opening | State::Open(_));
+        let applies = |slot: &Slot| {
+            slot.number == self.number && matches!(slot.state, State::Opening(_) | State::Open(_))
+        };
         if let Some(slot) = self.slot.upgrade() {
             slot.change(applies, state);
         }

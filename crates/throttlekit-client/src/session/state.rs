@@ -1,6 +1,7 @@
 //! The calls of a session: queued, sent, answered.
 
 use std::collections::{BTreeMap, HashMap};
+use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 
 use throttlekit::internals::Mutex;
@@ -35,6 +36,8 @@ struct State {
     is_closed: bool,
     /// Notified when there is something to send.
     sender: Option<Waker>,
+    /// Notified when the session is over.
+    task: Option<Waker>,
 }
 
 struct Queued {
@@ -72,15 +75,30 @@ impl Session {
 
     /// Forgets a call for which nobody waits. If it was sent, it stays outstanding until the server answers it.
     pub(super) fn forget(&self, id: u64) {
-        let mut state = self.0.lock();
-        if state.queued.remove(&id).is_none() {
-            state.sent.remove(&id);
-        }
+        self.change(|state| {
+            if state.queued.remove(&id).is_none() {
+                state.sent.remove(&id);
+            }
+        });
     }
 
     /// Accepts no more calls. Those that it has are sent and answered.
     pub(super) fn close(&self) {
         self.change(|state| state.is_closed = true);
+    }
+
+    /// Completes when the session is over: it accepts no more calls, and nobody waits for one. A server that does not
+    /// respond must not keep the connection open.
+    pub(super) async fn over(&self) {
+        let poll = |cx: &mut Context<'_>| {
+            let mut state = self.0.lock();
+            if state.is_over() {
+                return Poll::Ready(());
+            }
+            state.task = Some(cx.waker().clone());
+            Poll::Pending
+        };
+        poll_fn(poll).await;
     }
 
     /// Returns the next message, or `None` once it is closed and everything was sent.
@@ -125,20 +143,27 @@ impl Session {
         sent.into_values().for_each(|waiting| _ = waiting.send(reply.clone()));
     }
 
-    /// Changes the state, and notifies the sender outside of the lock if it may have something to send.
+    /// Changes the state, and notifies, outside of the lock, the sender if it may have something to send and the task if
+    /// the session is over.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let (changed, sender) = {
+        let (changed, sender, task) = {
             let mut state = self.0.lock();
             let changed = change(&mut state);
             let sends = state.is_closed || (!state.queued.is_empty() && state.outstanding < state.window);
-            (changed, if sends { state.sender.take() } else { None })
+            let is_over = state.is_over();
+            let sender = if sends { state.sender.take() } else { None };
+            (changed, sender, if is_over { state.task.take() } else { None })
         };
-        sender.into_iter().for_each(Waker::wake);
+        sender.into_iter().chain(task).for_each(Waker::wake);
         changed
     }
 }
 
 impl State {
+    fn is_over(&self) -> bool {
+        self.is_closed && self.queued.is_empty() && self.sent.is_empty()
+    }
+
     /// Moves queued calls into a message, as many as the window allows.
     fn message(&mut self) -> Option<SessionRequest> {
         let (mut calls, mut bytes, mut due) = (Vec::new(), 0, None);
@@ -278,6 +303,25 @@ mod tests {
         assert!(matches!(session.poll_message(&mut cx), Poll::Ready(None)));
         session.deliver(response(&[1], true));
         assert!(matches!(first.try_recv(), Ok(Reply::Decided(Ok(_)))));
+    }
+
+    #[test]
+    fn a_closed_session_is_over_when_nobody_waits() {
+        let session = Session::new();
+        session.set_window(1);
+        let (_, first) = queue(&session, "k");
+        let (second, _second) = queue(&session, "k");
+        let mut over = Box::pin(session.over());
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut is_over = || over.as_mut().poll(&mut cx).is_ready();
+        assert_eq!(sent(&session), [1]);
+        session.close();
+        assert!(!is_over(), "two calls");
+        session.forget(second.unwrap());
+        assert!(!is_over(), "one was sent");
+        session.deliver(response(&[1], false));
+        assert!(is_over(), "its caller has the result");
+        drop(first);
     }
 
     #[test]

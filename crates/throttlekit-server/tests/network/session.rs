@@ -171,7 +171,7 @@ async fn a_reload_that_removes_a_right_or_a_caller_applies_to_the_next_message()
     let file = |policies: &str, name: &str, digest: &str| {
         format!(
             "{POLICIES}access: {{principals: {{{name}: {{token_sha256: {digest}, \
-             allow: [{{doors: [check], policies: [{policies}]}}]}}}}}}\n"
+             allow: [{{endpoints: [check], policies: [{policies}]}}]}}}}}}\n"
         )
     };
     let (server, directory) =
