@@ -10,11 +10,12 @@ mod migrate;
 mod schema;
 mod serve;
 mod signals;
+mod store_args;
 mod top;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Commands to start with, shown after the help.
 const FIRST_STEPS: &str = "\
@@ -53,8 +54,26 @@ enum Command {
     ImportEnvoy(import_envoy::Args),
 }
 
+/// Parses the command line. Each option without a variable of its own can also be set by `THROTTLEKIT_` and its name.
+fn parsed() -> Cli {
+    let by_variable = |command: clap::Command| {
+        command.mut_args(|option| match option.get_long() {
+            Some(name) if option.get_env().is_none() => {
+                let variable = format!("THROTTLEKIT_{}", name.to_uppercase().replace('-', "_"));
+                option.env(variable).hide_env_values(true)
+            }
+            _ => option,
+        })
+    };
+    let mut command = Cli::command();
+    for name in ["serve", "migrate"] {
+        command = command.mut_subcommand(name, by_variable);
+    }
+    Cli::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+}
+
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let done = match parsed().command {
         Command::Serve(args) => serve::run(*args),
         Command::Lint(args) => lint::run(&args),
         Command::Top(args) => top::run(&args),

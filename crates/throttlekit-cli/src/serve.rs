@@ -15,8 +15,8 @@ use throttlekit_server::{Server, ServerOptions, StoreUrl};
 use tokio::task::JoinHandle;
 
 use crate::file;
-use crate::migrate::store_fails;
 use crate::signals::{LAST_LINES_MAX, Signals, Wish};
+use crate::store_args::{StoreArgs, store_fails};
 
 /// Options of `throttlekit serve`.
 #[derive(clap::Args)]
@@ -24,6 +24,9 @@ use crate::signals::{LAST_LINES_MAX, Signals, Wish};
 pub(crate) struct Args {
     /// Policy file (docs/reference/policy-file.md); reloaded when it changes
     policies: PathBuf,
+    /// Check the policy file, its secrets, the certificates and all other options, then exit
+    #[arg(long)]
+    check: bool,
     /// Serve gRPC at this address, including Envoy's rate limit service
     #[arg(long, default_value = "127.0.0.1:50051", value_name = "IP:PORT", value_parser = address)]
     listen: SocketAddr,
@@ -31,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "IP:PORT")]
     http: At,
     /// Serve RESP with CL.THROTTLE at this address, for clients of Redis; `off` to disable
-    #[arg(long, env = "THROTTLEKIT_RESP", default_value = "off", value_name = "IP:PORT")]
+    #[arg(long, default_value = "off", value_name = "IP:PORT")]
     resp: At,
     /// Serve /metrics for Prometheus, and /healthz and /readyz for probes, at this address; `off` to disable
     #[arg(long, default_value = "127.0.0.1:9464", value_name = "IP:PORT")]
@@ -40,10 +43,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1_000, value_name = "MS")]
     reload_every_ms: u64,
     /// Set the name of this instance in the monitor
-    #[arg(long, env = "THROTTLEKIT_NODE_ID", default_value = "", value_name = "NAME")]
+    #[arg(long, default_value = "", value_name = "NAME")]
     node_id: String,
     /// Set the region of this process, for budgets that regions share; each process needs a unique name
-    #[arg(long, env = "THROTTLEKIT_REGION", default_value = "default", value_name = "NAME")]
+    #[arg(long, default_value = "default", value_name = "NAME")]
     region: String,
     /// Wait at most this long for requests in flight when the server stops, in seconds
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
@@ -52,22 +55,13 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 5, value_name = "SECONDS")]
     lame_duck_s: u64,
 
-    /// Keep counts in this store: `memory`, `redis://…`, `redis+cluster://a,b`, `postgres://…`
-    #[arg(long, env = "THROTTLEKIT_STORE", default_value = "memory", hide_env_values = true)]
-    #[arg(value_name = "URL", help_heading = "Store")]
-    store: String,
+    #[command(flatten)]
+    store: StoreArgs,
     /// Create or upgrade the store's schema first, as `throttlekit migrate` does
     #[arg(long, help_heading = "Store")]
     migrate: bool,
-    /// Limit each call to the store to this time, in milliseconds; default: the store's own
-    #[arg(long, value_name = "MS", help_heading = "Store")]
-    store_deadline_ms: Option<u64>,
-    /// Trust these CA certificates for connections to the store, in PEM
-    #[arg(long, value_name = "FILE", help_heading = "Store")]
-    store_ca: Option<PathBuf>,
-
     /// Limit the memory for keys if counts are kept in this process, in MiB; beyond it keys are estimated
-    #[arg(long, env = "THROTTLEKIT_MEMORY_BUDGET_MIB", default_value_t = 128, value_name = "MIB")]
+    #[arg(long, default_value_t = 128, value_name = "MIB")]
     #[arg(help_heading = "Limits")]
     memory_budget_mib: usize,
     /// Limit the number of leases that clients hold at this instance
@@ -123,17 +117,11 @@ pub(crate) struct Args {
 
     /// Send traces and counters to the OpenTelemetry collector at this address, such as http://127.0.0.1:4317
     #[cfg(feature = "otlp")]
-    #[arg(long, env = "THROTTLEKIT_OTLP", value_name = "URL", help_heading = "Traces")]
+    #[arg(long, value_name = "URL", help_heading = "Traces")]
     otlp: Option<String>,
 
     /// Set the log filter: `info`, `debug`, `throttlekit_server=debug,warn` …
-    #[arg(
-        long,
-        env = "THROTTLEKIT_LOG",
-        default_value = "info",
-        value_name = "FILTER",
-        help_heading = "Logs"
-    )]
+    #[arg(long, default_value = "info", value_name = "FILTER", help_heading = "Logs")]
     log: String,
     /// Log in JSON
     #[arg(long, help_heading = "Logs")]
@@ -174,16 +162,20 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         fleet: secret(args.fleet_secret_file.as_deref(), "THROTTLEKIT_FLEET_SECRET")?,
         trust_loopback: args.trust_loopback,
     };
-    let url = StoreUrl::parse(&args.store).map_err(anyhow::Error::msg)?;
-    if args.migrate {
-        url.migrate().await.map_err(|error| store_fails(&url, &error))?;
+    let (url, store_options) = args.store.load()?;
+    if args.migrate && !args.check {
+        url.migrate(&store_options).await.map_err(|error| store_fails(&url, &error))?;
     }
-    let ca = args.store_ca.map(|path| file::read(&path)).transpose()?;
-    let deadline = args.store_deadline_ms.map(Duration::from_millis);
+    let backend = url.connect(&store_options).await.map_err(|error| store_fails(&url, &error))?;
     let backend = match url {
         StoreUrl::Memory => Backend::memory_within(args.memory_budget_mib.saturating_mul(1 << 20)),
-        _ => url.connect(deadline, ca).await.map_err(|error| store_fails(&url, &error))?,
+        _ => backend,
     };
+    if args.check {
+        file::secrets(&args.policies)?;
+        println!("{}: ready to serve, counts in {}", args.policies.display(), url.kind());
+        return Ok(());
+    }
     let mut options = ServerOptions::new(args.policies, backend);
     options.reload_every = Duration::from_millis(args.reload_every_ms.max(10));
     options.engine.region = args.region;

@@ -101,7 +101,7 @@ impl Drop for Serving {
     }
 }
 
-fn ask(port: u16, request: &str) -> Option<(u16, String)> {
+pub(crate) fn ask(port: u16, request: &str) -> Option<(u16, String)> {
     let mut tcp = TcpStream::connect(("127.0.0.1", port)).ok()?;
     tcp.set_read_timeout(Some(PATIENCE)).ok()?;
     tcp.write_all(request.as_bytes()).ok()?;

@@ -9,7 +9,7 @@ use throttlekit::store::{Background, StoreClientOptions, StoreError};
 use tokio::runtime::Handle;
 
 use crate::cluster::Cluster;
-use crate::connect::Connector;
+use crate::connect::{Connector, TlsFiles};
 use crate::exposure::FailoverRecords;
 use crate::failover::Failover;
 use crate::node::{Node, Setup};
@@ -43,7 +43,7 @@ const GRACE_MAX: Duration = Duration::from_secs(366 * 86_400);
 pub struct RedisStoreBuilder {
     urls: Vec<String>,
     kind: Kind,
-    ca: Option<Vec<u8>>,
+    tls: TlsFiles,
     servers: Option<String>,
     line: StoreClientOptions,
     background: Background,
@@ -76,7 +76,7 @@ impl RedisStoreBuilder {
         Self {
             urls,
             kind,
-            ca: None,
+            tls: TlsFiles::default(),
             servers: None,
             line: StoreClientOptions::default(),
             background: Background::default(),
@@ -116,7 +116,13 @@ impl RedisStoreBuilder {
 
     /// Sets the certificate authority (PEM) that signs the servers' certificates. Default: those of the system.
     pub fn ca(mut self, pem: Vec<u8>) -> Self {
-        self.ca = Some(pem);
+        self.tls.ca = Some(pem);
+        self
+    }
+
+    /// Presents this client certificate (PEM) with its private key (PEM) to the servers.
+    pub fn identity(mut self, certificate: Vec<u8>, key: Vec<u8>) -> Self {
+        self.tls.identity = Some((certificate, key));
         self
     }
 
@@ -158,9 +164,7 @@ impl RedisStoreBuilder {
             }
             Kind::Sentinel { .. } => Ok(()),
             _ if self.servers.is_some() => no("`servers` applies to Sentinels only"),
-            _ if self.ca.is_some() && with_tls == 0 => {
-                no("a certificate authority requires a rediss:// address")
-            }
+            _ if !self.tls.is_empty() && with_tls == 0 => no("certificates require a rediss:// address"),
             _ => Ok(()),
         }
     }
@@ -171,7 +175,7 @@ impl RedisStoreBuilder {
     /// in an outage, and checks the server when it becomes reachable.
     pub async fn connect(self) -> Result<RedisStore, StoreError> {
         let connectors: Vec<Connector> =
-            self.urls.iter().map(|url| Connector::new(url, self.ca.clone())).collect::<Result<_, _>>()?;
+            self.urls.iter().map(|url| Connector::new(url, self.tls.clone())).collect::<Result<_, _>>()?;
         let Some(first) = connectors.first().cloned() else {
             return Err(StoreError::misconfigured("no address: pass at least one URL"));
         };
@@ -193,7 +197,7 @@ impl RedisStoreBuilder {
             }
             Kind::Sentinel { service } => {
                 let servers = self.servers.as_deref().unwrap_or(DEFAULT_SERVERS);
-                let servers = Connector::new(servers, self.ca)?;
+                let servers = Connector::new(servers, self.tls)?;
                 let sentinels = Sentinels::new(connectors, service, servers, setup);
                 Route::new(background, |_| Topology::Sentinel(Box::new(sentinels)))
             }

@@ -9,13 +9,30 @@ use throttlekit::store::StoreError;
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     template: ConnectionInfo,
-    /// A custom certificate authority (PEM). Default: those of the system.
-    ca: Option<Vec<u8>>,
+    tls: TlsFiles,
 }
+
+/// Certificates in PEM.
+#[derive(Clone, Default)]
+pub(crate) struct TlsFiles {
+    /// A custom certificate authority. Default: those of the system.
+    pub(crate) ca: Option<Vec<u8>>,
+    /// A client certificate and its private key.
+    pub(crate) identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl TlsFiles {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ca.is_none() && self.identity.is_none()
+    }
+}
+
+// Without the key.
+throttlekit::debug_fields!([] TlsFiles, |it| ca = it.ca.is_some(), identity = it.identity.is_some());
 
 impl Connector {
     /// Creates a connector from an address such as `redis://user:secret@host:6379/0` or `rediss://…`.
-    pub(crate) fn new(url: &str, ca: Option<Vec<u8>>) -> Result<Self, StoreError> {
+    pub(crate) fn new(url: &str, tls: TlsFiles) -> Result<Self, StoreError> {
         let template = url.into_connection_info().map_err(StoreError::misconfigured)?;
         if !cfg!(feature = "tls") && matches!(template.addr(), ConnectionAddr::TcpTls { .. }) {
             return Err(StoreError::misconfigured(
@@ -28,7 +45,7 @@ impl Connector {
         }
         // Small writes must not wait for each other's acknowledgement.
         let template = template.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        Ok(Self { template, ca })
+        Ok(Self { template, tls })
     }
 
     pub(crate) fn has_tls(&self) -> bool {
@@ -70,18 +87,20 @@ impl Connector {
 
     #[cfg(feature = "tls")]
     fn client_of(&self, info: ConnectionInfo) -> Result<Client, StoreError> {
-        let Some(ca) = self.ca.clone().filter(|_| matches!(info.addr(), ConnectionAddr::TcpTls { .. }))
-        else {
+        if self.tls.is_empty() || !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
             return Client::open(info).map_err(StoreError::misconfigured);
-        };
-        let certificates = redis::TlsCertificates { client_tls: None, root_cert: Some(ca) };
+        }
+        let TlsFiles { ca, identity } = self.tls.clone();
+        let identity =
+            identity.map(|(client_cert, client_key)| redis::ClientTlsConfig { client_cert, client_key });
+        let certificates = redis::TlsCertificates { client_tls: identity, root_cert: ca };
         Client::build_with_tls(info, certificates).map_err(StoreError::misconfigured)
     }
 
     #[cfg(not(feature = "tls"))]
     fn client_of(&self, info: ConnectionInfo) -> Result<Client, StoreError> {
-        if self.ca.is_some() {
-            return Err(StoreError::misconfigured("a certificate authority requires the feature `tls`"));
+        if !self.tls.is_empty() {
+            return Err(StoreError::misconfigured("certificates require the feature `tls`"));
         }
         Client::open(info).map_err(StoreError::misconfigured)
     }

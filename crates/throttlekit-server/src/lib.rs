@@ -22,12 +22,14 @@ mod reload;
 mod server;
 mod server_error;
 mod share;
+mod store_options;
 mod store_url;
 mod telemetry;
 mod wire_format;
 
 pub use server::{Server, ServerOptions};
 pub use server_error::ServerError;
+pub use store_options::StoreOptions;
 pub use store_url::StoreUrl;
 
 /// Parts of the server for the command, tests and benchmarks. Not part of the public API: may change in any release.

@@ -43,8 +43,15 @@ pub enum ServerError {
     },
     /// The certificates cannot be used; states the reason.
     Tls(Box<str>),
-    /// The URL names no store. Use `memory`, `redis://…`, `redis+cluster://…` or `postgres://…`.
+    /// The URL names no store. Use `memory`, `redis://…`, `redis+cluster://…`, `redis+sentinel://…` or `postgres://…`.
     StoreUrl,
+    /// An option does not apply to the store. Leave it out.
+    StoreOption {
+        /// The option.
+        option: &'static str,
+        /// The stores that it applies to.
+        applies_to: &'static str,
+    },
     /// The store cannot be used. Check that it runs and that its URL is right.
     Store(StoreError),
     /// An address cannot be listened on. Choose another.
@@ -79,6 +86,10 @@ impl ServerError {
         Self::Secret { location: detail(location), reason: detail(reason) }
     }
 
+    pub(crate) fn store_option(option: &'static str, applies_to: &'static str) -> Self {
+        Self::StoreOption { option, applies_to }
+    }
+
     pub(crate) fn tls(reason: impl fmt::Display) -> Self {
         Self::Tls(detail(reason))
     }
@@ -109,9 +120,13 @@ impl fmt::Display for ServerError {
                 f.write_str(reason)
             }
             Self::StoreUrl => f.write_str(
-                "unknown store URL: expected `memory`, `redis://host:port`, `redis+cluster://host:port,host:port` or \
-                 `postgres://host/db`; for TLS `rediss://` and `rediss+cluster://`",
+                "unknown store URL: expected `memory`, `redis://host:port`, `redis+cluster://host:port,host:port`, \
+                 `redis+sentinel://host:port,host:port/service` or `postgres://host/db`; for TLS `rediss` in place \
+                 of `redis`",
             ),
+            Self::StoreOption { option, applies_to } => {
+                write!(f, "{option} applies only to {applies_to}: leave it out")
+            }
             Self::Store(error) => {
                 write!(f, "{error}: check that the store runs and that its URL is correct")
             }

@@ -10,7 +10,7 @@ use hyper::body::Bytes;
 use prost::Message;
 use throttlekit_proto::v1::{CheckManyRequest, CheckManyResponse, CheckRequest, CheckResponse};
 use throttlekit_server::internals::engine::Backend;
-use throttlekit_server::{Server, ServerOptions, StoreUrl};
+use throttlekit_server::{Server, ServerOptions, StoreOptions, StoreUrl};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Code;
@@ -213,7 +213,7 @@ async fn a_batch_counts_as_many_as_it_asks_for() {
 
 #[tokio::test]
 async fn a_store_that_is_away_is_the_cause_and_no_axis_is() {
-    let nowhere = StoreUrl::parse("redis://127.0.0.1:1").unwrap().connect(None, None).await.unwrap();
+    let nowhere = StoreUrl::parse("redis://127.0.0.1:1").unwrap().connect(&StoreOptions::default()).await.unwrap();
     let (server, _file) = serve(|options| options.engine.backend = nowhere).await;
     let client = Client::connect(server.grpc()).await.unwrap();
     for path in [CHECK, "/throttlekit.v1.RateLimiter/Peek"] {
@@ -238,7 +238,9 @@ async fn a_store_that_is_away_is_the_cause_and_no_axis_is() {
 #[tokio::test]
 async fn one_connection_with_many_batches_does_not_open_the_circuit_breaker() {
     let redis = OwnRedis::start().await;
-    let store = StoreUrl::parse(&redis.url()).unwrap().connect(Some(STORE_DEADLINE), None).await.unwrap();
+    let mut within = StoreOptions::default();
+    within.deadline = Some(STORE_DEADLINE);
+    let store = StoreUrl::parse(&redis.url()).unwrap().connect(&within).await.unwrap();
     let (server, _file) = serve(|options| {
         options.engine.backend = store.clone();
         let open = POLICIES.replace("policies:", "defaults: {on_outage: open}\npolicies:");

@@ -9,7 +9,7 @@ use throttlekit_proto::v1::session_call::Call;
 use throttlekit_proto::v1::{
     CheckRequest, CheckResponse, DebitRequest, DebitResponse, PeekRequest, PeekResponse,
 };
-use throttlekit_server::{Server, ServerOptions, StoreUrl};
+use throttlekit_server::{Server, ServerOptions, StoreOptions, StoreUrl};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
@@ -41,7 +41,9 @@ pub(crate) async fn serve_hung(
     change: impl FnOnce(&mut ServerOptions),
 ) -> (Server, tempfile::TempDir, OwnRedis) {
     let redis = OwnRedis::start().await;
-    let store = StoreUrl::parse(&redis.url()).unwrap().connect(Some(HANGS), None).await.unwrap();
+    let mut within = StoreOptions::default();
+    within.deadline = Some(HANGS);
+    let store = StoreUrl::parse(&redis.url()).unwrap().connect(&within).await.unwrap();
     let (server, file) = serve(|options| {
         options.engine.backend = store;
         options.limits.grace = Duration::from_secs(2);

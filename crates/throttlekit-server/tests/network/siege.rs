@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use throttlekit_server::internals::engine::Backend;
-use throttlekit_server::{Server, ServerOptions, StoreUrl};
+use throttlekit_server::{Server, ServerOptions, StoreOptions, StoreUrl};
 use tokio::time::{Instant, sleep};
 
 use crate::assault::{Attack, Listeners};
@@ -228,7 +228,7 @@ fn serve_as_shipped(policies: PathBuf, store: &str) {
 
 /// Serves with all its listeners on loopback.
 async fn serve(policies: PathBuf, store: &str) {
-    let store = StoreUrl::parse(store).expect("a store").connect(None, None).await.expect("a store");
+    let store = StoreUrl::parse(store).expect("a store").connect(&StoreOptions::default()).await.expect("a store");
     let mut options = options(policies, store);
     options.reload_every = RELOAD_EVERY;
     let server = Server::start(options).await.expect("a server");
