@@ -20,7 +20,8 @@ fn free_port() -> u16 {
 }
 
 fn env(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| panic!("no {name}: start the engines with `cargo xtask services up`"))
+    std::env::var(name)
+        .unwrap_or_else(|_| panic!("no {name}: start the engines with `cargo xtask services up`"))
 }
 
 /// A server with this store admits exactly the limit, and says so with this guarantee.
@@ -166,6 +167,9 @@ fn a_check_starts_nothing_and_finds_what_is_wrong() {
     ] {
         let refused = serve(policies, &[&["--check"], args].concat(), variables);
         let said = String::from_utf8_lossy(&refused.stderr).to_lowercase();
-        assert!(!refused.status.success() && said.contains(&expected.to_lowercase()), "{expected}: {refused:?}");
+        assert!(
+            !refused.status.success() && said.contains(&expected.to_lowercase()),
+            "{expected}: {refused:?}"
+        );
     }
 }

@@ -124,24 +124,26 @@ impl StoreOptions {
         }
         match &self.ca {
             Some(pem) => Ok(store.tls(self.tls(pem)?)),
-            None if self.identity.is_some() => {
-                Err(ServerError::tls("a client certificate for PostgreSQL needs the CA of the server: pass --store-ca"))
-            }
+            None if self.identity.is_some() => Err(ServerError::tls(
+                "a client certificate for PostgreSQL needs the CA of the server: pass --store-ca",
+            )),
             None => Ok(store),
         }
     }
 
     /// Creates a TLS configuration that trusts these CA certificates.
     fn tls(&self, ca: &[u8]) -> Result<rustls::ClientConfig, ServerError> {
-        let wrong =
-            |error: &dyn Display| ServerError::tls(format!("certificates of the store: {error}: expected PEM"));
+        let wrong = |error: &dyn Display| {
+            ServerError::tls(format!("certificates of the store: {error}: expected PEM"))
+        };
         let all = |pem| CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
         let mut roots = rustls::RootCertStore::empty();
         for certificate in all(ca).map_err(|error| wrong(&error))? {
             roots.add(certificate).map_err(|error| wrong(&error))?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder =
+            rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let builder = builder.map_err(ServerError::tls)?.with_root_certificates(roots);
         let Some((certificate, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
         let chain = all(certificate).map_err(|error| wrong(&error))?;

@@ -85,15 +85,17 @@ impl StoreUrl {
             }
             _ => &mut Vec::new(),
         };
-        for (url, password) in sentinels.iter_mut().zip(std::iter::repeat(sentinel_password)) {
-            *url = with_password(url, password)?;
+        for url in sentinels {
+            *url = with_password(url, sentinel_password)?;
         }
         match &mut self {
             Self::Memory if password.is_some() => {
                 return Err(ServerError::store_option("a password", "stores other than memory"));
             }
             Self::Memory => {}
-            Self::Redis(url) | Self::RedisSentinel { servers: url, .. } => *url = with_password(url, password)?,
+            Self::Redis(url) | Self::RedisSentinel { servers: url, .. } => {
+                *url = with_password(url, password)?;
+            }
             Self::RedisCluster(urls) => {
                 for url in urls {
                     *url = with_password(url, password)?;

@@ -213,7 +213,8 @@ async fn a_batch_counts_as_many_as_it_asks_for() {
 
 #[tokio::test]
 async fn a_store_that_is_away_is_the_cause_and_no_axis_is() {
-    let nowhere = StoreUrl::parse("redis://127.0.0.1:1").unwrap().connect(&StoreOptions::default()).await.unwrap();
+    let nowhere =
+        StoreUrl::parse("redis://127.0.0.1:1").unwrap().connect(&StoreOptions::default()).await.unwrap();
     let (server, _file) = serve(|options| options.engine.backend = nowhere).await;
     let client = Client::connect(server.grpc()).await.unwrap();
     for path in [CHECK, "/throttlekit.v1.RateLimiter/Peek"] {

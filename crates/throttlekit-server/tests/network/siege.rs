@@ -228,7 +228,8 @@ fn serve_as_shipped(policies: PathBuf, store: &str) {
 
 /// Serves with all its listeners on loopback.
 async fn serve(policies: PathBuf, store: &str) {
-    let store = StoreUrl::parse(store).expect("a store").connect(&StoreOptions::default()).await.expect("a store");
+    let store =
+        StoreUrl::parse(store).expect("a store").connect(&StoreOptions::default()).await.expect("a store");
     let mut options = options(policies, store);
     options.reload_every = RELOAD_EVERY;
     let server = Server::start(options).await.expect("a server");

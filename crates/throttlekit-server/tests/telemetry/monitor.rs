@@ -6,10 +6,10 @@ use std::time::Duration;
 use throttlekit_proto::v1::monitor_client::MonitorClient;
 use throttlekit_proto::v1::monitor_server::MonitorServer;
 use throttlekit_proto::v1::{DenialEvent, GetSnapshotRequest, Snapshot, WatchRequest};
-use throttlekit_server::{StoreOptions, StoreUrl};
 use throttlekit_server::internals::api::grpc::MonitorApi;
 use throttlekit_server::internals::engine::{Backend, Engine, PolicyCall};
 use throttlekit_server::internals::telemetry::{ServerTelemetry, TelemetryOptions};
+use throttlekit_server::{StoreOptions, StoreUrl};
 use tonic::transport::{Channel, Server};
 use tonic::{Code, Streaming};
 
@@ -106,7 +106,8 @@ async fn tenants_are_hashed_where_keys_are() {
 
 #[tokio::test]
 async fn the_stores_last_failure_is_shown_with_its_time() {
-    let nowhere = StoreUrl::parse("redis://127.0.0.1:1").unwrap().connect(&StoreOptions::default()).await.unwrap();
+    let nowhere =
+        StoreUrl::parse("redis://127.0.0.1:1").unwrap().connect(&StoreOptions::default()).await.unwrap();
     let (_telemetry, engine, mut client) = opened_over(nowhere, TelemetryOptions::default()).await;
     assert!(look(&mut client).await.engine.unwrap().last_error.is_empty(), "nobody has asked yet");
     let answer =

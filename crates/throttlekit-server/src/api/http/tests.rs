@@ -14,10 +14,10 @@ use throttlekit::rate::Timestamp;
 use tower::{Layer, ServiceExt};
 
 use super::*;
-use crate::{StoreOptions, StoreUrl};
 use crate::access::{Access, Identify};
 use crate::engine::{Backend, EngineOptions};
 use crate::listen::Peer;
+use crate::{StoreOptions, StoreUrl};
 
 fn engine() -> Engine {
     let file = json!({
@@ -389,7 +389,8 @@ async fn every_route_is_described_and_answers_as_described() {
 
 #[tokio::test]
 async fn a_thousand_who_ask_whether_it_is_ready_make_few_calls_to_the_store() {
-    let nowhere = StoreUrl::parse("redis://127.0.0.1:1").unwrap().connect(&StoreOptions::default()).await.unwrap();
+    let nowhere =
+        StoreUrl::parse("redis://127.0.0.1:1").unwrap().connect(&StoreOptions::default()).await.unwrap();
     let file = serde_json::from_value(json!({ "version": 1, "policies": {} })).unwrap();
     let engine = Engine::start(EngineOptions::over(nowhere), file).unwrap();
     let asked = || engine.store_health().outages;
