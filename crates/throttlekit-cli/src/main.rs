@@ -7,6 +7,7 @@ mod health;
 mod import_envoy;
 mod lint;
 mod migrate;
+mod reset;
 mod schema;
 mod serve;
 mod signals;
@@ -46,6 +47,8 @@ enum Command {
     Bench(bench::Args),
     /// Check the health of a server, for supervisors and containers
     Health(health::Args),
+    /// Forget what a key has used; needs a caller with the endpoint `admin`
+    Reset(reset::Args),
     /// Create or upgrade the schema of a PostgreSQL store; needed once
     Migrate(migrate::Args),
     /// Print the JSON Schema of policy files, for editors
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Health(args) => health::run(&args),
+        Command::Reset(args) => reset::run(&args),
         Command::Migrate(args) => migrate::run(&args),
         Command::Schema(args) => schema::run(&args),
         Command::ImportEnvoy(args) => import_envoy::run(&args),

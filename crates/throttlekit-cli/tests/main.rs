@@ -1,5 +1,6 @@
 //! Tests of the program as a process.
 
+mod admin;
 mod alerts;
 mod commands;
 mod common;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 use throttlekit_proto::envoy::rate_limit_service_server::RateLimitServiceServer;
+use throttlekit_proto::v1::admin_server::AdminServer;
 use throttlekit_proto::v1::fleet_server::FleetServer;
 use throttlekit_proto::v1::monitor_server::MonitorServer;
 use throttlekit_proto::v1::rate_limiter_server::RateLimiterServer;
@@ -22,7 +23,7 @@ use crate::api::direct::Direct;
 use crate::api::envoy::EnvoyRls;
 use crate::api::fair_use::{FairUse, SESSION};
 use crate::api::grpc::{
-    LeaseApi, MonitorApi, RateLimiterApi, SessionApi, SessionContext, health, undecodable_is_invalid,
+    AdminApi, LeaseApi, MonitorApi, RateLimiterApi, SessionApi, SessionContext, health, undecodable_is_invalid,
 };
 use crate::api::http::HttpApi;
 use crate::api::resp::RespApi;
@@ -269,9 +270,11 @@ impl Server {
         let rate_limiter = rate_limiter.max_decoding_message_size(bytes_max);
         let rate_limiter = Direct::new(|_, path| path == SESSION, self.session_api(), rate_limiter);
         let fleet = FleetServer::new(LeaseApi::new(engine.clone()));
+        let admin = AdminServer::new(AdminApi::new(engine.clone()));
         let monitor = MonitorApi::new(self.telemetry.clone(), engine.clone(), self.reloader.clone());
         let mut routes = Routes::new(fleet.max_decoding_message_size(bytes_max))
             .add_service(MonitorServer::new(monitor).max_decoding_message_size(bytes_max))
+            .add_service(admin.max_decoding_message_size(bytes_max))
             .add_service(health(engine.clone(), shares, stopped).max_decoding_message_size(bytes_max));
         if options.reflection {
             let known = tonic_reflection::server::Builder::configure()

@@ -5,7 +5,7 @@ pub(crate) mod reader;
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -18,6 +18,8 @@ pub(crate) struct Serving {
     child: Child,
     /// What it said when it was up: `grpc`, `http` and `metrics` are addresses, or `off`.
     said: Value,
+    /// The messages of its log.
+    log: Arc<Mutex<Vec<String>>>,
     _folder: TempDir,
 }
 
@@ -36,8 +38,20 @@ impl Serving {
             }
         }
         let mut child = serve.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let said = up(child.stderr.take().unwrap());
-        Self { child, said, _folder: folder }
+        let log = Arc::default();
+        let said = up(child.stderr.take().unwrap(), &log);
+        Self { child, said, log, _folder: folder }
+    }
+
+    /// Checks whether it has logged this message, or does so soon.
+    pub(crate) fn logged(&self, message: &str) -> bool {
+        (0..100).any(|_| {
+            let found = self.log.lock().unwrap().iter().any(|line| line == message);
+            if !found {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            found
+        })
     }
 
     /// Returns the address of a listener: `grpc`, `http` or `metrics`.
@@ -60,12 +74,13 @@ impl Drop for Serving {
     }
 }
 
-/// The line that says where it serves. What it says later is read and forgotten, so that it never waits for a reader.
-fn up(log: impl Read + Send + 'static) -> Value {
-    let (told, heard) = mpsc::channel();
+/// The line that says where it serves. All of its log is read, so that it never waits for a reader.
+fn up(log: impl Read + Send + 'static, messages: &Arc<Mutex<Vec<String>>>) -> Value {
+    let ((told, heard), messages) = (mpsc::channel(), messages.clone());
     std::thread::spawn(move || {
         for line in BufReader::new(log).lines().map_while(Result::ok) {
             let line: Value = serde_json::from_str(&line).unwrap_or_default();
+            messages.lock().unwrap().extend(line["message"].as_str().map(str::to_owned));
             if line["message"] == "server started" {
                 let _ = told.send(line);
             }

@@ -151,6 +151,11 @@ impl Caller {
         extensions.get().cloned().unwrap_or_else(unseen)
     }
 
+    /// Returns the address that it connected from, if it is known.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
     /// Returns its identity.
     pub fn principal(&self) -> &Principal {
         match &self.rights {
@@ -196,6 +201,7 @@ impl Caller {
         match (&self.rights, endpoint) {
             (Rights::Open { monitor: false, .. }, Endpoint::Monitor) => Some(NO_MONITOR.into()),
             (Rights::Open { reserve: false, .. }, Endpoint::Reserve) => Some(NO_FLEET.into()),
+            (Rights::Open { .. }, Endpoint::Admin) => Some(NO_ADMIN.into()),
             (Rights::Listed(allowed), _) if !allowed.grants.iter().any(|grant| grant.opens(endpoint)) => {
                 Some(format!("{} may not use {endpoint:?}", self.said()))
             }
@@ -237,6 +243,7 @@ impl Caller {
 const NO_MONITOR: &str = "the monitor needs a secret: start the server with --monitor-secret-file or \
      THROTTLEKIT_MONITOR_SECRET and send it as `authorization: Bearer …`, list callers under `access`, or start it with \
      --trust-loopback to trust its machine";
+const NO_ADMIN: &str = "actions of operators need an access list: grant the endpoint `admin` to a caller under `access`";
 const NO_FLEET: &str = "reserving needs a secret: start the server with --fleet-secret-file or \
      THROTTLEKIT_FLEET_SECRET and send it as `authorization: Bearer …`, list callers under `access`, or start it with \
      --trust-loopback to trust its machine";

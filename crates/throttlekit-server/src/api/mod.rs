@@ -1,6 +1,7 @@
 //! The APIs of the server: gRPC, Envoy's rate limit service, HTTP, RESP. They translate requests for the engine and
 //! never decide.
 
+mod admin;
 pub(crate) mod debit_id;
 pub(crate) mod direct;
 pub mod envoy;

@@ -126,12 +126,14 @@ impl Concurrency {
             Self::Key(slots) => GuardView { limit: slots.stats().limit.into(), per_key: true, ..blank },
             Self::Fleet(guard) => {
                 let stats = guard.stats();
-                let grant = stats.division.and_then(|division| division.grant);
+                let (grant, nodes) =
+                    stats.division.map_or((None, 0), |division| (division.grant, division.nodes));
                 let share = grant.map(|grant| (grant.share.into(), grant.ceiling.into()));
                 GuardView {
                     limit: stats.limit.into(),
                     in_flight: stats.in_flight.into(),
                     fleet: share,
+                    nodes: nodes.max(1).into(),
                     fenced: stats.fenced,
                     ..blank
                 }

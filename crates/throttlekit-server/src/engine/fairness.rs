@@ -1,6 +1,5 @@
 //! The fairness axis of a policy, kept across changes of its weights.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -9,10 +8,11 @@ use throttlekit::policy::SharedPolicyBuilder;
 use throttlekit::{Axis, Budget, BuildError, OnOutage, SharedFairLimiter};
 
 use super::backend::Counted;
+use super::by_key::ByKey;
 use crate::policy::FairSpec;
 
 /// Weights of tenants, from the current file.
-type Weights = ArcSwap<HashMap<Box<[u8]>, u64>>;
+type Weights = ArcSwap<ByKey<u64>>;
 
 /// A budget that all keys of a policy share by weight.
 #[derive(Clone)]
@@ -66,6 +66,6 @@ impl Fairness {
     }
 }
 
-fn weights(spec: &FairSpec) -> HashMap<Box<[u8]>, u64> {
-    spec.weights.iter().map(|(key, weight)| (key.as_bytes().into(), (*weight).into())).collect()
+fn weights(spec: &FairSpec) -> ByKey<u64> {
+    spec.weights.iter().map(|(pattern, weight)| (pattern.as_str(), (*weight).into())).collect()
 }

@@ -4,6 +4,7 @@ mod admit;
 mod admitted_work;
 mod answer;
 mod backend;
+mod by_key;
 mod coalesced;
 mod concurrency;
 mod failures;
@@ -32,7 +33,7 @@ use throttlekit::Axis;
 use throttlekit::clock::{BootClock, Clock, PreciseClock};
 use throttlekit::observe::Event;
 use throttlekit::rate::{Forecast, Timestamp};
-use throttlekit::store::{DebitId, StoreError};
+use throttlekit::store::{DebitId, StoreError, random_name};
 
 pub use answer::{Admitted, Answered, Granted, HeartbeatResult, Refusal, WorkLease};
 pub use backend::Backend;
@@ -68,6 +69,9 @@ pub struct EngineOptions {
     pub backend: Backend,
     /// Region of this instance, for policies that share a budget between regions.
     pub region: String,
+    /// Name of this instance among those of its region, whose weights add up. Default: random. With a name that is the
+    /// same after a restart, the process keeps its share of the window.
+    pub instance: String,
     /// Maximum number of leases that clients hold here.
     pub leases_max: u32,
     /// Maximum number of leases that one principal holds here.
@@ -85,6 +89,7 @@ impl EngineOptions {
         Self {
             backend,
             region: "default".into(),
+            instance: format!("{:032x}", random_name()),
             leases_max: 100_000,
             leases_per_principal_max: 100_000,
             recovers: false,
@@ -226,6 +231,13 @@ impl Engine {
         let served = self.policy(ask.policy)?;
         let answer = served.variant(ask.key).peek(ask.call()).await?;
         Ok(if served.spec.shadow { answer.shadowed() } else { answer })
+    }
+
+    /// Forgets what the keys of a call have used. Units that instances or clients have leased stay with them.
+    pub async fn reset(&self, ask: PolicyCall<'_>) -> Result<(), Refusal> {
+        ask.judge()?;
+        let served = self.policy(ask.policy)?;
+        served.variant(ask.key).reset(ask.call()).await
     }
 
     /// Returns what can be spent, now and later.

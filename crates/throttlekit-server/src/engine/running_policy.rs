@@ -11,6 +11,7 @@ use throttlekit::store::StoreError;
 use throttlekit::{Call, OnOutage};
 
 use super::backend::{Backend, Counted};
+use super::by_key::ByKey;
 use super::concurrency::{Concurrency, GuardView};
 use super::failures::Failures;
 use super::fairness::Fairness;
@@ -31,10 +32,7 @@ pub(super) struct RunningPolicy {
     guards: Option<Concurrency>,
     fairness: Option<Fairness>,
     base: Arc<Variant>,
-    whole: HashMap<Box<[u8]>, Arc<Variant>>,
-    prefixes: HashMap<Box<[u8]>, Arc<Variant>>,
-    /// The lengths of prefixes, longest first.
-    lengths: Vec<usize>,
+    overrides: ByKey<Arc<Variant>>,
 }
 
 /// The store and defaults that all policies share.
@@ -103,13 +101,10 @@ impl RunningPolicy {
             } else {
                 Variant::new(spec, &common).map_err(cannot_run)?
             }),
-            whole: HashMap::new(),
-            prefixes: HashMap::new(),
-            lengths: Vec::new(),
+            overrides: overrides(spec, &common).map_err(cannot_run)?,
             guards: None,
             fairness: None,
         };
-        served.add_overrides(spec, &common).map_err(cannot_run)?;
         (served.guards, served.fairness) = (guards.clone(), fairness.clone());
         if let Some(before) = before {
             served.warn_of_fresh_counts(before, warnings);
@@ -130,32 +125,6 @@ impl RunningPolicy {
 
     fn guards_for(&self, concurrency: &ConcurrencySpec) -> Option<Concurrency> {
         self.guards.as_ref()?.kept(self.spec.concurrency.as_ref()?, concurrency)
-    }
-
-    /// Adds the overrides. Those with the same limits share one variant.
-    fn add_overrides(&mut self, spec: &PolicySpec, common: &Common<'_>) -> Result<(), String> {
-        let mut known: HashMap<String, Arc<Variant>> = HashMap::new();
-        for (pattern, instead) in &spec.overrides {
-            let same = serde_json::to_string(instead).map_err(|error| error.to_string())?;
-            let variant = match known.get(&same) {
-                Some(variant) => variant.clone(),
-                None => {
-                    let variant = Arc::new(overridden(spec, instead, common)?);
-                    known.insert(same, variant.clone());
-                    variant
-                }
-            };
-            match pattern.strip_suffix('*') {
-                Some(prefix) => {
-                    self.lengths.push(prefix.len());
-                    self.prefixes.insert(prefix.as_bytes().into(), variant);
-                }
-                None => drop(self.whole.insert(pattern.as_bytes().into(), variant)),
-            }
-        }
-        self.lengths.sort_unstable_by(|a, b| b.cmp(a));
-        self.lengths.dedup();
-        Ok(())
     }
 
     /// Warns if counts restart: states of different algorithms never share a key.
@@ -181,11 +150,7 @@ impl RunningPolicy {
 
     /// Returns the variant of a key: by the whole key, else by the longest prefix, else the policy's own.
     pub(super) fn variant(&self, key: &[u8]) -> &Arc<Variant> {
-        if let Some(variant) = self.whole.get(key) {
-            return variant;
-        }
-        let fits = self.lengths.iter().filter_map(|length| self.prefixes.get(key.get(..*length)?));
-        fits.into_iter().next().unwrap_or(&self.base)
+        self.overrides.get(key).unwrap_or(&self.base)
     }
 
     /// Checks many calls, in one batch for each variant. None is checked if one lacks a key.
@@ -295,7 +260,7 @@ impl RunningPolicy {
 
     /// Returns the variants of all keys. One that several overrides share is repeated.
     pub(super) fn variants(&self) -> impl Iterator<Item = &Arc<Variant>> {
-        std::iter::once(&self.base).chain(self.whole.values()).chain(self.prefixes.values())
+        std::iter::once(&self.base).chain(self.overrides.values())
     }
 }
 
@@ -303,6 +268,21 @@ impl RunningPolicy {
 fn alike(one: &PolicySpec, other: &PolicySpec) -> bool {
     let asked = |spec: &PolicySpec| PolicySpec { description: None, shadow: false, ..spec.clone() };
     asked(one) == asked(other)
+}
+
+/// Creates the overrides. Those with the same limits share one variant.
+fn overrides(spec: &PolicySpec, common: &Common<'_>) -> Result<ByKey<Arc<Variant>>, String> {
+    let mut known: HashMap<String, Arc<Variant>> = HashMap::new();
+    let each = spec.overrides.iter().map(|(pattern, instead)| {
+        let same = serde_json::to_string(instead).map_err(|error| error.to_string())?;
+        if let Some(variant) = known.get(&same) {
+            return Ok((pattern.as_str(), variant.clone()));
+        }
+        let variant = Arc::new(overridden(spec, instead, common)?);
+        known.insert(same, variant.clone());
+        Ok((pattern.as_str(), variant))
+    });
+    each.collect()
 }
 
 fn overridden(spec: &PolicySpec, instead: &OverrideSpec, common: &Common<'_>) -> Result<Variant, String> {

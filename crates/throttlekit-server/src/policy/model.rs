@@ -285,7 +285,7 @@ pub struct FairSpec {
     pub limit: u64,
     /// Length of the windows.
     pub per: Span,
-    /// Weights of keys. Default: 1.
+    /// Weights of keys: by the whole key, or by a prefix that ends in `*`. The longest match applies. Default: 1.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub weights: BTreeMap<String, u32>,
     /// Shares the budget between regions as well: each instance sets its region when it starts.

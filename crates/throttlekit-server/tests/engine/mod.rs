@@ -50,6 +50,32 @@ async fn what_all_share_and_what_a_key_without_a_name_has_are_counted_apart() {
 }
 
 #[tokio::test]
+async fn the_weights_of_servers_with_one_region_name_add_up() {
+    let backend = Backend::memory();
+    let policies = "  p: {fair: {limit: 1000, per: 1d, regions: true, weights: {big-*: 3}}}\n";
+    let start = || Engine::start(EngineOptions::over(backend.clone()), file(policies)).unwrap();
+    let (one, two) = (start(), start());
+    let (mut small, mut big) = (0, 0);
+    for _ in 0..1_000 {
+        small += allowed(&one, "p", "small", 1).await;
+        big += allowed(&two, "p", "big-1", 1).await;
+    }
+    assert!(small + big <= 1_000 && (200..=300).contains(&small), "{small} and {big} instead of 250 and 750");
+}
+
+#[tokio::test]
+async fn a_reset_key_counts_from_its_first_request() {
+    let engine = engine(
+        "  p: {rate: {algorithm: fixed_window, limit: 2, per: 1d}, cost: {budget: 9, per: 1d}}\n  f: {fair: {limit: 9, per: 1d}}\n",
+    );
+    assert_eq!([allowed(&engine, "p", "ada", 3).await, allowed(&engine, "p", "bob", 3).await], [2, 2]);
+    engine.reset(ask("p", "ada", 1)).await.unwrap();
+    assert_eq!([allowed(&engine, "p", "ada", 3).await, allowed(&engine, "p", "bob", 3).await], [2, 0]);
+    assert!(matches!(engine.reset(ask("f", "ada", 1)).await, Err(Refusal::Unsupported(_))));
+    assert!(matches!(engine.reset(ask("none", "ada", 1)).await, Err(Refusal::UnknownPolicy(_))));
+}
+
+#[tokio::test]
 async fn a_key_that_a_limit_goes_by_has_to_come_along() {
     let engine = engine(
         "  p: {rate: [{limit: 5, per: 1d}, {name: org, limit: 9, per: 1d, by: 1}], cost: {budget: 9, per: 1d, by: 1}}\n",

@@ -24,6 +24,8 @@ pub struct HeartbeatReply {
     pub now: Timestamp,
     /// Number of times that another heartbeat came first.
     pub races: u32,
+    /// Number of nodes that share the ceiling.
+    pub nodes: u32,
 }
 
 /// Adds a report to the membership record under `key` and returns the result: two round trips, one more for each race
@@ -51,11 +53,12 @@ pub async fn heartbeat<R: MembershipStore>(
     for races in 0..RACES_MAX {
         let mut membership = kept.membership(key)?;
         let (now, response) = (kept.now, rebalancer.handle_report(&mut membership, report, kept.now));
+        let nodes = rebalancer.nodes(&membership);
         if !matches!(response, ReportResponse::Grant(_)) {
-            return Ok(HeartbeatReply { response, now, races });
+            return Ok(HeartbeatReply { response, now, races, nodes });
         }
         match store.swap(key, kept.version, &membership.to_bytes(), keeps).await? {
-            Swapped::Done => return Ok(HeartbeatReply { response, now, races }),
+            Swapped::Done => return Ok(HeartbeatReply { response, now, races, nodes }),
             Swapped::Newer(newer) => kept = newer,
         }
         if races % RACES_IN_A_ROW == RACES_IN_A_ROW - 1 {

@@ -177,6 +177,11 @@ impl Rebalancer {
     }
 
     /// The nodes whose grants may be valid.
+    /// Returns the number of nodes that have reported within the lifetime of a grant.
+    pub fn nodes(&self, membership: &Membership) -> u32 {
+        u32::try_from(self.present(membership).count()).unwrap_or(u32::MAX)
+    }
+
     fn present<'a>(&self, membership: &'a Membership) -> impl Iterator<Item = (NodeId, &'a NodeRecord)> {
         let (lives, last) = (self.lives, membership.last);
         membership.members().filter(move |(_, member)| last < member.seen + lives)

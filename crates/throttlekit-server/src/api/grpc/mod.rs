@@ -1,5 +1,6 @@
 //! The gRPC API, `throttlekit.v1`.
 
+mod admin;
 mod calls;
 mod health;
 mod lease_service;
@@ -9,6 +10,7 @@ mod session;
 mod status;
 mod undecodable;
 
+pub use admin::AdminApi;
 pub(crate) use health::health;
 pub use lease_service::LeaseApi;
 pub(crate) use lease_service::lease;

@@ -82,6 +82,7 @@ impl HttpApi {
             .route("/v1/release", post(routes::release))
             .route("/v1/heartbeat", post(routes::heartbeat))
             .route("/v1/reserve", post(routes::reserve))
+            .route("/v1/admin/reset", post(routes::reset))
             .route("/v1/forward-auth/{policy}", any(forward_auth::auth))
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use super::health::Health;
 use super::problem::Problem;
 use super::wire::{
-    AdmitRequest, Admitted, CheckManyRequest, CheckRequest, DebitRequest, Decided, DecidedMany,
-    ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Released, Renewed,
-    ReserveRequest,
+    AdmitRequest, Admitted, CheckManyRequest, CheckRequest, DebitRequest, Decided, DecidedMany, Done,
+    ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Renewed,
+    ReserveRequest, ResetRequest,
 };
 
 /// The document as it is served. It does not change while a process runs.
@@ -37,9 +37,10 @@ pub fn document() -> Value {
         "/v1/forecast": schemas.ask::<ForecastRequest, Forecasted>("Returns how much a key may spend now, and when more is replenished", false),
         "/v1/debit": schemas.ask::<DebitRequest, Decided>("Charges tokens to a budget", true),
         "/v1/admit": schemas.ask::<AdmitRequest, Admitted>("Decides on every axis; an admission is held under a lease", true),
-        "/v1/release": schemas.ask::<ReleaseRequest, Released>("Releases an admission; idempotent", false),
+        "/v1/release": schemas.ask::<ReleaseRequest, Done>("Releases an admission; idempotent", false),
         "/v1/heartbeat": schemas.ask::<HeartbeatRequest, Renewed>("Renews admissions while their work runs", false),
         "/v1/reserve": schemas.ask::<ReserveRequest, Lent>("Leases units of a rate, to spend locally", false),
+        "/v1/admin/reset": schemas.ask::<ResetRequest, Done>("Forgets what a key has used; needs the endpoint `admin`", false),
         "/v1/forward-auth/{policy}": schemas.forward_auth(),
         "/healthz": schemas.look::<Health>("The process runs", false),
         "/readyz": schemas.look::<Health>("The store responds", true),

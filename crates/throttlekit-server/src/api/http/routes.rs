@@ -17,12 +17,12 @@ use super::HttpApi;
 use super::body::{Asked, json};
 use super::problem::Problem;
 use super::wire::{
-    AdmitRequest, Admitted, CheckManyRequest, CheckRequest, DebitRequest, Decided, DecidedMany,
-    ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Released, Renewed,
-    ReserveRequest, at, unsigned,
+    AdmitRequest, Admitted, CheckManyRequest, CheckRequest, DebitRequest, Decided, DecidedMany, Done,
+    ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Renewed,
+    ReserveRequest, ResetRequest, at, unsigned,
 };
 use crate::api::debit_id::{self, Stream};
-use crate::api::{grpc, lease_id};
+use crate::api::{admin, grpc, lease_id};
 use crate::engine::{Ended, HandBack, PolicyCall};
 use crate::policy::Endpoint;
 use crate::wire_format::{calls, held, millis_down, slices};
@@ -153,7 +153,7 @@ pub(super) async fn release(State(api): State<HttpApi>, asked: Asked<ReleaseRequ
     if let Some(lease) = lease_id::read(held) {
         api.engine.release(asked.caller.principal(), lease, how);
     }
-    Ok(json(StatusCode::OK, &Released {}))
+    Ok(json(StatusCode::OK, &Done {}))
 }
 
 pub(super) async fn heartbeat(State(api): State<HttpApi>, asked: Asked<HeartbeatRequest>) -> Answer {
@@ -190,6 +190,13 @@ pub(super) async fn reserve(State(api): State<HttpApi>, asked: Asked<ReserveRequ
     let ask = PolicyCall { policy, key: key.as_bytes(), others: &others, cost: wants };
     let granted = api.engine.reserve_at_least(asked.caller.principal(), ask, units(*least), back).await?;
     Ok(json(StatusCode::OK, &Lent { lease: grpc::lease(&granted).into() }))
+}
+
+/// Forgets what a key has used.
+pub(super) async fn reset(State(api): State<HttpApi>, asked: Asked<ResetRequest>) -> Answer {
+    let ResetRequest { policy, key, keys } = &asked.body;
+    admin::reset(&api.engine, &asked.caller, policy, key, keys).await?;
+    Ok(json(StatusCode::OK, &Done {}))
 }
 
 /// Replaces zero by one, as in every wire format.

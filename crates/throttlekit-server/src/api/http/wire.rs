@@ -56,6 +56,19 @@ pub(super) struct PeekRequest {
     pub(super) keys: Vec<String>,
 }
 
+/// A reset of what one key has used.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResetRequest {
+    /// The policy by name.
+    pub(super) policy: String,
+    /// The key.
+    pub(super) key: String,
+    /// Further keys of the same call, for policies that limit by several.
+    #[serde(default)]
+    pub(super) keys: Vec<String>,
+}
+
 /// A query of the units that one key may spend.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -294,7 +307,7 @@ pub(super) struct Admitted {
 /// An empty response.
 #[derive(Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Released {}
+pub(super) struct Done {}
 
 /// State of the admissions.
 #[derive(Serialize, JsonSchema)]

@@ -73,6 +73,13 @@ impl Variant {
         Ok(looked(answer, Axis::Fairness, self.limits.now()))
     }
 
+    /// Forgets the keys of a call in all limits on the store.
+    pub(in crate::engine) async fn reset(&self, call: Call<'_>) -> Result<(), Refusal> {
+        self.has_keys(call.key_count())?;
+        let Some(all) = &self.all else { return Err(unsupported("has no limit to reset")) };
+        Ok(Box::pin(all.limiter.reset(call)).await?)
+    }
+
     pub(in crate::engine) async fn forecast(&self, call: Call<'_>) -> Result<Forecast, Refusal> {
         self.has_keys(call.key_count())?;
         if self.is_unlimited() {

@@ -99,6 +99,8 @@ pub enum Endpoint {
     Envoy,
     /// The monitor, which shows keys.
     Monitor,
+    /// Actions of operators, such as Reset. Needs an access list.
+    Admin,
 }
 
 /// Endpoints that may be used for some policies and some keys.

@@ -102,12 +102,13 @@ impl<R: MembershipStore, C: LeaseClock> Driver<R, C> {
         };
         self.shared.stats.lock().heartbeats += 1;
         match answer {
-            Ok(HeartbeatReply { response: ReportResponse::Grant(grant), races, .. }) => {
+            Ok(HeartbeatReply { response: ReportResponse::Grant(grant), races, nodes, .. }) => {
                 // Read after the response: if the previous grant is still valid, the store had not given it away.
                 let now = self.shared.clock.now();
                 let counts = self.node.handle_grant(grant, sent, now);
                 let mut stats = self.shared.stats.lock();
                 stats.races += u64::from(races);
+                stats.nodes = nodes;
                 if counts {
                     (stats.grants, stats.grant) = (stats.grants + 1, Some(grant));
                     drop(stats);

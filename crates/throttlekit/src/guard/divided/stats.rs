@@ -12,6 +12,8 @@ pub struct DivisionStats {
     pub in_flight: u32,
     /// The last grant.
     pub grant: Option<Grant>,
+    /// Number of nodes that share the limit, at the last grant.
+    pub nodes: u32,
     /// Inferred limit of the whole backend; zero while it is unknown, or the limit is fixed.
     pub inferred: u32,
     /// Demand that it reported.
