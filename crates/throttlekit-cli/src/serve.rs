@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Set the name of this instance in the monitor and within its region; unique among servers
     #[arg(long, default_value = "", value_name = "NAME")]
     node_id: String,
-    /// Set the region of this process, for budgets that regions share; the weights of servers with one name add up
+    /// Set the region of this process, for budgets that regions share; servers of one region need a --node-id
     #[arg(long, default_value = "default", value_name = "NAME")]
     region: String,
     /// Wait at most this long for requests in flight when the server stops, in seconds
@@ -179,9 +179,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let mut options = ServerOptions::new(args.policies, backend);
     options.reload_every = Duration::from_millis(args.reload_every_ms.max(10));
     options.engine.region = args.region;
-    if !args.node_id.is_empty() {
-        options.engine.instance.clone_from(&args.node_id);
-    }
+    options.engine.instance.clone_from(&args.node_id);
     options.engine.leases_max = args.leases_max;
     options.engine.leases_per_principal_max = args.leases_per_caller;
     options.telemetry.node_id = args.node_id;

@@ -33,7 +33,7 @@ use throttlekit::Axis;
 use throttlekit::clock::{BootClock, Clock, PreciseClock};
 use throttlekit::observe::Event;
 use throttlekit::rate::{Forecast, Timestamp};
-use throttlekit::store::{DebitId, StoreError, random_name};
+use throttlekit::store::{DebitId, StoreError};
 
 pub use answer::{Admitted, Answered, Granted, HeartbeatResult, Refusal, WorkLease};
 pub use backend::Backend;
@@ -69,8 +69,8 @@ pub struct EngineOptions {
     pub backend: Backend,
     /// Region of this instance, for policies that share a budget between regions.
     pub region: String,
-    /// Name of this instance among those of its region, whose weights add up. Default: random. With a name that is the
-    /// same after a restart, the process keeps its share of the window.
+    /// Name of this instance among those of its region, whose weights add up. Default: none, for a region of one
+    /// instance. A pool counts at most 256 names in a window, so a name should survive a restart.
     pub instance: String,
     /// Maximum number of leases that clients hold here.
     pub leases_max: u32,
@@ -89,11 +89,21 @@ impl EngineOptions {
         Self {
             backend,
             region: "default".into(),
-            instance: format!("{:032x}", random_name()),
+            instance: String::new(),
             leases_max: 100_000,
             leases_per_principal_max: 100_000,
             recovers: false,
             observer: Arc::new(()),
+        }
+    }
+}
+
+impl EngineOptions {
+    /// Returns the name of this instance in the pools of fair budgets.
+    fn pool_name(&self) -> String {
+        match &*self.instance {
+            "" => self.region.clone(),
+            instance => format!("{}/{instance}", self.region),
         }
     }
 }

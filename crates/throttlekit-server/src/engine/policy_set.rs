@@ -50,7 +50,7 @@ impl PolicySet {
         let same_defaults = before.filter(|before| before.file.defaults == file.defaults);
         let context = PolicyContext {
             backend: &options.backend,
-            region: &format!("{}/{}", options.region, options.instance),
+            region: &options.pool_name(),
             defaults: &file.defaults,
             failures,
         };

@@ -53,8 +53,11 @@ async fn what_all_share_and_what_a_key_without_a_name_has_are_counted_apart() {
 async fn the_weights_of_servers_with_one_region_name_add_up() {
     let backend = Backend::memory();
     let policies = "  p: {fair: {limit: 1000, per: 1d, regions: true, weights: {big-*: 3}}}\n";
-    let start = || Engine::start(EngineOptions::over(backend.clone()), file(policies)).unwrap();
-    let (one, two) = (start(), start());
+    let start = |name: &str| {
+        let options = EngineOptions { instance: name.into(), ..EngineOptions::over(backend.clone()) };
+        Engine::start(options, file(policies)).unwrap()
+    };
+    let (one, two) = (start("one"), start("two"));
     let (mut small, mut big) = (0, 0);
     for _ in 0..1_000 {
         small += allowed(&one, "p", "small", 1).await;
