@@ -96,9 +96,7 @@ impl EngineOptions {
             observer: Arc::new(()),
         }
     }
-}
 
-impl EngineOptions {
     /// Returns the name of this instance in the pools of fair budgets.
     fn pool_name(&self) -> String {
         match &*self.instance {

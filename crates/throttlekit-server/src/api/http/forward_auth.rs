@@ -81,6 +81,7 @@ pub(super) async fn auth(
     let ask = PolicyCall { policy: &policy, key: &key, others: &[], cost: options.cost.unwrap_or(1).max(1) };
     let answer = api.engine.check(ask).await?;
     caller.got([&answer]);
+    let answer = answer.decided()?;
     let period = api.engine.file().policies.get(&policy).and_then(|spec| period(spec, &answer));
     let mut response = told(&policy, &answer, period);
     if response.status() == StatusCode::TOO_MANY_REQUESTS {
@@ -135,14 +136,11 @@ struct Answers {
 impl Admit for Answers {
     /// Reports every denial as one of a rate: 429, also if no slot is free.
     fn admit(&self, _: Call<'_>) -> Admitting {
-        let unavailable = || StoreError::unavailable("no response");
-        if self.answer.is_outage() {
-            return Admitting::ready(Err(unavailable()));
-        }
         let Answered { decision, guarantee, .. } = self.answer;
         let mut admission = Admission::of(Axis::Rate, decision, SharedPermit::none());
         admission.guarantee = guarantee;
-        admission.outage = (guarantee == Guarantee::Open).then(unavailable);
+        admission.outage =
+            (guarantee == Guarantee::Open).then(|| StoreError::unavailable("no response"));
         Admitting::ready(Ok(admission))
     }
 

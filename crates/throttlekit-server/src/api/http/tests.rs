@@ -387,12 +387,32 @@ async fn every_route_is_described_and_answers_as_described() {
     assert!(fits(&document, schema, &strange).is_err(), "a check that passes everything finds nothing");
 }
 
+/// An engine whose store does not respond.
+async fn without_store(policies: Value) -> Engine {
+    let nowhere = StoreUrl::parse("redis://127.0.0.1:1").unwrap();
+    let nowhere = nowhere.connect(&StoreOptions::default()).await.unwrap();
+    let file = serde_json::from_value(json!({ "version": 1, "policies": policies })).unwrap();
+    Engine::start(EngineOptions::over(nowhere), file).unwrap()
+}
+
+#[tokio::test]
+async fn a_proxy_is_told_that_the_store_is_away() {
+    let api = json!({ "rate": { "limit": 1, "per": "1d" }, "on_outage": "closed" });
+    let router = router(without_store(json!({ "api": api })).await);
+    for request in [
+        get("/v1/forward-auth/api?key=alice"),
+        request("/v1/check", &json!({ "policy": "api", "key": "alice" })),
+    ] {
+        let response = send(&router, request).await;
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let problem: Value = serde_json::from_str(&text(response).await).unwrap();
+        assert_eq!(problem["cause"], "store_outage", "{problem}");
+    }
+}
+
 #[tokio::test]
 async fn a_thousand_who_ask_whether_it_is_ready_make_few_calls_to_the_store() {
-    let nowhere =
-        StoreUrl::parse("redis://127.0.0.1:1").unwrap().connect(&StoreOptions::default()).await.unwrap();
-    let file = serde_json::from_value(json!({ "version": 1, "policies": {} })).unwrap();
-    let engine = Engine::start(EngineOptions::over(nowhere), file).unwrap();
+    let engine = without_store(json!({})).await;
     let asked = || engine.store_health().outages;
     let (router, before) = (router(engine.clone()), asked());
     for _ in 0..1_000 {
