@@ -1,8 +1,9 @@
-//! The wire types of ThrottleKit, and of Envoy's rate limit service: messages, clients and servers.
+//! The wire types of ThrottleKit, and of Envoy's rate limit service and external authorization: messages, clients and servers.
 //!
 //! * [`v1`] is the API of ThrottleKit's own clients. Its fields below 100 are a frozen contract: clients written
 //!   against them, in any language, work unchanged. Its fields from 100 on are optional additions.
-//! * [`envoy`] is the API for proxies: the rate limit service, version 3, and the few messages that it needs.
+//! * [`envoy`] is the API for proxies: the rate limit service and external authorization, version 3, and the few
+//!   messages that they need.
 //! * [`DESCRIPTORS`] describes both, for servers that offer reflection.
 //!
 //! Nothing here decides anything. A server converts these types into those of the library once, and rejects invalid
@@ -60,6 +61,11 @@ mod generated {
             }
         }
         pub mod service {
+            pub mod auth {
+                pub mod v3 {
+                    include!("generated/envoy.service.auth.v3.rs");
+                }
+            }
             pub mod ratelimit {
                 pub mod v3 {
                     include!("generated/envoy.service.ratelimit.v3.rs");
@@ -72,6 +78,11 @@ mod generated {
             }
         }
     }
+    pub mod google {
+        pub mod rpc {
+            include!("generated/google.rpc.rs");
+        }
+    }
 }
 
 /// The package `throttlekit.v1`: requests and decisions, leases of capacity, and monitoring.
@@ -82,11 +93,13 @@ pub mod v1 {
     pub use crate::generated::throttlekit::v1::*;
 }
 
-/// Envoy's rate limit service, version 3, under short names.
+/// Envoy's rate limit service and external authorization, version 3, under short names.
 ///
 /// `UInt64Value` is an `Option<u64>`; `Duration` and `Struct` are those of `prost_types`.
 pub mod envoy {
-    pub use crate::generated::envoy::config::core::v3::HeaderValue;
+    pub use crate::generated::envoy::config::core::v3::{
+        Address, HeaderValue, HeaderValueOption, SocketAddress,
+    };
     pub use crate::generated::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
     pub use crate::generated::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
         Entry, RateLimitOverride,
@@ -97,7 +110,13 @@ pub mod envoy {
     pub use crate::generated::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_client, rate_limit_service_server,
     };
-    pub use crate::generated::envoy::r#type::v3::RateLimitUnit;
+    pub use crate::generated::envoy::service::auth::v3::attribute_context;
+    pub use crate::generated::envoy::service::auth::v3::{
+        AttributeContext, CheckRequest, CheckResponse, DeniedHttpResponse, OkHttpResponse,
+        authorization_client, authorization_server, check_response::HttpResponse,
+    };
+    pub use crate::generated::envoy::r#type::v3::{HttpStatus, RateLimitUnit};
+    pub use crate::generated::google::rpc::Status;
 }
 
 /// The README's code, run as doc tests.

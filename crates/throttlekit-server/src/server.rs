@@ -20,7 +20,7 @@ use tower::util::MapResponse;
 
 use crate::access::{Identify, PROXY_TOKEN, Secrets};
 use crate::api::direct::Direct;
-use crate::api::envoy::EnvoyRls;
+use crate::api::envoy::{EnvoyAuthorization, EnvoyRls};
 use crate::api::fair_use::{FairUse, SESSION};
 use crate::api::grpc::{
     AdminApi, LeaseApi, MonitorApi, RateLimiterApi, SessionApi, SessionContext, health, undecodable_is_invalid,
@@ -274,6 +274,7 @@ impl Server {
         let monitor = MonitorApi::new(self.telemetry.clone(), engine.clone(), self.reloader.clone());
         let mut routes = Routes::new(fleet.max_decoding_message_size(bytes_max))
             .add_service(MonitorServer::new(monitor).max_decoding_message_size(bytes_max))
+            .add_service(EnvoyAuthorization::new(engine.clone()).into_service())
             .add_service(admin.max_decoding_message_size(bytes_max))
             .add_service(health(engine.clone(), shares, stopped).max_decoding_message_size(bytes_max));
         if options.reflection {

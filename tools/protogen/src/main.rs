@@ -11,7 +11,11 @@ use anyhow::{Context, Result, bail};
 use protox::Compiler;
 
 /// Where the wire begins; what these import comes along.
-const ROOTS: [&str; 2] = ["throttlekit/v1/throttlekit.proto", "envoy/service/ratelimit/v3/rls.proto"];
+const ROOTS: [&str; 3] = [
+    "throttlekit/v1/throttlekit.proto",
+    "envoy/service/auth/v3/external_auth.proto",
+    "envoy/service/ratelimit/v3/rls.proto",
+];
 
 fn main() -> Result<()> {
     let args: Vec<String> = env::args().skip(1).collect();

@@ -184,3 +184,29 @@ async fn while_the_server_is_gone_requests_pass_or_fail_as_envoy_was_told_and_li
         assert_eq!(statuses(&replies), BTreeMap::from([(200, 15), (429, 35)]), "failure_mode_deny: {denies}");
     }
 }
+
+/// External authorization: each route names its policy.
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_ask_for_authorization() {
+    let change = ("failure_mode_allow: true", "failure_mode_allow: true");
+    let mut stand = Stand::of("ext-authz.yaml", "authorization", change).await;
+    let ask = async |stand: &Stand, path: &str, user: &str| stand.get(path, &[("x-user", user)]).await;
+    for left in (0..20).rev() {
+        let reply = ask(&stand, "/", "alice").await;
+        assert_eq!((reply.status, reply.header("x-ratelimit-remaining")), (200, left.to_string()));
+    }
+    let denied = ask(&stand, "/", "alice").await;
+    assert_eq!((denied.status, denied.header("content-type")), (429, "application/problem+json".into()));
+    let wait: u64 = denied.header("retry-after").parse().unwrap();
+    assert!((1..=3_600).contains(&wait));
+    assert_eq!(ask(&stand, "/", "bob").await.status, 200);
+    assert_eq!(stand.get("/", &[]).await.status, 400, "no key: denied, and not an error");
+    assert_eq!(ask(&stand, "/", &"a".repeat(50 << 10)).await.status, 200, "a long key is a key");
+    let by_address = stand.get_at_once(50, "/open", &[]).await;
+    assert_eq!(statuses(&by_address), BTreeMap::from([(200, 20), (429, 30)]));
+    for _ in 0..30 {
+        assert_eq!(ask(&stand, "/health", "alice").await.status, 200);
+    }
+    stand.kill_server();
+    assert_eq!(ask(&stand, "/", "alice").await.status, 200, "failure_mode_allow: true");
+}

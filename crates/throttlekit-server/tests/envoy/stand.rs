@@ -48,6 +48,12 @@ pub(crate) struct Reply {
 impl Stand {
     /// Everything up, with the files in `ops/envoy`.
     pub(crate) async fn start(name: &str, denies_when_it_fails: bool) -> Self {
+        let denies = format!("failure_mode_deny: {denies_when_it_fails}");
+        Self::of("envoy.yaml", name, ("failure_mode_deny: false", &denies)).await
+    }
+
+    /// The same with another file, and another text in it.
+    pub(crate) async fn of(file: &str, name: &str, change: (&str, &str)) -> Self {
         not_across_the_hour().await;
         let folder = std::env::temp_dir().join(format!("throttlekit-envoy-{}-{name}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
@@ -61,9 +67,9 @@ impl Stand {
             ("/dev/stdout".to_owned(), folder.join("access.log").display().to_string()),
             // A busy machine is no outage.
             ("timeout: 0.1s".to_owned(), "timeout: 10s".to_owned()),
-            ("failure_mode_deny: false".to_owned(), format!("failure_mode_deny: {denies_when_it_fails}")),
+            (change.0.to_owned(), change.1.to_owned()),
         ];
-        let mut text = fs::read_to_string(ops("envoy.yaml")).unwrap();
+        let mut text = fs::read_to_string(ops(file)).unwrap();
         for (from, to) in places {
             assert!(text.contains(&from), "the file has lost `{from}`");
             text = text.replace(&from, &to);

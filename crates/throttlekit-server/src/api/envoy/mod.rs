@@ -1,9 +1,10 @@
-//! Envoy's rate limit service, version 3.
+//! Envoy's rate limit service, version 3; external authorization is in `authorization`.
 //!
 //! A request has descriptors; each matches a rule, and through it a policy and a key. Descriptors are charged
 //! independently, as envoyproxy/ratelimit charges them: the charge of one stays though another is over its limit.
 //! Several limits that must be charged atomically belong in one policy.
 
+mod authorization;
 mod key;
 mod matcher;
 mod metadata;
@@ -24,6 +25,7 @@ use throttlekit_proto::envoy::rate_limit_service_server::{RateLimitService, Rate
 use throttlekit_proto::envoy::{Code, RateLimitRequest, RateLimitResponse};
 use tonic::{Request, Response, Status};
 
+pub use authorization::EnvoyAuthorization;
 pub use key::joined;
 pub use matcher::{Found, Matcher};
 pub use request::{DESCRIPTORS_MAX, DOMAIN_BYTES_MAX};

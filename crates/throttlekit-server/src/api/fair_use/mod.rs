@@ -27,8 +27,11 @@ const STREAMED: &str = "/grpc.reflection.";
 /// Path of sessions, whose messages take their turns themselves.
 pub(crate) const SESSION: &str = "/throttlekit.v1.RateLimiter/Session";
 
-/// Path of Envoy's requests.
-const ENVOY_ASKS: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// Paths of Envoy's requests.
+const ENVOY_ASKS: [&str; 2] = [
+    "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+    "/envoy.service.auth.v3.Authorization/Check",
+];
 
 /// Reads each request whole and gives it its turn, or sheds it. Follows [`Identify`](crate::access::Identify), whose
 /// callers it distinguishes. Health is served immediately.
@@ -54,7 +57,7 @@ impl FairUse {
         if let Some(account) = parts.extensions.get::<Peer>().and_then(|peer| peer.account.as_ref()) {
             account.belongs_to(&who);
         }
-        let asks_for_envoy = parts.uri.path() == ENVOY_ASKS;
+        let asks_for_envoy = ENVOY_ASKS.contains(&parts.uri.path());
         let bytes_max = if asks_for_envoy { ENVOY_BYTES_MAX } else { self.shares.limits().message_bytes_max };
         let body = match whole(&self.shares, &who, body, bytes_max).await {
             Ok(body) => body,

@@ -42,7 +42,7 @@ struct Options {
 }
 
 /// Returns the peer's address, as our own listener or axum's reports it, or the client's address before `hops` proxies.
-pub(super) fn address(hops: u8) -> ClientIp {
+pub(in crate::api) fn address(hops: u8) -> ClientIp {
     client_ip().behind_proxies(hops).peer_from(|extensions| {
         let served = extensions.get::<Peer>().map(|peer| peer.address);
         let served = served.or_else(|| extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0));
@@ -117,7 +117,7 @@ fn header(name: &str, parts: &Parts) -> Result<Vec<u8>, Problem> {
 }
 
 /// Returns the time in which the limit of a response is full again.
-fn period(spec: &PolicySpec, answer: &Answered) -> Option<Duration> {
+pub(in crate::api) fn period(spec: &PolicySpec, answer: &Answered) -> Option<Duration> {
     let rates = spec.rate.iter().filter_map(|rate| rate.to_limit().ok());
     let costs = spec.cost.iter().filter_map(|cost| cost.to_limit().ok());
     let fair = spec.fair.iter().filter_map(|fair| fair.to_limit().ok());
@@ -155,7 +155,7 @@ impl Admit for Answers {
 
 /// Creates the response with its headers. Ignores the request's own headers: those of a gRPC call would turn the denial
 /// into a 200 that only a gRPC client understands.
-fn told(policy: &str, answer: &Answered, period: Option<Duration>) -> Response {
+pub(in crate::api) fn told(policy: &str, answer: &Answered, period: Option<Duration>) -> Response {
     if answer.decision.limit == u64::MAX {
         return StatusCode::OK.into_response();
     }

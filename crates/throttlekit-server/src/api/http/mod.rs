@@ -5,7 +5,7 @@
 
 mod body;
 mod cached;
-mod forward_auth;
+pub(super) mod forward_auth;
 mod health;
 mod openapi;
 mod problem;

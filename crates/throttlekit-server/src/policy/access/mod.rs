@@ -95,7 +95,7 @@ pub enum Endpoint {
     Admit,
     /// Fleet.Reserve.
     Reserve,
-    /// Envoy's rate limit service.
+    /// Envoy's rate limit service and external authorization.
     Envoy,
     /// The monitor, which shows keys.
     Monitor,

@@ -1,0 +1,158 @@
+//! Envoy's external authorization, version 3: one decision for each request, as its route configures it.
+//!
+//! The settings of a route (`context_extensions`) are those of a forward-auth request: `policy`, `key` or `key_header`,
+//! `cost`. Responses have the same headers, and denials the same problem document.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use axum::body::to_bytes;
+use axum::extract::ConnectInfo;
+use http::{HeaderMap, StatusCode};
+use throttlekit::http::KeyExtractor;
+use throttlekit_proto::envoy::authorization_server::{Authorization, AuthorizationServer};
+use throttlekit_proto::envoy::{
+    AttributeContext, CheckRequest, CheckResponse, DeniedHttpResponse, HeaderValue, HeaderValueOption, HttpResponse,
+    HttpStatus, OkHttpResponse, Status as RpcStatus,
+};
+use tonic::{Code, Request, Response, Status};
+
+use crate::access::Caller;
+use crate::api::grpc::status;
+use crate::api::http::forward_auth::{address, period, told};
+use crate::engine::{Answered, Engine, PolicyCall};
+use crate::limits::ENVOY_BYTES_MAX;
+use crate::policy::Endpoint;
+
+/// Maximum size of the body of a denial.
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// Envoy's `OVERWRITE_IF_EXISTS_OR_ADD`.
+const REPLACE: i32 = 2;
+
+/// The service. Cheap to clone.
+#[derive(Clone)]
+pub struct EnvoyAuthorization(Engine);
+
+impl EnvoyAuthorization {
+    /// Creates the service of this engine.
+    pub fn new(engine: Engine) -> Self {
+        Self(engine)
+    }
+
+    /// Converts it to a service for a gRPC server.
+    pub fn into_service(self) -> AuthorizationServer<Self> {
+        AuthorizationServer::new(self).max_decoding_message_size(ENVOY_BYTES_MAX)
+    }
+}
+
+#[tonic::async_trait]
+impl Authorization for EnvoyAuthorization {
+    /// Decides about a request.
+    ///
+    /// An error means that the route is misconfigured, or that there is no decision. Envoy's `failure_mode_allow` then
+    /// determines the outcome. So no client of the proxy can cause an error: one that sends no key is denied.
+    async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
+        let caller = Caller::of(request.extensions(), &self.0);
+        caller.may_use(Endpoint::Envoy).map_err(status)?;
+        if caller.is_crowded() {
+            return Ok(Response::new(denied(StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new(), String::new())));
+        }
+        let attributes = request.into_inner().attributes.unwrap_or_default();
+        let route = Route::of(&attributes.context_extensions)?;
+        let Some(key) = route.key(&attributes)? else {
+            let why = "the request has no key: its header is missing".to_owned();
+            return Ok(Response::new(denied(StatusCode::BAD_REQUEST, &HeaderMap::new(), why)));
+        };
+        caller.may(Endpoint::Envoy, route.policy, &key).map_err(status)?;
+        let ask = PolicyCall { policy: route.policy, key: &key, others: &[], cost: route.cost };
+        let answer = self.0.check(ask).await.and_then(Answered::decided).map_err(status)?;
+        caller.got([&answer]);
+        let file = self.0.file();
+        let period = file.policies.get(route.policy).and_then(|spec| period(spec, &answer));
+        let (parts, body) = told(route.policy, &answer, period).into_parts();
+        if answer.decision.allowed {
+            return Ok(Response::new(allowed(&parts.headers)));
+        }
+        let body = to_bytes(body, BODY_BYTES_MAX).await.map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Response::new(denied(parts.status, &parts.headers, String::from_utf8_lossy(&body).into_owned())))
+    }
+}
+
+/// The settings of a route.
+struct Route<'a> {
+    policy: &'a str,
+    key: Option<&'a str>,
+    key_header: Option<&'a str>,
+    cost: u64,
+}
+
+impl<'a> Route<'a> {
+    fn of(settings: &'a HashMap<String, String>) -> Result<Self, Status> {
+        let wrong = |why: &str| Err(Status::invalid_argument(format!("context_extensions: {why}")));
+        let known = ["policy", "key", "key_header", "cost"];
+        if let Some(unknown) = settings.keys().find(|name| !known.contains(&name.as_str())) {
+            return wrong(&format!("unknown `{}`: expected policy, key, key_header, cost", unknown.escape_debug()));
+        }
+        let get = |name: &str| settings.get(name).map(String::as_str);
+        let Some(policy) = get("policy") else { return wrong("`policy` is missing") };
+        let (key, key_header) = (get("key"), get("key_header"));
+        if key.is_some() && key_header.is_some() {
+            return wrong("`key` and `key_header` exclude each other");
+        }
+        let cost = match get("cost").map(str::parse) {
+            None => 1,
+            Some(Ok(cost)) if cost > 0 => cost,
+            Some(_) => return wrong("invalid `cost`: expected a number above 0"),
+        };
+        Ok(Self { policy, key, key_header, cost })
+    }
+
+    /// Returns the key of a request; `None` if it lacks the header. Default: the client's address, as Envoy knows it.
+    fn key(&self, attributes: &AttributeContext) -> Result<Option<Vec<u8>>, Status> {
+        if let Some(key) = self.key {
+            return Ok(Some(key.as_bytes().to_vec()));
+        }
+        if let Some(name) = self.key_header {
+            let http = attributes.request.as_ref().and_then(|request| request.http.as_ref());
+            let value = http.and_then(|http| http.headers.get(&name.to_ascii_lowercase()));
+            return Ok(value.filter(|value| !value.is_empty()).map(|value| value.as_bytes().to_vec()));
+        }
+        let source = attributes.source.as_ref().and_then(|source| source.address.as_ref());
+        let source = source.and_then(|address| address.socket_address.as_ref());
+        let source = source.and_then(|socket| socket.address.parse::<IpAddr>().ok());
+        let Some(source) = source else {
+            return Err(Status::invalid_argument("the client has no IP address: set `key` or `key_header`"));
+        };
+        let mut parts = http::Request::new(()).into_parts().0;
+        parts.extensions.insert(ConnectInfo(SocketAddr::new(source, 0)));
+        let key = address(0).extract(&parts).map_err(|_| Status::internal("the client's address is unknown"))?;
+        Ok(Some(key.as_bytes().to_vec()))
+    }
+}
+
+fn allowed(headers: &HeaderMap) -> CheckResponse {
+    let ok = OkHttpResponse { response_headers_to_add: options(headers) };
+    CheckResponse { status: rpc(Code::Ok), http_response: Some(HttpResponse::OkResponse(ok)) }
+}
+
+fn denied(status: StatusCode, headers: &HeaderMap, body: String) -> CheckResponse {
+    let status = Some(HttpStatus { code: status.as_u16().into() });
+    let denied = DeniedHttpResponse { status, headers: options(headers), body };
+    let code = rpc(Code::ResourceExhausted);
+    CheckResponse { status: code, http_response: Some(HttpResponse::DeniedResponse(denied)) }
+}
+
+fn rpc(code: Code) -> Option<RpcStatus> {
+    Some(RpcStatus { code: code as i32, message: String::new() })
+}
+
+/// Converts headers. Envoy sets the length itself.
+fn options(headers: &HeaderMap) -> Vec<HeaderValueOption> {
+    let each = headers.iter().filter(|(name, _)| *name != http::header::CONTENT_LENGTH);
+    let option = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        let value = value.to_str().ok()?.to_owned();
+        let header = HeaderValue { key: name.as_str().to_owned(), value, ..HeaderValue::default() };
+        Some(HeaderValueOption { header: Some(header), append_action: REPLACE })
+    };
+    each.filter_map(option).collect()
+}
