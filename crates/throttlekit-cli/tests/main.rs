@@ -12,4 +12,5 @@ mod operations;
 mod otlp;
 mod resp;
 mod start_pages;
+#[cfg(feature = "dashboard")]
 mod top;
