@@ -10,6 +10,7 @@ mod migrate;
 mod schema;
 mod serve;
 mod signals;
+mod systemd;
 mod top;
 
 use std::process::ExitCode;

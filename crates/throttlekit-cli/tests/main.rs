@@ -12,5 +12,6 @@ mod operations;
 mod otlp;
 mod resp;
 mod start_pages;
+mod systemd;
 #[cfg(feature = "dashboard")]
 mod top;
