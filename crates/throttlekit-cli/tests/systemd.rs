@@ -37,19 +37,15 @@ impl Manager {
         serve
     }
 
-    /// Waits for a message with this line, and returns the lines before it.
+    /// Waits for a message with this line, and returns the lines of all messages up to its end.
     fn receive(&self, line: &str) -> Vec<String> {
-        let mut before = Vec::new();
-        loop {
+        let mut lines = Vec::new();
+        while !lines.iter().any(|found| found == line) {
             let mut bytes = [0; 256];
             let length = self.inbox.recv(&mut bytes).unwrap_or_else(|error| panic!("{line}: {error}"));
-            for found in String::from_utf8_lossy(&bytes[..length]).lines() {
-                if found == line {
-                    return before;
-                }
-                before.push(found.to_owned());
-            }
+            lines.extend(String::from_utf8_lossy(&bytes[..length]).lines().map(str::to_owned));
         }
+        lines
     }
 }
 
@@ -99,12 +95,12 @@ fn ready_reloading_watchdog_and_stopping_are_reported_in_order() {
     let mut serve = manager.serve("127.0.0.1:0");
     serve.env("WATCHDOG_USEC", "200000");
     let running = Running(serve.spawn().unwrap());
-    assert!(manager.receive("READY=1").is_empty(), "nothing precedes readiness");
+    assert_eq!(manager.receive("READY=1")[0], "READY=1", "nothing precedes readiness");
     manager.receive("WATCHDOG=1");
     running.signal("HUP");
-    manager.receive("RELOADING=1");
-    let during = manager.receive("READY=1");
-    assert!(during.iter().any(|line| line.starts_with("MONOTONIC_USEC=")), "{during:?}");
+    let reload = manager.receive("RELOADING=1");
+    assert!(reload.iter().any(|line| line.starts_with("MONOTONIC_USEC=")), "{reload:?}");
+    manager.receive("READY=1");
     running.signal("TERM");
     manager.receive("STOPPING=1");
 }

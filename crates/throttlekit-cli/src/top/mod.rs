@@ -23,6 +23,8 @@ mod text;
 mod units;
 
 use anyhow::Result;
+#[cfg(feature = "dashboard")]
+use screen::run as dashboard;
 
 use crate::connect::ConnectArgs;
 
@@ -57,9 +59,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             print!("{}", text::plain(&snapshot));
             return Ok(());
         }
-        #[cfg(feature = "dashboard")]
-        return screen::run(args).await;
-        #[cfg(not(feature = "dashboard"))]
-        anyhow::bail!("this program was built without the feature `dashboard`: use --once");
+        dashboard(args).await
     })
+}
+
+#[cfg(not(feature = "dashboard"))]
+async fn dashboard(_: &Args) -> Result<()> {
+    anyhow::bail!("built without the feature `dashboard`: use --once")
 }
