@@ -4,6 +4,7 @@ mod bench;
 mod book;
 mod ci;
 mod cycles;
+mod deploy;
 mod proto;
 mod repository;
 mod services;
@@ -31,6 +32,8 @@ usage: cargo xtask <command>
   locks                    fail if a workspace beside this one has a stale lock
   links                    fail if a link into the repository is broken, or a README of a crate has a relative one
   manifests                fail if a published crate lacks metadata, or a library crate needs a newer Rust than it states
+  deploy [--check]         write ops/kubernetes from the Helm chart; with --check, fail if it has drifted, or if the
+                           chart, a manifest or a systemd unit is invalid
   clone                    clone what is committed into an empty folder and test the library there
   publish                  package every published crate and build it from its package
   semver                   compare public APIs with the last release (cargo-semver-checks)
@@ -69,6 +72,8 @@ fn main() -> ExitCode {
         ["locks"] => repository::locks::check(),
         ["links"] => repository::links::check(),
         ["manifests"] => repository::manifests::check(),
+        ["deploy"] => deploy::write(),
+        ["deploy", "--check"] => deploy::check(),
         ["clone"] => repository::clone::check(),
         ["publish"] => repository::publish::check(),
         ["semver"] => repository::semver::check(),

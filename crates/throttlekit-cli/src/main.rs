@@ -12,6 +12,7 @@ mod schema;
 mod serve;
 mod signals;
 mod store_args;
+mod systemd;
 mod top;
 
 use std::process::ExitCode;

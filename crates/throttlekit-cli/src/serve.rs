@@ -1,8 +1,9 @@
 //! `throttlekit serve`.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderName;
@@ -17,6 +18,7 @@ use tokio::task::JoinHandle;
 use crate::file;
 use crate::signals::{LAST_LINES_MAX, Signals, Wish};
 use crate::store_args::{StoreArgs, store_fails};
+use crate::systemd::{self, Manager};
 
 /// Options of `throttlekit serve`.
 #[derive(clap::Args)]
@@ -134,20 +136,23 @@ Examples:
   throttlekit serve policies.yaml --store redis://127.0.0.1:6379
   throttlekit serve policies.yaml --listen 0.0.0.0:50051 --http 0.0.0.0:8080 --tls-cert server.pem --tls-key server.key
 
-SIGTERM stops the server: requests in flight finish, and units and slots that it holds are returned. SIGHUP reloads the policy file, tokens and certificates. See docs/operate/runbook.md for operations.";
+SIGTERM stops the server: requests in flight finish, and units and slots that it holds are returned. SIGHUP reloads the policy file, tokens and certificates. See docs/operate/runbook.md for operations. Under systemd, readiness and the watchdog are reported, and passed sockets are used: docs/operate/systemd.md.";
 
 pub(crate) fn run(args: Args) -> anyhow::Result<()> {
+    // First, while there is one thread: it changes the environment.
+    let sockets = systemd::sockets()?;
     logs(if args.log_json { LogFormat::Json } else { LogFormat::Text }, &args.log)
         .map_err(anyhow::Error::msg)?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     // Polls sockets after every task: a caller that sends little must not wait for sixty tasks of others.
     let runtime = runtime.enable_all().event_interval(1).build()?;
-    let served = runtime.block_on(serve(args));
+    let served = runtime.block_on(serve(args, sockets));
     flush_logs(LAST_LINES_MAX);
     served
 }
 
-async fn serve(args: Args) -> anyhow::Result<()> {
+async fn serve(args: Args, sockets: Vec<TcpListener>) -> anyhow::Result<()> {
+    let manager = Arc::new(Manager::from_env());
     // First, since mistakes in the file are the most common. The server reads it again, so it cannot be a pipe.
     file::check_regular(&args.policies)?;
     file::policies(&args.policies)?;
@@ -184,6 +189,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     options.engine.leases_per_principal_max = args.leases_per_caller;
     options.telemetry.node_id = args.node_id;
     options.telemetry.hash_keys = args.hash_keys;
+    options.sockets = sockets.into_iter().map(Arc::new).collect();
     (options.grpc, options.http, options.metrics) = (args.listen, args.http.0, args.metrics.0);
     options.resp = args.resp.0;
     (options.trusted_hops, options.secrets) = (args.trusted_hops, secrets);
@@ -220,10 +226,14 @@ async fn serve(args: Args) -> anyhow::Result<()> {
              --store is correct"
         );
     }
-    let lame_duck = match until_stopped(&server, &mut signals).await {
+    manager.ready();
+    let alive = manager.clone();
+    tokio::spawn(async move { alive.keep_alive().await });
+    let lame_duck = match until_stopped(&server, &mut signals, &manager).await {
         Wish::StopNow => Duration::ZERO,
         _ => Duration::from_secs(args.lame_duck_s),
     };
+    manager.stopping();
     tokio::spawn(signals.end_at_next());
     if !lame_duck.is_zero() {
         tracing::info!(lame_duck_s = args.lame_duck_s, "lame duck started: not ready, still serving");
@@ -236,7 +246,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 }
 
 /// Checks the files at each SIGHUP, until a signal requests a stop. Files that hang do not delay signals.
-async fn until_stopped(server: &Server, signals: &mut Signals) -> Wish {
+async fn until_stopped(server: &Server, signals: &mut Signals, manager: &Arc<Manager>) -> Wish {
     let mut looking: Option<JoinHandle<()>> = None;
     loop {
         match signals.next().await {
@@ -245,7 +255,12 @@ async fn until_stopped(server: &Server, signals: &mut Signals) -> Wish {
             }
             Wish::Look => {
                 tracing::info!("SIGHUP: reloading the policy file, tokens and certificates");
-                looking = Some(tokio::spawn(server.look_now()));
+                manager.reloading();
+                let (look, manager) = (server.look_now(), manager.clone());
+                looking = Some(tokio::spawn(async move {
+                    look.await;
+                    manager.ready();
+                }));
             }
             stop => return stop,
         }

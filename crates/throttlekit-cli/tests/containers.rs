@@ -1,4 +1,5 @@
-//! What ops/docker describes exists: flags, files, ports, variables. Nothing here needs Docker.
+//! What ops/docker, ops/helm and ops/kubernetes describe exists: flags, files, ports, variables. Nothing here needs
+//! Docker or a cluster.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -133,11 +134,18 @@ fn the_image_runs_as_nobody_and_asks_itself_for_its_health() {
         let lines = dockerfile.lines().filter_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
         lines.collect::<Vec<_>>()
     };
-    let [build, image] = said("FROM")[..] else { panic!("two stages") };
+    let [build, manifests, compiled, image] = said("FROM")[..] else { panic!("four stages") };
+    assert!(manifests.starts_with("tools ") && compiled.starts_with("tools "), "one compiler for all stages");
     let toolchain = text("rust-toolchain.toml");
     let compiler = build.strip_prefix("rust:").and_then(|rest| rest.split_once('-')).unwrap().0;
     assert!(toolchain.contains(&format!("channel = \"{compiler}.")), "built with {compiler}");
     assert!(image.ends_with(":nonroot") && said("USER") == ["65532:65532"], "{image}");
+    let built: Vec<_> = said("RUN").into_iter().filter(|run| run.contains("--profile dist")).collect();
+    let features = "--no-default-features --features otlp --bin throttlekit";
+    assert!(
+        built.len() == 2 && built.iter().all(|run| run.contains(features)),
+        "one set of dependencies: {built:?}"
+    );
     let health = said("HEALTHCHECK")[0].split_once("CMD ").unwrap().1;
     let health: Vec<String> = serde_json::from_str(health).unwrap();
     assert_eq!(health, ["throttlekit", "health"]);
@@ -146,4 +154,34 @@ fn the_image_runs_as_nobody_and_asks_itself_for_its_health() {
     for port in said("EXPOSE")[0].split(' ') {
         assert!(help.contains(&format!("[default: 127.0.0.1:{port}]")), "no listener has port {port}");
     }
+}
+
+#[test]
+fn policy_files_for_kubernetes_are_valid() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("policies.yaml");
+    let values = ["ops/helm/throttlekit/values.yaml", "ops/kubernetes/istio/values.yaml"].map(yaml);
+    let inline = values.iter().map(|values| values["policies"].clone());
+    for policies in inline.chain([yaml("ops/kubernetes/policies.yaml")]) {
+        // JSON is YAML.
+        std::fs::write(&file, policies.to_string()).unwrap();
+        throttlekit(&["lint", "-q", file.to_str().unwrap()]);
+        // While the store is unavailable each pod has a share: no more than this many run at a time.
+        let nodes = policies["defaults"]["on_outage"]["local"]["nodes"].as_u64().unwrap();
+        assert_eq!(nodes, values[0]["autoscaling"]["maxReplicas"].as_u64().unwrap() + 1);
+    }
+}
+
+#[test]
+fn the_envoy_filter_names_a_domain_of_the_policies_and_the_service_of_the_chart() {
+    let (filter, values) =
+        (yaml("ops/kubernetes/istio/envoyfilter.yaml"), yaml("ops/kubernetes/istio/values.yaml"));
+    let patches = &filter["spec"]["configPatches"];
+    let limits = &patches[0]["patch"]["value"]["typed_config"];
+    let domain = &values["policies"]["envoy"][0];
+    assert_eq!(limits["domain"], domain["domain"]);
+    let service = &limits["rate_limit_service"]["grpc_service"]["envoy_grpc"]["cluster_name"];
+    assert_eq!(service, "outbound|50051||throttlekit.throttlekit.svc.cluster.local");
+    let action = &patches[1]["patch"]["value"]["rate_limits"][0]["actions"][0]["request_headers"];
+    assert_eq!(action["descriptor_key"], domain["rules"][0]["entries"][0]["key"]);
 }

@@ -14,4 +14,6 @@ mod otlp;
 mod resp;
 mod start_pages;
 mod stores;
+mod systemd;
+#[cfg(feature = "dashboard")]
 mod top;

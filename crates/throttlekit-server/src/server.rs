@@ -71,6 +71,9 @@ pub struct ServerOptions {
     pub proxy_token: HeaderName,
     /// Address of the metrics listener for Prometheus, if there is one. It is separate from the listeners for callers.
     pub metrics: Option<SocketAddr>,
+    /// Sockets that are open already, such as systemd passes them. A listener with the address of one of them uses it
+    /// and binds nothing. A socket that no listener uses is an error.
+    pub sockets: Vec<Arc<std::net::TcpListener>>,
     /// Secrets that the monitor and reservations require if the file names no principals.
     pub secrets: Secrets,
     /// Limits of connections and requests.
@@ -101,6 +104,7 @@ impl ServerOptions {
             trusted_hops: 0,
             proxy_token: PROXY_TOKEN,
             metrics: None,
+            sockets: Vec::new(),
             secrets: Secrets::default(),
             limits: listen::Limits::default(),
             tls: None,
@@ -121,6 +125,34 @@ impl ServerOptions {
     ) -> Result<(), ServerError> {
         self.tls = Tls::load(&TlsFiles { cert: Some(cert), key: Some(key), client_ca })?;
         Ok(())
+    }
+
+    /// Fails if a socket would be open and nobody would accept its connections.
+    fn check_sockets(&self) -> Result<(), ServerError> {
+        let used = [Some(self.grpc), self.http, self.resp, self.metrics];
+        for socket in &self.sockets {
+            let address = socket.local_addr().map_err(ServerError::socket)?;
+            if !used.contains(&Some(address)) {
+                return Err(ServerError::socket(format_args!("{address} is the address of no listener")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a listener, or takes the socket that is open at its address.
+    async fn bind(
+        &self,
+        address: SocketAddr,
+        option: &'static str,
+    ) -> Result<(TcpListener, SocketAddr), ServerError> {
+        let wrong = |error| ServerError::Listen { address, option, error };
+        let open = self.sockets.iter().find(|socket| socket.local_addr().is_ok_and(|bound| bound == address));
+        let listener = match open {
+            Some(socket) => adopt(socket).map_err(wrong)?,
+            None => TcpListener::bind(address).await.map_err(wrong)?,
+        };
+        let bound = listener.local_addr().map_err(wrong)?;
+        Ok((listener, bound))
     }
 }
 
@@ -172,6 +204,7 @@ pub struct Server {
 impl Server {
     /// Reads the file, opens the listeners and starts serving. The error says why it cannot.
     pub async fn start(options: ServerOptions) -> Result<Self, ServerError> {
+        options.check_sockets()?;
         let loaded = Loaded::read(&options.policies)?;
         loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         let reloader = Reloader::new(options.policies.clone(), &loaded, options.secrets.clone())?;
@@ -183,7 +216,7 @@ impl Server {
         let traces = Traces::start(collector, &telemetry)?;
         let engine = EngineOptions { observer: telemetry.clone(), ..options.engine.clone() };
         let engine = Engine::start(engine, loaded.file)?;
-        let (grpc_listener, grpc) = bind(options.grpc, "--listen").await?;
+        let (grpc_listener, grpc) = options.bind(options.grpc, "--listen").await?;
         let (stop, stopped) = watch::channel(false);
         let seen = Seen {
             grpc: Arc::default(),
@@ -225,7 +258,7 @@ impl Server {
         let grpc = listening(Speaks::Http2, &seen.grpc);
         server.open("grpc", listen::serve(grpc_listener, grpc_api, grpc, stops(stopped.clone())));
         if let Some(address) = options.http {
-            let (listener, address) = bind(address, "--http").await?;
+            let (listener, address) = options.bind(address, "--http").await?;
             server.http = Some(address);
             let api = HttpApi::new(server.engine.clone()).trusted_hops(options.trusted_hops).into_service();
             let api = identify.layer(fair(&seen.http).layer(spans.layer(api)));
@@ -233,7 +266,7 @@ impl Server {
             server.open("http", listen::serve(listener, api, http, stops(stopped.clone())));
         }
         if let Some(address) = options.resp {
-            let (listener, address) = bind(address, "--resp").await?;
+            let (listener, address) = options.bind(address, "--resp").await?;
             server.resp = Some(address);
             let api = server.resp_api();
             let commands = move |peer, bytes_max| api.session(peer, bytes_max);
@@ -242,7 +275,7 @@ impl Server {
             server.open("resp", listen::serve_protocol(listener, commands, resp, stops(stopped.clone())));
         }
         if let Some(address) = options.metrics {
-            let (listener, address) = bind(address, "--metrics").await?;
+            let (listener, address) = options.bind(address, "--metrics").await?;
             server.metrics = Some(address);
             let page = server.metrics_page().merge(HttpApi::new(server.engine.clone()).into_health());
             let mut metrics = listening(Speaks::Http, &seen.metrics);
@@ -406,9 +439,9 @@ async fn stops(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-async fn bind(address: SocketAddr, option: &'static str) -> Result<(TcpListener, SocketAddr), ServerError> {
-    let wrong = |error| ServerError::Listen { address, option, error };
-    let listener = TcpListener::bind(address).await.map_err(wrong)?;
-    let bound = listener.local_addr().map_err(wrong)?;
-    Ok((listener, bound))
+/// Accepts connections of a socket that stays open for its owner.
+fn adopt(socket: &std::net::TcpListener) -> std::io::Result<TcpListener> {
+    let socket = socket.try_clone()?;
+    socket.set_nonblocking(true)?;
+    TcpListener::from_std(socket)
 }

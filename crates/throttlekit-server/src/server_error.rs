@@ -63,6 +63,8 @@ pub enum ServerError {
         /// The cause.
         error: io::Error,
     },
+    /// A socket that the supervisor passed cannot be used; states the reason. Give it the address of a listener.
+    Socket(Box<str>),
     /// Other machines could connect without TLS. Configure TLS, or allow plaintext.
     Plaintext(SocketAddr),
     /// Traces, metrics or logs cannot be set up; states the reason.
@@ -92,6 +94,10 @@ impl ServerError {
 
     pub(crate) fn tls(reason: impl fmt::Display) -> Self {
         Self::Tls(detail(reason))
+    }
+
+    pub(crate) fn socket(reason: impl fmt::Display) -> Self {
+        Self::Socket(detail(reason))
     }
 
     pub(crate) fn telemetry(reason: impl fmt::Display) -> Self {
@@ -133,6 +139,10 @@ impl fmt::Display for ServerError {
             Self::Listen { address, option, error } => {
                 write!(f, "{address}: {error}: choose another with {option}")
             }
+            Self::Socket(reason) => write!(
+                f,
+                "a passed socket cannot be used: {reason}: set --listen, --http, --resp or --metrics to its address"
+            ),
             Self::Plaintext(address) => write!(
                 f,
                 "{address} is reachable from other machines, and TLS is not configured: pass --tls-cert and \

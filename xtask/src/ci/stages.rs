@@ -56,6 +56,7 @@ pub(super) const STAGES: &[Stage] = &[
     Stage::new("prose", "cargo xtask prose"),
     Stage::new("book", "cargo xtask book"),
     Stage::new("api", "cargo xtask api"),
+    Stage::new("deploy", "cargo xtask deploy --check"),
     Stage::new("clone", "cargo xtask clone"),
     Stage::new("publish", "cargo xtask publish"),
     Stage::new("verify-rate", "cargo xtask verify rate --cases 2000"),

@@ -30,7 +30,8 @@ pub(crate) fn succeed(command: &mut Command) -> Result<()> {
 /// Returns what a command at the root prints.
 pub(crate) fn printed(command: &mut Command) -> Result<String> {
     let output = command.current_dir(root()).output().with_context(|| format!("cannot start {command:?}"))?;
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let (shown, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{command:?}: {shown}{errors}");
     Ok(String::from_utf8(output.stdout)?)
 }
 

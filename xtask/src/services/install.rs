@@ -22,8 +22,12 @@ const POSTGRES_FOLDER: &str = "/usr/lib/postgresql";
 /// Makes sure that everything the engines run is there.
 pub(super) fn ensure(engines: &[&Engine]) -> Result<()> {
     let tools = if engines.len() == ENGINES.len() { &TOOLS[..] } else { &[] };
-    let needs = engines.iter().flat_map(|engine| engine.needs).chain(tools);
-    let missing = needs.filter(|(program, _)| find(program).is_none());
+    ensure_needs(engines.iter().flat_map(|engine| engine.needs).chain(tools))
+}
+
+/// The same for single programs.
+pub(super) fn ensure_needs<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Result<()> {
+    let missing = needs.into_iter().filter(|(program, _)| find(program).is_none());
     let mut packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
     packages.sort_unstable();
     packages.dedup();

@@ -17,6 +17,7 @@ mod sentinel;
 mod server;
 mod state;
 mod tls;
+pub(crate) mod tools;
 mod valkey;
 mod wheel;
 

@@ -1,27 +1,30 @@
-//! `throttlekit top`: a dashboard in the terminal, based on the monitor of a server.
+//! `throttlekit top`: the monitor of a server, as a live dashboard (feature `dashboard`) or as one snapshot.
 
+#[cfg(feature = "dashboard")]
 mod board;
+#[cfg(feature = "dashboard")]
 mod input;
+mod monitor;
+#[cfg(feature = "dashboard")]
 mod poller;
-#[cfg(test)]
+#[cfg(all(test, feature = "dashboard"))]
 #[path = "../../tests/common/pty.rs"]
 mod pty;
+#[cfg(feature = "dashboard")]
 mod render;
+#[cfg(feature = "dashboard")]
+mod screen;
+#[cfg(feature = "dashboard")]
 mod svg;
-#[cfg(test)]
+#[cfg(all(test, feature = "dashboard"))]
 mod tests;
 mod text;
+#[cfg(feature = "dashboard")]
+mod units;
 
-use std::io::{self, IsTerminal as _};
-use std::path::PathBuf;
-use std::time::Duration;
-
-use anyhow::{Context, Result, ensure};
-use board::{Board, Input};
-use ratatui::backend::TestBackend;
-use ratatui::{DefaultTerminal, Terminal};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use anyhow::Result;
+#[cfg(feature = "dashboard")]
+use screen::run as dashboard;
 
 use crate::connect::ConnectArgs;
 
@@ -31,95 +34,36 @@ pub(crate) struct Args {
     #[command(flatten)]
     connection: ConnectArgs,
     /// Poll the server this many times per second
+    #[cfg(feature = "dashboard")]
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=20))]
     hz: u64,
     /// Print one snapshot as text and exit
     #[arg(long)]
     once: bool,
     /// Write the screen to an SVG file after watching for a few seconds, and exit
+    #[cfg(feature = "dashboard")]
     #[arg(long, hide = true, value_name = "FILE")]
-    svg: Option<PathBuf>,
+    svg: Option<std::path::PathBuf>,
     /// Watch for this many seconds before writing the SVG file
+    #[cfg(feature = "dashboard")]
     #[arg(long, hide = true, default_value_t = 15)]
     svg_after: u64,
 }
 
-/// Size of an SVG screen, in columns and rows.
-const PICTURE: (u16, u16) = (128, 40);
-
-/// Runs until `q` is pressed.
+/// Runs until `q` is pressed, or prints one snapshot.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         if args.once {
-            let snapshot = poller::look_once(&args.connection).await?;
+            let snapshot = monitor::look_once(&args.connection).await?;
             print!("{}", text::plain(&snapshot));
             return Ok(());
         }
-        let (told, mut heard) = mpsc::channel(16);
-        let watching = tokio::spawn(poller::watch(args.connection.clone(), args.hz, told.clone()));
-        let mut board = Board::new(&args.connection.target);
-        let done = match &args.svg {
-            Some(file) => picture(&mut board, &mut heard, file, Duration::from_secs(args.svg_after)).await,
-            None => {
-                input::listen(told);
-                show(&mut board, &mut heard).await
-            }
-        };
-        watching.abort();
-        done
+        dashboard(args).await
     })
 }
 
-/// Redraws after every change, until `q` is pressed or the process is stopped.
-async fn show(board: &mut Board, heard: &mut mpsc::Receiver<Input>) -> Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
-    in_terminal(async |terminal| {
-        while !board.over() {
-            terminal.draw(|frame| render::draw(frame, board))?;
-            let input = tokio::select! {
-                input = heard.recv() => input,
-                _ = terminate.recv() => None,
-                _ = interrupt.recv() => None,
-                _ = hang_up.recv() => None,
-            };
-            let Some(input) = input else { break };
-            board.take(input);
-        }
-        Ok(())
-    })
-    .await
-}
-
-/// Takes over the terminal while `work` runs. Restores it, also after an error or a panic.
-async fn in_terminal(work: impl AsyncFnOnce(&mut DefaultTerminal) -> Result<()>) -> Result<()> {
-    ensure!(io::stdout().is_terminal(), "standard output is not a terminal: use --once");
-    let terminal = ratatui::try_init().inspect_err(|_| ratatui::restore());
-    let mut terminal = terminal.context("cannot set up the terminal: use --once")?;
-    let done = work(&mut terminal).await;
-    ratatui::restore();
-    done
-}
-
-/// Watches for a while, and draws the screen once.
-async fn picture(
-    board: &mut Board,
-    heard: &mut mpsc::Receiver<Input>,
-    file: &PathBuf,
-    wait: Duration,
-) -> Result<()> {
-    let enough = tokio::time::sleep(wait);
-    tokio::pin!(enough);
-    loop {
-        tokio::select! {
-            () = &mut enough => break,
-            Some(input) = heard.recv() => board.take(input),
-        }
-    }
-    let mut terminal = Terminal::new(TestBackend::new(PICTURE.0, PICTURE.1))?;
-    terminal.draw(|frame| render::draw(frame, board))?;
-    let drawn = svg::svg(terminal.backend().buffer());
-    std::fs::write(file, drawn).with_context(|| file.display().to_string())
+#[cfg(not(feature = "dashboard"))]
+async fn dashboard(_: &Args) -> Result<()> {
+    anyhow::bail!("built without the feature `dashboard`: use --once")
 }

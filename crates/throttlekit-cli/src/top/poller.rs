@@ -3,27 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use throttlekit_proto::v1::monitor_client::MonitorClient;
-use throttlekit_proto::v1::{GetSnapshotRequest, Snapshot};
+use throttlekit_proto::v1::Snapshot;
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, timeout};
-use tonic::service::interceptor::InterceptedService;
-use tonic::transport::Channel;
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::board::Input;
-use crate::connect::{AuthInterceptor, ConnectArgs};
-
-/// Time limit for a response.
-const ANSWER_MAX: Duration = Duration::from_secs(3);
-/// Maximum size of a snapshot, in bytes.
-const SNAPSHOT_BYTES_MAX: usize = 64 << 20;
-
-type Client = MonitorClient<InterceptedService<Channel, AuthInterceptor>>;
-
-/// Fetches one snapshot.
-pub(super) async fn look_once(connection: &ConnectArgs) -> Result<Snapshot> {
-    look(connection, &mut connect(connection).await?).await
-}
+use super::monitor::{Client, connect, look};
+use crate::connect::ConnectArgs;
 
 /// Fetches a snapshot `hz` times per second, until nobody receives them. Retries at the same rate while the server is
 /// unavailable.
@@ -51,15 +37,4 @@ async fn seen(connection: &ConnectArgs, client: &mut Option<Client>) -> Result<S
         *client = Some(connect(connection).await?);
     }
     look(connection, client.as_mut().context("not connected")?).await
-}
-
-async fn connect(connection: &ConnectArgs) -> Result<Client> {
-    let client = MonitorClient::with_interceptor(connection.connect().await?, connection.auth()?);
-    Ok(client.max_decoding_message_size(SNAPSHOT_BYTES_MAX))
-}
-
-async fn look(connection: &ConnectArgs, client: &mut Client) -> Result<Snapshot> {
-    let answer = timeout(ANSWER_MAX, client.get_snapshot(GetSnapshotRequest {})).await;
-    let answer = answer.context("no response in time")?.map_err(|status| connection.refused(&status))?;
-    answer.into_inner().snapshot.context("the response has no snapshot")
 }

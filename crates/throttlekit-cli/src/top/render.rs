@@ -9,7 +9,7 @@ use throttlekit::clock::{Clock, WallClock};
 use throttlekit_proto::v1::KeyCount;
 
 use super::board::Board;
-use super::text::{ago, calls_each, clock, denied_part, short, time};
+use super::units::{ago, calls_each, clock, denied_part, short, time};
 
 const GOOD: Color = Color::Green;
 const BAD: Color = Color::Red;

@@ -9,7 +9,8 @@ use throttlekit_proto::v1::{
 
 use super::board::{Board, HISTORY, Input, Press};
 use super::pty::Pty;
-use super::{in_terminal, render, svg, text};
+use super::screen::in_terminal;
+use super::{render, svg, text, units};
 
 /// Creates a snapshot at this time with these totals of `api`; those of `chat` do not change.
 fn snapshot(at_ms: i64, allowed: i64, denied: i64) -> Snapshot {
@@ -205,7 +206,7 @@ fn numbers_and_times_are_short() {
         (12_345.0, "12.3k"),
         (4_560_000.0, "4.56M"),
     ];
-    shorts.into_iter().for_each(|(count, told)| assert_eq!(text::short(count), told));
+    shorts.into_iter().for_each(|(count, told)| assert_eq!(units::short(count), told));
     let times = [
         (0.0, "–"),
         (0.0071, "7.1µs"),
@@ -214,12 +215,12 @@ fn numbers_and_times_are_short() {
         (250.0, "250ms"),
         (3_000.0, "3.0s"),
     ];
-    times.into_iter().for_each(|(ms, told)| assert_eq!(text::time(ms), told));
+    times.into_iter().for_each(|(ms, told)| assert_eq!(units::time(ms), told));
     assert_eq!(
-        (text::ago(59_999), text::ago(60_000), text::ago(7_300_000)),
+        (units::ago(59_999), units::ago(60_000), units::ago(7_300_000)),
         ("59s".into(), "1m".into(), "2h".into())
     );
-    assert_eq!(text::clock(45_296_000), "12:34:56");
+    assert_eq!(units::clock(45_296_000), "12:34:56");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A server as people run it: a process that says where it serves.
 
+#[cfg(feature = "dashboard")]
 pub(crate) mod pty;
 pub(crate) mod reader;
 
