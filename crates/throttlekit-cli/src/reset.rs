@@ -22,7 +22,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     runtime.block_on(async {
         let channel = args.server.connect().await?;
         let mut admin = AdminClient::with_interceptor(channel, args.server.auth()?);
-        let (key, keys) = args.keys.split_first().map_or_else(Default::default, |(key, others)| (key.clone(), others.to_vec()));
+        let (key, keys) = args
+            .keys
+            .split_first()
+            .map_or_else(Default::default, |(key, others)| (key.clone(), others.to_vec()));
         let request = ResetRequest { policy: args.policy.clone(), key, keys };
         admin.reset(request).await.map_err(|status| args.server.refused(&status))?;
         println!("reset: the next request counts as the first");

@@ -43,9 +43,8 @@ fn reset(serving: &Serving, token: &str, policy: &str, key: &str) -> Output {
 fn a_reset_takes_effect_on_all_servers_and_needs_the_permission() {
     let store = std::env::var("THROTTLEKIT_REDIS").expect("cargo xtask services up");
     let policy = format!("reset-{}", std::process::id());
-    let servers = [(); 3].map(|()| {
-        Serving::start(&policies(&policy), &["--store", &store, "--store-deadline-ms", "2000"])
-    });
+    let servers = [(); 3]
+        .map(|()| Serving::start(&policies(&policy), &["--store", &store, "--store-deadline-ms", "2000"]));
     let check = |serving: &Serving| {
         post(serving, "/v1/check?status=429", "bar", &json!({"policy": policy, "key": "tenant"})).0
     };

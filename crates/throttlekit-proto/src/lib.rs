@@ -104,16 +104,16 @@ pub mod envoy {
     pub use crate::generated::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
         Entry, RateLimitOverride,
     };
+    pub use crate::generated::envoy::service::auth::v3::attribute_context;
+    pub use crate::generated::envoy::service::auth::v3::{
+        AttributeContext, CheckRequest, CheckResponse, DeniedHttpResponse, OkHttpResponse,
+        authorization_client, authorization_server, check_response::HttpResponse,
+    };
     pub use crate::generated::envoy::service::ratelimit::v3::rate_limit_response::{
         Code, DescriptorStatus, RateLimit, rate_limit::Unit,
     };
     pub use crate::generated::envoy::service::ratelimit::v3::{
         RateLimitRequest, RateLimitResponse, rate_limit_service_client, rate_limit_service_server,
-    };
-    pub use crate::generated::envoy::service::auth::v3::attribute_context;
-    pub use crate::generated::envoy::service::auth::v3::{
-        AttributeContext, CheckRequest, CheckResponse, DeniedHttpResponse, OkHttpResponse,
-        authorization_client, authorization_server, check_response::HttpResponse,
     };
     pub use crate::generated::envoy::r#type::v3::{HttpStatus, RateLimitUnit};
     pub use crate::generated::google::rpc::Status;

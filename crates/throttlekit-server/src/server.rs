@@ -23,7 +23,8 @@ use crate::api::direct::Direct;
 use crate::api::envoy::{EnvoyAuthorization, EnvoyRls};
 use crate::api::fair_use::{FairUse, SESSION};
 use crate::api::grpc::{
-    AdminApi, LeaseApi, MonitorApi, RateLimiterApi, SessionApi, SessionContext, health, undecodable_is_invalid,
+    AdminApi, LeaseApi, MonitorApi, RateLimiterApi, SessionApi, SessionContext, health,
+    undecodable_is_invalid,
 };
 use crate::api::http::HttpApi;
 use crate::api::resp::RespApi;

@@ -59,7 +59,7 @@ fn references(objects: &[Value], deployment: &Value, found: &mut Problems) {
                     .for_each(|port| expect(has_port(ports, &port["targetPort"]), "no such port"));
             }
             "PodDisruptionBudget" => {
-                expect(contains(labels, &spec["selector"]["matchLabels"]), "selects no pod")
+                expect(contains(labels, &spec["selector"]["matchLabels"]), "selects no pod");
             }
             "NetworkPolicy" => {
                 expect(contains(labels, &spec["podSelector"]["matchLabels"]), "selects no pod");

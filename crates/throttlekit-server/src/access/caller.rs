@@ -243,7 +243,8 @@ impl Caller {
 const NO_MONITOR: &str = "the monitor needs a secret: start the server with --monitor-secret-file or \
      THROTTLEKIT_MONITOR_SECRET and send it as `authorization: Bearer …`, list callers under `access`, or start it with \
      --trust-loopback to trust its machine";
-const NO_ADMIN: &str = "actions of operators need an access list: grant the endpoint `admin` to a caller under `access`";
+const NO_ADMIN: &str =
+    "actions of operators need an access list: grant the endpoint `admin` to a caller under `access`";
 const NO_FLEET: &str = "reserving needs a secret: start the server with --fleet-secret-file or \
      THROTTLEKIT_FLEET_SECRET and send it as `authorization: Bearer …`, list callers under `access`, or start it with \
      --trust-loopback to trust its machine";

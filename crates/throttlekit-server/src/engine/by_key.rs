@@ -57,8 +57,7 @@ mod tests {
 
     #[test]
     fn a_whole_key_wins_then_the_longest_prefix() {
-        let all: ByKey<u32> =
-            [("a", 1), ("a*", 2), ("ab*", 3), ("abc", 4), ("b*", 5)].into_iter().collect();
+        let all: ByKey<u32> = [("a", 1), ("a*", 2), ("ab*", 3), ("abc", 4), ("b*", 5)].into_iter().collect();
         let get = |key: &str| all.get(key.as_bytes()).copied();
         assert_eq!([get("a"), get("ax"), get("abx"), get("abc")], [Some(1), Some(2), Some(3), Some(4)]);
         assert_eq!([get("b"), get("c"), get("")], [Some(5), None, None]);

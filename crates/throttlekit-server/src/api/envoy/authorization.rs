@@ -12,8 +12,8 @@ use http::{HeaderMap, StatusCode};
 use throttlekit::http::KeyExtractor;
 use throttlekit_proto::envoy::authorization_server::{Authorization, AuthorizationServer};
 use throttlekit_proto::envoy::{
-    AttributeContext, CheckRequest, CheckResponse, DeniedHttpResponse, HeaderValue, HeaderValueOption, HttpResponse,
-    HttpStatus, OkHttpResponse, Status as RpcStatus,
+    AttributeContext, CheckRequest, CheckResponse, DeniedHttpResponse, HeaderValue, HeaderValueOption,
+    HttpResponse, HttpStatus, OkHttpResponse, Status as RpcStatus,
 };
 use tonic::{Code, Request, Response, Status};
 
@@ -55,7 +55,11 @@ impl Authorization for EnvoyAuthorization {
         let caller = Caller::of(request.extensions(), &self.0);
         caller.may_use(Endpoint::Envoy).map_err(status)?;
         if caller.is_crowded() {
-            return Ok(Response::new(denied(StatusCode::TOO_MANY_REQUESTS, &HeaderMap::new(), String::new())));
+            return Ok(Response::new(denied(
+                StatusCode::TOO_MANY_REQUESTS,
+                &HeaderMap::new(),
+                String::new(),
+            )));
         }
         let attributes = request.into_inner().attributes.unwrap_or_default();
         let route = Route::of(&attributes.context_extensions)?;
@@ -73,7 +77,8 @@ impl Authorization for EnvoyAuthorization {
         if answer.decision.allowed {
             return Ok(Response::new(allowed(&parts.headers)));
         }
-        let body = to_bytes(body, BODY_BYTES_MAX).await.map_err(|error| Status::internal(error.to_string()))?;
+        let body =
+            to_bytes(body, BODY_BYTES_MAX).await.map_err(|error| Status::internal(error.to_string()))?;
         Ok(Response::new(denied(parts.status, &parts.headers, String::from_utf8_lossy(&body).into_owned())))
     }
 }
@@ -91,7 +96,10 @@ impl<'a> Route<'a> {
         let wrong = |why: &str| Err(Status::invalid_argument(format!("context_extensions: {why}")));
         let known = ["policy", "key", "key_header", "cost"];
         if let Some(unknown) = settings.keys().find(|name| !known.contains(&name.as_str())) {
-            return wrong(&format!("unknown `{}`: expected policy, key, key_header, cost", unknown.escape_debug()));
+            return wrong(&format!(
+                "unknown `{}`: expected policy, key, key_header, cost",
+                unknown.escape_debug()
+            ));
         }
         let get = |name: &str| settings.get(name).map(String::as_str);
         let Some(policy) = get("policy") else { return wrong("`policy` is missing") };
@@ -125,7 +133,8 @@ impl<'a> Route<'a> {
         };
         let mut parts = http::Request::new(()).into_parts().0;
         parts.extensions.insert(ConnectInfo(SocketAddr::new(source, 0)));
-        let key = address(0).extract(&parts).map_err(|_| Status::internal("the client's address is unknown"))?;
+        let key =
+            address(0).extract(&parts).map_err(|_| Status::internal("the client's address is unknown"))?;
         Ok(Some(key.as_bytes().to_vec()))
     }
 }

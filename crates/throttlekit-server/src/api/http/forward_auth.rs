@@ -139,8 +139,7 @@ impl Admit for Answers {
         let Answered { decision, guarantee, .. } = self.answer;
         let mut admission = Admission::of(Axis::Rate, decision, SharedPermit::none());
         admission.guarantee = guarantee;
-        admission.outage =
-            (guarantee == Guarantee::Open).then(|| StoreError::unavailable("no response"));
+        admission.outage = (guarantee == Guarantee::Open).then(|| StoreError::unavailable("no response"));
         Admitting::ready(Ok(admission))
     }
 
