@@ -63,7 +63,7 @@ async fn a_refused_request_is_retried_once_after_the_pause() {
     assert_eq!(response.status(), StatusCode::OK);
     let stats = layer.outbound().stats();
     assert_eq!((stats.admitted, stats.refused, stats.retried), (2, 1, 1));
-    assert!(stats.waits.percentile(100) >= Some(Duration::from_millis(16)), "{:?}", stats.waits);
+    assert!(stats.wait_percentile(100) >= Some(Duration::from_millis(16)), "{stats:?}");
     // The budget has no second retry yet.
     let response = client.oneshot(request(1)).await.expect("a response");
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);

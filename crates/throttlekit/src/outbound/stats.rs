@@ -26,10 +26,23 @@ pub struct OutboundStats {
     pub refused: u64,
     /// Retries of refused calls, by the layer.
     pub retried: u64,
-    /// Number of admitted calls by the time that they waited.
-    pub waits: WaitTimes,
     /// Limits of each key, as learned.
     pub keys: Vec<KeyLimits>,
+    pub(super) waits: WaitTimes,
+}
+
+impl OutboundStats {
+    /// Iterates over the histogram of waits of admitted calls: the number of calls that waited at most a time, and longer
+    /// than the one before. Bounds double from one millisecond to nine minutes; `None` is longer than all others.
+    pub fn waits(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
+        self.waits.iter()
+    }
+
+    /// Returns a time that this part of the waits, in percent, did not exceed. `None` if there are none, or if that is
+    /// longer than all bounds.
+    pub fn wait_percentile(&self, percent: u8) -> Option<Duration> {
+        self.waits.percentile(percent)
+    }
 }
 
 /// Limits of one key, as its responses report them.
@@ -50,21 +63,17 @@ pub struct KeyLimits {
     pub tokens: Option<Quota>,
 }
 
-/// A histogram of wait times, with bounds that double from one millisecond to nine minutes.
+/// A histogram of wait times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WaitTimes([u64; BUCKETS + 1]);
+pub(super) struct WaitTimes([u64; BUCKETS + 1]);
 
 impl WaitTimes {
-    /// Iterates over the number of calls that waited at most a time, and longer than the one before. `None`: longer than
-    /// all others.
-    pub fn iter(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
+    fn iter(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
         let bound = |index: usize| (index < BUCKETS).then(|| FIRST_BOUND * (1 << index));
         self.0.into_iter().enumerate().map(move |(index, calls)| (bound(index), calls))
     }
 
-    /// Returns a time that this part of the calls, in percent, did not exceed. `None` if there are none, or if that is
-    /// longer than all bounds.
-    pub fn percentile(&self, percent: u8) -> Option<Duration> {
+    fn percentile(&self, percent: u8) -> Option<Duration> {
         let all: u64 = self.0.iter().sum();
         let mut missing = (u128::from(all) * u128::from(percent.min(100))).div_ceil(100);
         let mut buckets = self.iter().filter(|(_, calls)| *calls > 0);
