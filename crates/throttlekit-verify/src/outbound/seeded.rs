@@ -1,6 +1,5 @@
 //! The same composition of a policy and what was learned, with a bug in its inputs or outputs.
 
-use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -235,8 +234,11 @@ impl Admit for Ceiling {
 
     fn now(&self) -> Timestamp {
         let now = now(&self.clock);
-        let latest = self.with(|state| mem::replace(&mut state.latest, state.latest.max(now)));
-        if self.bug == Some(CeilingBug::TimeStandsStill) { now.max(latest) } else { now }
+        let latest = self.with(|state| {
+            state.latest = state.latest.max(now);
+            state.latest
+        });
+        if self.bug == Some(CeilingBug::TimeStandsStill) { latest } else { now }
     }
 }
 

@@ -57,8 +57,9 @@ use crate::wait::{NotReady, Queue};
 ///
 /// # Several processes
 ///
-/// Over a store, the ceiling and limits that responses lower are kept by all processes together. Pauses are per process:
-/// each one pauses after a refusal of its own.
+/// Over a store, the ceiling and limits that responses lower are kept by all processes together. If a refusal states its
+/// delay, all processes pause. Each looks for pauses of the others at most every 100 ms, which takes one more round trip
+/// to the store. Pauses after a refusal without a delay are per process.
 #[derive(Clone)]
 pub struct Outbound(Arc<Inner>);
 

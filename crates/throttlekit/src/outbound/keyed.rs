@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::fast::FixedState;
 use throttlekit_core::Timestamp;
 
 use super::ceiling::Ceiling;
@@ -16,6 +17,7 @@ use super::upstream::Upstream;
 use crate::Call;
 use crate::admit::{Admit, Admitting, LimitInfo};
 use crate::call::OwnedCall;
+use crate::hash::random_u64;
 use crate::sync::{Mutex, RwLock};
 
 /// Keys about which something is remembered: models, API keys, deployments.
@@ -26,7 +28,7 @@ pub(super) struct KeyedUpstreams {
     lowered: Arc<Lowered>,
     pauses: Arc<Pauses>,
     settings: LearnSettings,
-    keys: RwLock<HashMap<Box<[u8]>, Arc<KeyedUpstream>>>,
+    keys: RwLock<HashMap<Box<[u8]>, Arc<KeyedUpstream>, FixedState>>,
     pub(super) counters: Arc<Counters>,
 }
 
@@ -53,7 +55,8 @@ struct SharedPause {
 impl KeyedUpstreams {
     pub(super) fn new(ceiling: Ceiling, lowered: Lowered, pauses: Pauses, settings: LearnSettings) -> Self {
         let (ceiling, lowered, pauses) = (Arc::new(ceiling), Arc::new(lowered), Arc::new(pauses));
-        Self { ceiling, lowered, pauses, settings, keys: RwLock::default(), counters: Arc::default() }
+        let keys = RwLock::new(HashMap::with_hasher(FixedState::with_seed(random_u64())));
+        Self { ceiling, lowered, pauses, settings, keys, counters: Arc::default() }
     }
 
     /// Returns the upstream of a key.
@@ -94,20 +97,16 @@ impl KeyedUpstreams {
     }
 
     fn counted(&self, admitting: Admitting) -> Admitting {
-        match admitting.now_or_later() {
-            Ok(result) => {
-                self.counters.decided(&result);
-                Admitting::ready(result)
-            }
-            Err(later) => {
-                let counters = self.counters.clone();
-                Admitting::pending(async move {
-                    let result = later.await;
-                    counters.decided(&result);
-                    result
-                })
-            }
+        if let Some(result) = admitting.as_ready() {
+            self.counters.decided(result);
+            return admitting;
         }
+        let counters = self.counters.clone();
+        Admitting::pending(async move {
+            let result = admitting.await;
+            counters.decided(&result);
+            result
+        })
     }
 }
 
@@ -163,7 +162,8 @@ impl Admit for KeyedUpstreams {
     fn admit(&self, call: Call<'_>) -> Admitting {
         let keyed = self.of(call.key());
         let is_look_due = keyed.is_look_due();
-        if !is_look_due && !self.lowered.charges(keyed.upstream.parts()) {
+        let is_lowered = || keyed.upstream.is_lowered() && self.lowered.charges(keyed.upstream.parts());
+        if !is_look_due && !is_lowered() {
             return self.counted(keyed.upstream.admit(call));
         }
         let (lowered, call) = (self.lowered.clone(), OwnedCall::of(&call));

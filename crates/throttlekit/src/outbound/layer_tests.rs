@@ -100,6 +100,19 @@ async fn tokens_are_settled_from_the_usage_that_was_read() {
 }
 
 #[tokio::test]
+async fn a_permit_without_the_layer_is_held_by_the_body() {
+    let usage = r#"{"usage":{"prompt_tokens":4,"completion_tokens":6,"total_tokens":10}}"#;
+    let (outbound, call) = (at_once(2_000), |tokens| crate::Call::by("").cost(tokens));
+    let permit = outbound.until_ready(call(100)).await.expect("ready");
+    let response = permit.hold(Response::new(Body::from(usage)));
+    assert!(outbound.until_ready(call(90)).await.is_err());
+    response.into_body().collect().await.expect("a body");
+    let refused = outbound.until_ready(call(90)).await.expect("the rest of the estimate returned");
+    drop(refused.hold(refusal("30000")));
+    assert!(outbound.stats().keys[0].wait > Duration::from_secs(20));
+}
+
+#[tokio::test]
 async fn a_body_that_is_dropped_keeps_the_estimate() {
     let layer = OutboundLayer::new(at_once(2_000));
     let client = layer.layer(client(vec![Response::new(Full::from("{}"))]));

@@ -3,12 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Response;
 use http::response::Parts;
+use http_body::Body;
 use throttlekit_core::concurrency::Ending;
 
+use super::body::OutboundBody;
 use super::keyed::KeyedUpstream;
+use super::layer::Settings;
 use super::learned::Sent;
 use super::reported::Reported;
+use super::service::seen;
 use super::stats::Counters;
 use super::usage::{Usage, UsageReader};
 use crate::admit::SharedPermit;
@@ -72,6 +77,15 @@ impl OutboundPermit {
             self.counters.refused();
         }
         reported
+    }
+
+    /// Observes a response and holds the permit until its body was read or is dropped. The tokens are settled from the
+    /// `usage` in the body, and the delay of a refusal is read from it. For clients that are no tower services.
+    pub fn hold<B: Body>(mut self, response: Response<B>) -> Response<OutboundBody<B>> {
+        let (response, body) = response.into_parts();
+        self.observe(&seen(&response));
+        let body = OutboundBody::new(body, self, &response, &Settings::default());
+        Response::from_parts(response, body)
     }
 
     /// Reads a piece of the response's body, which may end anywhere: one JSON object, or server-sent events. Its `usage`

@@ -26,6 +26,8 @@ pub struct OutboundStats {
     pub refused: u64,
     /// Retries of refused calls, by the layer.
     pub retried: u64,
+    /// Time that admitted calls waited, in total.
+    pub waited: Duration,
     /// Limits of each key, as learned.
     pub keys: Vec<KeyLimits>,
     pub(super) waits: WaitTimes,
@@ -93,6 +95,7 @@ pub(super) struct Counters {
     avoided: AtomicU64,
     refused: AtomicU64,
     retried: AtomicU64,
+    waited_nanos: AtomicU64,
     waits: [AtomicU64; BUCKETS + 1],
 }
 
@@ -106,6 +109,9 @@ impl Counters {
 
     pub(super) fn admitted(&self, wait: Duration) {
         self.admitted.fetch_add(1, Relaxed);
+        if !wait.is_zero() {
+            self.waited_nanos.fetch_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        }
         let doublings = wait.as_nanos().div_ceil(FIRST_BOUND.as_nanos()).max(1).next_power_of_two().ilog2();
         self.waits[(doublings as usize).min(BUCKETS)].fetch_add(1, Relaxed);
     }
@@ -131,6 +137,7 @@ impl Counters {
             avoided: self.avoided.load(Relaxed),
             refused: self.refused.load(Relaxed),
             retried: self.retried.load(Relaxed),
+            waited: Duration::from_nanos(self.waited_nanos.load(Relaxed)),
             waits: WaitTimes(waits),
             keys: Vec::new(),
         }
@@ -155,7 +162,9 @@ mod tests {
         ] {
             counters.admitted(wait);
         }
-        let waits = counters.read().waits;
+        let stats = counters.read();
+        assert_eq!(stats.waited, millis(1_000_007) + Duration::from_nanos(1_000_001) - millis(1));
+        let waits = stats.waits;
         let counted: Vec<_> = waits.iter().filter(|(_, calls)| *calls > 0).collect();
         assert_eq!(counted, [(Some(millis(1)), 2), (Some(millis(2)), 2), (Some(millis(4)), 1), (None, 1)]);
         assert_eq!(waits.percentile(50), Some(millis(2)));

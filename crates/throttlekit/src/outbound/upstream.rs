@@ -1,12 +1,13 @@
 //! An upstream: the limiter with the configured ceiling, and what responses taught.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::response::Parts;
 use throttlekit_core::{Decision, Retry, Timestamp};
 
-use super::learned::{Headroom, LearnSettings, Learned, Sent};
+use super::learned::{Headroom, LearnSettings, Learned, Sent, WHOLE};
 use super::reported::Reported;
 use crate::Call;
 use crate::admit::{Admission, Admit, Admitting, Axis, LimitInfo, SharedPermit};
@@ -21,13 +22,15 @@ pub(super) struct Upstream<A>(Arc<Inner<A>>);
 struct Inner<A> {
     limiter: A,
     learned: Mutex<Learned>,
+    /// `false` if all of the ceiling is in use, as far as the last response reports.
+    is_lowered: AtomicBool,
 }
 
 impl<A: Admit> Upstream<A> {
     /// Creates an upstream below the limits of `limiter`.
     pub(super) fn new(limiter: A, settings: LearnSettings) -> Self {
         let learned = Mutex::new(Learned::new(&limiter.limits(), settings));
-        Self(Arc::new(Inner { limiter, learned }))
+        Self(Arc::new(Inner { limiter, learned, is_lowered: AtomicBool::new(false) }))
     }
 
     /// Returns the position after all calls admitted so far. Take it when a call is sent and pass it to
@@ -40,7 +43,9 @@ impl<A: Admit> Upstream<A> {
     pub(super) fn report(&self, sent: Sent, response: &Parts, body: &[u8]) -> Reported {
         let now = self.0.limiter.now();
         let reported = Reported::of(response.status, &response.headers, body, now);
-        self.0.learned.lock().report(&reported, sent, now);
+        let mut learned = self.0.learned.lock();
+        learned.report(&reported, sent, now);
+        self.0.is_lowered.store(learned.parts(now) != [WHOLE; 2], Relaxed);
         reported
     }
 
@@ -60,6 +65,11 @@ impl<A: Admit> Upstream<A> {
     pub(super) fn per_minute(&self) -> [Option<u64>; 2] {
         let (learned, now) = (self.0.learned.lock(), self.0.limiter.now());
         [learned.requests_per_minute(now), learned.tokens_per_minute(now)]
+    }
+
+    /// Checks whether less than a ceiling may be in use. Takes no lock and reads no clock.
+    pub(super) fn is_lowered(&self) -> bool {
+        self.0.is_lowered.load(Relaxed)
     }
 
     /// Returns the parts of the ceilings on requests and on tokens that are in use, of [`WHOLE`](super::learned::WHOLE).
