@@ -3,46 +3,38 @@
 //! The provider is a local server that allows 600 requests by the minute, and reports them as OpenAI does. The clients are
 //! configured with 6,000: they learn the rest.
 
+mod openai;
 mod paced;
 
 use std::error::Error;
 
-use async_openai::Client;
 use async_openai::config::OpenAIConfig;
-use async_openai::error::OpenAIError;
-use async_openai::middleware::HttpRequestFactory;
 use async_openai::types::chat::{ChatCompletionRequestUserMessage, CreateChatCompletionRequestArgs};
 use axum::routing::post;
 use axum::{Json, Router};
-use http::Extensions;
-use paced::{Paced, estimate};
-use reqwest::Body;
+use paced::Paced;
 use serde_json::{Value, json};
 use throttlekit::http::{AdmissionLayer, HeaderStyle, fixed};
 use throttlekit::outbound::Outbound;
-use throttlekit::{Call, Limiter, Rate};
+use throttlekit::{Limiter, Rate};
 use tokio::net::TcpListener;
-use tower::service_fn;
 
 const CALLS: usize = 10;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let api = start_provider().await?;
+    let (api, http) = (start_provider().await?, reqwest::Client::new());
     let outbound =
         Outbound::builder("openai").requests_per_minute(6_000).tokens_per_minute(600_000).build()?;
 
-    let http = reqwest::Client::new();
     let client = reqwest_middleware::ClientBuilder::new(http.clone()).with(Paced(outbound.clone())).build();
     for _ in 0..CALLS {
         let response = client.post(format!("{api}/chat/completions")).body("{}").send().await?;
         response.error_for_status()?.bytes().await?; // settles the tokens from `usage`
     }
 
-    let client = Client::with_config(OpenAIConfig::new().with_api_base(&api).with_api_key("key"));
-    let limits = outbound.clone();
-    let client =
-        client.with_http_service(service_fn(move |request| send(limits.clone(), http.clone(), request)));
+    let config = OpenAIConfig::new().with_api_base(&api).with_api_key("key");
+    let client = openai::client(config, http, outbound.clone());
     let message = ChatCompletionRequestUserMessage::from("What is a token bucket?");
     let request =
         CreateChatCompletionRequestArgs::default().model("gpt-5").messages([message.into()]).build()?;
@@ -54,19 +46,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("{} calls, {} refused", stats.admitted, stats.refused);
     println!("learned: {} requests by the minute", stats.keys[0].requests_per_minute.unwrap_or_default());
     Ok(())
-}
-
-/// Sends a request of async-openai when its turn has come.
-async fn send(
-    outbound: Outbound,
-    http: reqwest::Client,
-    request: HttpRequestFactory,
-) -> Result<reqwest::Response, OpenAIError> {
-    let request = request.build().await?;
-    let call = Call::by("127.0.0.1").cost(estimate(&request, &Extensions::new()));
-    let permit = outbound.until_ready(call).await.map_err(|error| OpenAIError::Boxed(error.into()))?;
-    let response = http::Response::<Body>::from(http.execute(request).await?);
-    Ok(permit.hold(response).map(Body::wrap).into())
 }
 
 /// Starts the provider. Returns the address of its API.
@@ -82,7 +61,7 @@ async fn start_provider() -> Result<String, Box<dyn Error>> {
 
 async fn chat() -> Json<Value> {
     let usage = json!({ "prompt_tokens": 4, "completion_tokens": 6, "total_tokens": 10 });
-    Json(
-        json!({ "id": "1", "object": "chat.completion", "created": 0, "model": "gpt-5", "choices": [], "usage": usage }),
-    )
+    Json(json!({
+        "id": "1", "object": "chat.completion", "created": 0, "model": "gpt-5", "choices": [], "usage": usage
+    }))
 }
