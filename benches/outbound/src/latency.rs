@@ -38,6 +38,6 @@ async fn nanos_per_call(outbound: &Outbound) -> Result<f64> {
     }
     let stats = outbound.stats();
     anyhow::ensure!(stats.avoided == 0, "{} calls were denied", stats.avoided);
-    anyhow::ensure!(stats.waits.percentile(100) <= Some(Duration::from_millis(1)), "calls waited");
+    anyhow::ensure!(stats.wait_percentile(100) <= Some(Duration::from_millis(1)), "calls waited");
     Ok(begun.elapsed().as_nanos() as f64 / f64::from(CALLS))
 }

@@ -46,6 +46,7 @@
 //! Each off by default.
 //!
 //! * `prometheus`: the counters as a page that Prometheus scrapes.
+//! * `outbound`: the calls of an `Outbound` on that page; enables `prometheus`.
 //! * `opentelemetry`: the counters as metrics, and the attributes of a decision.
 //! * `tracing`: an event for each decision, and the attributes of a decision on a span.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use throttlekit::outbound::UsageReader;
 
 use super::{Api, Family, OutputLimit, Problem, Reader, Step, Streaming, Usage, UsageFields};
 use crate::sse::Event;
@@ -35,13 +34,23 @@ fn generated(event: &Value) -> Vec<&Value> {
 struct MessagesReader {
     /// Content blocks that have begun and have not ended.
     open: BTreeSet<u64>,
-    usage: UsageReader,
+    input: Option<u64>,
+    output: Option<u64>,
+}
+
+impl MessagesReader {
+    /// Reads the usage of an event: the input from the first one, the output from the last but one.
+    fn count(&mut self, event: &Value) {
+        let begun = USAGE.read(&event["message"]["usage"]).or_else(|| USAGE.read(&event["usage"]));
+        self.input = begun.map(|usage| usage.input).or(self.input);
+        self.output = event["usage"][USAGE.output].as_u64().or(self.output);
+    }
 }
 
 impl Reader for MessagesReader {
     fn read(&mut self, event: &Value) -> Step {
         let block = event["index"].as_u64().unwrap_or(0);
-        self.usage.read(event);
+        self.count(event);
         match event["type"].as_str().unwrap_or_default() {
             "content_block_start" => {
                 self.open.insert(block);
@@ -57,7 +66,8 @@ impl Reader for MessagesReader {
     }
 
     fn reported(&self, counted: Usage) -> Option<Usage> {
-        self.usage.usage(counted)
+        let input = self.input.unwrap_or(counted.input);
+        self.output.map(|output| Usage::of(input, output))
     }
 
     fn cut(&mut self, counted: Usage) -> Vec<Event> {

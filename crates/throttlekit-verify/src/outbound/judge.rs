@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use throttlekit::outbound::LearnSettings;
 use throttlekit::rate::Timestamp;
 
 use super::report::LearnReport;
 use super::responses::{Response, Truth};
-use super::subject::Ceilings;
+use super::subject::{Ceilings, Settings};
 
 /// A violation: the check, and the details.
 pub(super) type Verdict = Result<(), (&'static str, String)>;
 
 pub(super) struct Judge {
     ceilings: Ceilings,
-    settings: LearnSettings,
+    settings: Settings,
     /// Time and tokens of each admitted call.
     admitted: Vec<(Timestamp, u64)>,
     /// First denial since the last admission, by whatever.
@@ -43,7 +42,7 @@ struct Left {
 }
 
 impl Judge {
-    pub(super) fn new(ceilings: Ceilings, settings: LearnSettings) -> Self {
+    pub(super) fn new(ceilings: Ceilings, settings: Settings) -> Self {
         let limits = ceilings.per_minute().map(Some);
         Self {
             ceilings,

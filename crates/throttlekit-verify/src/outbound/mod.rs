@@ -21,4 +21,4 @@ pub use play::{examine, find_seeded};
 pub use report::LearnReport;
 pub use responses::{Response, Truth};
 pub use seeded::CeilingBug;
-pub use subject::{Ceilings, Paces};
+pub use subject::{Ceilings, Paces, Sent, Settings};

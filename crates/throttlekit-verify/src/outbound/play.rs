@@ -4,14 +4,13 @@ use std::ops::Range;
 use std::time::Duration;
 
 use throttlekit::clock::ManualClock;
-use throttlekit::outbound::{LearnSettings, Sent};
 use throttlekit::rate::Timestamp;
 
 use super::judge::{Judge, Verdict};
 use super::report::LearnReport;
 use super::responses;
 use super::seeded::{CeilingBug, Seeded};
-use super::subject::{Ceilings, Paces, Shipped, now};
+use super::subject::{Ceilings, Paces, Sent, Settings, Shipped, now};
 use throttlekit_conformance::Dice;
 
 const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -23,10 +22,11 @@ const TOKENS_MAX: u64 = 1_000_000;
 
 /// Plays the cases of these seeds to what ships. The first violation ends it.
 pub fn examine(seeds: Range<u64>) -> Result<LearnReport, String> {
-    let mut report = LearnReport::default();
+    let (mut report, runtime) = (LearnReport::default(), runtime());
+    let _entered = runtime.enter();
     for seed in seeds {
         let (ceilings, settings, clock) = setup(seed);
-        let subject = Shipped::new(&ceilings, settings, &clock);
+        let subject = Shipped::new(ceilings.policy(&clock), settings);
         let played = Case::new(seed, subject, ceilings, settings, clock, None).play(&mut report);
         played.map_err(|_| trace(seed))?;
     }
@@ -36,7 +36,7 @@ pub fn examine(seeds: Range<u64>) -> Result<LearnReport, String> {
 /// Plays a case again that has a violation, and returns what happened.
 fn trace(seed: u64) -> String {
     let (ceilings, settings, clock) = setup(seed);
-    let subject = Shipped::new(&ceilings, settings, &clock);
+    let subject = Shipped::new(ceilings.policy(&clock), settings);
     let case = Case::new(seed, subject, ceilings, settings, clock, Some(Vec::new()));
     case.play(&mut LearnReport::default()).err().map_or("no violation again".into(), |(_, story)| story)
 }
@@ -44,7 +44,8 @@ fn trace(seed: u64) -> String {
 /// Returns the number of cases after which a seeded bug is found, and the check that found it. Without a bug, the
 /// violation of the subject that bugs are seeded in.
 pub fn find_seeded(bug: Option<CeilingBug>, cases: u64) -> Option<(u64, &'static str)> {
-    let mut report = LearnReport::default();
+    let (mut report, runtime) = (LearnReport::default(), runtime());
+    let _entered = runtime.enter();
     (0..cases).find_map(|seed| {
         let (ceilings, settings, clock) = setup(seed);
         let subject = Seeded::new(bug, &ceilings, settings, &clock);
@@ -53,13 +54,17 @@ pub fn find_seeded(bug: Option<CeilingBug>, cases: u64) -> Option<(u64, &'static
     })
 }
 
-fn setup(seed: u64) -> (Ceilings, LearnSettings, ManualClock) {
+/// Builds the runtime whose timers a queue creates. None of them is waited for.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime")
+}
+
+fn setup(seed: u64) -> (Ceilings, Settings, ManualClock) {
     let mut dice = Dice::new(!seed);
-    let mut settings = LearnSettings::default();
-    settings.max_pause = Duration::from_secs(dice.pick(&[1, 10, 60, 60]));
-    settings.expires = settings.max_pause * dice.pick(&[1, 3, 10]);
-    settings.raise_over = Duration::from_secs(dice.pick(&[5, 60]));
-    (Ceilings::roll(&mut dice), settings, ManualClock::at(START))
+    let max_pause = Duration::from_secs(dice.pick(&[1, 10, 60, 60]));
+    let expires = max_pause * dice.pick(&[1, 3, 10]);
+    let raise_over = Duration::from_secs(dice.pick(&[5, 60]));
+    (Ceilings::roll(&mut dice), Settings { max_pause, expires, raise_over }, ManualClock::at(START))
 }
 
 struct Case<S> {
@@ -67,7 +72,7 @@ struct Case<S> {
     dice: Dice,
     subject: S,
     judge: Judge,
-    settings: LearnSettings,
+    settings: Settings,
     ceilings: Ceilings,
     clock: ManualClock,
     /// Number and position of calls without a response.
@@ -83,7 +88,7 @@ impl<S: Paces> Case<S> {
         seed: u64,
         subject: S,
         ceilings: Ceilings,
-        settings: LearnSettings,
+        settings: Settings,
         clock: ManualClock,
         trace: Option<Vec<String>>,
     ) -> Self {

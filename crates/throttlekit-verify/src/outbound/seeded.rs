@@ -1,17 +1,17 @@
 //! The same composition of a policy and what was learned, with a bug in its inputs or outputs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::StatusCode;
-use throttlekit::admit::SharedPermit;
+use http::{HeaderMap, StatusCode};
+use throttlekit::admit::{Admitting, LimitInfo, Unlimited};
 use throttlekit::clock::ManualClock;
-use throttlekit::outbound::{LearnSettings, Learned, Reported, Sent};
+use throttlekit::outbound::Reported;
 use throttlekit::rate::Timestamp;
-use throttlekit::{Admit, Policy};
+use throttlekit::{Admit, Call, Policy};
 
 use super::responses::Response;
-use super::subject::{Ceilings, Paces, at_once, now, read};
+use super::subject::{Ceilings, Paces, Sent, Settings, Shipped, now};
 
 throttlekit_conformance::bugs! {
     /// A seeded bug of what is learned.
@@ -41,15 +41,12 @@ throttlekit_conformance::bugs! {
 pub(super) struct Seeded {
     bug: Option<CeilingBug>,
     ceilings: Ceilings,
-    settings: LearnSettings,
-    clock: ManualClock,
-    learned: Learned,
-    policy: Arc<Policy<ManualClock>>,
-    permits: Vec<SharedPermit>,
+    settings: Settings,
+    ceiling: Arc<Ceiling>,
+    shipped: Shipped,
     /// State of the bugs.
     stopped_until: Timestamp,
     grants: u64,
-    latest: Timestamp,
     informed_at: Timestamp,
 }
 
@@ -57,25 +54,22 @@ impl Seeded {
     pub(super) fn new(
         bug: Option<CeilingBug>,
         ceilings: &Ceilings,
-        settings: LearnSettings,
+        mut settings: Settings,
         clock: &ManualClock,
     ) -> Self {
-        let policy = ceilings.policy(clock);
-        let mut known = settings;
         if bug == Some(CeilingBug::NeverForgets) {
-            known.expires = Duration::MAX;
+            settings.expires = Duration::MAX;
         }
+        let state = CeilingState { policy: ceilings.policy(clock), latest: Timestamp::EPOCH, denied: None };
+        let ceiling = Arc::new(Ceiling { bug, clock: clock.clone(), state: Mutex::new(state) });
         Self {
             bug,
             ceilings: *ceilings,
-            settings: known,
-            clock: clock.clone(),
-            learned: Learned::new(&policy.limits(), known),
-            policy,
-            permits: Vec::new(),
+            settings,
+            shipped: Shipped::new(ceiling.clone(), settings),
+            ceiling,
             stopped_until: Timestamp::EPOCH,
             grants: 0,
-            latest: Timestamp::EPOCH,
             informed_at: Timestamp::EPOCH,
         }
     }
@@ -84,60 +78,59 @@ impl Seeded {
         self.bug == Some(bug)
     }
 
-    fn now(&self) -> Timestamp {
-        let now = now(&self.clock);
-        if self.has(CeilingBug::TimeStandsStill) { now.max(self.latest) } else { now }
+    fn renew(&mut self, ceilings: Ceilings) {
+        self.ceiling.with(|state| state.policy = ceilings.policy(&self.ceiling.clock));
     }
 
-    fn renew(&mut self) {
-        self.policy = self.ceilings.policy(&self.clock);
-    }
-
-    /// Reads a response, as far as the bug lets it.
-    fn read(&self, response: &Response) -> Reported {
+    /// Returns a response, as far as the bug lets it be read.
+    fn seen(&self, response: &Response) -> (Response, Reported) {
         let mut response = response.clone();
-        if self.has(CeilingBug::OwnClock) {
-            response.parts.headers.remove("date");
+        let headers = &mut response.parts.headers;
+        match self.bug {
+            Some(CeilingBug::OwnClock) => remove(headers, |name| name == "date"),
+            Some(CeilingBug::BodyIgnored) => response.body.clear(),
+            Some(CeilingBug::DelayIgnored) => {
+                remove(headers, |name| name.contains("retry-after"));
+                response.body.clear();
+            }
+            Some(CeilingBug::RemainingIgnored) => {
+                remove(headers, |name| name.contains("remaining") || name == "ratelimit");
+            }
+            Some(CeilingBug::LimitIgnored) => {
+                remove(headers, |name| name.contains("limit-") || name.ends_with("-limit"));
+            }
+            _ => {}
         }
-        if self.has(CeilingBug::BodyIgnored) {
-            response.body.clear();
-        }
-        let mut reported = read(&response, now(&self.clock));
-        if self.has(CeilingBug::DelayIgnored) {
-            reported.retry_after = None;
-        }
+        let reported = self.read(&response);
         let is_error = reported.status == StatusCode::INTERNAL_SERVER_ERROR;
         if self.has(CeilingBug::RaisesWithoutSuccess) && is_error && reported.retry_after.is_none() {
-            reported.status = StatusCode::OK;
+            response.parts.status = StatusCode::OK;
         }
-        if let Some(requests) = &mut reported.requests {
-            if self.has(CeilingBug::RemainingIgnored) {
-                requests.remaining = None;
-            }
-            if self.has(CeilingBug::LimitIgnored) {
-                requests.limit = None;
-            }
-        }
-        reported
+        (response, reported)
+    }
+
+    fn read(&self, response: &Response) -> Reported {
+        let parts = &response.parts;
+        Reported::of(parts.status, &parts.headers, &response.body, now(&self.ceiling.clock))
     }
 
     /// Does what the bug does with a response.
     fn spoil(&mut self, reported: &Reported) {
-        let (now, max) = (self.now(), self.settings.max_pause);
+        let (now, max) = (self.ceiling.now(), self.settings.max_pause);
         let limit = reported.requests.and_then(|requests| requests.limit);
         let delay = reported.retry_after;
         match self.bug {
             Some(CeilingBug::LimitReplacesCeiling) => {
                 if let Some(limit) = limit.filter(|limit| *limit > self.ceilings.burst) {
                     let (requests, burst) = (limit.min(1_000_000), limit.min(1_000_000));
-                    self.policy = Ceilings { requests, burst, ..self.ceilings }.policy(&self.clock);
+                    self.renew(Ceilings { requests, burst, ..self.ceilings });
                 }
             }
             Some(CeilingBug::RemainingGrantsCalls) => {
                 self.grants =
                     reported.requests.and_then(|requests| requests.remaining).unwrap_or(self.grants);
             }
-            Some(CeilingBug::RefusalReturnsUse) if reported.is_refusal() => self.renew(),
+            Some(CeilingBug::RefusalReturnsUse) if reported.is_refusal() => self.renew(self.ceilings),
             Some(CeilingBug::DelayUnbounded) => {
                 self.stopped_until = self.stopped_until.max(now + delay.unwrap_or_default());
             }
@@ -150,17 +143,17 @@ impl Seeded {
                 }
             }
             Some(CeilingBug::RaisesAtOnce) if reported.status.is_success() => {
-                self.learned = Learned::new(&self.policy.limits(), self.settings);
+                self.shipped.forget(self.ceiling.clone(), self.settings);
             }
             _ => {}
         }
     }
 
     fn expire(&mut self) {
-        let is_expired = self.now().since(self.informed_at) >= self.settings.expires;
-        if self.has(CeilingBug::ExpiryReturnsUse) && is_expired {
-            self.renew();
-            self.informed_at = self.now();
+        let now = self.ceiling.now();
+        if self.has(CeilingBug::ExpiryReturnsUse) && now.since(self.informed_at) >= self.settings.expires {
+            self.renew(self.ceilings);
+            self.informed_at = now;
         }
     }
 }
@@ -168,41 +161,88 @@ impl Seeded {
 impl Paces for Seeded {
     fn admit(&mut self, tokens: u64) -> Result<Sent, Option<Duration>> {
         self.expire();
-        let now = self.now();
-        self.latest = now;
+        let now = self.ceiling.now();
         if now < self.stopped_until {
             return Err(Some(self.stopped_until.since(now)));
         }
         if self.grants > 0 {
             self.grants -= 1;
-            return Ok(self.learned.position());
+            return Ok(self.shipped.last());
         }
-        let sent = self.learned.start(tokens, now).map_err(Some)?;
-        let admission = at_once(&self.policy, tokens);
-        let wait = admission.retry_after.wait();
-        let Some(permit) = admission.permit else {
-            if !self.has(CeilingBug::DenialRestartsStop) {
-                self.learned.cancel(sent, tokens);
-            }
-            return Err(wait);
-        };
-        self.permits.push(permit);
-        Ok(self.learned.position())
+        let sent = self.shipped.admit(tokens)?;
+        match self.ceiling.with(|state| state.denied.take()) {
+            Some(wait) => Err(wait),
+            None => Ok(sent),
+        }
     }
 
     fn respond(&mut self, sent: Sent, response: &Response) {
-        let (reported, now) = (self.read(response), self.now());
-        self.latest = now;
-        let sent = if self.has(CeilingBug::InFlightForgotten) { self.learned.position() } else { sent };
-        self.learned.report(&reported, sent, now);
+        let (response, reported) = self.seen(response);
+        let sent = if self.has(CeilingBug::InFlightForgotten) { self.shipped.last() } else { sent };
+        self.shipped.respond(sent, &response);
         if reported.is_informative() {
-            self.informed_at = now;
+            self.informed_at = self.ceiling.now();
         }
         self.spoil(&reported);
     }
 
     fn limits(&self) -> [Option<u64>; 2] {
-        let now = self.now();
-        [self.learned.requests_per_minute(now), self.learned.tokens_per_minute(now)]
+        self.shipped.learned().unwrap_or_else(|| self.ceilings.per_minute().map(Some))
     }
+}
+
+/// The policy, with a bug in what an upstream sees of it.
+struct Ceiling {
+    bug: Option<CeilingBug>,
+    clock: ManualClock,
+    state: Mutex<CeilingState>,
+}
+
+struct CeilingState {
+    policy: Arc<Policy<ManualClock>>,
+    /// Last reading of the clock.
+    latest: Timestamp,
+    /// The wait of a denial that the upstream saw as an admission.
+    denied: Option<Option<Duration>>,
+}
+
+impl Ceiling {
+    fn with<T>(&self, change: impl FnOnce(&mut CeilingState) -> T) -> T {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Admit for Ceiling {
+    fn admit(&self, call: Call<'_>) -> Admitting {
+        let admitting = self.with(|state| state.policy.admit(call));
+        if self.bug != Some(CeilingBug::DenialRestartsStop) {
+            return admitting;
+        }
+        match admitting.now_or_later() {
+            Ok(Ok(denied)) if !denied.allowed => {
+                self.with(|state| state.denied = Some(denied.retry_after.wait()));
+                Unlimited.admit(call)
+            }
+            Ok(result) => Admitting::ready(result),
+            Err(later) => later,
+        }
+    }
+
+    fn limits(&self) -> Vec<LimitInfo> {
+        self.with(|state| state.policy.limits())
+    }
+
+    fn now(&self) -> Timestamp {
+        let now = now(&self.clock);
+        let latest = self.with(|state| {
+            state.latest = state.latest.max(now);
+            state.latest
+        });
+        if self.bug == Some(CeilingBug::TimeStandsStill) { latest } else { now }
+    }
+}
+
+fn remove(headers: &mut HeaderMap, is_removed: impl Fn(&str) -> bool) {
+    let names: Vec<_> = headers.keys().filter(|name| is_removed(name.as_str())).cloned().collect();
+    names.into_iter().for_each(|name| _ = headers.remove(name));
 }

@@ -1,11 +1,12 @@
 //! What is judged: an upstream over a policy, by a clock that the case sets.
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use throttlekit::admit::{Admission, SharedPermit};
 use throttlekit::clock::ManualClock;
-use throttlekit::outbound::{LearnSettings, Reported, Sent, Upstream};
+use throttlekit::outbound::{Outbound, OutboundPermit};
 use throttlekit::rate::{Limit, Timestamp};
 use throttlekit::{Admit, Axis, Call, Policy, Rate};
 
@@ -14,6 +15,17 @@ use throttlekit_conformance::Dice;
 
 /// Memory for the one key of a case.
 const MEMORY_BYTES: usize = 1 << 16;
+
+/// The number of an admitted call.
+pub type Sent = usize;
+
+/// Settings of what is learned.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub(super) max_pause: Duration,
+    pub(super) expires: Duration,
+    pub(super) raise_over: Duration,
+}
 
 /// Something that paces calls by responses.
 pub trait Paces {
@@ -72,50 +84,63 @@ impl Ceilings {
 
 /// What ships.
 pub(super) struct Shipped {
-    upstream: Upstream<Arc<Policy<ManualClock>>>,
-    clock: ManualClock,
+    outbound: Outbound,
     /// Permits are held, so that nothing is returned.
-    permits: Vec<SharedPermit>,
+    permits: Vec<OutboundPermit>,
 }
 
 impl Shipped {
-    pub(super) fn new(ceilings: &Ceilings, settings: LearnSettings, clock: &ManualClock) -> Self {
-        let LearnSettings { max_pause, expires, raise_over, .. } = settings;
-        let upstream = Upstream::builder(ceilings.policy(clock)).max_pause(max_pause).expires(expires);
-        let upstream = upstream.raise_over(raise_over).build().expect("settings in range");
-        Self { upstream, clock: clock.clone(), permits: Vec::new() }
+    pub(super) fn new(limiter: impl Admit, settings: Settings) -> Self {
+        let Settings { max_pause, expires, raise_over } = settings;
+        let outbound = Outbound::limited_by("provider", limiter).max_wait(Duration::ZERO);
+        let outbound = outbound.max_pause(max_pause).expires(expires).raise_over(raise_over);
+        Self { outbound: outbound.build().expect("settings in range"), permits: Vec::new() }
+    }
+
+    /// Forgets what was learned, and nothing that was used.
+    pub(super) fn forget(&mut self, limiter: impl Admit, settings: Settings) {
+        self.outbound = Self::new(limiter, settings).outbound;
+    }
+
+    /// Returns the learned limits. `None` before the first call.
+    pub(super) fn learned(&self) -> Option<[Option<u64>; 2]> {
+        let stats = self.outbound.stats();
+        stats.keys.first().map(|key| [key.requests_per_minute, key.tokens_per_minute])
+    }
+
+    /// Returns the last call that was admitted.
+    pub(super) fn last(&self) -> Sent {
+        self.permits.len() - 1
     }
 }
 
 impl Paces for Shipped {
     fn admit(&mut self, tokens: u64) -> Result<Sent, Option<Duration>> {
-        let admission = at_once(&self.upstream, tokens);
-        let wait = admission.retry_after.wait();
-        self.permits.push(admission.permit.ok_or(wait)?);
-        Ok(self.upstream.position())
+        self.permits.push(at_once(&self.outbound, tokens)?);
+        Ok(self.last())
     }
 
     fn respond(&mut self, sent: Sent, response: &Response) {
-        self.upstream.report(sent, &response.parts, &response.body);
+        self.permits[sent].observe_body(&response.parts, &response.body);
     }
 
     fn limits(&self) -> [Option<u64>; 2] {
-        let (learned, now) = (self.upstream.learned(), now(&self.clock));
-        [learned.requests_per_minute(now), learned.tokens_per_minute(now)]
+        self.learned().unwrap_or_default()
     }
 }
 
-/// Admits a call in process.
-pub(super) fn at_once(admit: &impl Admit, tokens: u64) -> Admission {
-    let result = admit.admit(Call::by("key").cost(tokens)).now_or_later();
-    result.expect("decided in process").expect("no store")
+/// Requests a call that is decided in process and does not wait. Within a tokio runtime, whose time is not used.
+fn at_once(outbound: &Outbound, tokens: u64) -> Result<OutboundPermit, Option<Duration>> {
+    let call = pin!(outbound.until_ready(Call::by("key").cost(tokens)));
+    match call.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(permit)) => Ok(permit),
+        Poll::Ready(Err(not_ready)) => {
+            Err(not_ready.denied().and_then(|denied| denied.decision.retry_after.wait()))
+        }
+        Poll::Pending => panic!("a call waits"),
+    }
 }
 
 pub(super) fn now(clock: &ManualClock) -> Timestamp {
     throttlekit::clock::Clock::now(clock)
-}
-
-/// Reads a response as an upstream does.
-pub(super) fn read(response: &Response, now: Timestamp) -> Reported {
-    Reported::of(response.parts.status, &response.parts.headers, &response.body, now)
 }

@@ -44,6 +44,13 @@ impl<'a, T> Eventual<'a, T> {
         matches!(self.0, Inner::Ready(_))
     }
 
+    /// Returns a reference to the result, if it is there.
+    #[cfg(feature = "outbound")]
+    #[inline]
+    pub(crate) fn as_ready(&self) -> Option<&T> {
+        if let Inner::Ready(result) = &self.0 { result.as_ref() } else { None }
+    }
+
     /// Returns the result if it is there; otherwise the future again.
     #[inline]
     pub fn now_or_later(self) -> Result<T, Self> {

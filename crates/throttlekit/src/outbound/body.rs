@@ -12,7 +12,6 @@ use pin_project_lite::pin_project;
 use super::layer::Settings;
 use super::permit::OutboundPermit;
 use super::service::seen;
-use super::usage::{Usage, UsageReader};
 use crate::admit::Ending;
 use crate::http::ending_of;
 
@@ -48,7 +47,7 @@ struct Work {
 /// The purpose for which a body is read.
 enum Reading {
     Nothing,
-    Usage(Box<UsageReader>),
+    Usage,
     /// The delay of a refusal, with its head.
     Delay(Box<Parts>, Vec<u8>),
 }
@@ -64,7 +63,7 @@ impl<B: Body> OutboundBody<B> {
                 }
                 Reading::Nothing
             }
-            (None, false) => Reading::Usage(Box::default()),
+            (None, false) => Reading::Usage,
         };
         let work = Work { permit, ending, reading };
         let work = if body.is_end_stream() { work.end() } else { Some(work) };
@@ -76,7 +75,7 @@ impl Work {
     fn read<D: Buf>(&mut self, data: &D) {
         match &mut self.reading {
             Reading::Nothing => {}
-            Reading::Usage(reader) => append(data, |piece| reader.push(piece)),
+            Reading::Usage => append(data, |piece| self.permit.read(piece)),
             Reading::Delay(_, text) => append(data, |piece| {
                 let left = REFUSAL_MAX.saturating_sub(text.len());
                 text.extend_from_slice(&piece[..piece.len().min(left)]);
@@ -86,32 +85,23 @@ impl Work {
 
     /// Ends the permit after the body.
     fn end(mut self) -> Option<Self> {
-        self.settle();
+        self.learn();
         self.permit.end(self.ending, None);
         None
     }
 
-    /// Ends the permit of a body that is dropped early: the request was sent, and its tokens were used.
+    /// Ends the permit of a body that is dropped early.
     fn abandon(mut self) {
-        if !self.settle() {
-            let estimate = self.permit.estimate();
-            self.permit.settle(estimate);
-        }
-        self.permit.ignored();
+        self.learn();
+        self.permit.abandon();
     }
 
-    /// Uses what was read. Returns whether that was the number of tokens.
-    fn settle(&mut self) -> bool {
-        match &self.reading {
-            Reading::Usage(reader) => {
-                let usage = reader.usage(Usage::of(self.permit.estimate(), 0));
-                usage.inspect(|usage| self.permit.settle(usage.total)).is_some()
-            }
-            Reading::Delay(response, text) if !text.is_empty() => {
-                self.permit.observe_body(response, text);
-                false
-            }
-            Reading::Delay(..) | Reading::Nothing => false,
+    /// Learns the delay of a refusal, as far as it was read.
+    fn learn(&mut self) {
+        if let Reading::Delay(response, text) = &self.reading
+            && !text.is_empty()
+        {
+            self.permit.observe_body(response, text);
         }
     }
 }

@@ -8,8 +8,9 @@ use super::handle::Outbound;
 use super::keyed::KeyedUpstreams;
 use super::learned::LearnSettings;
 use super::lowered::Lowered;
+use super::pauses::Pauses;
 use crate::admit::Admit;
-use crate::observe::Observer;
+use crate::observe::{Observed, Observer};
 use crate::wait::Queue;
 use crate::{BuildError, Concurrency, Policy, Rate};
 
@@ -26,7 +27,14 @@ pub struct OutboundBuilder {
 
 /// Makes the limiters of these limits.
 type Make = Box<dyn FnOnce(&str, &Limits, Option<Arc<dyn Observer>>) -> Made + Send>;
-type Made = Result<(Arc<dyn Admit>, Lowered), BuildError>;
+type Made = Result<Limiters, BuildError>;
+
+/// The ceiling, and what several processes share beside it.
+struct Limiters {
+    ceiling: Arc<dyn Admit>,
+    lowered: Lowered,
+    pauses: Pauses,
+}
 
 impl OutboundBuilder {
     fn new(name: &str, make: Make) -> Self {
@@ -42,6 +50,18 @@ impl OutboundBuilder {
     pub(super) fn shared<S: crate::store::Store + crate::store::SlotStore>(store: S, name: &str) -> Self {
         let store = Arc::new(store);
         Self::new(name, Box::new(move |name, limits, observer| make_shared(&store, name, limits, observer)))
+    }
+
+    pub(super) fn limited_by(name: &str, limiter: impl Admit) -> Self {
+        let make = |name: &str, limits: &Limits, observer: Option<Arc<dyn Observer>>| {
+            if limits.is_any() {
+                let expected = "no limits beside those of the limiter";
+                return Err(BuildError::OutOfRange { setting: "limited_by", expected });
+            }
+            let ceiling = observed(name, limiter, observer);
+            Ok(Limiters { ceiling, lowered: Lowered::default(), pauses: Pauses::default() })
+        };
+        Self::new(name, Box::new(make))
     }
 
     /// Limits the requests of each key by the minute. Default: no limit.
@@ -112,8 +132,9 @@ impl OutboundBuilder {
     /// Builds the object. Fails if a limit or a setting is out of range.
     pub fn build(self) -> Result<Outbound, BuildError> {
         let Self { name, limits, make, settings, max_wait, max_waiters, observer } = self;
-        let (limiter, lowered) = make(&name, &limits, observer)?;
-        let upstreams = KeyedUpstreams::new(Ceiling::new(limiter, &limits), lowered, settings)?;
+        settings.check()?;
+        let Limiters { ceiling, lowered, pauses } = make(&name, &limits, observer)?;
+        let upstreams = KeyedUpstreams::new(Ceiling::new(ceiling, &limits), lowered, pauses, settings);
         let mut queue = Queue::builder(upstreams);
         if let Some(wait) = max_wait {
             queue = queue.max_wait(wait);
@@ -125,12 +146,19 @@ impl OutboundBuilder {
     }
 }
 
+fn observed(name: &str, limiter: impl Admit, observer: Option<Arc<dyn Observer>>) -> Arc<dyn Admit> {
+    match observer {
+        Some(observer) => Arc::new(Observed::new(name, limiter, observer)),
+        None => Arc::new(limiter),
+    }
+}
+
 fn make_local(name: &str, limits: &Limits, observer: Option<Arc<dyn Observer>>) -> Made {
     let lowered = Lowered::new(limits, |part: &str, rate: Rate| {
         let policy = Policy::builder(&format!("{name}:{part}")).tokens(rate).build()?;
         Ok(Arc::new(Arc::new(policy)) as Arc<dyn Admit>)
     });
-    Ok((limits.local(name, observer)?, lowered?))
+    Ok(Limiters { ceiling: limits.local(name, observer)?, lowered: lowered?, pauses: Pauses::default() })
 }
 
 #[cfg(feature = "store")]
@@ -144,7 +172,8 @@ fn make_shared<S: crate::store::Store + crate::store::SlotStore>(
         let policy = crate::SharedPolicy::builder(store.clone(), &format!("{name}:{part}")).tokens(rate);
         Ok(Arc::new(Arc::new(policy.build()?)) as Arc<dyn Admit>)
     });
-    Ok((limits.shared(store.clone(), name, observer)?, lowered?))
+    let ceiling = limits.shared(store.clone(), name, observer)?;
+    Ok(Limiters { ceiling, lowered: lowered?, pauses: Pauses::shared(store, name)? })
 }
 
 debug_fields!([] OutboundBuilder, |it| name = it.name, limits = it.limits);

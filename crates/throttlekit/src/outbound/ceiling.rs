@@ -52,6 +52,15 @@ pub(super) struct Limits {
 }
 
 impl Limits {
+    /// Checks whether any limit is set.
+    pub(super) fn is_any(&self) -> bool {
+        let units = [self.requests_per_day, self.tokens_per_day];
+        let per_minute = [self.requests, self.tokens];
+        self.concurrency.is_some()
+            || units.iter().any(Option::is_some)
+            || per_minute.iter().any(Option::is_some)
+    }
+
     /// Describes the limits by the minute and the day, as the provider states them.
     fn infos(&self) -> Vec<LimitInfo> {
         let (day, minute) = (Duration::from_secs(86_400), MINUTE);
@@ -141,7 +150,8 @@ pub(super) struct Ceiling {
 impl Ceiling {
     pub(super) fn new(limiter: Arc<dyn Admit>, limits: &Limits) -> Self {
         let reserve_max = limits.tokens.map_or(u64::MAX, |limit| limit.burst);
-        Self { limiter, infos: limits.infos(), reserve_max }
+        let infos = if limits.is_any() { limits.infos() } else { limiter.limits() };
+        Self { limiter, infos, reserve_max }
     }
 
     fn reserved<'c>(&self, call: Call<'c>) -> Call<'c> {

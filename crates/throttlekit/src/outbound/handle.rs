@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::builder::OutboundBuilder;
 use super::keyed::KeyedUpstreams;
+use super::learned::Headroom;
 use super::permit::OutboundPermit;
 use super::stats::{KeyLimits, OutboundStats};
 use crate::Call;
@@ -56,8 +57,9 @@ use crate::wait::{NotReady, Queue};
 ///
 /// # Several processes
 ///
-/// Over a store, the ceiling and limits that responses lower are kept by all processes together. Pauses are per process:
-/// each one pauses after a refusal of its own.
+/// Over a store, the ceiling and limits that responses lower are kept by all processes together. If a refusal states its
+/// delay, all processes pause. Each looks for pauses of the others at most every 100 ms, which takes one more round trip
+/// to the store. Pauses after a refusal without a delay are per process.
 #[derive(Clone)]
 pub struct Outbound(Arc<Inner>);
 
@@ -76,6 +78,12 @@ impl Outbound {
     #[cfg(feature = "store")]
     pub fn shared<S: crate::store::Store + crate::store::SlotStore>(store: S, name: &str) -> OutboundBuilder {
         OutboundBuilder::shared(store, name)
+    }
+
+    /// Creates a builder of an upstream whose ceiling is a limiter of your own, such as a remote policy or a rule that the
+    /// builder does not have. The builder's own limits stay unset.
+    pub fn limited_by(name: &str, limiter: impl Admit) -> OutboundBuilder {
+        OutboundBuilder::limited_by(name, limiter)
     }
 
     pub(super) fn new(name: Box<str>, queue: Queue<KeyedUpstreams>) -> Self {
@@ -108,24 +116,28 @@ impl Outbound {
     pub fn stats(&self) -> OutboundStats {
         let upstreams = self.0.queue.limiter();
         let keys = upstreams.all().into_iter().map(|(key, keyed)| {
-            let (learned, now) = (keyed.upstream.learned(), upstreams.now());
-            let (requests_per_minute, tokens_per_minute) =
-                (learned.requests_per_minute(now), learned.tokens_per_minute(now));
+            let [requests_per_minute, tokens_per_minute] = keyed.upstream.per_minute();
             let (wait, reported) = (keyed.upstream.headroom(1).wait, keyed.reported());
             let requests = reported.and_then(|reported| reported.requests);
             let tokens = reported.and_then(|reported| reported.all_tokens());
             KeyLimits { key, requests_per_minute, tokens_per_minute, wait, requests, tokens }
         });
-        OutboundStats {
-            waiting: self.0.queue.waiting() as u64,
-            keys: keys.collect(),
-            ..upstreams.counters.read()
-        }
+        OutboundStats { waiting: self.waiting() as u64, keys: keys.collect(), ..upstreams.counters.read() }
     }
 
     /// Returns the name.
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// Returns the number of calls that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.0.queue.waiting()
+    }
+
+    /// Returns the room for a call, by what was learned about its key.
+    pub(super) fn headroom(&self, call: Call<'_>) -> Headroom {
+        self.0.queue.limiter().of(call.key()).upstream.headroom(call.units())
     }
 
     pub(super) fn count_retry(&self) {

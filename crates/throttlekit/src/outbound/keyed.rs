@@ -2,19 +2,23 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use foldhash::fast::FixedState;
 use throttlekit_core::Timestamp;
 
 use super::ceiling::Ceiling;
-use super::learned::{LearnSettings, WHOLE};
+use super::learned::LearnSettings;
 use super::lowered::Lowered;
+use super::pauses::{LOOK_EVERY, Pauses};
 use super::reported::Reported;
 use super::stats::Counters;
 use super::upstream::Upstream;
-use crate::admit::{Admission, Admit, Admitting, LimitInfo, StoreError};
+use crate::Call;
+use crate::admit::{Admit, Admitting, LimitInfo};
 use crate::call::OwnedCall;
+use crate::hash::random_u64;
 use crate::sync::{Mutex, RwLock};
-use crate::{BuildError, Call};
 
 /// Keys about which something is remembered: models, API keys, deployments.
 const KEYS_MAX: usize = 4_096;
@@ -22,28 +26,37 @@ const KEYS_MAX: usize = 4_096;
 pub(super) struct KeyedUpstreams {
     ceiling: Arc<Ceiling>,
     lowered: Arc<Lowered>,
+    pauses: Arc<Pauses>,
     settings: LearnSettings,
-    keys: RwLock<HashMap<Box<[u8]>, Arc<KeyedUpstream>>>,
+    keys: RwLock<HashMap<Box<[u8]>, Arc<KeyedUpstream>, FixedState>>,
     pub(super) counters: Arc<Counters>,
 }
 
 /// One key.
 pub(super) struct KeyedUpstream {
     pub(super) upstream: Upstream<Arc<Ceiling>>,
+    key: Box<[u8]>,
+    pauses: Arc<Pauses>,
+    max_pause: Duration,
+    shared: Mutex<SharedPause>,
     /// The last response with information.
     reported: Mutex<Option<Reported>>,
 }
 
+/// Use of the pauses that processes share.
+#[derive(Default)]
+struct SharedPause {
+    /// Last time that one was looked for.
+    looked_at: Timestamp,
+    /// End of the last one of this process.
+    ends_at: Timestamp,
+}
+
 impl KeyedUpstreams {
-    pub(super) fn new(
-        ceiling: Ceiling,
-        lowered: Lowered,
-        settings: LearnSettings,
-    ) -> Result<Self, BuildError> {
-        let ceiling = Arc::new(ceiling);
-        settings.check()?;
-        let (lowered, counters) = (Arc::new(lowered), Arc::default());
-        Ok(Self { ceiling, lowered, settings, keys: RwLock::default(), counters })
+    pub(super) fn new(ceiling: Ceiling, lowered: Lowered, pauses: Pauses, settings: LearnSettings) -> Self {
+        let (ceiling, lowered, pauses) = (Arc::new(ceiling), Arc::new(lowered), Arc::new(pauses));
+        let keys = RwLock::new(HashMap::with_hasher(FixedState::with_seed(random_u64())));
+        Self { ceiling, lowered, pauses, settings, keys, counters: Arc::default() }
     }
 
     /// Returns the upstream of a key.
@@ -64,12 +77,18 @@ impl KeyedUpstreams {
                 keys.remove(&oldest);
             }
         }
-        keys.entry(key.into()).or_insert_with(|| Arc::new(self.fresh())).clone()
+        keys.entry(key.into()).or_insert_with(|| Arc::new(self.fresh(key))).clone()
     }
 
-    fn fresh(&self) -> KeyedUpstream {
-        let upstream = Upstream::built(self.ceiling.clone(), self.settings);
-        KeyedUpstream { upstream, reported: Mutex::default() }
+    fn fresh(&self, key: &[u8]) -> KeyedUpstream {
+        KeyedUpstream {
+            upstream: Upstream::new(self.ceiling.clone(), self.settings),
+            key: key.into(),
+            pauses: self.pauses.clone(),
+            max_pause: self.settings.max_pause,
+            shared: Mutex::default(),
+            reported: Mutex::default(),
+        }
     }
 
     /// Returns all keys and their upstreams.
@@ -78,27 +97,59 @@ impl KeyedUpstreams {
     }
 
     fn counted(&self, admitting: Admitting) -> Admitting {
-        match admitting.now_or_later() {
-            Ok(result) => {
-                self.counters.decided(&result);
-                Admitting::ready(result)
-            }
-            Err(later) => {
-                let counters = self.counters.clone();
-                Admitting::pending(async move {
-                    let result = later.await;
-                    counters.decided(&result);
-                    result
-                })
-            }
+        if let Some(result) = admitting.as_ready() {
+            self.counters.decided(result);
+            return admitting;
         }
+        let counters = self.counters.clone();
+        Admitting::pending(async move {
+            let result = admitting.await;
+            counters.decided(&result);
+            result
+        })
     }
 }
 
 impl KeyedUpstream {
+    /// Remembers a response that has information, and shares the pause that it requires.
     pub(super) fn remember(&self, reported: Reported) {
         if reported.is_informative() {
             *self.reported.lock() = Some(reported);
+        }
+        let delay = reported.retry_after.filter(|_| reported.is_refusal());
+        if let Some(delay) = delay.map(|delay| delay.min(self.max_pause))
+            && self.begins_pause(delay)
+        {
+            self.pauses.share(&self.key, delay);
+        }
+    }
+
+    /// Checks whether a pause is to be shared: refusals of calls that were in flight at the first one are the same event.
+    fn begins_pause(&self, delay: Duration) -> bool {
+        let (now, mut shared) = (self.upstream.now(), self.shared.lock());
+        let begins = self.pauses.are_shared() && now >= shared.ends_at;
+        if begins {
+            shared.ends_at = now + delay;
+        }
+        begins
+    }
+
+    /// Checks whether it is time to look for a pause of another process. Only one call does.
+    fn is_look_due(&self) -> bool {
+        if !self.pauses.are_shared() {
+            return false;
+        }
+        let (now, mut shared) = (self.upstream.now(), self.shared.lock());
+        let is_due = now < shared.looked_at || now.since(shared.looked_at) >= LOOK_EVERY;
+        if is_due {
+            shared.looked_at = now;
+        }
+        is_due
+    }
+
+    async fn look_for_pause(&self) {
+        if let Some(rest) = self.pauses.rest(&self.key).await {
+            self.upstream.pause(rest);
         }
     }
 
@@ -110,14 +161,17 @@ impl KeyedUpstream {
 impl Admit for KeyedUpstreams {
     fn admit(&self, call: Call<'_>) -> Admitting {
         let keyed = self.of(call.key());
-        let parts = keyed.upstream.parts();
-        if parts == [WHOLE; 2] {
+        let is_look_due = keyed.is_look_due();
+        let is_lowered = || keyed.upstream.is_lowered() && self.lowered.charges(keyed.upstream.parts());
+        if !is_look_due && !is_lowered() {
             return self.counted(keyed.upstream.admit(call));
         }
         let (lowered, call) = (self.lowered.clone(), OwnedCall::of(&call));
         self.counted(Admitting::pending(async move {
-            let admitted: Result<Admission, StoreError> = lowered.admit(&keyed.upstream, call, parts).await;
-            admitted
+            if is_look_due {
+                keyed.look_for_pause().await;
+            }
+            lowered.admit(&keyed.upstream, call, keyed.upstream.parts()).await
         }))
     }
 

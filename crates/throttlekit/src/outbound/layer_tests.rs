@@ -63,7 +63,7 @@ async fn a_refused_request_is_retried_once_after_the_pause() {
     assert_eq!(response.status(), StatusCode::OK);
     let stats = layer.outbound().stats();
     assert_eq!((stats.admitted, stats.refused, stats.retried), (2, 1, 1));
-    assert!(stats.waits.percentile(100) >= Some(Duration::from_millis(16)), "{:?}", stats.waits);
+    assert!(stats.wait_percentile(100) >= Some(Duration::from_millis(16)), "{stats:?}");
     // The budget has no second retry yet.
     let response = client.oneshot(request(1)).await.expect("a response");
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -97,6 +97,19 @@ async fn tokens_are_settled_from_the_usage_that_was_read() {
     let response = client.clone().oneshot(request(100)).await.expect("a response");
     response.into_body().collect().await.expect("a body");
     client.oneshot(request(90)).await.expect("the rest of the estimate returned");
+}
+
+#[tokio::test]
+async fn a_permit_without_the_layer_is_held_by_the_body() {
+    let usage = r#"{"usage":{"prompt_tokens":4,"completion_tokens":6,"total_tokens":10}}"#;
+    let (outbound, call) = (at_once(2_000), |tokens| crate::Call::by("").cost(tokens));
+    let permit = outbound.until_ready(call(100)).await.expect("ready");
+    let response = permit.hold(Response::new(Body::from(usage)));
+    assert!(outbound.until_ready(call(90)).await.is_err());
+    response.into_body().collect().await.expect("a body");
+    let refused = outbound.until_ready(call(90)).await.expect("the rest of the estimate returned");
+    drop(refused.hold(refusal("30000")));
+    assert!(outbound.stats().keys[0].wait > Duration::from_secs(20));
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ use crate::{BuildError, Call};
 const REQUEST: u64 = 1_000;
 
 /// Limiters of requests and of tokens with the rates of the ceiling.
+#[derive(Default)]
 pub(super) struct Lowered {
     requests: Option<Pace>,
     tokens: Option<Pace>,
@@ -47,6 +48,12 @@ impl Lowered {
             requests: pace(limits.requests, "learned-requests", REQUEST)?,
             tokens: pace(limits.tokens, "learned-tokens", 1)?,
         })
+    }
+
+    /// Checks whether calls of an upstream that uses these parts of its ceiling are charged here.
+    pub(super) fn charges(&self, parts: [u32; 2]) -> bool {
+        let is_charged = |pace: &Option<Pace>, part: u32| pace.is_some() && part < WHOLE;
+        is_charged(&self.requests, parts[0]) || is_charged(&self.tokens, parts[1])
     }
 
     /// Admits a call of an upstream that uses these parts of its ceiling.

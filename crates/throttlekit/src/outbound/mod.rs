@@ -1,21 +1,18 @@
 //! Limits on calls to others: pace your own calls, and learn the provider's limits from its responses.
 //!
-//! * [`OutboundLayer`] is a tower layer for clients, and [`Outbound`] the same without tower: one object per provider with
-//!   limits on requests, tokens and concurrency for each key, in process or over a store. Calls wait their turn.
-//! * [`Upstream`] is what they are built on: a limiter with the ceiling that you configure, and what the provider's
-//!   responses taught. It is [`Admit`](crate::Admit), as the limiter is. [`Upstreams`] is a pool of several keys or
-//!   deployments.
-//! * [`Reported`] reads the limits in a response, [`UsageReader`] the tokens that it took. [`Learned`] has no clock and no
-//!   lock.
+//! * [`Outbound`] is one object per provider, with limits on requests, tokens and concurrency for each key, in process or
+//!   over a store. Calls wait their turn. [`Outbound::pick`] chooses among several API keys or deployments.
+//! * [`OutboundLayer`] is the same as a tower layer for clients.
+//! * [`Reported`] reads the limits in a response.
 //!
 //! Responses only delay calls: none can raise a limit above the ceiling, or stop calls for longer than
-//! [`max_pause`](LearnSettings::max_pause), whatever it contains (guarantee `learned-ceiling`).
+//! [`max_pause`](OutboundBuilder::max_pause), whatever it contains (guarantee `learned-ceiling`).
 //!
 //! # Processes that share an account
 //!
-//! Over a store, all processes count against one ceiling. With an [`Outbound`], they also keep together the limits that
-//! responses have lowered. Pauses after a refusal are not shared: each process learns from its own responses, so one that
-//! has sent nothing since the account was exhausted sends one call that is refused.
+//! Over a store, all processes count against one ceiling, and keep together the limits that responses have lowered. If a
+//! refusal states its delay, all of them pause: a process notices the pause of another within 100 ms, and before its first
+//! call after that time.
 
 mod body;
 mod builder;
@@ -29,7 +26,9 @@ mod layer_tests;
 mod learned;
 mod lowered;
 mod outbound_error;
+mod pauses;
 mod permit;
+mod pick;
 mod reported;
 mod retry;
 mod service;
@@ -38,7 +37,6 @@ mod stats;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod upstream;
-mod upstreams;
 mod usage;
 
 pub use body::OutboundBody;
@@ -46,13 +44,9 @@ pub use builder::OutboundBuilder;
 pub use handle::Outbound;
 pub use layer::{EstimatedTokens, OutboundLayer};
 pub use layer_builder::OutboundLayerBuilder;
-pub use learned::{Headroom, LearnSettings, Learned, Sent};
 pub use outbound_error::OutboundError;
 pub use permit::OutboundPermit;
 pub use reported::{Quota, Reported};
-pub use retry::{CloneBody, NoRetries};
 pub use service::OutboundService;
-pub use stats::{KeyLimits, OutboundStats, WaitTimes};
-pub use upstream::{Upstream, UpstreamBuilder};
-pub use upstreams::{Upstreams, pick};
-pub use usage::{Usage, UsageReader};
+pub use stats::{KeyLimits, OutboundStats};
+pub use usage::Usage;

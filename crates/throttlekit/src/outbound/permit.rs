@@ -3,21 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Response;
 use http::response::Parts;
+use http_body::Body;
 use throttlekit_core::concurrency::Ending;
 
+use super::body::OutboundBody;
 use super::keyed::KeyedUpstream;
+use super::layer::Settings;
 use super::learned::Sent;
 use super::reported::Reported;
+use super::service::seen;
 use super::stats::Counters;
+use super::usage::{Usage, UsageReader};
 use crate::admit::SharedPermit;
 use crate::guard::ending_without_outcome;
 
 /// Permission to send one call, held until its response was read.
 ///
-/// [Observe](Self::observe) the response, [settle](Self::settle) the tokens that it took, then report the outcome. If the
-/// provider refused the call, what it was charged stays charged, since the provider had less left than was known here.
-/// Dropped without an outcome, the call counts as not sent: its tokens return.
+/// [Observe](Self::observe) the response, [read](Self::read) its body or [settle](Self::settle) the tokens that it took,
+/// then report the outcome. If the provider refused the call, what it was charged stays charged, since the provider had
+/// less left than was known here. Dropped without an outcome and without a count of tokens, the call counts as not sent:
+/// its tokens return.
 #[must_use = "dropping it gives back what the call was admitted with"]
 pub struct OutboundPermit {
     /// `None` once it has ended.
@@ -26,6 +33,8 @@ pub struct OutboundPermit {
     counters: Arc<Counters>,
     sent: Sent,
     estimate: u64,
+    /// `None` before the first piece of the body.
+    usage: Option<Box<UsageReader>>,
     is_settled: bool,
     is_refused: bool,
     /// Time to the response.
@@ -40,8 +49,17 @@ impl OutboundPermit {
         estimate: u64,
     ) -> Self {
         let sent = keyed.upstream.position();
-        let (is_settled, is_refused, took) = (false, false, None);
-        Self { permit: Some(permit), keyed, counters, sent, estimate, is_settled, is_refused, took }
+        Self {
+            permit: Some(permit),
+            keyed,
+            counters,
+            sent,
+            estimate,
+            usage: None,
+            is_settled: false,
+            is_refused: false,
+            took: None,
+        }
     }
 
     /// Learns from the response. A refusal (429, 503, 529) pauses the calls of this key.
@@ -61,7 +79,28 @@ impl OutboundPermit {
         reported
     }
 
-    /// Sets the number of tokens that the call took. Settled when the permit ends. Default: the estimate.
+    /// Observes a response and holds the permit until its body was read or is dropped. The tokens are settled from the
+    /// `usage` in the body, and the delay of a refusal is read from it. For clients that are no tower services.
+    pub fn hold<B: Body>(mut self, response: Response<B>) -> Response<OutboundBody<B>> {
+        let (response, body) = response.into_parts();
+        self.observe(&seen(&response));
+        let body = OutboundBody::new(body, self, &response, &Settings::default());
+        Response::from_parts(response, body)
+    }
+
+    /// Reads a piece of the response's body, which may end anywhere: one JSON object, or server-sent events. Its `usage`
+    /// settles the tokens when the permit ends, unless [`settle`](Self::settle) does.
+    pub fn read(&mut self, piece: &[u8]) {
+        self.usage.get_or_insert_default().push(piece);
+    }
+
+    /// Returns the usage in the body as far as it was read. Numbers that are missing are those of the estimate.
+    pub fn usage(&self) -> Option<Usage> {
+        self.usage.as_ref()?.usage(Usage::of(self.estimate, 0))
+    }
+
+    /// Sets the number of tokens that the call took. Settled when the permit ends. Default: the `usage` that was
+    /// [read](Self::read), or else the estimate.
     pub fn settle(&mut self, tokens: u64) {
         self.is_settled = true;
         if let Some(permit) = &mut self.permit {
@@ -78,6 +117,14 @@ impl OutboundPermit {
         self.is_refused
     }
 
+    /// Ends the permit of a call that was sent and whose response was not read to its end: its tokens were used.
+    pub(super) fn abandon(mut self) {
+        if !self.is_settled {
+            self.settle(self.usage().map_or(self.estimate, |usage| usage.total));
+        }
+        self.ignored();
+    }
+
     endings!();
 
     pub(super) fn end(mut self, ending: Ending, latency: Option<Duration>) {
@@ -87,10 +134,22 @@ impl OutboundPermit {
     fn finish(&mut self, ending: Ending, latency: Option<Duration>) {
         let ending = if self.is_refused { Ending::Dropped } else { ending };
         let Some(mut permit) = self.permit.take() else { return };
-        if self.is_refused || ending == Ending::Success && !self.is_settled {
-            permit.settle(self.estimate);
+        if let Some(tokens) = self.unsettled(ending) {
+            permit.settle(tokens);
         }
         permit.end(ending, latency.or(self.took));
+    }
+
+    /// Returns the tokens to settle that [`settle`](Self::settle) did not. `None`: what was not settled returns.
+    fn unsettled(&self, ending: Ending) -> Option<u64> {
+        if self.is_refused {
+            return Some(self.estimate);
+        }
+        if self.is_settled {
+            return None;
+        }
+        let read = self.usage().map(|usage| usage.total);
+        read.or((ending == Ending::Success).then_some(self.estimate))
     }
 }
 

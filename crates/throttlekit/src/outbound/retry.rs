@@ -8,7 +8,7 @@ const REQUESTS_PER_RETRY: u64 = 10;
 /// Retries that can be saved up.
 const SAVED_MAX: u64 = 10;
 
-/// Clones the body of a request, if that is possible.
+/// Clones the body of a request, if that is possible. Cannot be named: a closure, or nothing.
 pub trait CloneBody<B>: Send + Sync + 'static {
     /// Returns a copy. `None`: the request is not retried.
     fn clone_body(&self, body: &B) -> Option<B>;

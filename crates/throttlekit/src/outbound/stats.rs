@@ -26,10 +26,25 @@ pub struct OutboundStats {
     pub refused: u64,
     /// Retries of refused calls, by the layer.
     pub retried: u64,
-    /// Number of admitted calls by the time that they waited.
-    pub waits: WaitTimes,
+    /// Time that admitted calls waited, in total.
+    pub waited: Duration,
     /// Limits of each key, as learned.
     pub keys: Vec<KeyLimits>,
+    pub(super) waits: WaitTimes,
+}
+
+impl OutboundStats {
+    /// Iterates over the histogram of waits of admitted calls: the number of calls that waited at most a time, and longer
+    /// than the one before. Bounds double from one millisecond to nine minutes; `None` is longer than all others.
+    pub fn waits(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
+        self.waits.iter()
+    }
+
+    /// Returns a time that this part of the waits, in percent, did not exceed. `None` if there are none, or if that is
+    /// longer than all bounds.
+    pub fn wait_percentile(&self, percent: u8) -> Option<Duration> {
+        self.waits.percentile(percent)
+    }
 }
 
 /// Limits of one key, as its responses report them.
@@ -50,21 +65,17 @@ pub struct KeyLimits {
     pub tokens: Option<Quota>,
 }
 
-/// A histogram of wait times, with bounds that double from one millisecond to nine minutes.
+/// A histogram of wait times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WaitTimes([u64; BUCKETS + 1]);
+pub(super) struct WaitTimes([u64; BUCKETS + 1]);
 
 impl WaitTimes {
-    /// Iterates over the number of calls that waited at most a time, and longer than the one before. `None`: longer than
-    /// all others.
-    pub fn iter(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
+    fn iter(&self) -> impl Iterator<Item = (Option<Duration>, u64)> {
         let bound = |index: usize| (index < BUCKETS).then(|| FIRST_BOUND * (1 << index));
         self.0.into_iter().enumerate().map(move |(index, calls)| (bound(index), calls))
     }
 
-    /// Returns a time that this part of the calls, in percent, did not exceed. `None` if there are none, or if that is
-    /// longer than all bounds.
-    pub fn percentile(&self, percent: u8) -> Option<Duration> {
+    fn percentile(&self, percent: u8) -> Option<Duration> {
         let all: u64 = self.0.iter().sum();
         let mut missing = (u128::from(all) * u128::from(percent.min(100))).div_ceil(100);
         let mut buckets = self.iter().filter(|(_, calls)| *calls > 0);
@@ -84,6 +95,7 @@ pub(super) struct Counters {
     avoided: AtomicU64,
     refused: AtomicU64,
     retried: AtomicU64,
+    waited_nanos: AtomicU64,
     waits: [AtomicU64; BUCKETS + 1],
 }
 
@@ -97,6 +109,9 @@ impl Counters {
 
     pub(super) fn admitted(&self, wait: Duration) {
         self.admitted.fetch_add(1, Relaxed);
+        if !wait.is_zero() {
+            self.waited_nanos.fetch_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        }
         let doublings = wait.as_nanos().div_ceil(FIRST_BOUND.as_nanos()).max(1).next_power_of_two().ilog2();
         self.waits[(doublings as usize).min(BUCKETS)].fetch_add(1, Relaxed);
     }
@@ -122,6 +137,7 @@ impl Counters {
             avoided: self.avoided.load(Relaxed),
             refused: self.refused.load(Relaxed),
             retried: self.retried.load(Relaxed),
+            waited: Duration::from_nanos(self.waited_nanos.load(Relaxed)),
             waits: WaitTimes(waits),
             keys: Vec::new(),
         }
@@ -146,7 +162,9 @@ mod tests {
         ] {
             counters.admitted(wait);
         }
-        let waits = counters.read().waits;
+        let stats = counters.read();
+        assert_eq!(stats.waited, millis(1_000_007) + Duration::from_nanos(1_000_001) - millis(1));
+        let waits = stats.waits;
         let counted: Vec<_> = waits.iter().filter(|(_, calls)| *calls > 0).collect();
         assert_eq!(counted, [(Some(millis(1)), 2), (Some(millis(2)), 2), (Some(millis(4)), 1), (None, 1)]);
         assert_eq!(waits.percentile(50), Some(millis(2)));

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use http::Response;
 use http::response::Parts;
 
-use super::{Outbound, OutboundBuilder, OutboundStats};
+#[cfg(feature = "store")]
+use super::pauses::LOOK_EVERY;
+use super::{Outbound, OutboundBuilder, OutboundStats, Usage};
 use crate::wait::NotReady;
-use crate::{Axis, Call};
+use crate::{Axis, BuildError, Call, Limiter, Rate};
 
 /// Nothing waits: what is not ready now fails.
 fn at_once(builder: OutboundBuilder) -> Outbound {
@@ -51,8 +53,8 @@ async fn a_call_waits_for_all_of_a_pause() {
     refused.dropped();
     outbound.until_ready(()).await.expect("after the pause").success();
     assert!(begun.elapsed() >= Duration::from_millis(80));
-    let waits = outbound.stats().waits;
-    assert!(waits.percentile(100) >= Some(Duration::from_millis(64)), "{waits:?}");
+    let stats = outbound.stats();
+    assert!(stats.wait_percentile(100) >= Some(Duration::from_millis(64)), "{stats:?}");
 }
 
 #[tokio::test]
@@ -152,6 +154,44 @@ async fn processes_keep_a_lower_limit_together() {
     assert_timeout(processes[1].until_ready(()).await, Axis::Rate);
 }
 
+/// Returns the wait of a process once it has noticed a pause of another one.
+#[cfg(feature = "store")]
+async fn paused(process: &Outbound, key: &str) -> Duration {
+    loop {
+        match process.until_ready(key).await {
+            Ok(permit) => permit.success(),
+            Err(NotReady::Timeout(denied)) => return denied.decision.retry_after.wait().expect("a wait"),
+            Err(other) => panic!("{other:?}"),
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+#[cfg(feature = "store")]
+#[tokio::test]
+async fn refusals_of_several_processes_are_one_pause_of_all() {
+    let store = std::sync::Arc::new(crate::store::MemoryStore::new());
+    let process = || {
+        let builder = Outbound::shared(store.clone(), "test").requests_per_minute(60_000);
+        builder.max_wait(STORE_WAIT).build().expect("valid limits")
+    };
+    let (refused, other) = ([process(), process(), process()], process());
+    let mut permits = Vec::new();
+    for process in &refused {
+        permits.push(process.until_ready("a").await.expect("no pause"));
+    }
+    for mut permit in permits {
+        permit.observe(&response(429, &[("retry-after", "30"), ("x-ratelimit-limit-requests", "60000")]));
+        permit.dropped();
+    }
+    let wait = paused(&other, "a").await;
+    assert!(wait <= Duration::from_secs(30), "the sum of several pauses: {wait:?}");
+    other.until_ready("b").await.expect("another key").success();
+    assert_eq!(other.stats().refused, 0);
+    let never_called = process();
+    assert!(never_called.until_ready("a").await.is_err(), "it looks before its first call");
+}
+
 #[cfg(feature = "store")]
 #[tokio::test]
 async fn processes_share_the_ceiling() {
@@ -168,8 +208,42 @@ async fn processes_share_the_ceiling() {
 fn limits_and_settings_out_of_range_are_errors() {
     assert!(Outbound::builder("test").requests_per_minute(0).build().is_err());
     assert!(Outbound::builder("test").tokens_per_minute(0).build().is_err());
-    assert!(Outbound::builder("test").max_pause(Duration::ZERO).build().is_err());
     assert!(Outbound::builder("test").max_waiters(0).build().is_err());
+    let (builder, second, minute) =
+        (|| Outbound::builder("test"), Duration::from_secs(1), Duration::from_secs(60));
+    assert!(builder().max_pause(second).expires(second).raise_over(second).build().is_ok());
+    for wrong in [
+        builder().max_pause(Duration::ZERO),
+        builder().max_pause(61 * minute),
+        builder().expires(minute - second),
+        builder().raise_over(Duration::ZERO),
+    ] {
+        assert!(matches!(wrong.build(), Err(BuildError::OutOfRange { .. })));
+    }
+}
+
+#[tokio::test]
+async fn a_limiter_is_the_ceiling_and_the_builders_own_limits_are_an_error() {
+    let limiter = || Limiter::new(Rate::per_minute(60).burst(1)).expect("a limiter");
+    let outbound = at_once(Outbound::limited_by("test", limiter()));
+    let mut permit = outbound.until_ready(()).await.expect("the first");
+    permit.observe(&response(200, &[("x-ratelimit-limit-requests", "30")]));
+    permit.success();
+    assert_timeout(outbound.until_ready(()).await, Axis::Rate);
+    assert_eq!(outbound.stats().keys[0].requests_per_minute, Some(30));
+    assert!(Outbound::limited_by("test", limiter()).tokens_per_minute(1).build().is_err());
+}
+
+#[tokio::test]
+async fn a_permit_settles_from_the_body_that_was_read() {
+    let outbound = at_once(Outbound::builder("test").tokens_per_minute(2_000));
+    let mut permit = outbound.until_ready(Call::by("a").cost(100)).await.expect("ready");
+    permit.read(br#"{"usage":{"prompt_tokens":4,"completion_"#);
+    assert_eq!(permit.usage(), None);
+    permit.read(br#"tokens":6,"total_tokens":10}}"#);
+    assert_eq!(permit.usage(), Some(Usage::of(4, 6)));
+    permit.success();
+    outbound.until_ready(Call::by("a").cost(90)).await.expect("the rest returned").success();
 }
 
 #[expect(clippy::disallowed_methods, reason = "the tests compare waits of tokio's timer")]

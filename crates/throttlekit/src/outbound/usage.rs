@@ -38,18 +38,8 @@ impl Usage {
 ///
 /// Of OpenAI chat, the last chunk has it if `stream_options.include_usage` was requested; of OpenAI responses, the last event;
 /// of Anthropic, the first and the last but one.
-///
-/// ```
-/// use throttlekit::outbound::{Usage, UsageReader};
-///
-/// let mut reader = UsageReader::default();
-/// reader.push(b"data: {\"choices\":[],\"usage\":{\"prompt_tok");
-/// reader.push(b"ens\":9,\"completion_tokens\":3,\"total_tokens\":12}}\n\ndata: [DONE]\n\n");
-/// let estimate = Usage::of(10, 100);
-/// assert_eq!(reader.usage(estimate), Some(Usage::of(9, 3)));
-/// ```
 #[derive(Debug, Default)]
-pub struct UsageReader {
+pub(super) struct UsageReader {
     body: Body,
     counts: Counts,
 }
@@ -68,7 +58,7 @@ enum Body {
 
 impl UsageReader {
     /// Adds a piece of the body, which may end anywhere.
-    pub fn push(&mut self, piece: &[u8]) {
+    pub(super) fn push(&mut self, piece: &[u8]) {
         if matches!(self.body, Body::Empty) {
             self.body = match piece.iter().find(|byte| !byte.is_ascii_whitespace()) {
                 None => return,
@@ -88,13 +78,8 @@ impl UsageReader {
         }
     }
 
-    /// Reads an event, or a whole response, that is parsed already.
-    pub fn read(&mut self, json: &Value) {
-        self.counts.read(json);
-    }
-
     /// Returns the usage that was reported, if any was. Numbers that are missing are those of the estimate.
-    pub fn usage(&self, estimate: Usage) -> Option<Usage> {
+    pub(super) fn usage(&self, estimate: Usage) -> Option<Usage> {
         let Body::Json(kept) = &self.body else { return self.counts.usage(estimate) };
         let mut counts = self.counts;
         match serde_json::from_slice::<Value>(kept) {
@@ -239,7 +224,7 @@ mod tests {
     #[test]
     fn missing_numbers_are_those_of_the_estimate() {
         let mut reader = UsageReader::default();
-        reader.read(&serde_json::json!({ "type": "message_delta", "usage": { "output_tokens": 4 } }));
+        reader.push(b"data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":4}}\n\n");
         assert_eq!(reader.usage(Usage::of(100, 200)), Some(Usage::of(100, 4)));
     }
 }

@@ -16,7 +16,7 @@ use crate::admit::{Axis, LimitInfo};
 use bound::Bound;
 use pace::Pace;
 pub(super) use pace::WHOLE;
-pub use settings::LearnSettings;
+pub(super) use settings::LearnSettings;
 
 /// Pause after the first refusal without a delay. Each further one doubles it.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ const COST_MAX: u64 = 1 << 53;
 ///
 /// A clock that steps back extends no wait beyond `max_pause` from then on.
 #[derive(Clone, Debug)]
-pub struct Learned {
+pub(super) struct Learned {
     settings: LearnSettings,
     requests: Units,
     tokens: Units,
@@ -60,28 +60,27 @@ pub struct Learned {
 
 /// The position of a call among those started, to which its response is compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sent {
+pub(super) struct Sent {
     requests: u64,
     tokens: u64,
     /// State of the wait before the call, for a call that is not made.
     stopped_since: Option<Timestamp>,
 }
 
-/// The room of an upstream for one call, by which [`pick`](super::pick) chooses.
+/// The room of an upstream for one call, by which one of several is picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Headroom {
+pub(super) struct Headroom {
     /// Time until the call may start.
-    pub wait: Duration,
+    pub(super) wait: Duration,
     /// Part of its limits that is left, in millionths.
-    pub free_ppm: u32,
+    pub(super) free_ppm: u32,
     /// Time of the last call.
-    pub last_call: Timestamp,
+    pub(super) last_call: Timestamp,
 }
 
 impl Learned {
     /// Creates a state in which nothing is learned, below these limits.
-    pub fn new(limits: &[LimitInfo], settings: LearnSettings) -> Self {
+    pub(super) fn new(limits: &[LimitInfo], settings: LearnSettings) -> Self {
         let of = |axis: Axis| limits.iter().filter(move |limit| limit.axis == axis);
         Self {
             settings,
@@ -98,7 +97,7 @@ impl Learned {
     }
 
     /// Starts a call with this estimate of tokens, or returns how long to wait.
-    pub fn start(&mut self, tokens: u64, now: Timestamp) -> Result<Sent, Duration> {
+    pub(super) fn start(&mut self, tokens: u64, now: Timestamp) -> Result<Sent, Duration> {
         self.see(now);
         let tokens = tokens.min(COST_MAX);
         let ready_at = self.ready_at(tokens, now);
@@ -114,19 +113,19 @@ impl Learned {
     }
 
     /// Takes back a call that was started and not made, because the limiter denied it.
-    pub fn cancel(&mut self, sent: Sent, tokens: u64) {
+    pub(super) fn cancel(&mut self, sent: Sent, tokens: u64) {
         self.requests.cancel(1);
         self.tokens.cancel(tokens.min(COST_MAX));
         self.stopped_since = self.stopped_since.or(sent.stopped_since);
     }
 
     /// Returns the position after all calls started so far.
-    pub fn position(&self) -> Sent {
+    pub(super) fn position(&self) -> Sent {
         Sent { requests: self.requests.started, tokens: self.tokens.started, stopped_since: None }
     }
 
     /// Learns from the response to a call.
-    pub fn report(&mut self, reported: &Reported, sent: Sent, now: Timestamp) {
+    pub(super) fn report(&mut self, reported: &Reported, sent: Sent, now: Timestamp) {
         self.see(now);
         if self.is_expired(now) {
             self.forget();
@@ -146,13 +145,23 @@ impl Learned {
         }
     }
 
+    /// Pauses because another process does. Bounded as a pause of its own is.
+    pub(super) fn pause_with_others(&mut self, rest: Duration, now: Timestamp) {
+        self.see(now);
+        if self.is_expired(now) {
+            self.forget();
+        }
+        self.informed_at = now;
+        self.pause(rest, now);
+    }
+
     /// Returns the limit of requests in a minute, rounded. `None` if there is no ceiling.
-    pub fn requests_per_minute(&self, now: Timestamp) -> Option<u64> {
+    pub(super) fn requests_per_minute(&self, now: Timestamp) -> Option<u64> {
         self.pace_now(&self.requests, now).per_minute()
     }
 
     /// Returns the limit of tokens in a minute, rounded. `None` if there is no ceiling.
-    pub fn tokens_per_minute(&self, now: Timestamp) -> Option<u64> {
+    pub(super) fn tokens_per_minute(&self, now: Timestamp) -> Option<u64> {
         self.pace_now(&self.tokens, now).per_minute()
     }
 
@@ -162,7 +171,7 @@ impl Learned {
     }
 
     /// Returns the room for a call with this estimate of tokens.
-    pub fn headroom(&self, tokens: u64, now: Timestamp) -> Headroom {
+    pub(super) fn headroom(&self, tokens: u64, now: Timestamp) -> Headroom {
         let wait = self.ready_at(tokens.min(COST_MAX), now).since(now);
         let free = self.requests.part_left(now).min(self.tokens.part_left(now));
         let free = if self.is_expired(now) { WHOLE } else { free };

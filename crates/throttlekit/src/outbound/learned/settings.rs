@@ -6,16 +6,15 @@ use crate::BuildError;
 
 /// Settings of [`Learned`](super::Learned).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LearnSettings {
+pub(in crate::outbound) struct LearnSettings {
     /// Longest time for which responses can stop all calls, from one millisecond to an hour. Default: 60 s.
-    pub max_pause: Duration,
+    pub(in crate::outbound) max_pause: Duration,
     /// Time without information from the provider after which all that was learned is forgotten: one second or more,
     /// and no less than `max_pause`. Default: 10 min.
-    pub expires: Duration,
+    pub(in crate::outbound) expires: Duration,
     /// Time in which a lowered limit rises from nothing to the ceiling, from one second. Ten times as long if the provider
     /// does not report its limit. Default: 60 s.
-    pub raise_over: Duration,
+    pub(in crate::outbound) raise_over: Duration,
 }
 
 impl Default for LearnSettings {

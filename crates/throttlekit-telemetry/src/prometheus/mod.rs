@@ -24,8 +24,13 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+#[cfg(feature = "outbound")]
+mod outbound;
+
 use std::fmt;
 
+#[cfg(feature = "outbound")]
+pub use outbound::register_outbound;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text::encode};
 use prometheus_client::metrics::MetricType;
