@@ -38,7 +38,7 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "FILE", requires = "store_cert")]
     store_key: Option<PathBuf>,
     /// Handle charges that a failover of Redis may lose: `async`, `async:MS` to count them by samples at this interval,
-    /// `wait:REPLICAS` to wait for so many replicas, `fence:SECONDS` to refuse keys that may have lost charges
+    /// `wait:REPLICAS` to wait for that many replicas, `fence:SECONDS` to refuse keys that may have lost charges
     #[arg(long, value_name = "MODE")]
     store_failover: Option<FailoverMode>,
     /// Connect to PostgreSQL through a pooler in transaction mode, such as PgBouncer
