@@ -202,6 +202,8 @@ async fn routes_ask_for_authorization() {
     assert_eq!(ask(&stand, "/", "bob").await.status, 200);
     assert_eq!(stand.get("/", &[]).await.status, 400, "no key: denied, and not an error");
     assert_eq!(ask(&stand, "/", &"a".repeat(50 << 10)).await.status, 200, "a long key is a key");
+    let strange = stand.get_with(&[("x-user", "alice")], "x-other", &[0xff, 0xfe, 0x80]).await;
+    assert_eq!(strange.status, 429, "bytes that are no UTF-8 are no error");
     let by_address = stand.get_at_once(50, "/open", &[]).await;
     assert_eq!(statuses(&by_address), BTreeMap::from([(200, 20), (429, 30)]));
     for _ in 0..30 {

@@ -343,6 +343,7 @@ async fn every_route_is_described_and_answers_as_described() {
             json!({ "lease_id": "x", "dropped": true, "actual_cost": null, "ignored": false, "latency_ms": 3 }),
         ),
         ("/v1/heartbeat", json!({ "lease_ids": ["x"] })),
+        ("/v1/admin/reset", json!({ "policy": "api", "key": "a", "keys": [] })),
         ("/v1/reserve", json!({ "policy": "lent", "key": "a", "wants": 1, "returned": null, "keys": [] })),
     ];
     let looks = ["/healthz", "/readyz", "/openapi.json", "/v1/forward-auth/{policy}"];
