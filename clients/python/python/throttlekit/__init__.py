@@ -1,0 +1,73 @@
+"""Admission control: rate, concurrency and cost in one decision.
+
+Values state what is allowed (`Rate`, `Budget`, `Limit`, `Concurrency`). Limiters decide in this process (`Limiter`,
+`Guard`, `FairLimiter`, `TokenBudget`, `Policy`), over a `Store` that several processes share (`SharedLimiter` and the
+others), or at a server (`Client`). Results are a `Decision`, an `Answer` with its guarantee, or an `Admission` with a
+`Permit`. Methods whose names end in ``_async`` are for asyncio.
+"""
+
+from ._errors import BuildError, Denied, Ended, NotReady, StoreError, StoreUnavailable, ThrottleKitError
+from ._native import (
+    Admission,
+    Answer,
+    Budget,
+    Client,
+    Concurrency,
+    Decision,
+    FairLimiter,
+    Forecast,
+    Guard,
+    Limit,
+    Limiter,
+    ManualClock,
+    Pending,
+    Permit,
+    Policy,
+    Rate,
+    Receipt,
+    RemotePolicy,
+    SharedFairLimiter,
+    SharedGuard,
+    SharedLimiter,
+    SharedPolicy,
+    Store,
+    TokenBudget,
+    TokenStream,
+    __version__,
+)
+
+__all__ = [
+    "Admission",
+    "Answer",
+    "Budget",
+    "BuildError",
+    "Client",
+    "Concurrency",
+    "Decision",
+    "Denied",
+    "Ended",
+    "FairLimiter",
+    "Forecast",
+    "Guard",
+    "Limit",
+    "Limiter",
+    "ManualClock",
+    "NotReady",
+    "Pending",
+    "Permit",
+    "Policy",
+    "Rate",
+    "Receipt",
+    "RemotePolicy",
+    "SharedFairLimiter",
+    "SharedGuard",
+    "SharedLimiter",
+    "SharedPolicy",
+    "Store",
+    "StoreError",
+    "StoreUnavailable",
+    "ThrottleKitError",
+    "TokenBudget",
+    "TokenStream",
+    "__version__",
+]
