@@ -125,4 +125,3 @@ impl Admission {
         Ok(Pending::ready(false.into_py_any(py)))
     }
 }
-

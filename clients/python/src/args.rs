@@ -23,7 +23,8 @@ impl<'py> FromPyObject<'_, 'py> for Span {
         if value.is_instance_of::<PyFloat>() || value.is_instance_of::<PyInt>() {
             let seconds: f64 = value.extract()?;
             let length = Duration::try_from_secs_f64(seconds);
-            let expected = || PyValueError::new_err(format!("invalid duration {seconds}: expected 0 s or more"));
+            let expected =
+                || PyValueError::new_err(format!("invalid duration {seconds}: expected 0 s or more"));
             return length.map(Self).map_err(|_| expected());
         }
         value.extract().map(Self).map_err(|_| {

@@ -216,7 +216,8 @@ impl TokenStream {
         let stream = with(&self.stream, |state| match std::mem::replace(state, State::Debiting(false)) {
             State::Open(stream) => Ok(stream),
             before => {
-                let error = if matches!(before, State::Ended) { errors::ended("stream") } else { in_progress() };
+                let error =
+                    if matches!(before, State::Ended) { errors::ended("stream") } else { in_progress() };
                 *state = before;
                 Err(error)
             }

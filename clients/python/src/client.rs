@@ -69,7 +69,8 @@ impl Client {
             Uris::One(uri) => vec![uri],
             Uris::Several(uris) => uris,
         };
-        let settings = Settings { uris, deadline, connections, trust, identity, server_name, token, token_file };
+        let settings =
+            Settings { uris, deadline, connections, trust, identity, server_name, token, token_file };
         let client = Self(Arc::new(Endpoint { settings, cell: PerProcess::new() }));
         client.0.get(py)?;
         Ok(client)
@@ -104,7 +105,10 @@ impl Endpoint {
             for uri in uris {
                 builder = builder.endpoint(uri);
             }
-            self.settings.apply(builder.runtime(runtime.clone())).build().map_err(|error| errors::build(&error))
+            self.settings
+                .apply(builder.runtime(runtime.clone()))
+                .build()
+                .map_err(|error| errors::build(&error))
         })
     }
 }
@@ -150,7 +154,8 @@ impl RemotePolicy {
     fn get(&self, py: Python<'_>) -> PyResult<throttlekit_client::RemotePolicy> {
         let policy = self.cell.get(py, || {
             let client = self.client.get(py)?;
-            let mut builder = throttlekit_client::RemotePolicy::builder(&client, &self.name).on_outage(self.fallback);
+            let mut builder =
+                throttlekit_client::RemotePolicy::builder(&client, &self.name).on_outage(self.fallback);
             if let Some(limit) = self.limit {
                 builder = builder.limit(limit);
             }

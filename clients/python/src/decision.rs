@@ -10,7 +10,7 @@ use throttlekit::{Guarantee, Retry};
 use crate::errors;
 
 /// The decision about one request. True if the request may proceed.
-#[pyclass(frozen, subclass, freelist = 64, module = "throttlekit")]
+#[pyclass(frozen, subclass, module = "throttlekit")]
 #[derive(Clone, Copy)]
 pub(crate) struct Decision(pub(crate) throttlekit::Decision);
 
@@ -99,7 +99,9 @@ impl Decision {
     fn __repr__(&self) -> String {
         let throttlekit::Decision { allowed, limit, remaining, retry_after, .. } = self.0;
         let allowed = if allowed { "True" } else { "False" };
-        let wait = retry_after.wait().map_or_else(|| self.retry().to_owned(), |wait| format!("{wait:?}"));
+        let wait = retry_after
+            .wait()
+            .map_or_else(|| format!("{:?}", self.retry()), |wait| format!("{:?}", wait.as_secs_f64()));
         format!("Decision(allowed={allowed}, remaining={remaining}, limit={limit}, retry_after={wait})")
     }
 }

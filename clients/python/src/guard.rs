@@ -43,7 +43,12 @@ pub(crate) enum Slots {
 impl Guard {
     #[new]
     #[pyo3(signature = (limit, *, queue_max=QUEUE_MAX_DEFAULT, priorities=Vec::new(), keys_max=None))]
-    fn new(limit: ConcurrencyArg, queue_max: u32, priorities: Vec<u16>, keys_max: Option<usize>) -> PyResult<Self> {
+    fn new(
+        limit: ConcurrencyArg,
+        queue_max: u32,
+        priorities: Vec<u16>,
+        keys_max: Option<usize>,
+    ) -> PyResult<Self> {
         let mut builder = throttlekit::Guard::builder(limit.0.limit).queue_max(queue_max);
         for withheld in priorities {
             builder = builder.priority_below(withheld);
@@ -108,7 +113,12 @@ impl Guard {
 
     /// Decides a call without admitting it.
     #[pyo3(signature = (key=None, *, priority=None))]
-    fn peek(&self, py: Python<'_>, key: Option<&Bound<'_, PyAny>>, priority: Option<u8>) -> PyResult<Decision> {
+    fn peek(
+        &self,
+        py: Python<'_>,
+        key: Option<&Bound<'_, PyAny>>,
+        priority: Option<u8>,
+    ) -> PyResult<Decision> {
         let call = request(py, key, priority)?;
         Ok(Decision(call.with(|call| self.0.peek(call))))
     }
@@ -132,7 +142,11 @@ impl Slots {
     }
 
     /// Acquires a slot, now or after waiting.
-    async fn acquire(self, call: OwnedCall, timeout: Option<Span>) -> Result<SharedPermit, throttlekit::Decision> {
+    async fn acquire(
+        self,
+        call: OwnedCall,
+        timeout: Option<Span>,
+    ) -> Result<SharedPermit, throttlekit::Decision> {
         let others = call.others();
         let (call, slots) = (call.call(&others), self.clone());
         let acquired = async {

@@ -3,6 +3,7 @@
 //! * [`values`]: what is allowed. [`args`] converts Python arguments.
 //! * [`limiter`], [`fair`], [`guard`], [`policy`], [`budget`]: what decides, in process and over a store.
 //! * [`decision`], [`admission`], [`permit`]: what callers receive. [`errors`] has the exceptions.
+//! * [`outbound`]: limits of calls to providers.
 //! * [`store`] and [`client`]: where a limit is counted.
 //! * [`process`]: the runtime of this process, rebuilt after a fork. [`pending`]: results for asyncio.
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ mod errors;
 mod fair;
 mod guard;
 mod limiter;
+mod outbound;
 mod pending;
 mod permit;
 mod policy;
@@ -47,6 +49,8 @@ mod _native {
     use crate::guard::{Guard, SharedGuard};
     #[pymodule_export]
     use crate::limiter::{Limiter, SharedLimiter};
+    #[pymodule_export]
+    use crate::outbound::{Outbound, OutboundPermit};
     #[pymodule_export]
     use crate::pending::Pending;
     #[pymodule_export]

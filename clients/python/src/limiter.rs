@@ -307,7 +307,9 @@ impl SharedLimiter {
     #[pyo3(signature = (key, cost=1))]
     fn forecast_async(&self, py: Python<'_>, key: &Bound<'_, PyAny>, cost: u64) -> PyResult<Pending> {
         let call = OwnedCall::new(key, Cost::All(cost), Extra::default())?;
-        Pending::spawn(py, forecast(self.shared.lazy(py)?, call), |py, forecast| Forecast(forecast?).into_py_any(py))
+        Pending::spawn(py, forecast(self.shared.lazy(py)?, call), |py, forecast| {
+            Forecast(forecast?).into_py_any(py)
+        })
     }
 
     /// Charges a debit once, however often it is sent: `stream` names a stream of debits, `number` counts from 1.
@@ -453,7 +455,11 @@ async fn debited(lazy: Lazy<Built>, call: OwnedCall, id: DebitId) -> Result<thro
     Ok(lazy.get().await?.limiter.debit(call.call(&others), id).await?)
 }
 
-async fn settled(lazy: Lazy<Built>, receipt: throttlekit::limiter::Receipt, actual: u64) -> Result<(), Failure> {
+async fn settled(
+    lazy: Lazy<Built>,
+    receipt: throttlekit::limiter::Receipt,
+    actual: u64,
+) -> Result<(), Failure> {
     Ok(lazy.get().await?.limiter.settle(receipt, actual).await?)
 }
 
@@ -466,7 +472,11 @@ async fn closed(lazy: Lazy<Built>) -> Result<(), Failure> {
     Ok(lazy.get().await?.limiter.close().await?)
 }
 
-async fn ready(lazy: Lazy<Built>, call: OwnedCall, timeout: Option<Span>) -> Result<throttlekit::Admission, Failure> {
+async fn ready(
+    lazy: Lazy<Built>,
+    call: OwnedCall,
+    timeout: Option<Span>,
+) -> Result<throttlekit::Admission, Failure> {
     let built = lazy.get().await?;
     let queue = built.turns.queue(|| Arc::new(built.limiter.clone()));
     waiting::ready(queue, call, timeout.map(|timeout| timeout.0)).await.map_err(Failure::NotReady)
@@ -476,7 +486,10 @@ pub(crate) fn answered(py: Python<'_>, answer: Result<throttlekit::Answer, Failu
     Answer::new(py, answer?)
 }
 
-pub(crate) fn admitted(py: Python<'_>, admission: Result<throttlekit::Admission, Failure>) -> PyResult<Py<PyAny>> {
+pub(crate) fn admitted(
+    py: Python<'_>,
+    admission: Result<throttlekit::Admission, Failure>,
+) -> PyResult<Py<PyAny>> {
     crate::admission::Admission::new(py, admission?)
 }
 

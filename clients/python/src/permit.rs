@@ -63,7 +63,8 @@ impl Permit {
         let permit = with(&self.0, |state| match std::mem::replace(state, State::Debiting(None)) {
             State::Held(permit) => Ok(permit),
             before => {
-                let error = if matches!(before, State::Ended) { errors::ended("permit") } else { in_progress() };
+                let error =
+                    if matches!(before, State::Ended) { errors::ended("permit") } else { in_progress() };
                 *state = before;
                 Err(error)
             }

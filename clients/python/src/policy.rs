@@ -71,8 +71,10 @@ impl Policy {
         let rate = rate.map(LimitArg::limit).transpose()?;
         // A limit of tokens may follow the calendar, as a hard quota of the same budget does.
         let quota = tokens.map(LimitArg::limit).transpose()?;
-        let all: Vec<Limit> = rate.into_iter().chain(quota).chain(further.iter().map(|(_, limit)| *limit)).collect();
-        let mut builder = throttlekit::Policy::builder(name).clock(AnyClock::new(clock.map(Bound::get), &all));
+        let all: Vec<Limit> =
+            rate.into_iter().chain(quota).chain(further.iter().map(|(_, limit)| *limit)).collect();
+        let mut builder =
+            throttlekit::Policy::builder(name).clock(AnyClock::new(clock.map(Bound::get), &all));
         builder = match concurrency {
             None => builder,
             Some(ConcurrencyAxis::Limit(limit)) => builder.concurrency(limit.0.limit),
@@ -169,7 +171,11 @@ fn further(limits: Vec<Further>) -> PyResult<Vec<(Dimension, Limit)>> {
         let axis = match &*axis {
             "rate" => Axis::Rate,
             "cost" => Axis::Cost,
-            _ => return Err(PyValueError::new_err(format!("invalid axis {axis:?}: expected \"rate\" or \"cost\""))),
+            _ => {
+                return Err(PyValueError::new_err(format!(
+                    "invalid axis {axis:?}: expected \"rate\" or \"cost\""
+                )));
+            }
         };
         Ok((axis.by(index), limit.limit()?))
     };

@@ -67,7 +67,9 @@ impl Process {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).thread_name("throttlekit").enable_all();
         let failed = |error: std::io::Error| {
-            PyRuntimeError::new_err(format!("cannot start a thread: {error}: raise the thread limit of the process"))
+            PyRuntimeError::new_err(format!(
+                "cannot start a thread: {error}: raise the thread limit of the process"
+            ))
         };
         Ok(Self {
             runtime: builder.build().map_err(failed)?,
@@ -85,7 +87,8 @@ impl Process {
     pub(crate) fn wait<T: Send>(&self, py: Python<'_>, work: impl Future<Output = T> + Send) -> PyResult<T> {
         let mut work = Box::pin(work);
         loop {
-            let step = py.detach(|| self.runtime.block_on(async { timeout(SIGNALS_EVERY, work.as_mut()).await }));
+            let step =
+                py.detach(|| self.runtime.block_on(async { timeout(SIGNALS_EVERY, work.as_mut()).await }));
             match step {
                 Ok(done) => return Ok(done),
                 Err(_) => py.check_signals()?,

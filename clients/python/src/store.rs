@@ -57,7 +57,9 @@ impl Store {
     /// Connects now. Without it, the first call connects.
     fn connect(&self, py: Python<'_>) -> PyResult<()> {
         let store = self.0.link(py)?;
-        Process::get(py)?.wait(py, async { store.backend().await.map(drop) })?.map_err(|error| errors::store(&error))
+        Process::get(py)?
+            .wait(py, async { store.backend().await.map(drop) })?
+            .map_err(|error| errors::store(&error))
     }
 
     /// Connects now, for asyncio.

@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString};
 use throttlekit::policy::TokenLimit;
-use throttlekit::rate::{Cadence, LimitError};
+use throttlekit::rate::{Cadence, LimitError, SlidingWindow, Timestamp, Weekday};
 
 use crate::args::Span;
 use crate::errors;
@@ -28,10 +28,14 @@ impl Rate {
         let rate = match (units.cast::<PyString>(), per) {
             (Ok(text), None) => parsed(text.to_str()?)?,
             (Ok(_), Some(_)) => {
-                return Err(PyTypeError::new_err("invalid rate: text such as \"100/minute\" has its own period"));
+                return Err(PyTypeError::new_err(
+                    "invalid rate: text such as \"100/minute\" has its own period",
+                ));
             }
             (Err(_), Some(Span(period))) => throttlekit::Rate::per(units.extract()?, period),
-            (Err(_), None) => return Err(PyTypeError::new_err("invalid rate: expected a period, as in Rate(100, 60)")),
+            (Err(_), None) => {
+                return Err(PyTypeError::new_err("invalid rate: expected a period, as in Rate(100, 60)"));
+            }
         };
         Ok(Self(burst.map_or(rate, |burst| rate.burst(burst))))
     }
@@ -88,8 +92,10 @@ pub(crate) struct Budget(pub(crate) throttlekit::Budget);
 #[pymethods]
 impl Budget {
     #[new]
-    fn new(units: u64, per: Span) -> Self {
-        Self(throttlekit::Budget::per(units, per.0))
+    #[pyo3(signature = (units, per, *, anchor_ns=0))]
+    fn new(units: u64, per: Span, anchor_ns: u64) -> Self {
+        let anchor = Timestamp::from_nanos(anchor_ns);
+        Self(throttlekit::Budget::new(units, Cadence::Every { length: per.0, anchor }))
     }
 
     /// Returns a budget of `units` a minute.
@@ -112,6 +118,14 @@ impl Budget {
         Ok(Self(throttlekit::Budget::new(units, Cadence::Day { utc_offset_minutes })))
     }
 
+    /// Returns a budget of `units` a calendar week, which begins on `starts_on`. Default: Monday.
+    #[staticmethod]
+    #[pyo3(signature = (units, *, starts_on="monday", utc_offset=None))]
+    fn per_week(units: u64, starts_on: &str, utc_offset: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let (starts_on, utc_offset_minutes) = (weekday(starts_on)?, offset_minutes(utc_offset)?);
+        Ok(Self(throttlekit::Budget::new(units, Cadence::Week { starts_on, utc_offset_minutes })))
+    }
+
     /// Returns a budget of `units` a calendar month.
     #[staticmethod]
     #[pyo3(signature = (units, *, utc_offset=None))]
@@ -123,6 +137,23 @@ impl Budget {
     fn __repr__(&self) -> String {
         format!("{:?}", self.0)
     }
+}
+
+fn weekday(name: &str) -> PyResult<Weekday> {
+    Ok(match name {
+        "monday" => Weekday::Monday,
+        "tuesday" => Weekday::Tuesday,
+        "wednesday" => Weekday::Wednesday,
+        "thursday" => Weekday::Thursday,
+        "friday" => Weekday::Friday,
+        "saturday" => Weekday::Saturday,
+        "sunday" => Weekday::Sunday,
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "invalid day {name:?}: expected \"monday\" to \"sunday\""
+            )));
+        }
+    })
 }
 
 /// Returns the minutes of an offset, which is a `timedelta` that may be negative.
@@ -157,10 +188,16 @@ impl Limit {
         built(throttlekit::Limit::fixed_window(units, length.0))
     }
 
-    /// Returns a limit of `units` in the time before each request, estimated from two windows.
+    /// Returns a limit of `units` in the time before each request, counted in `buckets`.
     #[staticmethod]
-    fn sliding_window(units: u64, length: Span) -> PyResult<Self> {
-        built(throttlekit::Limit::sliding_window(units, length.0))
+    #[pyo3(signature = (units, length, *, buckets=None))]
+    fn sliding_window(units: u64, length: Span, buckets: Option<u32>) -> PyResult<Self> {
+        built(match buckets {
+            None => throttlekit::Limit::sliding_window(units, length.0),
+            Some(buckets) => {
+                SlidingWindow::new(units, length.0, buckets).map(throttlekit::Limit::SlidingWindow)
+            }
+        })
     }
 
     /// Returns a limit of `units` in the time before each request, counted exactly.
@@ -244,7 +281,9 @@ impl<'py> FromPyObject<'_, 'py> for RateArg {
         }
         match value.cast::<Rate>() {
             Ok(rate) => Ok(Self(rate.get().0)),
-            Err(_) => Err(PyTypeError::new_err("invalid rate: expected a Rate, or text such as \"100/minute\"")),
+            Err(_) => {
+                Err(PyTypeError::new_err("invalid rate: expected a Rate, or text such as \"100/minute\""))
+            }
         }
     }
 }
@@ -310,7 +349,9 @@ impl<'py> FromPyObject<'_, 'py> for ConcurrencyArg {
         }
         match value.cast::<Concurrency>() {
             Ok(concurrency) => Ok(Self(*concurrency.get())),
-            Err(_) => Err(PyTypeError::new_err("invalid concurrency limit: expected an int or a Concurrency")),
+            Err(_) => {
+                Err(PyTypeError::new_err("invalid concurrency limit: expected an int or a Concurrency"))
+            }
         }
     }
 }

@@ -58,6 +58,9 @@ pub(crate) async fn ready(
     }
 }
 
-pub(crate) fn converted(py: Python<'_>, ready: Result<throttlekit::Admission, NotReady>) -> PyResult<Py<PyAny>> {
+pub(crate) fn converted(
+    py: Python<'_>,
+    ready: Result<throttlekit::Admission, NotReady>,
+) -> PyResult<Py<PyAny>> {
     Admission::new(py, ready.map_err(|error| errors::not_ready(&error))?)
 }

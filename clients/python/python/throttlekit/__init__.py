@@ -2,7 +2,7 @@
 
 Values state what is allowed (`Rate`, `Budget`, `Limit`, `Concurrency`). Limiters decide in this process (`Limiter`,
 `Guard`, `FairLimiter`, `TokenBudget`, `Policy`), over a `Store` that several processes share (`SharedLimiter` and the
-others), or at a server (`Client`). Results are a `Decision`, an `Answer` with its guarantee, or an `Admission` with a
+others), or at a server (`Client`). `Outbound` limits calls to providers. Results are a `Decision`, an `Answer` with its guarantee, or an `Admission` with a
 `Permit`. Methods whose names end in ``_async`` are for asyncio.
 """
 
@@ -20,6 +20,8 @@ from ._native import (
     Limit,
     Limiter,
     ManualClock,
+    Outbound,
+    OutboundPermit,
     Pending,
     Permit,
     Policy,
@@ -53,6 +55,8 @@ __all__ = [
     "Limiter",
     "ManualClock",
     "NotReady",
+    "Outbound",
+    "OutboundPermit",
     "Pending",
     "Permit",
     "Policy",

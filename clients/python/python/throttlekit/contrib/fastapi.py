@@ -1,0 +1,58 @@
+"""A dependency for FastAPI. For all routes at once, use the middleware of ``throttlekit.contrib.asgi``.
+
+::
+
+    limit = Admitted(Limiter("100/minute"))
+
+    @app.get("/items", dependencies=[Depends(limit)])
+    async def items() -> list[str]: ...
+"""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Optional
+
+from fastapi import HTTPException, Request, Response
+
+from ._decide import AnyLimiter, CostOf, OnError, Outcome, cost_of, decide_async, headers, is_let_through, problem
+
+
+def client_address(request: Request) -> Optional[str]:
+    """Returns the address of the peer. Behind a proxy, that is the proxy's."""
+    return request.client.host if request.client else ""
+
+
+class Admitted:
+    """A dependency that admits requests by any limiter. A permit is held until the response is sent."""
+
+    def __init__(
+        self,
+        limiter: AnyLimiter,
+        *,
+        key: Callable[[Request], Optional[str]] = client_address,
+        cost: CostOf[Request] = 1,
+        name: str = "default",
+        on_error: OnError = "deny",
+    ) -> None:
+        self.limiter = limiter
+        self.key = key
+        self.cost = cost
+        self.name = name
+        self.on_error = on_error
+
+    async def __call__(self, request: Request, response: Response) -> AsyncIterator[Optional[Outcome]]:
+        """Admits a request, or raises an ``HTTPException``."""
+        key = self.key(request)
+        if key is None:
+            yield None
+            return
+        outcome = await decide_async(self.limiter, key, cost_of(self.cost, request))
+        if not is_let_through(outcome, self.on_error):
+            fields = dict(headers(outcome, self.name, denied=True))
+            raise HTTPException(outcome.status, detail=problem(outcome), headers=fields)
+        response.headers.update(dict(headers(outcome, self.name, denied=False)))
+        failed = True
+        try:
+            yield outcome
+            failed = False
+        finally:
+            outcome.end(failed=failed)
