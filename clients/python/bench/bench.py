@@ -21,7 +21,6 @@ from fastapi import FastAPI, Request
 from slowapi import Limiter as SlowLimiter
 from slowapi.middleware import SlowAPIASGIMiddleware
 from slowapi.util import get_remote_address
-
 from throttlekit import Budget, Limiter, SharedLimiter, Store
 from throttlekit._native import _empty_call
 from throttlekit.contrib.asgi import AdmissionMiddleware
@@ -84,12 +83,14 @@ def checks() -> dict[str, float]:
         for number in range(count):
             keys[number % 1_000]
 
-    found = medians({
-        "loop": (loop, 100_000),
-        "empty call": (empty, 100_000),
-        "check": (native, 100_000),
-        "limits moving window": (peer, 5_000),
-    })
+    found = medians(
+        {
+            "loop": (loop, 100_000),
+            "empty call": (empty, 100_000),
+            "check": (native, 100_000),
+            "limits moving window": (peer, 5_000),
+        }
+    )
     bare = found.pop("loop")
     return {name: time - bare for name, time in found.items()}
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from throttlekit import Client, Store
 
 # Longer than any default: the machine may be busy.
@@ -87,8 +86,14 @@ POLICIES = """
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def server(server_address: str) -> Client:
     """A client of a real server."""
+    return Client(f"http://{server_address}", deadline=DEADLINE)
+
+
+@pytest.fixture(scope="session")
+def server_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real server."""
     binary = os.environ.get("THROTTLEKIT_BIN")
     if binary is None:
         pytest.fail("THROTTLEKIT_BIN is not set: build it with cargo build -p throttlekit-cli, and set its path")
@@ -102,7 +107,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     try:
         wait_for_port(grpc)
-        yield Client(f"http://127.0.0.1:{grpc}", deadline=DEADLINE)
+        yield f"127.0.0.1:{grpc}"
     finally:
         process.terminate()
         process.wait(30)

@@ -6,7 +6,6 @@ import asyncio
 import uuid
 
 import pytest
-
 from throttlekit import Client, StoreError
 
 
@@ -62,3 +61,26 @@ def test_a_fallback_decides_while_the_server_is_unreachable() -> None:
     assert opened and opened.guarantee == "open"
     local = client.policy("api", on_outage="local", nodes=2, limit="4/hour")
     assert sum(bool(local.check("a")) for _ in range(5)) == 2
+
+
+def test_names_of_throttlekit_py_work(server: Client, server_address: str) -> None:
+    from throttlekit.service import ServiceBackend
+
+    with ServiceBackend(server_address, deadline=5) as backend:
+        assert backend.check("api", key()).remaining == 4
+        assert len(backend.check_many("api", [key(), key()])) == 2
+        acme = key()
+        assert backend.debit("chat", acme, 1_999) and backend.debit("chat", acme, 2)
+        assert not backend.debit("chat", acme, 1)
+        with backend.admit("jobs", key(), heartbeat=True) as one:
+            assert one.allowed and one.held and not one.reclaimed and one.binding_axis == ""
+        assert not one.held
+
+
+async def test_async_names_of_throttlekit_py_work(server: Client, server_address: str) -> None:
+    from throttlekit.service import AsyncServiceBackend
+
+    async with AsyncServiceBackend(server_address, deadline=5) as backend:
+        assert (await backend.check("api", key())).allowed
+        async with await backend.admit("jobs", key()) as one:
+            assert one.held

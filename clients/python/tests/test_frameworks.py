@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pytest
 import requests
-
 from conftest import free_port, wait_for_port
 from throttlekit import Budget, Guard, Limiter, NotReady, Outbound, Policy, SharedLimiter, Store
 
@@ -88,7 +87,6 @@ async def test_asgi_fails_closed_or_open_if_nothing_was_decided() -> None:
 
 async def test_fastapi_depends_on_a_limiter() -> None:
     from fastapi import Depends, FastAPI
-
     from throttlekit.contrib.fastapi import Admitted
 
     app = FastAPI()
@@ -182,7 +180,6 @@ def test_four_forked_gunicorn_workers_share_a_limit(tmp_path: Path, redis_url: s
 
 def test_flask_views_are_decorated() -> None:
     from flask import Flask
-
     from throttlekit.contrib.flask import admitted
 
     app = Flask(__name__)
@@ -284,7 +281,7 @@ def test_a_celery_worker_keeps_the_rate_over_its_processes(tmp_path: Path, redis
 class Provider(BaseHTTPRequestHandler):
     """A provider that refuses the third call for a second."""
 
-    calls: list[float] = []
+    calls: ClassVar[list[float]] = []
 
     def do_GET(self) -> None:
         Provider.calls.append(time.monotonic())
@@ -415,4 +412,3 @@ async def test_the_litellm_hook_settles_what_a_call_used() -> None:
     seen = [chunk async for chunk in limits.async_post_call_streaming_iterator_hook(user, chunks(), stream)]
     assert len(seen) == 190, "1,900 tokens are left, in chunks of ten"
     assert policy.admit("k").denied_by == "cost"
-

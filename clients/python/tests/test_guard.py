@@ -8,7 +8,6 @@ import threading
 import time
 
 import pytest
-
 from throttlekit import Budget, Concurrency, Denied, Ended, Guard, ManualClock, Policy, TokenBudget
 
 

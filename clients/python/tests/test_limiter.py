@@ -8,7 +8,6 @@ import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
-
 from throttlekit import Budget, FairLimiter, Limit, Limiter, ManualClock, NotReady, Rate
 
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-
 from conftest import DEADLINE, STORES, address
 from throttlekit import Budget, Client, Limiter, SharedGuard, SharedLimiter, Store
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-
 from throttlekit import (
     Budget,
     BuildError,
@@ -118,9 +117,7 @@ async def test_a_slot_is_held_in_an_async_block(redis: Store, name: Names) -> No
 
 
 def test_a_policy_over_a_store_settles_its_permit(store: Store, name: Names) -> None:
-    chat = SharedPolicy(
-        store, name(), concurrency=Concurrency.per_key(1), rate="10/hour", tokens=Budget.per_day(1_000)
-    )
+    chat = SharedPolicy(store, name(), concurrency=Concurrency.per_key(1), rate="10/hour", tokens=Budget.per_day(1_000))
     with chat.admit("acme", 800) as admission:
         assert admission.permit is not None and admission.guarantee == "exact"
         assert admission.permit.debit(100)

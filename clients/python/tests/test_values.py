@@ -3,7 +3,6 @@
 from datetime import timedelta
 
 import pytest
-
 from throttlekit import Budget, BuildError, Concurrency, Guard, Limit, Limiter, Rate
 
 
@@ -30,7 +29,7 @@ def test_an_invalid_rate_states_what_is_expected(text: str) -> None:
 def test_errors_state_what_to_change() -> None:
     with pytest.raises(BuildError, match="expected 1 to"):
         Limiter("0/second")
-    with pytest.raises(BuildError, match="rename one of them|two limits are named|invalid name"):
+    with pytest.raises(BuildError, match="invalid name"):
         Limiter("1/second", limits={"a b": "1/second"})
     with pytest.raises(BuildError, match="bounds must be at least 1"):
         Guard(Concurrency.adaptive(5, 4))

@@ -2,8 +2,8 @@
 
 Values state what is allowed (`Rate`, `Budget`, `Limit`, `Concurrency`). Limiters decide in this process (`Limiter`,
 `Guard`, `FairLimiter`, `TokenBudget`, `Policy`), over a `Store` that several processes share (`SharedLimiter` and the
-others), or at a server (`Client`). `Outbound` limits calls to providers. Results are a `Decision`, an `Answer` with its guarantee, or an `Admission` with a
-`Permit`. Methods whose names end in ``_async`` are for asyncio.
+others), or at a server (`Client`). `Outbound` limits calls to providers. Results are a `Decision`, an `Answer` with its
+guarantee, or an `Admission` with a `Permit`. Methods whose names end in ``_async`` are for asyncio.
 """
 
 from ._errors import BuildError, Denied, Ended, NotReady, StoreError, StoreUnavailable, ThrottleKitError

@@ -9,14 +9,13 @@
 """
 
 from collections.abc import AsyncIterator, Callable
-from typing import Optional
 
 from fastapi import HTTPException, Request, Response
 
 from ._decide import AnyLimiter, CostOf, OnError, Outcome, cost_of, decide_async, headers, is_let_through, problem
 
 
-def client_address(request: Request) -> Optional[str]:
+def client_address(request: Request) -> str | None:
     """Returns the address of the peer. Behind a proxy, that is the proxy's."""
     return request.client.host if request.client else ""
 
@@ -28,7 +27,7 @@ class Admitted:
         self,
         limiter: AnyLimiter,
         *,
-        key: Callable[[Request], Optional[str]] = client_address,
+        key: Callable[[Request], str | None] = client_address,
         cost: CostOf[Request] = 1,
         name: str = "default",
         on_error: OnError = "deny",
@@ -39,7 +38,7 @@ class Admitted:
         self.name = name
         self.on_error = on_error
 
-    async def __call__(self, request: Request, response: Response) -> AsyncIterator[Optional[Outcome]]:
+    async def __call__(self, request: Request, response: Response) -> AsyncIterator[Outcome | None]:
         """Admits a request, or raises an ``HTTPException``."""
         key = self.key(request)
         if key is None:

@@ -43,7 +43,7 @@ def estimate(data: dict[str, Any]) -> int:
     return prompt // CHARACTERS_PER_TOKEN + int(most)
 
 
-class Limits(CustomLogger):  # type: ignore[misc]
+class Limits(CustomLogger):
     """Admits calls by a policy, and settles their tokens."""
 
     def __init__(
@@ -83,7 +83,12 @@ class Limits(CustomLogger):  # type: ignore[misc]
         return response
 
     async def async_post_call_failure_hook(
-        self, request_data: dict[str, Any], original_exception: Exception, user_api_key_dict: Any, *args: Any, **kwargs: Any
+        self,
+        request_data: dict[str, Any],
+        original_exception: Exception,
+        user_api_key_dict: Any,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
         """Ends a call that failed."""
         permit = _taken(request_data)

@@ -63,9 +63,7 @@ class AdmissionMiddleware:
             return self._deny(outcome, start_response)
         return self._pass(outcome, environ, start_response)
 
-    def _pass(
-        self, outcome: Outcome, environ: WSGIEnvironment, start_response: StartResponse
-    ) -> Iterable[bytes]:
+    def _pass(self, outcome: Outcome, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         extra = headers(outcome, self.name, denied=False)
 
         def start(status: str, fields: list[tuple[str, str]], *exc_info: Any) -> Any:
