@@ -33,24 +33,26 @@ const URL_EXPECTED: &str = "expected \"memory\", or an address that starts with 
 /// A store that several processes share: Redis, Valkey or PostgreSQL, by URL. `"memory"` counts in this process.
 ///
 /// Connects with the first call, and again after a fork. `deadline` limits each call. `ca` is the certificate authority
-/// of the servers, as PEM text or bytes; default: those of the system.
+/// of the servers, as PEM text or bytes; default: those of the system. On PostgreSQL, `schema` names the schema, and with
+/// `migrate=True` connecting creates or upgrades it.
 #[pyclass(frozen, module = "throttlekit")]
 pub(crate) struct Store(pub(crate) Arc<StoreCell>);
 
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (url, *, deadline=None, ca=None, schema=None))]
+    #[pyo3(signature = (url, *, deadline=None, ca=None, schema=None, migrate=false))]
     fn new(
         url: &str,
         deadline: Option<Span>,
         ca: Option<&Bound<'_, PyAny>>,
         schema: Option<String>,
+        migrate: bool,
     ) -> PyResult<Self> {
         let ca = ca.map(pem).transpose()?;
         let address = Address::parse(url)
             .ok_or_else(|| PyValueError::new_err(format!("invalid store URL: {URL_EXPECTED}")))?;
-        let spec = Spec { address, deadline: deadline.map(|deadline| deadline.0), ca, schema };
+        let spec = Spec { address, deadline: deadline.map(|deadline| deadline.0), ca, schema, migrate };
         Ok(Self(Arc::new(StoreCell { spec: Arc::new(spec), cell: PerProcess::new() })))
     }
 
@@ -100,7 +102,7 @@ impl<'py> FromPyObject<'_, 'py> for StoreArg {
 
     fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         if let Ok(url) = value.cast::<PyString>() {
-            return Ok(Self(Store::new(url.to_str()?, None, None, None)?.0));
+            return Ok(Self(Store::new(url.to_str()?, None, None, None, false)?.0));
         }
         match value.cast::<Store>() {
             Ok(store) => Ok(Self(store.get().0.clone())),
@@ -121,6 +123,7 @@ struct Spec {
     deadline: Option<Duration>,
     ca: Option<Vec<u8>>,
     schema: Option<String>,
+    migrate: bool,
 }
 
 enum Address {
@@ -202,7 +205,8 @@ impl Spec {
             Address::Redis(url) => redis(RedisStore::builder(url)).await,
             Address::RedisCluster(urls) => redis(RedisStore::cluster(urls.clone())).await,
             Address::Postgres(url) => {
-                let mut builder = PostgresStore::builder(url).runtime(runtime);
+                let mut builder =
+                    PostgresStore::builder(url).runtime(runtime).migrate_on_connect(self.migrate);
                 if let Some(deadline) = self.deadline {
                     builder = builder.deadline(deadline);
                 }

@@ -32,6 +32,16 @@ def address(variable: str) -> str:
     return found
 
 
+SCHEMA = f"py_{uuid.uuid4().hex[:12]}"
+
+
+def store_at(variable: str) -> Store:
+    """Returns the store of an engine. On PostgreSQL it has a schema of its own."""
+    if variable == "THROTTLEKIT_POSTGRES":
+        return Store(address(variable), deadline=DEADLINE, schema=SCHEMA, migrate=True)
+    return Store(address(variable), deadline=DEADLINE)
+
+
 @pytest.fixture
 def redis_url() -> str:
     return address("THROTTLEKIT_REDIS")
@@ -45,7 +55,7 @@ def redis(redis_url: str) -> Store:
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest) -> Store:
     """Each of the engines in turn."""
-    return Store(address(request.param), deadline=DEADLINE)
+    return store_at(request.param)
 
 
 @pytest.fixture

@@ -74,13 +74,27 @@ async def test_asgi_holds_a_permit_until_the_response_and_releases_it_after_an_e
         assert (await client.get("/")).status_code == 200
 
 
-async def test_asgi_fails_closed_or_open_if_nothing_was_decided() -> None:
+async def test_asgi_fails_closed_or_open_in_an_outage() -> None:
     from throttlekit.contrib.asgi import AdmissionMiddleware
 
-    limiter = SharedLimiter(Store("redis://127.0.0.1:1", deadline=0.1), "api", "5/minute")
-    async with asgi_client(AdmissionMiddleware(hello, limiter)) as client:
+    store = Store("redis://127.0.0.1:1", deadline=0.1)
+    closed = SharedLimiter(store, "api", "5/minute")
+    async with asgi_client(AdmissionMiddleware(hello, closed)) as client:
         denied = await client.get("/")
         assert denied.status_code == 503 and denied.headers["retry-after"] == "1"
+    opened = SharedLimiter(store, "api", "5/minute", on_outage="open")
+    async with asgi_client(AdmissionMiddleware(hello, opened)) as client:
+        assert (await client.get("/")).status_code == 200
+
+
+async def test_asgi_responds_if_nothing_was_decided(redis_url: str) -> None:
+    from throttlekit.contrib.asgi import AdmissionMiddleware
+
+    # No such schema: the store responds, and is misconfigured.
+    store = Store(os.environ["THROTTLEKIT_POSTGRES"], deadline=5, schema="missing")
+    limiter = SharedLimiter(store, "api", "5/minute")
+    async with asgi_client(AdmissionMiddleware(hello, limiter)) as client:
+        assert (await client.get("/")).status_code == 503
     async with asgi_client(AdmissionMiddleware(hello, limiter, on_error="allow")) as client:
         assert (await client.get("/")).status_code == 200
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from conftest import DEADLINE, STORES, address
+from conftest import DEADLINE, STORES, store_at
 from throttlekit import Budget, Client, Limiter, SharedGuard, SharedLimiter, Store
 
 Names = Callable[[], str]
@@ -74,7 +74,7 @@ def in_child(work: Callable[[], int]) -> int:
 
 @pytest.mark.parametrize("variable", STORES)
 def test_a_forked_child_has_its_own_connections(variable: str, name: Names) -> None:
-    limiter = SharedLimiter(Store(address(variable), deadline=DEADLINE), name(), Budget.per_day(9))
+    limiter = SharedLimiter(store_at(variable), name(), Budget.per_day(9))
     assert limiter.check("a") and limiter.check("a")
     assert in_child(lambda: sum(bool(limiter.check("a")) for _ in range(3))) == 3
     grandchild = in_child(lambda: in_child(lambda: sum(bool(limiter.check("a")) for _ in range(2))))

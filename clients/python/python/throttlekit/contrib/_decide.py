@@ -60,8 +60,8 @@ class Outcome:
 
     @property
     def status(self) -> int:
-        """Status of the response to a request that is not let through: 429, or 503 if nothing was decided."""
-        return 503 if self.decision is None else 429
+        """Status of the response to a request that is not let through: 429, or 503 in an outage."""
+        return 503 if is_outage(self.decision) else 429
 
     def end(self, *, failed: bool = False) -> None:
         """Ends the work."""
@@ -70,6 +70,11 @@ class Outcome:
                 self.permit.dropped()
             else:
                 self.permit.success()
+
+
+def is_outage(decision: Decision | None) -> bool:
+    """Checks whether the store, and not a limit, is the reason of a denial."""
+    return decision is None or getattr(decision, "guarantee", None) == "closed"
 
 
 def cost_of(cost: CostOf[T], request: T) -> int:
@@ -143,7 +148,7 @@ def headers(outcome: Outcome, name: str, *, denied: bool) -> list[tuple[str, str
 
 def problem(outcome: Outcome) -> dict[str, Any]:
     """Returns the body of the response to a request that is not let through."""
-    if outcome.decision is None:
+    if outcome.decision is None or is_outage(outcome.decision):
         return {"title": "Service Unavailable", "status": 503, "detail": "the rate limit could not be checked"}
     axis = getattr(outcome.decision, "denied_by", None) or "rate"
     return {
