@@ -71,14 +71,15 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def wait_for_port(port: int, seconds: float = 30.0) -> None:
+def wait_for_port(port: int, seconds: float, process: subprocess.Popen[bytes]) -> None:
+    """Waits until a process listens, for as long as it runs."""
     end = time.monotonic() + seconds
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
             return
         except OSError:
-            if time.monotonic() > end:
+            if time.monotonic() > end or process.poll() is not None:
                 raise
             time.sleep(0.05)
 
@@ -116,7 +117,7 @@ def server_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     try:
-        wait_for_port(grpc)
+        wait_for_port(grpc, 60, process)
         yield f"127.0.0.1:{grpc}"
     finally:
         process.terminate()

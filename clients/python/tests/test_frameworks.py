@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -161,7 +162,7 @@ def served(folder: Path, source: str, command: list[str], port: int, env: dict[s
             [PYTHON, "-m", *command], cwd=folder, env={**os.environ, **env}, stdout=log, stderr=log
         )
     try:
-        wait_for_port(port)
+        wait_for_port(port, 60, process)
         yield f"http://127.0.0.1:{port}/"
     finally:
         process.terminate()
@@ -363,7 +364,7 @@ LITELLM_HOOK = """
 from throttlekit import Budget, Policy
 from throttlekit.contrib.litellm import Limits
 
-limits = Limits(Policy("chat", concurrency=2, rate="3/hour", tokens=Budget.per_day(100_000)))
+limits = Limits(Policy("chat", concurrency=1, rate="3/hour", tokens=Budget.per_day(100_000)))
 """
 
 LITELLM_CONFIG = """
@@ -381,24 +382,28 @@ litellm_settings:
 def test_the_litellm_proxy_is_limited_by_the_hook(tmp_path: Path) -> None:
     (tmp_path / "hook.py").write_text(LITELLM_HOOK)
     (tmp_path / "config.yaml").write_text(LITELLM_CONFIG)
-    port = free_port()
+    port, key = free_port(), f"sk-{secrets.token_hex(32)}"
     litellm = str(Path(PYTHON).with_name("litellm"))
     command = [litellm, "--config", "config.yaml", "--port", str(port), "--host", "127.0.0.1"]
     with (tmp_path / "log").open("w") as log:
-        env = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONPATH": str(tmp_path)}
+        settings = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MASTER_KEY": key, "PYTHONPATH": str(tmp_path)}
+        env = {**os.environ, **settings}
         process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=log, stderr=log)
     body = {"model": "fake", "messages": [{"role": "user", "content": "hello"}]}
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
     try:
-        wait_for_port(port, 180)
-        plain = httpx.post(url, json=body, timeout=60)
-        streamed = httpx.post(url, json={**body, "stream": True}, timeout=60)
-        last = [httpx.post(url, json=body, timeout=60).status_code for _ in range(2)]
+        wait_for_port(port, 240, process)
+        client = httpx.Client(headers={"authorization": f"Bearer {key}"}, timeout=60)
+        plain = client.post(url, json=body)
+        streamed = client.post(url, json={**body, "stream": True})
+        last = [client.post(url, json=body).status_code for _ in range(2)]
     finally:
         process.terminate()
         process.wait(60)
     assert plain.status_code == 200, plain.text
-    assert streamed.status_code == 200 and "words" in streamed.text and "[DONE]" in streamed.text
+    events = [line.removeprefix("data: ") for line in streamed.text.splitlines() if line.startswith("data: {")]
+    text = "".join(json.loads(event)["choices"][0]["delta"].get("content") or "" for event in events)
+    assert streamed.status_code == 200 and text == "a response of a few words", streamed.text
     assert last == [200, 429], (tmp_path / "log").read_text()[-2000:]
 
 
