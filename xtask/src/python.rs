@@ -23,7 +23,7 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     let environment = Environment::create()?;
     let mut tests = environment.python();
     tests.args(["-m", "pytest", "--strict-markers", "-p", "no:cacheprovider"]).args(options);
-    tests.envs(engines).env("THROTTLEKIT_BIN", server()?).env("THROTTLEKIT_RUST_PEER", rust_peer()?);
+    tests.envs(engines).env("THROTTLEKIT_BIN", server()?).envs(rust_programs()?);
     succeed(&mut tests)
 }
 
@@ -110,13 +110,17 @@ fn server() -> Result<PathBuf> {
     Ok(target().join("debug/throttlekit"))
 }
 
-/// Builds the Rust process that shares a limit with Python, and returns its path.
-fn rust_peer() -> Result<PathBuf> {
+/// Builds the Rust programs that the tests compare Python with, and returns the variables that name them.
+fn rust_programs() -> Result<[(&'static str, PathBuf); 2]> {
     let target = target().join("python");
     let mut build = cargo();
-    build.args(["build", "--release", "--locked", "--example", "rust_peer"]).current_dir(project());
+    build.args(["build", "--release", "--locked", "--examples"]).current_dir(project());
     succeed(build.env("CARGO_TARGET_DIR", &target))?;
-    Ok(target.join("release/examples/rust_peer"))
+    let program = |name| target.join("release/examples").join(name);
+    Ok([
+        ("THROTTLEKIT_RUST_PEER", program("rust_peer")),
+        ("THROTTLEKIT_RUST_TIMELINES", program("rust_timelines")),
+    ])
 }
 
 fn cargo() -> Command {

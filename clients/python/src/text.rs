@@ -11,7 +11,7 @@ pub(crate) struct RateText {
 }
 
 const RATE_EXPECTED: &str = "expected units and a period, as in \"100/minute\" or \"5 per 10s; burst 20\"";
-const DURATION_EXPECTED: &str = "expected a number and a unit (ms, s, m, h, d), or a unit alone";
+const DURATION_EXPECTED: &str = "expected a number and a unit (ns, us, ms, s, m, h, d), or a unit alone";
 
 /// Parses a rate. The error states what was expected.
 pub(crate) fn rate(text: &str) -> Result<RateText, String> {
@@ -37,13 +37,15 @@ fn period_of(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
     let (count, unit) = text.split_at(unit_at);
     let count: u64 = if count.is_empty() { 1 } else { count.replace('_', "").parse().ok()? };
-    let millis = match unit.trim() {
-        "ms" | "millisecond" | "milliseconds" => 1,
-        "s" | "sec" | "second" | "seconds" => 1_000,
-        "m" | "min" | "minute" | "minutes" => 60_000,
-        "h" | "hour" | "hours" => 3_600_000,
-        "d" | "day" | "days" => 86_400_000,
+    let nanos: u64 = match unit.trim() {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" | "millisecond" | "milliseconds" => 1_000_000,
+        "s" | "sec" | "second" | "seconds" => 1_000_000_000,
+        "m" | "min" | "minute" | "minutes" => 60_000_000_000,
+        "h" | "hour" | "hours" => 3_600_000_000_000,
+        "d" | "day" | "days" => 86_400_000_000_000,
         _ => return None,
     };
-    Some(Duration::from_millis(count.checked_mul(millis)?))
+    Some(Duration::from_nanos(count.checked_mul(nanos)?))
 }

@@ -134,6 +134,11 @@ impl Budget {
         Ok(Self(throttlekit::Budget::new(units, Cadence::Month { utc_offset_minutes })))
     }
 
+    /// Returns the limit in which the debit that crosses the edge passes and counts in full.
+    fn tokens(&self) -> PyResult<Limit> {
+        built(self.0.tokens())
+    }
+
     fn __repr__(&self) -> String {
         format!("{:?}", self.0)
     }
@@ -204,12 +209,6 @@ impl Limit {
     #[staticmethod]
     fn sliding_log(units: u64, length: Span) -> PyResult<Self> {
         built(throttlekit::Limit::sliding_log(units, length.0))
-    }
-
-    /// Returns a budget whose last debit may cross the edge, and counts in full.
-    #[staticmethod]
-    fn token_budget(units: u64, length: Span) -> PyResult<Self> {
-        built(throttlekit::Limit::token_budget(units, length.0))
     }
 
     /// Largest number of units that this limit ever admits at once.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -13,8 +15,8 @@ from throttlekit import Budget, Decision, Limit, Limiter, ManualClock, Rate
 VECTORS = Path(__file__).resolve().parents[3] / "crates/throttlekit-conformance/vectors"
 
 LINE = re.compile(
-    r"(?P<secs>\d+)\.(?P<nanos>\d{9})s (?P<key>\S+) (?P<cost>\d+) -> (?P<verdict>allow|deny) "
-    r"(?P<remaining>\d+)/(?P<limit>\d+) reset (?P<reset_secs>\d+)\.(?P<reset_nanos>\d{9})s retry (?P<retry>\S+)"
+    r"(?P<at>\S+) (?P<key>\S+) (?P<cost>\d+) -> (?P<verdict>allow|deny) "
+    r"(?P<remaining>\d+)/(?P<limit>\d+) reset (?P<reset>\S+) retry (?P<retry>\S+)"
 )
 
 UNIT_NANOS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
@@ -27,26 +29,40 @@ class Row(NamedTuple):
     expected: tuple[bool, int, int, int, int | str]
 
 
-def parse(path: Path) -> tuple[str, list[Row]]:
-    limit, rows = "", []
-    for line in path.read_text().splitlines():
-        if line.startswith("limit "):
+class Timeline(NamedTuple):
+    built_ns: int
+    limit: str
+    rows: list[Row]
+
+
+def parse(text: str) -> Timeline:
+    limit, rows, built_ns = "", [], None
+    for line in text.splitlines():
+        if line.startswith("built "):
+            built_ns = int(line.removeprefix("built "))
+        elif line.startswith("limit "):
             limit = line.removeprefix("limit ")
         elif line and not line.startswith("#"):
             found = LINE.fullmatch(line)
-            assert found is not None, f"{path.name}: {line}"
-            at = int(found["secs"]) * 10**9 + int(found["nanos"])
-            reset = int(found["reset_secs"]) * 10**9 + int(found["reset_nanos"])
+            assert found is not None, line
+            at, reset = nanoseconds(found["at"]), nanoseconds(found["reset"])
             left, most, retry = int(found["remaining"]), int(found["limit"]), retry_of(found["retry"])
             verdict = (found["verdict"] == "allow", left, most, reset, retry)
             rows.append(Row(at, found["key"], int(found["cost"]), verdict))
-    return limit, rows
+    return Timeline(rows[0].now_ns if built_ns is None else built_ns, limit, rows)
 
 
-def seconds(text: str) -> float:
-    found = retry_of(text)
-    assert isinstance(found, int)
-    return found / 1e9
+def repeat(timeline: Timeline) -> bool:
+    """Repeats the decisions of a timeline. Returns false if Python has no name for its limit."""
+    limit = built(timeline.limit)
+    if limit is None:
+        return False
+    clock = ManualClock(timeline.built_ns)
+    limiter = Limiter(limit, clock=clock)
+    for number, row in enumerate(timeline.rows, 1):
+        clock.set_ns(row.now_ns)
+        assert summary(limiter.check(row.key, row.cost)) == row.expected, f"{timeline.limit}, row {number}"
+    return True
 
 
 def nanoseconds(text: str) -> int:
@@ -58,30 +74,39 @@ def offset(minutes: str) -> timedelta:
     return timedelta(minutes=int(minutes))
 
 
+def window(units: str, cadence: list[str]) -> Budget:
+    match cadence:
+        case ["every", length, "anchor", anchor]:
+            return Budget(int(units), length, anchor_ns=nanoseconds(anchor))
+        case ["day", "offset", minutes]:
+            return Budget.per_day(int(units), utc_offset=offset(minutes))
+        case ["week", day, "offset", minutes]:
+            return Budget.per_week(int(units), starts_on=day, utc_offset=offset(minutes))
+        case ["month", "offset", minutes]:
+            return Budget.per_month(int(units), utc_offset=offset(minutes))
+    raise ValueError(cadence)
+
+
 def built(text: str) -> Rate | Budget | Limit | None:
     """Returns the limit that a vector describes; `None` if Python has no name for it."""
     match text.split():
         case ["gcra", units, "per", period, "burst", burst]:
-            return Rate(int(units), seconds(period), burst=int(burst))
+            return Rate(int(units), period, burst=int(burst))
         case ["token-bucket", capacity, "refill", units, "per", period]:
-            return Limit.token_bucket(int(capacity), Rate(int(units), seconds(period)))
+            return Limit.token_bucket(int(capacity), Rate(int(units), period))
         case ["leaky-bucket", units, "per", period, "wait", wait]:
-            return Limit.leaky_bucket(Rate(int(units), seconds(period)), seconds(wait))
-        case ["window", units, "every", length, "anchor", anchor]:
-            return Budget(int(units), seconds(length), anchor_ns=nanoseconds(anchor))
-        case ["window", units, "day", "offset", minutes]:
-            return Budget.per_day(int(units), utc_offset=offset(minutes))
-        case ["window", units, "week", day, "offset", minutes]:
-            return Budget.per_week(int(units), starts_on=day, utc_offset=offset(minutes))
-        case ["window", units, "month", "offset", minutes]:
-            return Budget.per_month(int(units), utc_offset=offset(minutes))
+            return Limit.leaky_bucket(Rate(int(units), period), wait)
+        case ["window", units, *cadence]:
+            return window(units, cadence)
+        case ["budget", units, *cadence]:
+            return window(units, cadence).tokens()
         case ["sliding-log", units, "in", length]:
-            return Limit.sliding_log(int(units), seconds(length))
+            return Limit.sliding_log(int(units), length)
         case ["sliding-window", units, "in", length, "buckets", buckets, "retry", "exact"]:
-            return Limit.sliding_window(int(units), seconds(length), buckets=int(buckets))
-        case ["budget", units, "every", length, "anchor", "0.000000000s"]:
-            return Limit.token_budget(int(units), seconds(length))
-    return None
+            return Limit.sliding_window(int(units), length, buckets=int(buckets))
+        case ["sliding-window", *_, "retry", "next-bucket"]:
+            return None
+    raise ValueError(text)
 
 
 def summary(decision: Decision) -> tuple[bool, int, int, int, int | str]:
@@ -96,22 +121,28 @@ def retry_of(text: str) -> int | str:
     return text if found is None else int(found[1]) * UNIT_NANOS[found[2]]
 
 
-FILES = sorted(VECTORS.glob("*.timeline"))
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(VECTORS.glob("*.timeline")), ids=lambda path: path.stem)
 def test_decisions_are_those_of_the_golden_vectors(path: Path) -> None:
-    text, rows = parse(path)
-    limit = built(text)
-    if limit is None:
-        assert path.stem in WITHOUT_A_NAME, f"{path.name}: {text}"
-        return
-    clock = ManualClock(rows[0].now_ns)
-    limiter = Limiter(limit, clock=clock)
-    for number, row in enumerate(rows, 1):
-        clock.set_ns(row.now_ns)
-        assert summary(limiter.check(row.key, row.cost)) == row.expected, f"{path.name}, row {number}"
+    assert repeat(parse(path.read_text())) == (path.stem not in WITHOUT_A_NAME)
 
 
-# Rules whose settings have no name in Python.
-WITHOUT_A_NAME = {"budget-month", "sliding-window-hint"}
+def test_decisions_are_those_of_the_core_on_random_timelines() -> None:
+    timelines = os.environ.get("THROTTLEKIT_RUST_TIMELINES")
+    if timelines is None:
+        pytest.fail("THROTTLEKIT_RUST_TIMELINES is not set: build the example rust_timelines, and set its path")
+    done = subprocess.run([timelines, str(TIMELINES)], capture_output=True, text=True, check=True, timeout=300)
+    texts = ["built " + text for text in done.stdout.split("built ")[1:]]
+    parsed = [timeline for timeline in map(parse_any, texts) if timeline is not None]
+    repeated = sum(map(repeat, parsed))
+    assert len(texts) == TIMELINES and repeated > TIMELINES * 3 // 4, repeated
+
+
+def parse_any(text: str) -> Timeline | None:
+    """Parses a timeline, unless it has no requests."""
+    return parse(text) if "->" in text else None
+
+
+# The hint of version 1, which Python does not have.
+WITHOUT_A_NAME = {"sliding-window-hint"}
+
+TIMELINES = 10_000
