@@ -1,10 +1,11 @@
 //! Decisions, and what a shared limiter adds to them.
 
+use std::sync::Mutex;
 use std::time::{Duration, UNIX_EPOCH};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use std::sync::Mutex;
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit::{Guarantee, Retry};
 
 use crate::errors;
@@ -82,6 +83,14 @@ impl Decision {
             Retry::OnRelease => "on_release",
             Retry::Never => "never",
         }
+    }
+
+    /// Returns the values of the headers `RateLimit-Policy` and `RateLimit`, for a limit of this name.
+    fn headers(&self, name: &str) -> (String, String) {
+        let throttlekit::Decision { limit, remaining, reset_at, .. } = self.0;
+        let reset = reset_at.since(WallClock.now());
+        let seconds = reset.as_secs() + u64::from(reset.subsec_nanos() > 0);
+        (format!("\"{name}\";q={limit}"), format!("\"{name}\";r={remaining};t={seconds}"))
     }
 
     fn __bool__(&self) -> bool {

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from .._errors import StoreError
@@ -52,11 +51,16 @@ log = logging.getLogger("throttlekit")
 class Outcome:
     """The decision on a request and the permit that it holds; no decision if the store failed."""
 
-    __slots__ = ("decision", "permit")
+    __slots__ = ("allowed", "decision", "permit")
 
-    def __init__(self, decision: Decision | None, permit: Permit | None = None) -> None:
+    def __init__(self, decision: Decision | None, permit: Permit | None = None, *, holds: bool = False) -> None:
         self.decision = decision
         self.permit = permit
+        self.allowed = permit is not None if holds else decision is not None and decision.allowed
+
+    def passes(self, on_error: OnError) -> bool:
+        """Checks whether the request proceeds."""
+        return self.allowed or (self.decision is None and on_error == "allow")
 
     @property
     def status(self) -> int:
@@ -82,41 +86,79 @@ def cost_of(cost: CostOf[T], request: T) -> int:
     return cost if isinstance(cost, int) else cost(request)
 
 
-def decide(limiter: AnyLimiter, key: Any, cost: int) -> Outcome:
-    """Decides a request. Blocks if the limiter is shared."""
-    try:
-        if isinstance(limiter, (Policy, SharedPolicy, RemotePolicy)):
-            return _admitted(limiter.admit(key, cost))
-        if isinstance(limiter, SharedGuard):
-            return _admitted(limiter.admit(key))
-        if isinstance(limiter, Guard):
-            return _guarded(limiter, key)
-        return Outcome(limiter.check(key, cost))
-    except StoreError as error:
-        return _undecided(error)
+LOCAL = (Limiter, FairLimiter, Guard, Policy)
+"""Limiters that decide without I/O, so that an event loop need not wait for them."""
 
 
-async def decide_async(limiter: AnyLimiter, key: Any, cost: int) -> Outcome:
-    """Decides a request, without blocking the event loop."""
-    try:
-        if isinstance(limiter, (SharedPolicy, RemotePolicy)):
-            return _admitted(await limiter.admit_async(key, cost))
-        if isinstance(limiter, SharedGuard):
-            return _admitted(await limiter.admit_async(key))
-        if isinstance(limiter, (SharedLimiter, SharedFairLimiter)):
-            return Outcome(await limiter.check_async(key, cost))
-    except StoreError as error:
-        return _undecided(error)
-    return decide(limiter, key, cost)
+def decider(limiter: AnyLimiter) -> Callable[[Any, int], Outcome]:
+    """Returns the function that decides requests by a limiter. It blocks if the limiter is shared."""
+    if isinstance(limiter, (Policy, SharedPolicy, RemotePolicy)):
+        admit = limiter.admit
+        return _guarded_by_errors(lambda key, cost: _admitted(admit(key, cost)))
+    if isinstance(limiter, SharedGuard):
+        enter = limiter.admit
+        return _guarded_by_errors(lambda key, cost: _admitted(enter(key)))
+    if isinstance(limiter, Guard):
+        guard = limiter
+        return lambda key, cost: Outcome(guard.peek(key), guard.try_acquire(key), holds=True)
+    check = limiter.check
+    if isinstance(limiter, LOCAL):
+        return lambda key, cost: Outcome(check(key, cost))
+    return _guarded_by_errors(lambda key, cost: Outcome(check(key, cost)))
+
+
+def async_decider(limiter: AnyLimiter) -> Callable[[Any, int], Awaitable[Outcome]]:
+    """Returns the function that decides requests by a limiter, without blocking an event loop."""
+    if isinstance(limiter, (SharedPolicy, RemotePolicy)):
+        admit = limiter.admit_async
+
+        async def decide_policy(key: Any, cost: int) -> Outcome:
+            try:
+                return _admitted(await admit(key, cost))
+            except StoreError as error:
+                return _undecided(error)
+
+        return decide_policy
+    if isinstance(limiter, SharedGuard):
+        enter = limiter.admit_async
+
+        async def decide_slot(key: Any, cost: int) -> Outcome:
+            try:
+                return _admitted(await enter(key))
+            except StoreError as error:
+                return _undecided(error)
+
+        return decide_slot
+    if isinstance(limiter, (SharedLimiter, SharedFairLimiter)):
+        check = limiter.check_async
+
+        async def decide_limit(key: Any, cost: int) -> Outcome:
+            try:
+                return Outcome(await check(key, cost))
+            except StoreError as error:
+                return _undecided(error)
+
+        return decide_limit
+    decide = decider(limiter)
+
+    async def decide_now(key: Any, cost: int) -> Outcome:
+        return decide(key, cost)
+
+    return decide_now
+
+
+def _guarded_by_errors(decide: Callable[[Any, int], Outcome]) -> Callable[[Any, int], Outcome]:
+    def decided(key: Any, cost: int) -> Outcome:
+        try:
+            return decide(key, cost)
+        except StoreError as error:
+            return _undecided(error)
+
+    return decided
 
 
 def _admitted(admission: Admission) -> Outcome:
     return Outcome(admission, admission.permit)
-
-
-def _guarded(guard: Guard, key: Any) -> Outcome:
-    permit = guard.try_acquire(key)
-    return Outcome(guard.peek(key), permit)
 
 
 def _undecided(error: StoreError) -> Outcome:
@@ -124,23 +166,13 @@ def _undecided(error: StoreError) -> Outcome:
     return Outcome(None)
 
 
-def is_let_through(outcome: Outcome, on_error: OnError) -> bool:
-    """Checks whether the request proceeds."""
-    if outcome.decision is None:
-        return on_error == "allow"
-    return outcome.permit is not None or outcome.decision.allowed
-
-
 def headers(outcome: Outcome, name: str, *, denied: bool) -> list[tuple[str, str]]:
     """Returns the headers of a response: the limit, what is left, and when to retry."""
     decision = outcome.decision
     if decision is None:
         return [("retry-after", str(UNDECIDED_RETRY_SECONDS))] if denied else []
-    reset = max(0, math.ceil(decision.reset_at_ns / 1e9 - time.time()))
-    found = [
-        ("ratelimit-policy", f'"{name}";q={decision.limit}'),
-        ("ratelimit", f'"{name}";r={decision.remaining};t={reset}'),
-    ]
+    policy, left = decision.headers(name)
+    found = [("ratelimit-policy", policy), ("ratelimit", left)]
     if denied and decision.retry_after is not None:
         found.append(("retry-after", str(max(1, math.ceil(decision.retry_after)))))
     return found

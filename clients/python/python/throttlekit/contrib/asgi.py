@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
-from ._decide import AnyLimiter, CostOf, OnError, Outcome, cost_of, decide_async, headers, is_let_through, problem
+from ._decide import LOCAL, AnyLimiter, CostOf, OnError, Outcome, async_decider, cost_of, decider, headers, problem
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -60,7 +60,8 @@ class AdmissionMiddleware:
         on_error: OnError = "deny",
     ) -> None:
         self.app = app
-        self.limiter = limiter
+        self.decide = decider(limiter) if isinstance(limiter, LOCAL) else None
+        self.decide_async = async_decider(limiter)
         self.key = key
         self.cost = cost
         self.name = name
@@ -72,20 +73,24 @@ class AdmissionMiddleware:
         if key is None:
             await self.app(scope, receive, send)
             return
-        outcome = await decide_async(self.limiter, key, cost_of(self.cost, scope))
-        if not is_let_through(outcome, self.on_error):
+        cost = cost_of(self.cost, scope)
+        outcome = self.decide(key, cost) if self.decide is not None else await self.decide_async(key, cost)
+        if not outcome.passes(self.on_error):
             await self._deny(outcome, send)
             return
-        await self._pass(outcome, scope, receive, send)
-
-    async def _pass(self, outcome: Outcome, scope: Scope, receive: Receive, send: Send) -> None:
-        extra = [(field.encode(), value.encode()) for field, value in headers(outcome, self.name, denied=False)]
+        extra: list[tuple[bytes, bytes]] = []
+        if outcome.decision is not None:
+            policy, left = outcome.decision.headers(self.name)
+            extra = [(b"ratelimit-policy", policy.encode()), (b"ratelimit", left.encode())]
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *extra]
             await send(message)
 
+        if outcome.permit is None:
+            await self.app(scope, receive, send_with_headers)
+            return
         failed = True
         try:
             await self.app(scope, receive, send_with_headers)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from celery import Task
 
-from ._decide import AnyLimiter, decide, is_let_through
+from ._decide import AnyLimiter, decider
 
 RETRY_SECONDS_DEFAULT = 1.0
 
@@ -40,8 +40,8 @@ class LimitedTask(Task):  # type: ignore[misc]
         """Runs the task, or postpones it."""
         if self.request.called_directly:
             return super().__call__(*args, **kwargs)
-        outcome = decide(self.limiter, self.key_of(args, kwargs), self.cost_of(args, kwargs))
-        if not is_let_through(outcome, "deny"):
+        outcome = decider(self.limiter)(self.key_of(args, kwargs), self.cost_of(args, kwargs))
+        if not outcome.allowed:
             wait = outcome.decision.retry_after if outcome.decision is not None else None
             raise self.postponed(RETRY_SECONDS_DEFAULT if wait is None else wait)
         failed = True

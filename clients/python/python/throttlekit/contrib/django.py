@@ -21,11 +21,10 @@ from ._decide import (
     CostOf,
     OnError,
     Outcome,
+    async_decider,
     cost_of,
-    decide,
-    decide_async,
+    decider,
     headers,
-    is_let_through,
     problem,
 )
 
@@ -49,7 +48,8 @@ class _Admission:
         name: str = "default",
         on_error: OnError = "deny",
     ) -> None:
-        self.limiter = limiter
+        self.decide = decider(limiter)
+        self.decide_async = async_decider(limiter)
         self.key = key
         self.cost = cost
         self.name = name
@@ -59,8 +59,8 @@ class _Admission:
         key = self.key(request)
         if key is None:
             return get()
-        outcome = decide(self.limiter, key, cost_of(self.cost, request))
-        if not is_let_through(outcome, self.on_error):
+        outcome = self.decide(key, cost_of(self.cost, request))
+        if not outcome.passes(self.on_error):
             return self._denied(outcome)
         failed = True
         try:
@@ -76,8 +76,8 @@ class _Admission:
         key = self.key(request)
         if key is None:
             return await get()
-        outcome = await decide_async(self.limiter, key, cost_of(self.cost, request))
-        if not is_let_through(outcome, self.on_error):
+        outcome = await self.decide_async(key, cost_of(self.cost, request))
+        if not outcome.passes(self.on_error):
             return self._denied(outcome)
         failed = True
         try:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 
 from fastapi import HTTPException, Request, Response
 
-from ._decide import AnyLimiter, CostOf, OnError, Outcome, cost_of, decide_async, headers, is_let_through, problem
+from ._decide import AnyLimiter, CostOf, OnError, Outcome, async_decider, cost_of, headers, problem
 
 
 def client_address(request: Request) -> str | None:
@@ -32,7 +32,7 @@ class Admitted:
         name: str = "default",
         on_error: OnError = "deny",
     ) -> None:
-        self.limiter = limiter
+        self.decide = async_decider(limiter)
         self.key = key
         self.cost = cost
         self.name = name
@@ -44,8 +44,8 @@ class Admitted:
         if key is None:
             yield None
             return
-        outcome = await decide_async(self.limiter, key, cost_of(self.cost, request))
-        if not is_let_through(outcome, self.on_error):
+        outcome = await self.decide(key, cost_of(self.cost, request))
+        if not outcome.passes(self.on_error):
             fields = dict(headers(outcome, self.name, denied=True))
             raise HTTPException(outcome.status, detail=problem(outcome), headers=fields)
         response.headers.update(dict(headers(outcome, self.name, denied=False)))

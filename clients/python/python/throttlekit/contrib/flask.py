@@ -15,7 +15,7 @@ from typing import Any, ParamSpec
 
 from flask import Request, Response, jsonify, make_response, request
 
-from ._decide import AnyLimiter, CostOf, OnError, cost_of, decide, headers, is_let_through, problem
+from ._decide import AnyLimiter, CostOf, OnError, cost_of, decider, headers, problem
 
 P = ParamSpec("P")
 
@@ -35,14 +35,16 @@ def admitted(
 ) -> Callable[[Callable[P, Any]], Callable[P, Response]]:
     """Returns a decorator that admits requests by any limiter. A permit is held until the view returns."""
 
+    decide = decider(limiter)
+
     def decorate(view: Callable[P, Any]) -> Callable[P, Response]:
         @functools.wraps(view)
         def limited(*args: P.args, **kwargs: P.kwargs) -> Response:
             caller = key(request)
             if caller is None:
                 return make_response(view(*args, **kwargs))
-            outcome = decide(limiter, caller, cost_of(cost, request))
-            if not is_let_through(outcome, on_error):
+            outcome = decide(caller, cost_of(cost, request))
+            if not outcome.passes(on_error):
                 response = make_response(jsonify(problem(outcome)), outcome.status)
                 response.headers.extend(headers(outcome, name, denied=True))
                 return response

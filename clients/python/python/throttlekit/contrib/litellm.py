@@ -24,7 +24,7 @@ from litellm.integrations.custom_logger import CustomLogger
 
 from .._errors import Ended, StoreError
 from .._native import Permit, Policy, RemotePolicy, SharedPolicy
-from ._decide import OnError, decide_async, headers, is_let_through, problem
+from ._decide import OnError, async_decider, headers, problem
 
 ESTIMATE_DEFAULT = 1_000
 CHARACTERS_PER_TOKEN = 4
@@ -55,7 +55,7 @@ class Limits(CustomLogger):
         on_error: OnError = "deny",
     ) -> None:
         super().__init__()
-        self.policy = policy
+        self.decide = async_decider(policy)
         self.key = key
         self.tokens = tokens
         self.on_error = on_error
@@ -64,8 +64,8 @@ class Limits(CustomLogger):
         self, user_api_key_dict: Any, cache: Any, data: dict[str, Any], call_type: str
     ) -> dict[str, Any]:
         """Admits a call, or raises a 429."""
-        outcome = await decide_async(self.policy, self.key(user_api_key_dict, data), self.tokens(data))
-        if not is_let_through(outcome, self.on_error):
+        outcome = await self.decide(self.key(user_api_key_dict, data), self.tokens(data))
+        if not outcome.passes(self.on_error):
             fields = dict(headers(outcome, "litellm", denied=True))
             raise HTTPException(outcome.status, detail=problem(outcome), headers=fields)
         if outcome.permit is not None:

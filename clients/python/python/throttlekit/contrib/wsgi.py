@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ._decide import AnyLimiter, CostOf, OnError, Outcome, cost_of, decide, headers, is_let_through, problem
+from ._decide import AnyLimiter, CostOf, OnError, Outcome, cost_of, decider, headers, problem
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -47,7 +47,7 @@ class AdmissionMiddleware:
         on_error: OnError = "deny",
     ) -> None:
         self.app = app
-        self.limiter = limiter
+        self.decide = decider(limiter)
         self.key = key
         self.cost = cost
         self.name = name
@@ -58,8 +58,8 @@ class AdmissionMiddleware:
         key = self.key(environ)
         if key is None:
             return self.app(environ, start_response)
-        outcome = decide(self.limiter, key, cost_of(self.cost, environ))
-        if not is_let_through(outcome, self.on_error):
+        outcome = self.decide(key, cost_of(self.cost, environ))
+        if not outcome.passes(self.on_error):
             return self._deny(outcome, start_response)
         return self._pass(outcome, environ, start_response)
 
