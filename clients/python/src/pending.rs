@@ -151,9 +151,14 @@ fn deliver_all(receiver: &Receiver<Delivery>) {
     }
 }
 
-/// Sets the result, from a callback of the event loop. One that was closed has nobody who waits.
+/// Sets the result, from a callback of the event loop. A loop that was closed has nobody who waits. Nor has a future that
+/// was cancelled: its result is dropped here, since its loop may be blocked, perhaps by a wait for what it holds.
 fn deliver(py: Python<'_>, delivery: Delivery) {
     let Delivery { to: (event_loop, future), make } = delivery;
+    let is_done = future.call_method0(py, "done").and_then(|done| done.extract(py));
+    if is_done.unwrap_or(false) {
+        return;
+    }
     let set = Set(make(py));
     let _ = event_loop.call_method1(py, "call_soon_threadsafe", (set, future));
 }

@@ -79,7 +79,7 @@ async def test_tasks_wait_in_turn_and_cancelled_ones_leave() -> None:
 async def test_a_cancelled_wait_gives_its_slot_back() -> None:
     guard = Guard(1)
     for _ in range(200):
-        held = guard.acquire()
+        held = await guard.acquire_async(timeout=5)
         waiter = asyncio.ensure_future(_hold(guard))
         await asyncio.sleep(0)
         held.success()

@@ -104,7 +104,7 @@ def test_slots_are_shared_and_released(store: Store, name: Names) -> None:
         assert not denied and denied.denied_by == "concurrency"
         assert two.admit("cpu")
         with pytest.raises(Denied):
-            two.acquire("gpu", timeout=0.05)
+            two.acquire("gpu", timeout=2)
     with two.acquire("gpu", timeout=10):
         assert one.peek("gpu").remaining == 0
 
