@@ -74,6 +74,6 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        crate::process::watch_forks(module.py())
+        crate::process::watch(module.py())
     }
 }

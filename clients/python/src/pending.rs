@@ -7,6 +7,7 @@
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyStopIteration;
@@ -19,6 +20,9 @@ use crate::process::Process;
 
 /// Maximum number of results that are delivered under one acquisition of the interpreter's lock.
 const DELIVERED_AT_ONCE_MAX: usize = 256;
+
+/// Longest time that the end of the interpreter waits for a delivery in progress.
+const STOP_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// A result that can be awaited. If the result is a context manager, so is this.
 #[pyclass(frozen, module = "throttlekit")]
@@ -124,7 +128,13 @@ struct Delivery {
 
 /// The thread that delivers results to event loops.
 #[derive(Clone)]
-pub(crate) struct Deliverer(Sender<Delivery>);
+pub(crate) struct Deliverer(Sender<Message>);
+
+enum Message {
+    Deliver(Delivery),
+    /// Ends the thread, and then the sender.
+    Stop(Sender<()>),
+}
 
 impl Deliverer {
     /// Starts the thread.
@@ -136,14 +146,32 @@ impl Deliverer {
 
     /// Hands a result over. After the interpreter has ended nobody waits for it.
     fn send(&self, delivery: Delivery) {
-        let _ = self.0.send(delivery);
+        let _ = self.0.send(Message::Deliver(delivery));
+    }
+
+    /// Ends the thread, and waits for that. A thread that is attached while the interpreter ends would be unwound by it,
+    /// which aborts the process.
+    pub(crate) fn stop(&self, py: Python<'_>) {
+        let (stopping, stopped) = channel();
+        let _ = self.0.send(Message::Stop(stopping));
+        // The sender is dropped when the thread has ended: the error means that it has.
+        py.detach(|| drop(stopped.recv_timeout(STOP_WAIT_MAX)));
     }
 }
 
-fn deliver_all(receiver: &Receiver<Delivery>) {
+fn deliver_all(receiver: &Receiver<Message>) {
     while let Ok(first) = receiver.recv() {
         let more = receiver.try_iter().take(DELIVERED_AT_ONCE_MAX - 1);
-        let batch: Vec<_> = std::iter::once(first).chain(more).collect();
+        let (mut batch, mut stopping) = (Vec::new(), None);
+        for message in std::iter::once(first).chain(more) {
+            match message {
+                Message::Deliver(delivery) => batch.push(delivery),
+                Message::Stop(sender) => stopping = Some(sender),
+            }
+        }
+        if stopping.is_some() {
+            return;
+        }
         // `None` while the interpreter ends.
         if Python::try_attach(|py| batch.into_iter().for_each(|one| deliver(py, one))).is_none() {
             return;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyCFunction};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::timeout;
 
@@ -35,18 +36,18 @@ pub(crate) struct Process {
     pid: u32,
 }
 
-/// Counts forks from now on.
-pub(crate) fn watch_forks(py: Python<'_>) -> PyResult<()> {
-    let count = pyo3::types::PyCFunction::new_closure(py, None, None, |_args, _kwargs| {
+/// Counts forks from now on, and stops the delivery of results before the interpreter ends.
+pub(crate) fn watch(py: Python<'_>) -> PyResult<()> {
+    let count = PyCFunction::new_closure(py, None, None, |_args, _kwargs| {
         FORKS.fetch_add(1, Relaxed);
     })?;
-    let options = pyo3::types::PyDict::new(py);
-    options.set_item("after_in_child", count)?;
     let os = py.import("os")?;
     // Systems without `fork` have nothing to register.
     if os.hasattr("register_at_fork")? {
-        os.call_method("register_at_fork", (), Some(&options))?;
+        os.call_method("register_at_fork", (), Some(&[("after_in_child", count)].into_py_dict(py)?))?;
     }
+    let stop = PyCFunction::new_closure(py, None, None, |args, _kwargs| Process::stop(args.py()))?;
+    py.import("atexit")?.call_method1("register", (stop,))?;
     Ok(())
 }
 
@@ -61,6 +62,14 @@ impl Process {
         let started = Arc::new(Self::start(pid)?);
         std::mem::forget(current.replace(started.clone()));
         Ok(started)
+    }
+
+    /// Stops the delivery of results, if this process has started it.
+    fn stop(py: Python<'_>) {
+        let current = lock(&PROCESS).clone();
+        if let Some(process) = current.filter(|process| process.pid == process::id()) {
+            process.deliverer.stop(py);
+        }
     }
 
     fn start(pid: u32) -> PyResult<Self> {

@@ -157,3 +157,22 @@ def test_a_killed_process_returns_its_slots_within_the_lease(redis_url: str, nam
     worker.wait()
     with guard.acquire(timeout=30):
         assert time.monotonic() - killed_at < 10
+
+
+ENDING = """
+import asyncio, sys
+from throttlekit import Guard, SharedLimiter, Store
+
+async def main():
+    limiter = SharedLimiter(Store(sys.argv[1], deadline=5), sys.argv[2], "1000000/second")
+    await asyncio.gather(*(limiter.check_async("a") for _ in range(50)))
+    for _ in range(200):
+        limiter.check_async("a")  # not awaited: results arrive while the program ends
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_ends_while_results_arrive(redis_url: str, name: Names) -> None:
+    for _ in range(10):
+        subprocess.run([sys.executable, "-c", ENDING, redis_url, name()], check=True, timeout=60)
