@@ -155,7 +155,7 @@ impl Deliverer {
         let (stopping, stopped) = channel();
         let _ = self.0.send(Message::Stop(stopping));
         // The sender is dropped when the thread has ended: the error means that it has.
-        py.detach(|| drop(stopped.recv_timeout(STOP_WAIT_MAX)));
+        py.detach(move || drop(stopped.recv_timeout(STOP_WAIT_MAX)));
     }
 }
 
