@@ -193,7 +193,7 @@ def main() -> int:
         met = ratio <= threshold if side == "most" else ratio >= threshold
         missed += [] if met else [name]
         print(f"{name:<40}{ratio:>12.4f}    at {side} {threshold}{'' if met else '    MISSED'}")
-    figure = {"suite": "python", "nanoseconds": times, "ratios": ratios, "missed": missed}
+    figure = {"name": "python", "nanoseconds": times, "ratios": ratios, "missed": missed}
     print("figure: " + json.dumps(figure))
     return 1 if missed else 0
 

@@ -49,7 +49,7 @@ def test_python_and_rust_processes_admit_exactly_the_limit(redis_url: str, name:
     while rest.check("shared"):
         left += 1
     assert sum(admitted) + left == UNITS, admitted
-    assert left == 0, "eight processes request more than there is"
+    assert left == 0 or mode == "leased", "eight processes request more than there is"
 
 
 def in_child(work: Callable[[], int]) -> int:
