@@ -42,7 +42,9 @@ pub(crate) fn build(error: &throttlekit::BuildError) -> PyErr {
 
 /// Returns the exception of a store that decided nothing.
 pub(crate) fn store(error: &throttlekit::StoreError) -> PyErr {
-    let args = (error.to_string(), kind(error));
+    // The remedy by its name in Python.
+    let text = error.to_string().replace("PostgresStoreBuilder::migrate", "Store(url, migrate=True)");
+    let args = (text, kind(error));
     if error.is_outage() { StoreUnavailable::new_err(args) } else { StoreError::new_err(args) }
 }
 

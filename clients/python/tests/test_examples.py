@@ -41,3 +41,9 @@ def test_examples_and_package_are_typed() -> None:
     command = [sys.executable, "-m", "mypy", "--strict", str(EXAMPLES), str(package)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout
+
+
+def test_examples_pass_pyright() -> None:
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, str(EXAMPLES)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout

@@ -18,6 +18,7 @@ from throttlekit import (
     SharedLimiter,
     SharedPolicy,
     Store,
+    StoreError,
     StoreUnavailable,
     TokenBudget,
 )
@@ -190,3 +191,10 @@ def test_invalid_settings_are_reported_when_the_limiter_is_built() -> None:
     with pytest.raises(ValueError, match="on_outage"):
         SharedLimiter("memory", "a", "1/minute", on_outage="local")
     assert "password" not in repr(Store("redis://user:password@host:1"))
+
+
+def test_a_missing_schema_is_an_error_with_its_remedy() -> None:
+    limiter = SharedLimiter(Store(address("THROTTLEKIT_POSTGRES"), deadline=5, schema="missing"), "a", "1/minute")
+    with pytest.raises(StoreError, match="migrate=True") as error:
+        limiter.check("a")
+    assert error.value.kind == "misconfigured"
