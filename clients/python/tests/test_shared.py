@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from conftest import address
 from throttlekit import (
     Budget,
     BuildError,
