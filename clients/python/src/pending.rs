@@ -154,8 +154,10 @@ impl Deliverer {
     pub(crate) fn stop(&self, py: Python<'_>) {
         let (stopping, stopped) = channel();
         let _ = self.0.send(Message::Stop(stopping));
-        // The sender is dropped when the thread has ended: the error means that it has.
-        py.detach(move || drop(stopped.recv_timeout(STOP_WAIT_MAX)));
+        py.detach(move || {
+            // The sender is dropped when the thread has ended: the error means that it has, or that time is up.
+            let _ = stopped.recv_timeout(STOP_WAIT_MAX);
+        });
     }
 }
 
