@@ -6,6 +6,7 @@ mod ci;
 mod cycles;
 mod deploy;
 mod proto;
+mod python;
 mod repository;
 mod services;
 mod vectors;
@@ -37,6 +38,7 @@ usage: cargo xtask <command>
   clone                    clone what is committed into an empty folder and test the library there
   publish                  package every published crate and build it from its package
   semver                   compare public APIs with the last release (cargo-semver-checks)
+  python test              build the Python wheel, install it into a clean environment and run its tests
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
   bench sketch             limits in a sketch beside the peer that counts in one; fails when a bar is missed
@@ -45,7 +47,8 @@ usage: cargo xtask <command>
   bench redis|postgres     decisions on a shared store beside what the engine does bare
   bench server             the service beside a bare echo and beside its own store
   bench peers              the server beside throttlecrab and Limitador: processor time, latency, memory, exactness
-  bench lease              spends of a lease in process beside the peers, and batches on Redis beside single asks";
+  bench lease              spends of a lease in process beside the peers, and batches on Redis beside single asks
+  bench python             checks from Python beside `limits`, and middleware beside slowapi";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         ["semver"] => repository::semver::check(),
         ["proto"] => proto::write(),
         ["proto", "--check"] => proto::check(),
+        ["python", ref rest @ ..] => python::run(rest),
         ["services", ref rest @ ..] => services::run(rest),
         ["bench", ..] => bench::run(&args[1..]),
         _ => Err(anyhow::anyhow!("{USAGE}")),

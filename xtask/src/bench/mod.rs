@@ -16,6 +16,7 @@ usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-
        cargo xtask bench server [--quick] [--rounds N]
        cargo xtask bench peers [--quick] [--rounds N]
        cargo xtask bench outbound [--quick]
+       cargo xtask bench python
        cargo xtask bench lease|admission|budget|sketch|slots [--quick] [--rounds N] [--only PART] [--require-callgrind]";
 
 /// The version that the figures in the documents were measured with.
@@ -51,6 +52,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             let engines = services::up_only(&["redis"])?;
             judge(package("outbound", &engines, options))
         }
+        // The Python package beside other limiters for Python.
+        [suite] if suite == "python" => crate::python::bench(),
         // Both, about leases, and about admission.
         [suite, options @ ..] if suite == "lease" || suite == "admission" => both::run(suite, options),
         _ => bail!(USAGE),

@@ -59,6 +59,14 @@ pub(super) const STAGES: &[Stage] = &[
     Stage::new("deploy", "cargo xtask deploy --check"),
     Stage::new("clone", "cargo xtask clone"),
     Stage::new("publish", "cargo xtask publish"),
+    // A workspace of its own, which the stages above do not see.
+    Stage::new("python-fmt", "cargo fmt --manifest-path clients/python/Cargo.toml --check"),
+    Stage::new(
+        "python-clippy",
+        "cargo clippy --manifest-path clients/python/Cargo.toml --all-targets --locked -- -D warnings",
+    )
+    .env(&[("CARGO_TARGET_DIR", "target/python")]),
+    Stage::new("python", "cargo xtask python test").engines(),
     Stage::new("verify-rate", "cargo xtask verify rate --cases 2000"),
     Stage::new("verify-turn-order", "cargo xtask verify turn-order --cases 2000"),
     Stage::new("model-lease", "cargo xtask model lease --small"),

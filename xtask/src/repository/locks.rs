@@ -6,8 +6,15 @@ use anyhow::{Context, Result, ensure};
 
 use super::root;
 
-const OUTSIDE: [&str; 6] =
-    ["benches/inproc", "benches/peers", "benches/server", "benches/stores", "fuzz", "tools/protogen"];
+const OUTSIDE: [&str; 7] = [
+    "benches/inproc",
+    "benches/peers",
+    "benches/server",
+    "benches/stores",
+    "clients/python",
+    "fuzz",
+    "tools/protogen",
+];
 
 /// Fails if one of them would not build as it is locked.
 pub(crate) fn check() -> Result<()> {

@@ -1,0 +1,1 @@
+"""Adapters for frameworks. Each module needs the framework that it is named after, and no other."""

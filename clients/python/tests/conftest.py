@@ -1,0 +1,124 @@
+"""Engines and servers. A test that needs one fails without it, and is never skipped."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import subprocess
+import textwrap
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from throttlekit import Client, Store
+
+# Longer than any default: the machine may be busy.
+DEADLINE = 5.0
+
+STORES = ["THROTTLEKIT_REDIS", "THROTTLEKIT_VALKEY", "THROTTLEKIT_REDIS_CLUSTER", "THROTTLEKIT_POSTGRES"]
+
+
+def address(variable: str) -> str:
+    """Returns the address of an engine."""
+    found = os.environ.get(variable)
+    if found is None:
+        pytest.fail(f'{variable} is not set: run eval "$(cargo xtask services up)" first')
+    if variable == "THROTTLEKIT_REDIS_CLUSTER":
+        nodes = [node.removeprefix("redis://") for node in found.split(",")]
+        return "redis+cluster://" + ",".join(nodes)
+    return found
+
+
+SCHEMA = f"py_{uuid.uuid4().hex[:12]}"
+
+
+def store_at(variable: str) -> Store:
+    """Returns the store of an engine. On PostgreSQL it has a schema of its own."""
+    if variable == "THROTTLEKIT_POSTGRES":
+        return Store(address(variable), deadline=DEADLINE, schema=SCHEMA, migrate=True)
+    return Store(address(variable), deadline=DEADLINE)
+
+
+@pytest.fixture
+def redis_url() -> str:
+    return address("THROTTLEKIT_REDIS")
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Store:
+    return Store(redis_url, deadline=DEADLINE)
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> Store:
+    """Each of the engines in turn."""
+    return store_at(request.param)
+
+
+@pytest.fixture
+def name() -> Callable[[], str]:
+    """Returns names that no other test has."""
+    prefix, numbers = f"py-{uuid.uuid4().hex[:12]}", itertools.count()
+    return lambda: f"{prefix}-{next(numbers)}"
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_for_port(port: int, seconds: float, process: subprocess.Popen[bytes]) -> None:
+    """Waits until a process listens, for as long as it runs."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > end or process.poll() is not None:
+                raise
+            time.sleep(0.05)
+
+
+POLICIES = """
+    version: 1
+    policies:
+      api:
+        rate: {limit: 5, per: 1m}
+      chat:
+        cost: {budget: 2000, per: day}
+      jobs:
+        concurrency: {limit: 2}
+"""
+
+
+@pytest.fixture(scope="session")
+def server(server_address: str) -> Client:
+    """A client of a real server."""
+    return Client(f"http://{server_address}", deadline=DEADLINE)
+
+
+@pytest.fixture(scope="session")
+def server_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real server."""
+    binary = os.environ.get("THROTTLEKIT_BIN")
+    if binary is None:
+        pytest.fail("THROTTLEKIT_BIN is not set: build it with cargo build -p throttlekit-cli, and set its path")
+    folder: Path = tmp_path_factory.mktemp("server")
+    (folder / "policies.yaml").write_text(textwrap.dedent(POLICIES))
+    grpc, http, metrics = free_port(), free_port(), free_port()
+    listen = {"--listen": grpc, "--http": http, "--metrics": metrics}
+    command = [binary, "serve", "policies.yaml", "--fresh-start"]
+    command += [word for option, port in listen.items() for word in (option, f"127.0.0.1:{port}")]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    try:
+        wait_for_port(grpc, 60, process)
+        yield f"127.0.0.1:{grpc}"
+    finally:
+        process.terminate()
+        process.wait(30)
