@@ -97,6 +97,7 @@ impl Guarded {
         let certificates = Path::new(&env("THROTTLEKIT_REDIS_TLS_CA")).parent().unwrap().to_owned();
         let (folder, port) = (TempDir::new().unwrap(), free_port());
         std::fs::write(folder.path().join("password"), format!("{PASSWORD}\n")).unwrap();
+        issue_client_certificate(folder.path(), &certificates);
         let mut server = Command::new("redis-server");
         server.args(["--port", "0", "--bind", "127.0.0.1", "--save", "", "--tls-auth-clients", "yes"]);
         server.args(["--tls-port", &port.to_string(), "--requirepass", PASSWORD]);
@@ -116,23 +117,39 @@ impl Guarded {
 
     /// The options that this server demands.
     fn args(&self) -> Vec<String> {
-        let file = |name: &str| self.certificates.join(name).to_str().unwrap().to_owned();
-        let password = self.folder.path().join("password").to_str().unwrap().to_owned();
+        let shown = |path: PathBuf| path.to_str().unwrap().to_owned();
+        let own = |name: &str| shown(self.folder.path().join(name));
         vec![
             "--store".into(),
             format!("rediss://127.0.0.1:{}", self.port),
             "--store-ca".into(),
-            file("ca.crt"),
+            shown(self.certificates.join("ca.crt")),
             "--store-password-file".into(),
-            password,
+            own("password"),
             "--store-cert".into(),
-            file("server.crt"),
+            own("client.crt"),
             "--store-key".into(),
-            file("server.key"),
+            own("client.key"),
             "--store-deadline-ms".into(),
             "2000".into(),
         ]
     }
+}
+
+/// Issues `client.crt` and `client.key` by the CA of the engine with TLS.
+fn issue_client_certificate(folder: &Path, authority: &Path) {
+    let openssl = |args: &str| {
+        let mut command = Command::new("openssl");
+        for arg in args.split(' ') {
+            command.arg(arg.replace('@', authority.to_str().unwrap()));
+        }
+        let done = command.current_dir(folder).output().unwrap();
+        assert!(done.status.success(), "{done:?}");
+    };
+    openssl(
+        "req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout client.key -out client.csr -subj /CN=client",
+    );
+    openssl("x509 -req -in client.csr -CA @/ca.crt -CAkey @/ca.key -set_serial 7 -days 2 -out client.crt");
 }
 
 impl Drop for Guarded {

@@ -42,6 +42,8 @@ fn write_code(protos: &Path, out: &Path) -> Result<()> {
         .emit_rerun_if_changed(false)
         .bytes(".throttlekit.v1")
         .bytes(".envoy")
+        // Encoded in order, so that a message has one encoding.
+        .btree_map(".envoy")
         .out_dir(out)
         .compile_fds(compiled.file_descriptor_set())
         .context("cannot write the code")

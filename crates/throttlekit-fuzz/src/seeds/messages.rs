@@ -1,10 +1,15 @@
 //! Wire messages of every kind.
 
 use prost::Message;
-use throttlekit_proto::envoy::{Entry, RateLimitDescriptor, RateLimitRequest};
+use throttlekit_proto::envoy::attribute_context::{HttpRequest, Peer, Request};
+use throttlekit_proto::envoy::{
+    Address, AttributeContext, CheckRequest as AuthorizationRequest, Entry, RateLimitDescriptor,
+    RateLimitRequest, SocketAddress,
+};
+use throttlekit_proto::v1::session_call::Call;
 use throttlekit_proto::v1::{
     AdmitRequest, Caller, CheckManyRequest, CheckRequest, DebitRequest, HeartbeatRequest, Keys, PeekRequest,
-    ReleaseRequest, ReserveRequest, Returned,
+    ReleaseRequest, ReserveRequest, ResetRequest, Returned, SessionCall, SessionRequest,
 };
 
 use super::Seeds;
@@ -16,7 +21,9 @@ const POLICIES: &str = "abcdefghijklmnopqrstuvwx";
 pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
     let asks = POLICIES.chars().flat_map(|policy| asks(&policy.to_string()));
     let envoy = envoy().into_iter().map(|message| ("ShouldRateLimit", message));
-    asks.chain(ends()).chain(envoy).collect()
+    let authorizations = POLICIES.chars().flat_map(|policy| authorizations(&policy.to_string()));
+    let authorizations = authorizations.map(|message| ("Authorization", message));
+    asks.chain(ends()).chain(envoy).chain(authorizations).collect()
 }
 
 pub(super) fn seeds() -> Seeds {
@@ -42,7 +49,7 @@ pub(super) fn seeds() -> Seeds {
     Seeds { inputs, words: words.to_vec() }
 }
 
-fn asks(policy: &str) -> [(&'static str, Vec<u8>); 6] {
+fn asks(policy: &str) -> [(&'static str, Vec<u8>); 8] {
     let (policy, key) = (policy.to_owned(), "k".to_owned());
     let keys = vec!["z".to_owned()];
     let own = CheckRequest { policy: policy.clone(), key: key.clone(), cost: 3, keys: keys.clone() };
@@ -59,6 +66,10 @@ fn asks(policy: &str) -> [(&'static str, Vec<u8>); 6] {
         keys: keys.clone(),
         ..Default::default()
     };
+    let reset = ResetRequest { policy: policy.clone(), key: key.clone(), keys: keys.clone() };
+    let calls = [Call::Check(own.clone()), Call::Debit(debit.clone()), Call::Peek(peek.clone())];
+    let calls = calls.into_iter().zip(1..).map(|(call, id)| SessionCall { id, call: Some(call) }).collect();
+    let session = SessionRequest { calls, deadline_ms: 50 };
     let admit = AdmitRequest {
         policy: policy.clone(),
         key: key.clone(),
@@ -88,6 +99,8 @@ fn asks(policy: &str) -> [(&'static str, Vec<u8>); 6] {
         ("Debit", debit.encode_to_vec()),
         ("Admit", admit.encode_to_vec()),
         ("Reserve", reserve.encode_to_vec()),
+        ("Reset", reset.encode_to_vec()),
+        ("Session", session.encode_to_vec()),
     ]
 }
 
@@ -105,6 +118,24 @@ fn ends() -> Vec<(&'static str, Vec<u8>)> {
     let mut ends: Vec<_> = (0..4).map(|how| ("Release", release(how).encode_to_vec())).collect();
     ends.extend([("Heartbeat", heartbeats.encode_to_vec()), ("Debit", debit.encode_to_vec())]);
     ends
+}
+
+/// By a key, by a header, and by the client's address.
+fn authorizations(policy: &str) -> Vec<Vec<u8>> {
+    let settings: [&[(&str, &str)]; 3] = [&[("key", "k")], &[("key_header", "x-user")], &[("cost", "3")]];
+    let one = |settings: &&[(&str, &str)]| {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let socket = SocketAddress { address: "10.1.2.3".into() };
+        let source = Peer { address: Some(Address { socket_address: Some(socket) }), ..Peer::default() };
+        let headers = [("x-user", "acme")].iter().map(owned).collect();
+        let attributes = AttributeContext {
+            source: Some(source),
+            request: Some(Request { http: Some(HttpRequest { headers }) }),
+            context_extensions: settings.iter().chain(&[("policy", policy)]).map(owned).collect(),
+        };
+        AuthorizationRequest { attributes: Some(attributes) }.encode_to_vec()
+    };
+    settings.iter().map(one).collect()
 }
 
 fn envoy() -> Vec<Vec<u8>> {

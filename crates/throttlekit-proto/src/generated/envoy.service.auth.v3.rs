@@ -16,8 +16,8 @@ pub struct AttributeContext {
     #[prost(message, optional, tag = "4")]
     pub request: ::core::option::Option<attribute_context::Request>,
     /// Settings of the route.
-    #[prost(map = "string, string", tag = "10")]
-    pub context_extensions: ::std::collections::HashMap<
+    #[prost(btree_map = "string, string", tag = "10")]
+    pub context_extensions: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
@@ -47,8 +47,8 @@ pub mod attribute_context {
     #[derive(Clone, PartialEq, ::prost::Message)]
     pub struct HttpRequest {
         /// Header fields by lowercase name. Repeated fields are joined by commas.
-        #[prost(map = "string, string", tag = "3")]
-        pub headers: ::std::collections::HashMap<
+        #[prost(btree_map = "string, string", tag = "3")]
+        pub headers: ::prost::alloc::collections::BTreeMap<
             ::prost::alloc::string::String,
             ::prost::alloc::string::String,
         >,

@@ -3,7 +3,7 @@
 //! The settings of a route (`context_extensions`) are those of a forward-auth request: `policy`, `key` or `key_header`,
 //! `cost`. Responses have the same headers, and denials the same problem document.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use axum::body::to_bytes;
@@ -92,7 +92,7 @@ struct Route<'a> {
 }
 
 impl<'a> Route<'a> {
-    fn of(settings: &'a HashMap<String, String>) -> Result<Self, Status> {
+    fn of(settings: &'a BTreeMap<String, String>) -> Result<Self, Status> {
         let wrong = |why: &str| Err(Status::invalid_argument(format!("context_extensions: {why}")));
         let known = ["policy", "key", "key_header", "cost"];
         if let Some(unknown) = settings.keys().find(|name| !known.contains(&name.as_str())) {

@@ -270,8 +270,12 @@ pub(super) fn last_request() -> Vec<u8> {
 fn methods() -> Vec<(String, Vec<Vec<u8>>)> {
     let (known, others) = (seeds::messages(), OTHER_MESSAGES.map(<[u8]>::to_vec).to_vec());
     let messages = |path: &str| {
-        // The fields of a forecast are those of a check.
-        let method = path.rsplit('/').next().unwrap_or_default().replace("Forecast", "Check");
+        // The fields of a forecast are those of a check, and Envoy's check has others.
+        let method = match path.rsplit('/').next().unwrap_or_default() {
+            "Forecast" => "Check",
+            "Check" if path.contains("Authorization") => "Authorization",
+            method => method,
+        };
         known.iter().filter(|(name, _)| *name == method).map(|(_, message)| message.clone()).collect()
     };
     let ours = paths().into_iter().map(|path| {

@@ -13,6 +13,7 @@ const ROUTES: &[(&str, &str, &str)] = &[
         r#"{"policy":"@","keys":["k","root","vip"],"cost":1,"others":[["z"],[],["z"]]}"#,
     ),
     ("POST", "/v1/peek", r#"{"policy":"@","key":"k"}"#),
+    ("POST", "/v1/admin/reset", r#"{"policy":"@","key":"k","keys":["z"]}"#),
     ("POST", "/v1/forecast", r#"{"policy":"@","key":"k","cost":3}"#),
     (
         "POST",
