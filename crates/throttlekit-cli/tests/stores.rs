@@ -149,7 +149,11 @@ fn issue_client_certificate(folder: &Path, authority: &Path) {
     openssl(
         "req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout client.key -out client.csr -subj /CN=client",
     );
-    openssl("x509 -req -in client.csr -CA @/ca.crt -CAkey @/ca.key -set_serial 7 -days 2 -out client.crt");
+    // Extensions make it a certificate of version 3, which rustls requires.
+    std::fs::write(folder.join("extensions"), "basicConstraints=CA:FALSE\n").unwrap();
+    openssl(
+        "x509 -req -in client.csr -CA @/ca.crt -CAkey @/ca.key -set_serial 7 -days 2 -extfile extensions -out client.crt",
+    );
 }
 
 impl Drop for Guarded {

@@ -104,7 +104,13 @@ pub(crate) fn store_error(error: &RedisError) -> StoreError {
             None if detail.contains("OOM command") => {
                 StoreError::unavailable("out of memory, writes are rejected")
             }
-            None if error.kind() == ErrorKind::AuthenticationFailed => StoreError::misconfigured(error),
+            None if matches!(
+                error.kind(),
+                ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig
+            ) =>
+            {
+                StoreError::misconfigured(error)
+            }
             None if ["user executing the script", "ACL failure", "NOPERM"]
                 .iter()
                 .any(|s| detail.contains(s)) =>
