@@ -119,7 +119,7 @@ fn rust_programs() -> Result<[(&'static str, PathBuf); 2]> {
     let program = |name| target.join("release/examples").join(name);
     Ok([
         ("THROTTLEKIT_RUST_PEER", program("rust_peer")),
-        ("THROTTLEKIT_RUST_TIMELINES", program("rust_timelines")),
+        ("THROTTLEKIT_RUST_SCENARIOS", program("rust_scenarios")),
     ])
 }
 

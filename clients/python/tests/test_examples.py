@@ -10,12 +10,12 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
-NEED_REDIS = {"async_limiter", "fleet_leases"}
+NEED_REDIS = {"async_limiter", "leases"}
 
 EXPECTED = {
     "basic": ["5: allowed, 0 left", "6: denied, retry after 12 s", "batch: [True, False, True]", "bob has 2 left"],
     "async_limiter": ["5: allowed", "6: denied", "(exact)", "turn 3"],
-    "fleet_leases": ["process 4: ", "of 20000: never more than the limit"],
+    "leases": ["process 4: ", "of 20000: never more than the limit"],
     "concurrency": ["denied by the concurrency limit", "at most 3 at a time", "acme again: None"],
     "llm_budget": ["acme: 200 tokens", "acme: stopped after", "acme: denied by cost", "zoo: 200 tokens", "budget: "],
 }

@@ -127,9 +127,9 @@ def test_decisions_are_those_of_the_golden_vectors(path: Path) -> None:
 
 
 def test_decisions_are_those_of_the_core_on_random_timelines() -> None:
-    timelines = os.environ.get("THROTTLEKIT_RUST_TIMELINES")
+    timelines = os.environ.get("THROTTLEKIT_RUST_SCENARIOS")
     if timelines is None:
-        pytest.fail("THROTTLEKIT_RUST_TIMELINES is not set: build the example rust_timelines, and set its path")
+        pytest.fail("THROTTLEKIT_RUST_SCENARIOS is not set: build the example rust_scenarios, and set its path")
     done = subprocess.run([timelines, str(TIMELINES)], capture_output=True, text=True, check=True, timeout=300)
     texts = ["built " + text for text in done.stdout.split("built ")[1:]]
     parsed = [timeline for timeline in map(parse_any, texts) if timeline is not None]

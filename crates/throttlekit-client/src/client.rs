@@ -32,7 +32,7 @@ pub(crate) struct Inner {
     /// Index of the first server to try, so that many clients spread over several servers.
     first: usize,
     token: Option<Token>,
-    /// Whether calls are sent over sessions where the server offers them.
+    /// Sends calls over sessions where the server offers them.
     sessions: bool,
     pub(crate) renewer: Renewer,
     pub(crate) lease_for: Duration,

@@ -1,4 +1,4 @@
-//! Prints random timelines and the decisions of the core on them, for Python to repeat: `rust_timelines COUNT`.
+//! Prints random timelines and the decisions of the core on them, for Python to repeat: `rust_scenarios COUNT`.
 //!
 //! Each is in the format of the golden vectors, after the time at which the limiter is to be built, and ends with an
 //! empty line.
