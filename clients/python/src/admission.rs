@@ -24,7 +24,7 @@ pub(crate) struct Admission {
 
 impl Admission {
     /// Creates the Python object of an admission.
-    pub(crate) fn new(py: Python<'_>, mut admission: throttlekit::Admission) -> PyResult<Py<PyAny>> {
+    pub(crate) fn object(py: Python<'_>, mut admission: throttlekit::Admission) -> PyResult<Py<PyAny>> {
         let permit = admission.permit.take().map(|permit| Py::new(py, Permit::new(permit))).transpose()?;
         let (decision, denied_by) = (admission.decision(), admission.denied_by());
         let axes = admission.axes().iter().map(|(axis, decision)| (axis, *decision)).collect();
@@ -39,7 +39,7 @@ impl Admission {
         py: Python<'_>,
         result: Result<throttlekit::Admission, throttlekit::StoreError>,
     ) -> PyResult<Py<PyAny>> {
-        Self::new(py, result.map_err(|error| errors::store(&error))?)
+        Self::object(py, result.map_err(|error| errors::store(&error))?)
     }
 }
 

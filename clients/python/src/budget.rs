@@ -105,7 +105,7 @@ fn opened(py: Python<'_>, opened: Result<Opened, Failure>) -> PyResult<Py<PyAny>
     let Opened { answer, stream } = opened?;
     let decision = answer.decision;
     let stream = Arc::new(Mutex::new(stream.map_or(State::Ended, |stream| State::Open(Box::new(stream)))));
-    let stream = TokenStream { answer: Answer::new(py, answer)?, stream };
+    let stream = TokenStream { answer: Answer::answered(py, answer)?, stream };
     let object = PyClassInitializer::from(Decision(decision)).add_subclass(stream);
     Ok(Py::new(py, object)?.into_any())
 }

@@ -127,7 +127,7 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// Creates the Python object of an answer.
-    pub(crate) fn new(py: Python<'_>, answer: throttlekit::Answer) -> PyResult<Py<PyAny>> {
+    pub(crate) fn answered(py: Python<'_>, answer: throttlekit::Answer) -> PyResult<Py<PyAny>> {
         let throttlekit::Answer { decision, binding, guarantee, outage, receipt, shadow_denied, .. } = answer;
         let receipt = receipt.map(|receipt| Py::new(py, Receipt(Mutex::new(Some(receipt))))).transpose()?;
         Self::object(py, decision, Self { guarantee, binding, outage, receipt, shadow_denied })

@@ -483,14 +483,14 @@ async fn ready(
 }
 
 pub(crate) fn answered(py: Python<'_>, answer: Result<throttlekit::Answer, Failure>) -> PyResult<Py<PyAny>> {
-    Answer::new(py, answer?)
+    Answer::answered(py, answer?)
 }
 
 pub(crate) fn admitted(
     py: Python<'_>,
     admission: Result<throttlekit::Admission, Failure>,
 ) -> PyResult<Py<PyAny>> {
-    crate::admission::Admission::new(py, admission?)
+    crate::admission::Admission::object(py, admission?)
 }
 
 pub(crate) fn done(py: Python<'_>, done: Result<(), Failure>) -> PyResult<Py<PyAny>> {

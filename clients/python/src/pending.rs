@@ -120,10 +120,13 @@ impl Cancel {
     }
 }
 
+/// Creates the object of a result, or the exception.
+type Make = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+
 /// A result, and the event loop and future that it is for.
 struct Delivery {
     to: (Py<PyAny>, Py<PyAny>),
-    make: Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>,
+    make: Make,
 }
 
 /// The thread that delivers results to event loops.

@@ -62,5 +62,5 @@ pub(crate) fn converted(
     py: Python<'_>,
     ready: Result<throttlekit::Admission, NotReady>,
 ) -> PyResult<Py<PyAny>> {
-    Admission::new(py, ready.map_err(|error| errors::not_ready(&error))?)
+    Admission::object(py, ready.map_err(|error| errors::not_ready(&error))?)
 }
