@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_names_what_was_found_and_what_was_not() {
+    fn an_outcome_lists_found_and_missed_bugs() {
         let outcome = Found::all(|bug: Bug| bug == Bug::Lost).merge(Found::of(&[Bug::Lost], |_| true));
         assert_eq!(outcome.line(), "seeded bugs found 2/3: lost, lost");
         assert_eq!(outcome.check(), Err(MissedBugs(vec!["one_too_many"])));

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_reads_back_to_the_nanosecond() {
+    fn printed_values_are_parsed_to_the_nanosecond() {
         for ns in [0, 1, 999, 1_000, 250_000_000, 333_333_334, 60_000_000_000, u64::MAX] {
             assert_eq!(
                 parse_duration(&print_duration(Duration::from_nanos(ns))),

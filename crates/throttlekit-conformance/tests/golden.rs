@@ -16,8 +16,8 @@ fn all_rate_and_budget_suites_pass_field_for_field() {
     }
 }
 
-/// Its third ask is denied with a hint of 100 ms, when the next bucket begins. But nothing slides out then: the
-/// ask is denied again. The exact wait is longer, and right to the nanosecond.
+/// Its third request is denied with a hint of 100 ms, when the next bucket begins. But nothing slides out
+/// then: the request is denied again. The exact wait is longer, and correct to the nanosecond.
 #[test]
 fn the_sliding_window_hint_is_refuted_and_the_exact_wait_is_right() {
     let rule = SlidingWindow::new(10, Duration::from_secs(1), 10).unwrap();

@@ -26,7 +26,7 @@ async fn fleet_rolls_every_seeded_bug_is_found() {
 }
 
 #[tokio::test]
-async fn fleet_rolls_a_race_shows_what_is_lost() {
+async fn fleet_rolls_a_race_exposes_lost_heartbeats() {
     for bug in [MembershipBug::NoVersionCheck, MembershipBug::SaysDoneAndKeepsTheOld] {
         assert!(find_in_race(bug, 20).await.is_some(), "a race is blind to {bug:?}");
     }

@@ -8,7 +8,7 @@ use throttlekit_conformance::slots::{
 };
 
 #[tokio::test]
-async fn slots_in_process_answer_as_the_book_does() {
+async fn slots_in_process_match_the_reference_model() {
     let report = examine_slots(|clock| async { Ok(MemoryStore::with_clock(clock)) }, 0..5_000).await;
     let report = report.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(report.saw_all(), "{report:?}");
@@ -23,7 +23,7 @@ async fn a_slot_taken_while_the_clock_was_ahead_comes_back_within_its_lease() {
 
 /// The check itself finds a store whose time stands still, and one whose ends stay ahead.
 #[tokio::test]
-async fn slots_after_a_clock_was_ahead_are_judged() {
+async fn slots_after_a_clock_was_ahead_are_checked() {
     for bug in [SlotBug::TimeStandsStill, SlotBug::EndsStayAhead] {
         let clock = ManualClock::default();
         let store = SeededSlots::new(clock.clone(), bug);
@@ -39,7 +39,7 @@ async fn every_seeded_bug_of_slots_is_found() {
 }
 
 #[test]
-fn slots_no_more_holders_work_than_there_are_slots_whatever_the_network_does() {
+fn slots_at_most_the_limit_of_holders_work_whatever_the_network_does() {
     let mut all = Seen::default();
     for seed in 0..1_000 {
         let seen = check_holders(seed, None).unwrap_or_else(|violation| panic!("{violation}"));

@@ -17,9 +17,10 @@ async fn every_seeded_bug_of_a_store_is_found() {
     assert_eq!(outcome.check(), Ok(()));
 }
 
-/// What a store's author reads: which seed, what was wanted, what came, and no more operations than it takes.
+/// The report for the author of a store: the seed, the expected and the actual response, and as few
+/// operations as possible.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_difference_is_told_by_a_short_counterexample() {
+async fn a_difference_is_reported_with_a_short_counterexample() {
     let make = |clock| async { Ok(SeededStore::new(clock, StoreBug::WindowMovesBack)) };
     let violation = examine_store(make, 0..STORE_SCENARIOS).await.expect_err("it has a bug");
     let counterexample = violation.to_string();
@@ -34,7 +35,7 @@ async fn a_difference_is_told_by_a_short_counterexample() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_made_is_told() {
+async fn a_store_that_cannot_be_created_is_reported() {
     let make = |_| async { Err::<SeededStore, _>(StoreError::misconfigured("no such engine")) };
     let violation = examine_store(make, 7..9).await.expect_err("there is no store");
     assert!(violation.counterexample.contains("no such engine"), "{violation}");

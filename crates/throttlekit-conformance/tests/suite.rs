@@ -37,7 +37,7 @@ fn a_subject_wrong_in_one_field_is_found() {
 }
 
 #[test]
-fn vectors_on_disk_are_what_the_core_answers() {
+fn vectors_on_disk_match_the_core() {
     let on_disk = vectors::read().unwrap();
     let generated = vectors::generate();
     assert_eq!(on_disk.len(), generated.len());

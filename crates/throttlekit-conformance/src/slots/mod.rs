@@ -1,4 +1,4 @@
-//! `slots`: at most the limit are held, and nobody works in a slot that another holds.
+//! `slots`: at most the limit are held, and no holder works in a slot that another holds.
 //!
 //! * [`examine_slots`] runs traces against a [`SlotStore`](throttlekit::store::SlotStore) and against a naive model of
 //!   leases, and compares every response: slots on an engine are those in process.

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deadline_counts_from_when_the_ask_was_sent() {
+    fn the_deadline_counts_from_the_send_time() {
         let mut hold = held(1_000, 1_400);
         assert_eq!(hold.deadline(), at(1_900));
         assert!(!hold.is_fenced(Timestamp::from_nanos(at(1_900).as_nanos() - 1)));
@@ -120,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_took_a_life_is_of_no_use() {
+    fn a_response_after_a_whole_lifetime_is_fenced() {
         assert!(!held(1_000, 1_899).is_fenced(at(1_000)));
         assert!(held(1_000, 1_900).is_fenced(at(1_000)));
     }
 
     #[test]
-    fn a_heartbeat_moves_the_deadline_from_when_it_was_sent_and_a_late_answer_does_not() {
+    fn a_heartbeat_extends_the_lease_from_its_send_time_and_a_late_response_does_not() {
         let mut hold = held(1_000, 1_010);
         hold.handle_heartbeat(at(1_300), Some(LIVES), at(1_899));
         assert_eq!(hold.deadline(), at(2_200));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_an_earlier_heartbeat_takes_nothing_away() {
+    fn a_response_to_an_earlier_heartbeat_does_not_shorten_the_lease() {
         let mut hold = held(1_000, 1_010);
         hold.handle_heartbeat(at(1_600), Some(LIVES), at(1_650));
         hold.handle_heartbeat(at(1_300), Some(LIVES), at(1_660));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hears_that_it_is_lost_stops_at_once() {
+    fn a_lost_lease_stops_its_holder_at_once() {
         let mut hold = held(1_000, 1_010);
         hold.handle_heartbeat(at(1_300), None, at(1_310));
         assert!(hold.is_fenced(at(1_310)));

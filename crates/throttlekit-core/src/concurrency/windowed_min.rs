@@ -94,7 +94,7 @@ mod tests {
         }
 
         #[test]
-        fn windowed_min_begins_anew_when_cleared(
+        fn windowed_min_restarts_when_cleared(
             before in prop::collection::vec(0..20_u8, 0..40),
             after in prop::collection::vec(0..20_u8, 0..40),
         ) {

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_windows_ahead_are_remembered_and_keep_nobody_waiting() {
+    fn eight_windows_ahead_are_remembered_without_extra_waits() {
         let mut turn = turn();
         turn.advance(at(100), 0);
         for wrong in 1..=8 {

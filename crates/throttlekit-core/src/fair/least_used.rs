@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_used_least_is_found_though_all_have_spent() {
+    fn the_smallest_use_is_found_after_all_have_spent() {
         let (mut least, mut places) = (Least::default(), vec![TAKEN; 10_000]);
         assert_eq!(least.find(&places), Some(0));
         for (at, place) in places.iter_mut().enumerate() {

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_region_is_due_stays_until_it_asks() {
+    fn the_share_of_a_region_is_kept_until_it_requests() {
         let mut fixture = Fixture::of(100);
         fixture.granted("eu", 3, 0);
         assert_eq!([fixture.granted("us", 1, 1_000), fixture.granted("eu", 3, 1_000)], [25, 75]);
@@ -286,7 +286,7 @@ mod tests {
     /// If the others' shares were still counted from all 90 units, 60 would be kept from each: two times 30 that they
     /// are due, and 30 granted to no region.
     #[test]
-    fn who_came_early_keeps_what_it_took_and_the_others_share_the_rest() {
+    fn an_early_region_keeps_its_grant_and_the_others_share_the_rest() {
         let mut fixture = Fixture::of(90);
         assert_eq!(fixture.granted("us", 1, 60), 60);
         fixture.granted("eu", 1, 0);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rounding_leaves_over_goes_round() {
+    fn rounding_remainders_are_granted_in_turn() {
         let mut fixture = Fixture::of(11);
         let names = ["a", "b", "c", "d"];
         names.iter().for_each(|name| assert_eq!(fixture.granted(name, 1, 0), 0));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_counts_from_the_ask_that_says_it() {
+    fn a_weight_applies_from_the_request_that_sets_it() {
         let mut fixture = Fixture::of(100);
         fixture.granted("eu", 1, 0);
         assert_eq!(fixture.granted("us", 1, 100), 50);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_lasts_until_its_end_and_then_all_begin_anew() {
+    fn a_window_lasts_until_its_end_and_then_all_start_at_zero() {
         let mut fixture = Fixture::of(100);
         let first = fixture.grant("us", 1, 100);
         assert_eq!((first.granted, first.lives), (100, 9 * SECOND));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn one_region_too_many_is_refused_and_nobody_is_granted_anew() {
+    fn a_region_above_the_maximum_is_rejected_without_new_grants() {
         let mut fixture = Fixture::of(10_000);
         let names: Vec<_> = (0..REGIONS_MAX).map(|i| alloc::format!("{i}")).collect();
         names.iter().for_each(|name| assert_eq!(fixture.granted(name, 1, 1), 1));

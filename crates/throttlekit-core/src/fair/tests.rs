@@ -11,7 +11,7 @@ use super::*;
 use crate::rate::Cadence;
 use crate::{Decision, Retry, Timestamp};
 
-/// The roster as its definition reads: everything is computed from all members each time.
+/// A direct implementation of the roster: everything is computed from all members each time.
 #[derive(Default)]
 struct Naive {
     limit: u64,
@@ -207,7 +207,7 @@ fn a_use_beyond_all_counting_is_not_handed_back() {
 }
 
 #[test]
-fn whoever_is_handed_back_most_has_used_least_though_it_was_looked_for_before() {
+fn the_largest_refund_makes_the_smallest_use_after_an_earlier_search() {
     let mut roster = Roster::new(1_000);
     let members = [30, 20, 10].map(|used| {
         let member = roster.join(ONE);
@@ -267,7 +267,7 @@ fn a_denial_makes_active_and_charges_nothing() {
 }
 
 #[test]
-fn answers_say_what_is_left_until_when_and_how_long_to_wait() {
+fn responses_report_remaining_units_reset_and_retry_after() {
     let mut escrow = minute(100);
     let (a, b) = (escrow.join(ONE), escrow.join(weight(2)));
     let allowed = escrow.check(a, ONE, 30);
@@ -285,7 +285,7 @@ fn answers_say_what_is_left_until_when_and_how_long_to_wait() {
 }
 
 #[test]
-fn an_ask_of_nothing_changes_nothing() {
+fn a_request_of_zero_changes_nothing() {
     let mut escrow = minute(100);
     let a = escrow.join(ONE);
     assert_eq!(escrow.peek_newcomer(weight(3)).limit, 75);
@@ -295,7 +295,7 @@ fn an_ask_of_nothing_changes_nothing() {
 }
 
 #[test]
-fn a_new_weight_counts_from_its_first_ask_and_use_stays() {
+fn a_new_weight_applies_from_its_first_request_and_use_stays() {
     let mut escrow = minute(100);
     let (a, b) = (escrow.join(ONE), escrow.join(ONE));
     assert!(escrow.check(a, ONE, 50).allowed && !escrow.check(a, ONE, 1).allowed);
@@ -305,7 +305,7 @@ fn a_new_weight_counts_from_its_first_ask_and_use_stays() {
 }
 
 #[test]
-fn a_new_window_begins_empty_and_the_clock_never_goes_back_to_an_old_one() {
+fn a_new_window_starts_empty_and_an_old_one_never_returns() {
     let mut escrow = minute(10);
     let a = escrow.join(ONE);
     assert!(escrow.check(a, ONE, 10).allowed);
@@ -323,7 +323,7 @@ fn a_new_window_begins_empty_and_the_clock_never_goes_back_to_an_old_one() {
 }
 
 #[test]
-fn what_is_owed_is_taken_beyond_the_guarantee_and_what_is_handed_back_is_there_again() {
+fn debt_is_charged_beyond_the_guarantee_and_refunds_are_available_again() {
     let mut escrow = minute(100);
     let (a, b) = (escrow.join(ONE), escrow.join(ONE));
     escrow.owe(a, ONE, 70);
@@ -335,7 +335,7 @@ fn what_is_owed_is_taken_beyond_the_guarantee_and_what_is_handed_back_is_there_a
 }
 
 #[test]
-fn whoever_loses_its_place_comes_back_to_no_less_use() {
+fn a_displaced_tenant_returns_with_no_less_use() {
     let mut escrow = minute(100);
     let (a, b) = (escrow.join(ONE), escrow.join(ONE));
     assert!(escrow.check(a, ONE, 30).allowed && escrow.check(b, ONE, 20).allowed);
@@ -360,7 +360,7 @@ fn giving(limit: u64) -> Escrow {
 }
 
 #[test]
-fn a_quiet_tenant_gives_its_weight_back_in_eighths_and_keeps_what_covers_its_use() {
+fn a_quiet_tenant_returns_its_weight_in_eighths_and_keeps_what_covers_its_use() {
     let mut escrow = giving(170);
     let (quiet, asks) = (escrow.join(ONE), escrow.join(ONE));
     assert!(escrow.check(quiet, ONE, 5).allowed);
@@ -385,7 +385,7 @@ fn a_quiet_tenant_keeps_nothing_for_a_use_that_was_handed_back() {
 }
 
 #[test]
-fn a_quiet_tenant_that_asks_again_has_its_weight_at_once() {
+fn a_quiet_tenant_that_requests_again_has_its_weight_at_once() {
     let mut escrow = giving(170);
     let (quiet, asks) = (escrow.join(ONE), escrow.join(ONE));
     assert!(escrow.check(quiet, ONE, 5).allowed);
@@ -405,7 +405,7 @@ fn a_quiet_tenant_that_asks_again_has_its_weight_at_once() {
 
 /// The price of giving back: a returning tenant is like a late one, also to tenants that never were quiet.
 #[test]
-fn who_left_its_guarantee_unused_may_find_less_of_it_when_a_quiet_tenant_returns() {
+fn an_unused_guarantee_may_shrink_when_a_quiet_tenant_returns() {
     for (mut escrow, most_of_quiet, left_to_asking) in [(minute(100), 34, 33), (giving(100), 40, 30)] {
         let (silent, quiet, asking) = (escrow.join(ONE), escrow.join(ONE), escrow.join(ONE));
         assert!(escrow.check(silent, ONE, 30).allowed);
@@ -421,7 +421,7 @@ fn who_left_its_guarantee_unused_may_find_less_of_it_when_a_quiet_tenant_returns
 
 /// The same where an active tenant has used what was given back: the window has 41 left, and both are guaranteed 33.
 #[test]
-fn what_one_used_of_a_quiet_reserve_may_be_lacking_to_another() {
+fn units_borrowed_from_a_quiet_tenant_may_be_missing_for_another() {
     let mut escrow = giving(100);
     let (quiet, greedy, asking) = (escrow.join(ONE), escrow.join(ONE), escrow.join(ONE));
     for seconds in 0..=30 {
@@ -435,7 +435,7 @@ fn what_one_used_of_a_quiet_reserve_may_be_lacking_to_another() {
 }
 
 #[test]
-fn a_tenant_that_only_asks_in_vain_is_not_quiet() {
+fn a_tenant_with_only_denied_requests_is_not_quiet() {
     let mut escrow = giving(100);
     let (denied, asks) = (escrow.join(ONE), escrow.join(ONE));
     for seconds in 0_u64..50 {

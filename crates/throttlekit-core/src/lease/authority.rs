@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_lent_than_is_left_and_a_denial_says_until_when() {
+    fn at_most_what_is_left_is_leased_and_a_denial_has_a_retry_after() {
         let (authority, mut state, now) = (window(10), State::default(), Timestamp::from_millis(4_000));
         let granted = [0; 3].map(|_| authority.lend(&mut state, WANT_8, now).granted);
         assert_eq!(granted, [8, 2, 0]);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_the_least_is_not_lent() {
+    fn less_than_the_minimum_is_not_leased() {
         let (authority, mut state, now) = (window(10), State::default(), Timestamp::EPOCH);
         authority.lend(&mut state, WANT_8, now);
         let (before, want) = (state.clone(), Want { least: 3, ..WANT_8 });
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_straggler_of_an_earlier_window_lets_no_return_count_twice() {
+    fn a_late_message_of_an_earlier_window_does_not_let_a_return_count_twice() {
         let (authority, mut account) = (window(10), Account::default());
         let old = account.lend(&authority, WANT_8, Timestamp::EPOCH);
         let later = Timestamp::from_millis(10_000);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_smooth_rate_lent_lapses() {
+    fn units_leased_from_a_smooth_rate_expire() {
         let limit = Limit::gcra(Rate::per_second(1).burst(5)).unwrap();
         let authority = Authority::new(limit, Term::Rolling(Duration::from_secs(10))).unwrap();
         let mut state = State::default();

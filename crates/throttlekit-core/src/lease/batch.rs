@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forecast_is_asked_for_once_a_period_and_only_where_it_counts() {
+    fn a_forecast_is_requested_once_per_period_and_only_where_it_counts() {
         let asked = |batch: Batch| {
             let (mut sizing, mut asked) = (Sizing::new(batch, SECOND), 0);
             for ms in [1_000, 1_001, 1_999, 2_000, 2_500] {

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_lapses_unless_it_is_kept() {
+    fn unused_units_expire_unless_they_carry_over() {
         let local_lease = local_lease(5, 50);
         local_lease.fill(10, at(60), true);
         assert_eq!((local_lease.units(), local_lease.until()), (15, at(60)));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_is_spent_by_its_own_deadline_and_put_back_only_where_it_came_from() {
+    fn a_draw_is_spent_by_its_own_deadline_and_returned_only_to_its_source() {
         let local_lease = local_lease(10, 50);
         let mut draw = local_lease.draw(4);
         assert_eq!((draw.units(), local_lease.units()), (4, 6));

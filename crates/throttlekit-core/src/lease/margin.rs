@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shorter_than_the_slack_is_dead_when_asked_for() {
+    fn a_life_shorter_than_the_slack_has_expired_when_sent() {
         let sent = Timestamp::from_millis(1_000);
         assert_eq!(Margin::default().deadline(sent, Duration::from_micros(900)), sent);
     }

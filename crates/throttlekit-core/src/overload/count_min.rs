@@ -18,10 +18,21 @@ pub trait CounterSlot<T> {
     fn add_one(&self);
 }
 
+/// A counter up to [`SketchLimit::UNITS_MAX`](super::SketchLimit::UNITS_MAX), which callers may share.
+pub trait SharedCounter: CounterSlot<u32> {
+    /// Waits until no other caller has claimed the counter, claims it and returns its value. Until
+    /// [`release`](Self::release), `get` returns this value.
+    fn claim(&self) -> u32;
+    /// Sets the value of a claimed counter, and lets the next caller claim it.
+    fn release(&self, value: u32);
+    /// Raises the value to at least this, in one step.
+    fn raise(&self, value: u32);
+}
+
 /// Storage of counts: cells of one thread, or machine words that threads share.
 pub trait Memory: fmt::Debug {
     /// A counter.
-    type Count: CounterSlot<u32> + fmt::Debug;
+    type Count: SharedCounter + fmt::Debug;
     /// The hash of a key.
     type Word: CounterSlot<u64> + fmt::Debug;
 }
@@ -55,6 +66,19 @@ macro_rules! plain_slot {
 }
 plain_slot!(u32);
 plain_slot!(u64);
+
+/// One thread: nobody else can have claimed a counter.
+impl SharedCounter for Cell<u32> {
+    fn claim(&self) -> u32 {
+        self.get()
+    }
+    fn release(&self, value: u32) {
+        Cell::set(self, value);
+    }
+    fn raise(&self, value: u32) {
+        Cell::set(self, self.get().max(value));
+    }
+}
 
 /// The counters of one key, one in each row.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +120,12 @@ impl<M: Memory> CountMin<M> {
         places.0.map(|at| self.counters[at as usize].get()).into_iter().fold(u32::MAX, u32::min)
     }
 
+    /// Returns the counter in the first row: at least the count.
+    #[inline(always)]
+    pub fn at_most<const ROWS: usize>(&self, places: Places<ROWS>) -> u32 {
+        self.counters[places.0[0] as usize].get()
+    }
+
     /// Raises the count in these counters to at least `count`.
     ///
     /// Writes unconditionally: that costs less than an unpredictable branch.
@@ -105,6 +135,48 @@ impl<M: Memory> CountMin<M> {
             let counter = &self.counters[at as usize];
             counter.set(counter.get().max(count));
         }
+    }
+
+    /// Decides and counts while others do so for their keys: `next` returns the new count of a key with this count, or
+    /// `None` to leave it. Returns both.
+    ///
+    /// The counter in the first row is claimed meanwhile. All callers for one key claim the same, so none of them
+    /// decides on a count that another is about to raise. Those for other keys may raise the other counters of this
+    /// key at the same time, in one step each: a counter only grows, so it stays at least at the count of each key.
+    #[inline(always)]
+    pub fn update<const ROWS: usize>(
+        &self,
+        places: Places<ROWS>,
+        next: impl FnOnce(u32) -> Option<u32>,
+    ) -> (u32, Option<u32>) {
+        let counters = places.0.map(|at| &self.counters[at as usize]);
+        let first = counters[0].claim();
+        let mut counts = counters.map(CounterSlot::get);
+        counts[0] = first;
+        let used = counts.into_iter().fold(u32::MAX, u32::min);
+        let raised = next(used);
+        if let Some(count) = raised {
+            // One loop over those that are below: a branch for each row would be unpredictable.
+            let bits = (1..ROWS).fold(0_u32, |bits, row| bits | (u32::from(counts[row] < count) << row));
+            let mut below = bits;
+            while below != 0 {
+                counters[below.trailing_zeros() as usize % ROWS].raise(count);
+                below &= below - 1;
+            }
+        }
+        counters[0].release(raised.map_or(first, |count| count.max(first)));
+        (used, raised)
+    }
+
+    /// Forgets every count, after all callers that are in [`update`](Self::update). Those that come later must not
+    /// raise any count until this returns.
+    pub fn clear_after_updates(&self) {
+        let (first, others) = self.counters.split_at(self.shape.width() as usize);
+        for counter in first {
+            let _ = counter.claim();
+            counter.release(0);
+        }
+        others.iter().for_each(|counter| counter.set(0));
     }
 
     /// The count of the key with this hash.

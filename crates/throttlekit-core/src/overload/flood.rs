@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_busiest_are_told_with_what_they_were_denied() {
+    fn the_busiest_keys_are_reported_with_their_denials() {
         let (keys, ends_at) = flood(3, 64, 8);
         for (key, asks) in [(1, 9), (2, 5), (3, 1)] {
             (0..asks).for_each(|_| _ = keys.admit(hash(key), 1, ends_at, NOON));

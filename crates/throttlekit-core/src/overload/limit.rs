@@ -18,7 +18,7 @@ pub struct SketchLimit {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum SketchError {
-    /// The limit is zero, or above 2³²−1, the end of a counter.
+    /// The limit is zero, or above [`SketchLimit::UNITS_MAX`].
     Units(u64),
     /// The window is zero or longer than [`SketchLimit::LENGTH_MAX`].
     Length(Duration),
@@ -29,6 +29,8 @@ pub enum SketchError {
 }
 
 impl SketchLimit {
+    /// The most units of one key in a window: one bit of a counter is not for its count.
+    pub const UNITS_MAX: u32 = (1 << 31) - 1;
     /// The longest window: a year.
     pub const LENGTH_MAX: Duration = Duration::from_secs(366 * 86_400);
     /// The last instant with its own window, in the year 2262. Later the last window continues: it fails closed.
@@ -36,8 +38,9 @@ impl SketchLimit {
 
     /// `units` in each window of `length`.
     pub fn new(units: u64, length: Duration) -> Result<Self, SketchError> {
-        let checked =
-            u32::try_from(units).ok().filter(|units| *units > 0).ok_or(SketchError::Units(units))?;
+        let range = 1..=Self::UNITS_MAX;
+        let checked = u32::try_from(units).ok().filter(|units| range.contains(units));
+        let checked = checked.ok_or(SketchError::Units(units))?;
         if length.is_zero() || length > Self::LENGTH_MAX {
             return Err(SketchError::Length(length));
         }
@@ -108,7 +111,7 @@ impl fmt::Display for SketchError {
                 write!(
                     f,
                     "invalid limit of {units} units in a sketch: expected 1 to {}; count larger units",
-                    u32::MAX
+                    SketchLimit::UNITS_MAX
                 )
             }
             Self::Length(length) => {
@@ -152,19 +155,19 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_limit_is_refused() {
+    fn invalid_limits_are_rejected() {
         assert_eq!(SketchLimit::new(0, MINUTE), Err(SketchError::Units(0)));
-        assert_eq!(SketchLimit::new(1 << 32, MINUTE), Err(SketchError::Units(1 << 32)));
+        assert_eq!(SketchLimit::new(1 << 31, MINUTE), Err(SketchError::Units(1 << 31)));
         assert!(SketchLimit::new(1, Duration::ZERO).is_err() && SketchLimit::new(1, Duration::MAX).is_err());
-        assert!(SketchLimit::new(u64::from(u32::MAX), MINUTE).is_ok());
+        assert!(SketchLimit::new(u64::from(SketchLimit::UNITS_MAX), MINUTE).is_ok());
     }
 
     #[test]
     fn a_full_counter_denies_and_does_not_wrap() {
-        let limit = SketchLimit::new(u64::from(u32::MAX), MINUTE).unwrap();
-        assert_eq!(limit.next(u32::MAX, 1), None);
-        assert_eq!(limit.next(u32::MAX - 1, 1), Some(u32::MAX));
+        let limit = SketchLimit::new(u64::from(SketchLimit::UNITS_MAX), MINUTE).unwrap();
+        assert_eq!(limit.next(SketchLimit::UNITS_MAX, 1), None);
+        assert_eq!(limit.next(SketchLimit::UNITS_MAX - 1, 1), Some(SketchLimit::UNITS_MAX));
         assert_eq!(limit.next(0, u64::MAX), None);
-        assert_eq!(limit.next(u32::MAX, 0), Some(u32::MAX));
+        assert_eq!(limit.next(SketchLimit::UNITS_MAX, 0), Some(SketchLimit::UNITS_MAX));
     }
 }

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_stop_at_their_end_and_a_merge_says_so() {
+    fn counters_saturate_and_a_merge_reports_it() {
         let shape = Shape::new(8, 2).unwrap();
         let mut sketch = LinearSketch::new(shape, 1);
         sketch.observe(3, u64::from(u32::MAX) - 2);

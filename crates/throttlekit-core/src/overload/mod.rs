@@ -20,7 +20,7 @@ mod snapshot;
 mod space_saving;
 mod throttle;
 
-pub use count_min::{AtPlaces, CountMin, CounterSlot, Memory, Places, Plain};
+pub use count_min::{AtPlaces, CountMin, CounterSlot, Memory, Places, Plain, SharedCounter};
 pub use flood::FloodWindow;
 pub use hot_keys::HotKey;
 pub use limit::{SketchError, SketchLimit};

@@ -50,6 +50,10 @@ impl<M: Memory> SketchWindow<M> {
     /// window, as counts only grow.
     #[inline(always)]
     pub fn denies<const ROWS: usize>(&self, places: Places<ROWS>, cost: Cost) -> Option<u32> {
+        // A key's count is at most any of its counters: where the first allows, the others need not be read.
+        if self.limit.next(self.counts.at_most(places), cost).is_some() {
+            return None;
+        }
         let used = self.counts.estimate(places);
         if self.limit.next(used, cost).is_none() { Some(used) } else { None }
     }
@@ -63,23 +67,27 @@ impl<M: Memory> SketchWindow<M> {
         }
     }
 
-    /// Decides a request, and charges it if allowed. One caller at a time.
+    /// Decides a request, and charges it if allowed; others may do so meanwhile. Returns `None`, and charges nothing, if
+    /// `is_current` returns `false`: the window has ended.
     #[inline(always)]
     pub fn admit<const ROWS: usize>(
         &self,
         places: Places<ROWS>,
         cost: Cost,
-        ends_at: Timestamp,
-        now: Timestamp,
-    ) -> Decision {
-        let used = self.counts.estimate(places);
-        let Some(next) = self.limit.next(used, cost) else {
-            return self.limit.denied(used, cost, ends_at, now);
-        };
-        if cost > 0 {
-            self.counts.raise(places, next);
+        (ends_at, now): (Timestamp, Timestamp),
+        is_current: impl FnOnce() -> bool,
+    ) -> Option<Decision> {
+        let (mut current, mut left) = (true, None);
+        let (used, _) = self.counts.update(places, |used| {
+            current = is_current();
+            left = if current { self.limit.next(used, cost) } else { None };
+            left.filter(|_| cost > 0)
+        });
+        match left {
+            _ if !current => None,
+            Some(next) => Some(self.limit.allowed(next, ends_at)),
+            None => Some(self.limit.denied(used, cost, ends_at, now)),
         }
-        self.limit.allowed(next, ends_at)
     }
 
     /// The same for the key with this hash.
@@ -87,9 +95,10 @@ impl<M: Memory> SketchWindow<M> {
         self.shape().at_places(hash, Admit { keys: self, cost, ends_at, now })
     }
 
-    /// Begins a window: nothing has been admitted in it. One caller at a time.
+    /// Begins a window: nothing has been admitted in it. One caller at a time, while `is_current` returns `false` to all
+    /// others.
     pub fn begin(&self) {
-        self.counts.clear();
+        self.counts.clear_after_updates();
     }
 }
 
@@ -105,6 +114,7 @@ impl<M: Memory> AtPlaces for Admit<'_, M> {
 
     #[inline(always)]
     fn at<const ROWS: usize>(self, places: Places<ROWS>) -> Decision {
-        self.keys.admit(places, self.cost, self.ends_at, self.now)
+        let admitted = self.keys.admit(places, self.cost, (self.ends_at, self.now), || true);
+        admitted.expect("the window is current")
     }
 }

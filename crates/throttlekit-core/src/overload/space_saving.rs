@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_came_more_than_the_nth_part_has_a_place_and_at_the_nth_part_may_have_none() {
+    fn keys_above_the_nth_part_are_tracked_and_keys_at_it_may_not_be() {
         let more = of(2, "abcaa");
         assert_eq!((more.error_max(), seen(&more)[0]), (2, ("a", 3, 0)));
         // Both came twice of five times; the last key replaced one of them.
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn long_keys_are_told_apart_by_their_length_and_hash() {
+    fn long_keys_are_distinguished_by_their_length_and_hash() {
         let mut busiest = SpaceSaving::new(4);
         let long = [7_u8; SpaceSaving::KEY_BYTES + 2];
         busiest.count(1, &long);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn throttle_sheds_as_the_formula_says() {
+    fn throttle_sheds_by_the_formula() {
         // (99 − 2·0) / (99 + 1) = 0.99.
         let throttle = after(99, 0);
         assert_eq!(throttle.shed_per_million(Criticality::ORDINARY, NOON), 990_000);

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_asks_are_one_kind_with_their_numbers_unchanged() {
+    fn equal_requests_are_one_kind_with_unchanged_numbers() {
         let kinds =
             mixture((0..999).map(|i| if i % 3 == 0 { ask(0.1, 7.0, 0.3) } else { ask(5.0, 70.0, 0.0) }));
         assert_eq!(
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn any_asks_are_at_most_the_most_kinds_and_none_is_lost() {
+    fn requests_are_grouped_into_at_most_the_maximum_kinds_and_none_is_lost() {
         let spread = |i: u32| libm::exp2(f64::from(i * 37 % 2_000) - 1_000.0);
         let near: Vec<RequestKind> = (0..5_000).map(|i| ask(f64::from(i), 1.0, 0.0)).collect();
         let far: Vec<RequestKind> =

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn prices_follow_what_comes_again_and_again() {
+    fn prices_follow_repeated_requests() {
         let mut refiner = refiner(20);
         for _ in 0..3 {
             observe(&mut refiner, &[LARGE], 160);

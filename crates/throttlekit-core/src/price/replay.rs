@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn each_budget_lets_in_what_it_holds_and_no_more() {
+    fn each_budget_admits_exactly_its_units() {
         let earned = |stage: Stage| stage.earned(&asks(0.0), |_| Prices::FREE);
         assert_eq!(earned(ROOMY), 4.0);
         assert_eq!(earned(Stage { rate: 2.9, ..ROOMY }), 2.0);

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_kind_worth_exactly_its_price_clears_it() {
+fn a_value_equal_to_the_price_is_admitted() {
     for (value, cost) in [(1.0, 3), (0.1, 7), (1e-7, 1_000_003), (9e15, 11), (0.3, 1 << 52)] {
         let kind = RequestKind { weight: 9.0, value, cost: cost as f64, hold: 0.0 };
         let budgets = Budgets { rate: 9.0, cost: 4.5 * cost as f64, hold: None };
@@ -21,7 +21,7 @@ fn a_hold_that_is_no_hold_costs_nothing_and_buys_nothing() {
 }
 
 #[test]
-fn a_value_that_is_no_number_is_turned_away_and_so_is_a_negative_one() {
+fn nan_and_negative_values_are_denied() {
     for value in [f64::NAN, f64::NEG_INFINITY, -1.0] {
         assert!(!Prices::FREE.admits(&Bid::new(value, 0)));
     }
@@ -29,7 +29,7 @@ fn a_value_that_is_no_number_is_turned_away_and_so_is_a_negative_one() {
 }
 
 #[test]
-fn what_cannot_be_priced_is_refused() {
+fn invalid_prices_are_rejected() {
     let kind = RequestKind { weight: 1.0, value: 1.0, cost: 1.0, hold: 1.0 };
     let budgets = Budgets { rate: 1.0, cost: 1.0, hold: None };
     let solve = |kinds: &[RequestKind], budgets: Budgets| solve_fluid_lp(kinds, &budgets).map(drop);

@@ -54,6 +54,11 @@ impl Budget {
         Self::new(units, Cadence::Month { utc_offset_minutes: 0 })
     }
 
+    /// `units` in all: they never come back.
+    pub const fn total(units: u64) -> Self {
+        Self::new(units, Cadence::TOTAL)
+    }
+
     /// Returns the token budget: the debit that crosses the edge passes and counts in full.
     pub fn tokens(self) -> Result<Limit, LimitError> {
         Limit::budget(self.units, self.cadence)

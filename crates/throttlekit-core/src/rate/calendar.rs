@@ -6,6 +6,10 @@ use super::pace::{LimitError, checked_period};
 use crate::Timestamp;
 
 const DAY: u64 = 86_400 * 1_000_000_000;
+/// Length of the window that never ends: the longest period.
+const TOTAL_LENGTH: u64 = 36_600 * DAY;
+/// Beginning of the window that never ends: the year 2000.
+const TOTAL_FROM: Timestamp = Timestamp::from_millis(946_684_800_000);
 const MINUTE: i64 = 60 * 1_000_000_000;
 /// UTC+14:00, the furthest any clock on Earth is set.
 const OFFSET_MAX_MINUTES: u32 = 14 * 60;
@@ -46,6 +50,9 @@ impl Cadence {
     pub const fn every(length: Duration) -> Self {
         Self::Every { length, anchor: Timestamp::EPOCH }
     }
+
+    /// One window for all time: until the year 2100.
+    pub const TOTAL: Self = Self::Every { length: Duration::from_nanos(TOTAL_LENGTH), anchor: TOTAL_FROM };
 }
 
 /// A day of the week.
@@ -101,6 +108,12 @@ impl Grid {
             Self::Even { length, .. } => Duration::from_nanos(length),
             Self::Month { .. } => Duration::from_nanos(31 * DAY),
         }
+    }
+
+    /// Checks whether it is one window for all time.
+    pub(crate) fn is_total(&self) -> bool {
+        let lead = (i128::from(TOTAL_LENGTH) - i128::from(TOTAL_FROM.as_nanos())) as u64;
+        *self == Self::Even { length: TOTAL_LENGTH, lead }
     }
 
     /// The number of the window that `now` lies in.

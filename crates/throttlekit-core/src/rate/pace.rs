@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_limit_is_refused() {
+    fn invalid_limits_are_rejected() {
         assert_eq!(Pace::of(Rate::per_second(0)), Err(LimitError::Units(0)));
         assert_eq!(Pace::of(Rate::per(1, Duration::ZERO)), Err(LimitError::Period(Duration::ZERO)));
         assert!(Pace::of(Rate::per(1, Duration::MAX)).is_err());

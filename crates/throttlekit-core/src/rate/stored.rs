@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_of_a_window_stays_used_until_its_end() {
+    fn use_of_a_window_counts_until_its_end() {
         let mut stored = Stored::default();
         stored.charge(&window(100, 10), 70, at(605));
         // More units, fewer units, longer windows, shorter ones, and some on another grid.
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raised_limit_gives_room_at_once_less_what_was_used() {
+    fn a_raised_limit_applies_at_once_minus_use() {
         let stored = spent(&bucket(Rate::per_hour(5)), 5, at(100));
         assert_eq!(left(&stored, &bucket(Rate::per_hour(5)), at(100)), 0);
         assert_eq!(left(&stored, &bucket(Rate::per_hour(1_000)), at(100)), 995);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lowered_limit_is_denied_until_what_was_used_fits_and_no_longer() {
+    fn a_lowered_limit_denies_until_use_fits() {
         let (many, few) = (bucket(Rate::per_hour(1_000)), bucket(Rate::per_hour(5)));
         let stored = spent(&many, 6, at(100));
         let denied = few.limit().decide(&stored.state(&few, at(100)), 1, at(100));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_is_full_again_says_so_at_any_pace() {
+    fn a_full_bucket_is_reported_at_any_pace() {
         let (slow, fast) = (bucket(Rate::per_second(1)), bucket(Rate::per_second(7).burst(3)));
         let stored = spent(&slow, 1, at(100));
         let seen = fast.limit().decide(&stored.state(&fast, at(200)), 0, at(200));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_forgotten_starts_from_no_less_than_they_had() {
+    fn a_merged_state_is_never_less_than_either() {
         let (hour, day) = (window(100, 3_600), window(100, 86_400));
         let (mut few, mut many) = (Stored::default(), Stored::default());
         few.charge(&day, 1, at(10));

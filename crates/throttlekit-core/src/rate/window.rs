@@ -74,6 +74,11 @@ impl Window {
         Self { crosses: false, ..*self }
     }
 
+    /// Checks whether its units never come back.
+    pub fn is_total(&self) -> bool {
+        self.grid.is_total()
+    }
+
     /// Returns the length of a window; a calendar month counts as 31 days.
     pub fn period(&self) -> Duration {
         self.grid.nominal_length()
@@ -107,7 +112,8 @@ impl Window {
     pub(super) fn denied(&self, count: Count, cost: Cost, now: Timestamp) -> Decision {
         let left = self.allowed(count);
         let wait = left.reset_at.since(now);
-        let retry_after = if cost > self.cost_max() { Retry::Never } else { Retry::after(wait) };
+        let never = cost > self.cost_max() || self.grid.is_total();
+        let retry_after = if never { Retry::Never } else { Retry::after(wait) };
         Decision { allowed: false, retry_after, ..left }
     }
 }

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn with_all_stalled_nobody_has_the_turn_until_one_is_seen() {
+    fn with_all_stalled_no_waiter_has_the_turn_until_one_is_seen() {
         let (mut queue, tickets) = queue(&[0, 0]);
         let late = START + STALLED_AFTER * 3;
         assert_eq!(queue.leave(tickets[0], Departure::GaveUp, late), None);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_of_one_who_left_has_no_effect() {
+    fn a_ticket_of_a_removed_waiter_has_no_effect() {
         let (mut queue, tickets) = queue(&[0, 0]);
         queue.leave(tickets[0], Departure::Admitted, START);
         assert_eq!(queue.leave(tickets[0], Departure::Admitted, START), None);

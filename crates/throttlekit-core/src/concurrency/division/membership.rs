@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_did_not_write_is_refused() {
+    fn malformed_membership_records_are_rejected() {
         let good = membership().to_bytes();
         assert_eq!(Membership::from_bytes(b"hello"), Err(NotAMembership));
         assert_eq!(Membership::from_bytes(&good[..good.len() - 1]), Err(NotAMembership));

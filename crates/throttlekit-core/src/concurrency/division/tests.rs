@@ -39,7 +39,7 @@ fn granted(rebalancer: &Rebalancer, membership: &mut Membership, report: &NodeRe
     }
 }
 
-/// The report after this one, of a node that applied what it was granted.
+/// Returns the report after this one, of a node that applied its grant.
 fn after(report: &NodeReport, grant: Grant, in_flight: u32) -> NodeReport {
     NodeReport {
         heartbeat: report.heartbeat + 1,
@@ -157,7 +157,7 @@ fn dues_add_up_to_the_ceiling_and_follow_demand() {
 }
 
 #[test]
-fn whoever_leaves_is_forgotten_when_its_work_has_ended() {
+fn a_leaving_node_is_forgotten_after_its_work_has_ended() {
     let (rebalancer, one) = (rebalancer(6), report(1, 1));
     let mut membership = ready(&rebalancer);
     let grant = granted(&rebalancer, &mut membership, &one, 0);
@@ -190,7 +190,7 @@ fn a_grant_dies_as_long_after_the_report_was_sent_as_it_lives() {
 }
 
 #[test]
-fn a_node_never_goes_back_to_an_earlier_grant() {
+fn a_node_never_returns_to_an_earlier_grant() {
     let mut node = Node::new(NodeId(1), HEARTBEATS);
     node.poll_report(quiet(0), 0, at(10)).expect("the first");
     assert!(node.handle_grant(grant(5, 2), at(10), at(20)));
@@ -201,7 +201,7 @@ fn a_node_never_goes_back_to_an_earlier_grant() {
 }
 
 #[test]
-fn only_the_report_under_way_is_answered() {
+fn only_the_report_in_flight_is_answered() {
     let mut node = Node::new(NodeId(1), HEARTBEATS);
     node.poll_report(quiet(0), 0, at(0)).expect("the first");
     node.handle_failure(at(0));
@@ -213,7 +213,7 @@ fn only_the_report_under_way_is_answered() {
 
 /// The receiver of an acknowledgment may have kept the grant for this node, and only for as long as it was valid.
 #[test]
-fn an_answer_is_dropped_if_the_grant_that_the_report_named_has_died() {
+fn a_response_is_dropped_if_the_reported_grant_has_expired() {
     let mut node = Node::new(NodeId(1), HEARTBEATS);
     node.poll_report(quiet(0), 0, at(0)).expect("the first");
     assert!(node.handle_grant(grant(7, 5), at(0), at(1)));
@@ -243,7 +243,7 @@ fn less_is_acknowledged_at_once_and_again_when_it_has_drained() {
 }
 
 #[test]
-fn one_report_is_under_way_at_a_time() {
+fn one_report_is_in_flight_at_a_time() {
     let mut node = Node::new(NodeId(1), HEARTBEATS);
     assert!(node.poll_report(quiet(0), 0, at(0)).is_some());
     assert_eq!(node.poll_report(quiet(0), 0, at(5_000)), None);
@@ -267,7 +267,7 @@ fn a_node_that_leaves_admits_nothing_and_sends_heartbeats_until_all_has_ended() 
 }
 
 #[test]
-fn a_node_that_leaves_acknowledges_so_that_the_others_have_what_it_does_not_use() {
+fn a_leaving_node_acknowledges_so_that_others_get_its_unused_share() {
     let (rebalancer, mut node) = (rebalancer(6), Node::new(NodeId(1), HEARTBEATS));
     let mut membership = ready(&rebalancer);
     let mut heartbeats = |node: &mut Node, in_flight, ms| {
@@ -284,7 +284,7 @@ fn a_node_that_leaves_acknowledges_so_that_the_others_have_what_it_does_not_use(
 }
 
 #[test]
-fn a_node_that_leaves_with_nothing_in_flight_says_so_once() {
+fn a_node_that_leaves_with_nothing_in_flight_reports_once() {
     let (rebalancer, mut node) = (rebalancer(6), Node::new(NodeId(1), HEARTBEATS));
     let mut membership = ready(&rebalancer);
     for ms in [0, 100] {
@@ -299,7 +299,7 @@ fn a_node_that_leaves_with_nothing_in_flight_says_so_once() {
 }
 
 #[test]
-fn a_last_word_that_was_not_heard_is_said_again() {
+fn a_failed_last_report_is_repeated() {
     let mut node = Node::new(NodeId(1), HEARTBEATS);
     node.leave();
     node.poll_report(quiet(0), 0, at(0)).expect("at once");
@@ -311,7 +311,7 @@ fn a_last_word_that_was_not_heard_is_said_again() {
 }
 
 #[test]
-fn a_ceiling_that_falls_takes_nobody_below_its_due() {
+fn a_lower_ceiling_takes_no_node_below_its_share() {
     let rebalancer = rebalancer(100);
     let mut membership = ready(&rebalancer);
     let mut reports: [NodeReport; 10] = core::array::from_fn(|n| report(n as u128, 1));
@@ -327,7 +327,7 @@ fn a_ceiling_that_falls_takes_nobody_below_its_due() {
 }
 
 #[test]
-fn who_left_and_says_so_again_silences_nobody() {
+fn a_repeated_leave_does_not_affect_other_nodes() {
     let (rebalancer, one) = (rebalancer(6), report(1, 1));
     let mut membership = ready(&rebalancer);
     let grant = granted(&rebalancer, &mut membership, &one, 0);
@@ -348,7 +348,7 @@ fn a_node_is_remembered_for_as_long_as_its_own_grant_was_made_to_live() {
 }
 
 #[test]
-fn all_goes_to_those_who_want_it_but_one_for_each() {
+fn each_idle_node_keeps_one_and_the_rest_goes_by_demand() {
     let rebalancer = Rebalancer { split: Split::Demand, ..rebalancer(20) };
     let mut membership = ready(&rebalancer);
     for node in 0..9 {
@@ -358,7 +358,7 @@ fn all_goes_to_those_who_want_it_but_one_for_each() {
 }
 
 #[test]
-fn a_node_that_waits_for_its_due_in_vain_asks_less_and_less_often() {
+fn a_node_that_waits_for_its_share_backs_off() {
     let mut node = Node::new(NodeId(1), HeartbeatIntervals { every: 4 * SECOND, ..HEARTBEATS });
     let wants = NodeLoad { in_flight: 0, limit: 0, wants: 9 };
     let mut heartbeats = Vec::new();

@@ -36,7 +36,7 @@ fn rests_while_less_than_half_is_in_use() {
 }
 
 #[test]
-fn work_that_took_no_time_says_nothing() {
+fn work_of_zero_duration_is_not_a_sample() {
     let mut estimator = Estimator::new(Ceiling::default());
     let mut other = estimator.clone();
     for _ in 0..500 {

@@ -58,7 +58,7 @@ fn a_lease_is_held_until_its_end_and_not_at_it() {
 }
 
 #[test]
-fn a_repeated_ask_takes_no_second_slot_and_puts_nothing_off() {
+fn a_repeated_request_takes_no_second_slot_and_extends_nothing() {
     let mut table = two();
     let again = table.acquire(LeaseId(1), ANN, 1, LIVES, at(1_050));
     let slot = Slot { until: at(1_100), lives: Duration::from_millis(50) };
@@ -123,7 +123,7 @@ fn a_slot_taken_while_the_clock_was_ahead_comes_back_within_its_lease() {
 
 /// Steps back and forth never add up: each lease ends when the clock gets there, or a lifetime after a step.
 #[test]
-fn a_clock_that_goes_to_and_fro_ends_no_lease_early() {
+fn an_oscillating_clock_ends_no_lease_early() {
     let mut table = two();
     for ms in 0..90 {
         let shown = 1_010 + ms + if ms % 2 == 0 { 0 } else { 9 };

@@ -20,7 +20,7 @@ fn play(standing: &mut Standing, limit: &mut f64, calls: u32, latency: impl Fn(u
 }
 
 #[test]
-fn variance_alone_never_lowers_the_limit_for_good() {
+fn variance_alone_never_lowers_the_limit_permanently() {
     let (mut standing, mut limit) = (Standing::new(true, None, 4), 4.0);
     play(&mut standing, &mut limit, 20_000, |call, _| varied(call));
     assert!(limit > 250.0, "{limit}");
@@ -36,7 +36,7 @@ fn a_queue_that_even_the_fastest_wait_in_lowers_the_limit() {
 }
 
 #[test]
-fn work_that_is_slower_by_itself_does_not_lower_the_limit_for_good() {
+fn slower_work_without_load_does_not_lower_the_limit_permanently() {
     let (mut standing, mut limit) = (Standing::new(true, None, 4), 4.0);
     let steps = |call| Duration::from_millis(if call % 4 == 3 { 200 } else { 60 });
     play(&mut standing, &mut limit, 20_000, |call, _| steps(call));
@@ -55,7 +55,7 @@ fn a_limit_that_is_never_reached_stays_where_it_is() {
 }
 
 #[test]
-fn drops_lower_the_limit_and_few_do_not() {
+fn drops_lower_the_limit_above_a_threshold() {
     let (mut standing, limit) = (Standing::new(false, None, 0), 20.0);
     let sample = Sample { latency: Duration::from_millis(30), in_flight: 12, allowed: 20 };
     for call in 0..400 {

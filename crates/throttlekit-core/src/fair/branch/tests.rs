@@ -28,7 +28,7 @@ fn holding(granted: Cost, more: Cost) -> (Branch, Member) {
 const CREDITED: Credit = Credit::Credited { anew: false };
 
 #[test]
-fn what_is_in_hand_is_spent_without_asking_and_no_more() {
+fn local_units_are_spent_without_a_call_to_the_store() {
     let (mut branch, tenant) = holding(10, 90);
     for left in (0..10).rev() {
         assert!(matches!(branch.ask(tenant, ONE, 1, at(2)), BranchDecision::Admit(_)));
@@ -39,7 +39,7 @@ fn what_is_in_hand_is_spent_without_asking_and_no_more() {
 }
 
 #[test]
-fn one_request_is_under_way_for_all_who_wait_and_it_is_credited_once() {
+fn one_request_is_in_flight_for_all_waiters_and_credited_once() {
     let (mut branch, tenant) = holding(0, 100);
     (0..12).for_each(|_| branch.wait(1));
     let request = branch.poll_request(2, at(2)).unwrap();
@@ -65,7 +65,7 @@ fn units_die_with_their_window_and_a_late_reply_is_not_spent_in_the_next() {
 }
 
 #[test]
-fn a_reply_of_another_window_begins_it_and_what_was_in_hand_is_gone() {
+fn a_reply_of_another_window_starts_it_and_discards_older_units() {
     let (mut branch, _) = holding(10, 90);
     branch.wait(50);
     branch.poll_request(2, at(9_000)).unwrap();
@@ -74,7 +74,7 @@ fn a_reply_of_another_window_begins_it_and_what_was_in_hand_is_gone() {
 }
 
 #[test]
-fn who_has_had_its_share_is_denied_until_it_pays_to_ask_again() {
+fn a_tenant_at_its_share_is_denied_until_a_retry_can_succeed() {
     let (mut branch, tenant) = holding(10, 10);
     let other = branch.roster_mut().join(ONE);
     assert_eq!(branch.ask(tenant, ONE, 11, at(2)), BranchDecision::Wait { needs: 0 }, "the weight is new");
@@ -97,7 +97,7 @@ fn who_has_had_its_share_is_denied_until_it_pays_to_ask_again() {
 
 /// The budget's clock is stopped: after a second of ours its window has as long to go as before.
 #[test]
-fn a_denial_tells_a_wait_also_where_the_clocks_disagree() {
+fn a_denial_has_a_retry_after_also_where_the_clocks_disagree() {
     let (mut branch, tenant) = holding(10, 0);
     assert!(matches!(branch.ask(tenant, ONE, 10, at(2)), BranchDecision::Admit(_)));
     branch.wait(0);
@@ -112,7 +112,7 @@ fn a_denial_tells_a_wait_also_where_the_clocks_disagree() {
 }
 
 #[test]
-fn of_units_that_have_died_nobody_is_told_anything() {
+fn expired_units_are_not_reported() {
     let (mut branch, tenant) = holding(10, 0);
     assert!(matches!(branch.ask(tenant, ONE, 10, at(2)), BranchDecision::Admit(_)));
     assert!(matches!(branch.ask(tenant, ONE, 1, at(3)), BranchDecision::Deny(_)));
@@ -120,7 +120,7 @@ fn of_units_that_have_died_nobody_is_told_anything() {
 }
 
 #[test]
-fn what_costs_more_than_the_limit_never_passes() {
+fn a_cost_above_the_limit_is_never_admitted() {
     let (mut branch, tenant) = holding(10, 90);
     let BranchDecision::Deny(denied) = branch.ask(tenant, ONE, 101, at(2)) else { panic!("it cannot pass") };
     assert_eq!(denied.retry_after, Retry::Never);
@@ -142,7 +142,7 @@ fn a_window_that_ends_before_the_reply_is_here_is_waited_out() {
 }
 
 #[test]
-fn an_ask_of_nothing_leaves_a_tenant_its_weight() {
+fn a_request_of_zero_keeps_the_weight_of_a_tenant() {
     let (mut branch, tenant) = holding(10, 90);
     let other = branch.roster_mut().join(ONE);
     assert!(
@@ -152,7 +152,7 @@ fn an_ask_of_nothing_leaves_a_tenant_its_weight() {
 }
 
 #[test]
-fn what_is_handed_back_is_in_hand_while_its_window_lives() {
+fn refunded_units_are_available_while_their_window_lasts() {
     let (mut branch, tenant) = holding(10, 0);
     let BranchDecision::Admit(charged) = branch.ask(tenant, ONE, 10, at(2)) else {
         panic!("ten are in hand")
@@ -184,7 +184,7 @@ fn nothing_is_handed_back_into_another_window_nor_more_than_was_used() {
 proptest! {
     /// For any reading of the budget's clock about its window, and any delay of replies.
     #[test]
-    fn a_denial_always_tells_a_wait(
+    fn a_denial_always_has_a_retry_after(
         steps in prop::collection::vec((0_u64..300, 0_u64..100, 0_u64..3_000, 1_u64..30), 1..60),
     ) {
         let (mut branch, mut now, mut member) = (Branch::new(PLAN), 0, None);

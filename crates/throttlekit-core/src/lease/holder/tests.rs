@@ -112,7 +112,7 @@ fn a_reply_to_a_request_that_was_given_up_is_late() {
 }
 
 #[test]
-fn units_die_as_long_after_the_request_was_sent_as_their_window_lasted_when_they_were_lent() {
+fn units_live_from_the_send_time_for_the_remaining_window() {
     let mut rig = Rig::windowed();
     rig.ask(1, 100);
     let request = rig.request(1, 100).unwrap();
@@ -138,7 +138,7 @@ fn units_of_a_window_that_is_over_are_not_kept() {
 }
 
 #[test]
-fn a_caller_that_slept_on_its_way_here_spends_no_dead_units() {
+fn a_paused_caller_spends_no_expired_units() {
     let mut rig = Rig::windowed();
     rig.serve(1, 0);
     let slept = core::cell::Cell::new(9_999);
@@ -150,7 +150,7 @@ fn a_caller_that_slept_on_its_way_here_spends_no_dead_units() {
 }
 
 #[test]
-fn a_denial_covers_asks_that_cost_as_much_and_no_others() {
+fn a_denial_covers_only_requests_of_at_least_its_cost() {
     let mut rig = Rig::windowed();
     for _ in 0..23 {
         assert!(matches!(rig.serve(1, 0), HolderStep::Spent { .. }));
@@ -164,7 +164,7 @@ fn a_denial_covers_asks_that_cost_as_much_and_no_others() {
 }
 
 #[test]
-fn what_is_held_never_exceeds_the_most_that_may_be_leased() {
+fn held_units_never_exceed_the_maximum_lease() {
     let mut rig = Rig::new(Limit::fixed_window(1_000, 10 * SECOND).unwrap(), Term::Carry);
     rig.serve(1, 0);
     rig.holder.handle_low(at(1));
@@ -198,7 +198,7 @@ fn rolling_units_are_spent_in_the_order_in_which_they_die() {
 }
 
 #[test]
-fn an_idle_key_gives_back_what_it_holds_and_cannot_spend_it() {
+fn an_idle_key_returns_its_units_and_cannot_spend_them() {
     let mut rig = Rig::windowed();
     rig.serve(1, 0);
     let back = rig.holder.poll_return(&rig.local_lease, at(10)).unwrap();
@@ -207,7 +207,7 @@ fn an_idle_key_gives_back_what_it_holds_and_cannot_spend_it() {
 }
 
 #[test]
-fn units_that_died_on_the_way_are_not_credited() {
+fn units_that_expired_in_flight_are_not_credited() {
     let mut rig = Rig::windowed();
     rig.ask(1, 0);
     let request = rig.request(1, 0).unwrap();
@@ -225,7 +225,7 @@ fn a_cost_above_the_limit_is_denied_for_good() {
 }
 
 #[test]
-fn what_ran_low_while_a_request_was_under_way_asks_for_no_more_than_may_be_held() {
+fn running_low_during_a_request_does_not_exceed_the_maximum_held() {
     for (limit, term) in [
         (Limit::fixed_window(1_000, 10 * SECOND).unwrap(), Term::Carry),
         (Limit::gcra(Rate::per_second(10).burst(20)).unwrap(), Term::Rolling(2 * SECOND)),
@@ -242,7 +242,7 @@ fn what_ran_low_while_a_request_was_under_way_asks_for_no_more_than_may_be_held(
 }
 
 #[test]
-fn no_ask_ahead_of_need_takes_the_holder_beyond_the_most_it_may_lease() {
+fn requests_ahead_of_need_stay_within_the_maximum_lease() {
     let gcra = || Limit::gcra(Rate::per_second(10).burst(20)).unwrap();
     let per_ten_seconds = || Limit::fixed_window(1_000, 10 * SECOND).unwrap();
     let rolling = Rig::new(gcra(), Term::Rolling(2 * SECOND));
@@ -260,7 +260,7 @@ fn no_ask_ahead_of_need_takes_the_holder_beyond_the_most_it_may_lease() {
 }
 
 #[test]
-fn what_costs_nothing_never_waits() {
+fn a_cost_of_zero_never_waits() {
     let mut rig = Rig::windowed();
     assert_eq!(rig.ask(0, 0), HolderStep::Spent { left: 0 });
     rig.serve(1, 0);
@@ -269,7 +269,7 @@ fn what_costs_nothing_never_waits() {
 }
 
 #[test]
-fn what_died_early_is_not_held_again_beside_what_replaced_it() {
+fn units_that_expired_early_are_not_held_again() {
     let mut rig = Rig::windowed();
     rig.ask(1, 0);
     let slow = rig.request(1, 0).unwrap();
