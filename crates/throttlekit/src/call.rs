@@ -143,8 +143,9 @@ impl<'a> Call<'a> {
         self.weight
     }
 
+    /// Returns the priority.
     #[inline]
-    pub(crate) fn of_priority(&self) -> Priority {
+    pub fn of_priority(&self) -> Priority {
         self.priority
     }
 

@@ -22,7 +22,7 @@ impl Priority {
     }
 
     /// Returns the level, counted from zero.
-    pub(crate) const fn level(self) -> usize {
+    pub const fn level(self) -> usize {
         self.0 as usize
     }
 }

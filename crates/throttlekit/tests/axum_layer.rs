@@ -16,7 +16,7 @@ fn app() -> Router {
     Router::new().route("/", get(async || "hello")).layer(layer)
 }
 
-/// Sends a request for a client in front of one proxy, and gives the whole response.
+/// Sends a request for a client behind one proxy, and returns the whole response.
 async fn ask(address: SocketAddr, client: &str) -> String {
     let mut socket = TcpStream::connect(address).await.unwrap();
     let request =
@@ -40,7 +40,7 @@ async fn clients_behind_a_proxy_are_counted_apart_without_further_setup() {
 }
 
 #[tokio::test]
-async fn a_server_without_connect_info_says_what_is_missing() {
+async fn a_server_without_connect_info_reports_the_missing_part() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = tokio::spawn(async move { axum::serve(listener, app()).await });

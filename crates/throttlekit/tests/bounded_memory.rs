@@ -1,4 +1,4 @@
-//! `bounded-memory`: whatever keys come, memory stays within its budget and no key gets a second one of its own.
+//! `bounded-memory`: for any keys, memory stays within its budget and no key gets a second budget of its own.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const BUDGET: usize = 4 << 10;
 const KEYS: u64 = 2_560;
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
-/// Limits that give nothing back while the clock stands, one for each kind of state a store keeps.
+/// Limits that refill nothing while the clock stands still, one for each kind of state a store keeps.
 fn limits() -> [Limit; 6] {
     let hour = Duration::from_secs(3600);
     [
@@ -33,8 +33,8 @@ fn limiter(limit: Limit) -> Limiter<ManualClock, SecretHash> {
     Limiter::builder(limit).clock(ManualClock::at(NOON)).memory_budget(BUDGET).build().unwrap()
 }
 
-/// Far more keys than there is room for, each asking again and again in no order; tells which key got more than
-/// its burst, if one did.
+/// Sends repeated requests of far more keys than there is capacity for, in random order. Returns an error
+/// with the key that got more than its burst, if there is one.
 fn flood(mut allowed: impl FnMut(&str) -> bool) -> Result<(), String> {
     let mut admitted = HashMap::new();
     let mut dice: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -53,7 +53,7 @@ fn flood(mut allowed: impl FnMut(&str) -> bool) -> Result<(), String> {
 }
 
 #[test]
-fn bounded_memory_no_key_gets_more_than_its_burst_however_many_come() {
+fn bounded_memory_no_key_exceeds_its_burst_for_any_number_of_keys() {
     for limit in limits() {
         let limiter = limiter(limit);
         flood(|key| limiter.check(key).allowed).unwrap_or_else(|found| panic!("{limit:?}: {found}"));
@@ -108,7 +108,7 @@ fn bounded_memory_keys_take_no_more_than_the_budget() {
 }
 
 #[test]
-fn bounded_memory_room_comes_back_by_itself_when_keys_are_done() {
+fn bounded_memory_capacity_returns_when_keys_expire() {
     for limit in limits() {
         let clock = ManualClock::at(NOON);
         let limiter = Limiter::builder(limit).clock(clock.clone()).memory_budget(BUDGET).build().unwrap();
@@ -124,7 +124,8 @@ fn bounded_memory_room_comes_back_by_itself_when_keys_are_done() {
     }
 }
 
-/// A key that was done lost its cell to another; then the clock steps back to a time at which it still owed.
+/// An expired key lost its cell to another; then the clock steps back to a time at which it was still
+/// limited.
 #[test]
 fn clock_back_a_key_that_lost_its_cell_does_not_come_back_fresh() {
     for limit in limits() {
@@ -140,9 +141,9 @@ fn clock_back_a_key_that_lost_its_cell_does_not_come_back_fresh() {
     }
 }
 
-/// The same where empty cells are left: a spent key that comes back finds one of those, and only what was kept
-/// when it lost its cell tells that it owes. Of states that are more than a word, an estimate may be forgotten that was over
-/// once, so those have room here.
+/// The same with empty cells left: a spent key that comes back finds one of those, and only the state kept
+/// when it lost its cell shows its debt. For states larger than a word, an estimate that had expired once may
+/// be forgotten, so those have capacity here.
 #[test]
 fn clock_back_a_key_that_lost_its_cell_owes_in_an_empty_one_too() {
     for limit in limits() {

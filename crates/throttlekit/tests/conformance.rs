@@ -1,4 +1,4 @@
-//! `same-everywhere`: the limiter in memory answers as the pure rules do, field by field.
+//! `same-everywhere`: the limiter in memory gives the same responses as the pure rules, field by field.
 
 use throttlekit::clock::ManualClock;
 use throttlekit::hash::SecretHash;

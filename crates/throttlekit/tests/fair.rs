@@ -1,4 +1,4 @@
-//! A shared budget as users hold it: names, places, threads, windows.
+//! A shared budget through the public API: names, entries, threads, windows.
 
 use std::sync::Arc;
 use std::thread;
@@ -26,7 +26,7 @@ fn stats(limiter: &FairLimiter<impl Clock>) -> (u64, u64, usize, u64) {
 }
 
 #[test]
-fn weights_go_by_name_and_a_new_one_counts_from_the_next_ask() {
+fn weights_are_set_by_name_and_apply_from_the_next_request() {
     let pro = |tenant: &[u8]| if tenant.starts_with(b"pro:") { 3 } else { 1 };
     let limiter = minute(100).weights(pro).clock(noon()).build().unwrap();
     assert!(limiter.check("pro:ann").allowed && limiter.check("bob").allowed);
@@ -42,7 +42,7 @@ fn weights_go_by_name_and_a_new_one_counts_from_the_next_ask() {
 }
 
 #[test]
-fn an_ask_of_nothing_tells_a_stranger_what_it_would_get_and_leaves_no_trace() {
+fn a_request_of_zero_shows_an_unknown_tenant_its_share_and_leaves_no_trace() {
     let limiter = minute(100).clock(noon()).build().unwrap();
     assert!(limiter.check(Call::by("ann").cost(10)).allowed);
     assert_eq!(limiter.check(Call::by("bob").cost(0)).remaining, 50);
@@ -51,7 +51,7 @@ fn an_ask_of_nothing_tells_a_stranger_what_it_would_get_and_leaves_no_trace() {
 }
 
 #[test]
-fn a_stranger_without_a_place_of_its_own_is_told_what_the_place_it_would_take_gets() {
+fn an_unknown_tenant_without_an_entry_sees_the_share_of_the_entry_it_would_take() {
     for rule in RULES {
         let limiter = minute(100).rule(rule).tenants_max(2).clock(noon()).build().unwrap();
         assert!(
@@ -80,7 +80,7 @@ fn a_window_ends_for_everyone_at_once() {
 }
 
 #[test]
-fn a_reset_hands_back_what_was_used_and_a_limit_can_change() {
+fn a_reset_returns_use_and_a_limit_can_change() {
     let limiter = minute(10).clock(noon()).build().unwrap();
     assert!(limiter.check(Call::by("ann").cost(10)).allowed && !limiter.check("ann").allowed);
     limiter.set_limit(12);
@@ -92,8 +92,8 @@ fn a_reset_hands_back_what_was_used_and_a_limit_can_change() {
     assert!(limiter.check(Call::by("bob").cost(5)).allowed);
 }
 
-/// Guarantee `bounded-memory`: a flood of names finds as many places as there are, and nobody gets a fresh budget by
-/// it.
+/// Guarantee `bounded-memory`: a flood of names gets at most the available entries, and none gets a fresh
+/// budget by it.
 #[test]
 fn a_flood_of_names_never_brings_more_than_the_limit() {
     const PLACES: usize = 16;
@@ -110,7 +110,7 @@ fn a_flood_of_names_never_brings_more_than_the_limit() {
 }
 
 #[test]
-fn threads_that_ask_at_once_get_the_limit_together_and_their_shares_each() {
+fn concurrent_threads_get_the_limit_in_total_and_their_share_each() {
     let limiter = Arc::new(minute(40_000).clock(noon()).build().unwrap());
     (0..4).for_each(|tenant: u8| assert!(limiter.check(&[tenant]).allowed));
     let admitted = |tenant: u8| (0..30_000).filter(|_| limiter.check(&[tenant]).allowed).count();
@@ -123,7 +123,7 @@ fn threads_that_ask_at_once_get_the_limit_together_and_their_shares_each() {
 }
 
 #[test]
-fn quiet_tenants_give_back_if_that_was_chosen() {
+fn quiet_tenants_return_their_share_if_configured() {
     let by = GiveBack { quiet_after: Duration::from_secs(10), over: Duration::from_secs(10) };
     for (rule, most) in [(FairRule::Escrow, 50), (FairRule::GiveBack(by), 99)] {
         let clock = noon();

@@ -1,4 +1,5 @@
-//! One wrong reading of the clock, or many: no window is used twice, and nobody waits for a day that was read by mistake.
+//! One wrong reading of the clock, or many: no window is used twice, and no caller waits for a day that was
+//! read by mistake.
 
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ fn one_reading_ahead_by_a_day_freezes_no_tree() {
 }
 
 #[test]
-fn a_clock_that_goes_back_and_forth_uses_no_window_twice() {
+fn an_oscillating_clock_uses_no_window_twice() {
     let clock = ManualClock::at(Timestamp::from_millis(START));
     for fair in limiters(&clock) {
         set_minute(&clock, 0);
@@ -75,7 +76,7 @@ fn a_clock_that_goes_back_and_forth_uses_no_window_twice() {
 }
 
 #[test]
-fn a_step_back_by_moments_around_the_end_of_a_window_keeps_who_has_used_what() {
+fn a_small_clock_step_back_at_the_end_of_a_window_keeps_all_use() {
     let clock = ManualClock::at(Timestamp::from_millis(START));
     let [fair, _] = limiters(&clock);
     assert!(fair.check(Call::by("a").cost(40)).allowed && fair.check(Call::by("b").cost(1)).allowed);

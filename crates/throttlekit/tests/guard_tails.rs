@@ -1,5 +1,5 @@
-//! An adaptive guard before a queue whose service times vary by more than their mean: below saturation it admits about what
-//! a fixed guard admits, whatever the seed.
+//! An adaptive guard before a queue whose service times vary by more than their mean: below saturation it
+//! admits about what a fixed guard admits, for any seed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -34,7 +34,8 @@ impl Dice {
     }
 }
 
-/// The share of Poisson arrivals at `load` that a guard before `servers` servers admits, after a warm-up.
+/// Returns the share of Poisson arrivals at `load` that a guard before `servers` servers admits, after a
+/// warm-up.
 fn admitted(limit: impl Into<Concurrency>, servers: usize, load: f64, seed: u64) -> f64 {
     let (mut dice, clock) = (Dice(seed), ManualClock::at(Timestamp::from_nanos(START_NS)));
     let guard = Guard::builder(limit).clock(clock.clone()).build().unwrap();

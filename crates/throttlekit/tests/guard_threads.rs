@@ -1,4 +1,4 @@
-//! `slots-in-process` with threads that really run beside each other: counts beside the guard's own.
+//! `slots-in-process` with threads that run in parallel: counts beside the guard's own.
 #![cfg(feature = "wait")]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ const LIMIT: u32 = 3;
 const TASKS: u32 = 32;
 const ROUNDS: u32 = 200;
 
-/// Some numbers in no order.
+/// Returns a pseudorandom number below `below`.
 fn roll(dice: &mut u64, below: u64) -> u64 {
     *dice ^= *dice << 13;
     *dice ^= *dice >> 7;
@@ -19,7 +19,7 @@ fn roll(dice: &mut u64, below: u64) -> u64 {
     *dice % below
 }
 
-/// Counts whoever is inside, and says if it was ever more than the limit.
+/// Counts the callers inside, and records whether there were ever more than the limit.
 #[derive(Default)]
 struct Inside {
     now: AtomicU32,
@@ -96,7 +96,7 @@ async fn slots_in_process_waits_that_end_early_leak_nothing() {
     assert_eq!((stats.limit, stats.in_flight, stats.waiting), (LIMIT, 0, 0));
 }
 
-/// More keys than there is room for, so that keys are dropped while others ask for them.
+/// More keys than there is capacity for, so that keys are evicted while others request them.
 #[test]
 fn slots_keyed_no_key_has_more_than_its_ceiling_while_keys_are_dropped() {
     const KEYS: u64 = 12;

@@ -1,7 +1,7 @@
-//! One caller's runtime does not decide what the callers on others get: it may be dropped, idle, blocked or missing.
+//! One caller's runtime does not affect callers on others: it may be dropped, idle, blocked or missing.
 //!
-//! In real time, since runtimes are mixed: what must happen soon may take up to [`SOON`] on a busy machine, and what must
-//! not happen is given far longer than it takes where it does.
+//! In real time, since runtimes are mixed: an event that must happen soon may take up to [`SOON`] on a busy
+//! machine, and one that must not happen is given far longer than it would take.
 #![cfg(feature = "store")]
 
 use std::future::{pending, poll_fn};
@@ -22,9 +22,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
-/// No deadline of what is tested is longer.
+/// The maximum of all deadlines under test.
 const SOON: Duration = Duration::from_secs(30);
-/// Far longer than the wait of a caller that does not depend on the thread that is blocked.
+/// Far longer than the wait of a caller that does not depend on the blocked thread.
 const BLOCKED: Duration = Duration::from_secs(3);
 
 fn runtime() -> Runtime {
@@ -45,7 +45,7 @@ fn fair() -> SharedFairLimiter {
     SharedFairLimiter::new(MemoryStore::new(), "p", BUDGET).unwrap()
 }
 
-/// Polls once, and gives up.
+/// Polls once, then drops the future.
 async fn give_up<T>(work: impl Future<Output = T>) {
     let mut work = pin!(work);
     poll_fn(|context| {
@@ -55,7 +55,7 @@ async fn give_up<T>(work: impl Future<Output = T>) {
     .await;
 }
 
-/// An executor that has neither timers nor tasks nor I/O.
+/// An executor without timers, tasks or I/O.
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -83,7 +83,7 @@ fn eventually(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// A line to an engine that is up or not.
+/// Creates a client of a store that is up or not.
 fn line(up: &Arc<AtomicBool>) -> StoreClient {
     let up = up.clone();
     let options = StoreClientOptions { probe_every: 20 * MS, ..StoreClientOptions::default() };
@@ -121,7 +121,7 @@ fn the_circuit_breaker_closes_while_the_runtime_that_opened_it_is_idle() {
     eventually("the circuit breaker closes", || !line.stats().open);
 }
 
-/// The prober ends with the runtime that the line was given. The next call that is refused starts another.
+/// The prober ends with the runtime that the client was given. The next refused call starts another.
 #[test]
 fn a_call_that_is_refused_starts_a_prober_where_there_is_none() {
     let given = runtime();
@@ -153,7 +153,7 @@ fn calls_that_their_callers_gave_up_count_as_failures() {
             assert!(timeout(MS, call).await.is_err());
         }
     });
-    // A call is noted before its place is free.
+    // A call is counted before its slot is free.
     eventually("every call ends", || line.stats().in_flight == 0);
     let stats = line.stats();
     assert_eq!((stats.timed_out, stats.opened, stats.open), (5, 1, true));
@@ -161,7 +161,7 @@ fn calls_that_their_callers_gave_up_count_as_failures() {
 
 #[test]
 fn short_timeouts_of_callers_of_a_healthy_engine_keep_the_circuit_breaker_closed() {
-    // No deadline that a busy machine misses.
+    // A deadline that a busy machine does not miss.
     let options = StoreClientOptions { deadline: SOON, ..StoreClientOptions::default() };
     let line = StoreClient::new(options, Box::new(|| Box::pin(pending())));
     runtime().block_on(async {
@@ -179,7 +179,7 @@ fn short_timeouts_of_callers_of_a_healthy_engine_keep_the_circuit_breaker_closed
 }
 
 #[test]
-fn a_call_that_panics_counts_and_leaves_no_place_taken() {
+fn a_call_that_panics_counts_and_leaks_no_slot() {
     let line = StoreClient::new(StoreClientOptions::default(), Box::new(|| Box::pin(pending())));
     let broken = || -> Result<(), StoreError> { panic!("of the test's own") };
     let call = || runtime().block_on(line.call(async move { broken() }));
@@ -190,7 +190,7 @@ fn a_call_that_panics_counts_and_leaves_no_place_taken() {
 }
 
 #[test]
-fn a_leased_limiter_answers_while_the_runtime_of_a_caller_that_gave_up_is_idle() {
+fn a_leased_limiter_responds_while_the_runtime_of_a_cancelled_caller_is_idle() {
     let limiter = leased();
     let idle = runtime();
     idle.block_on(give_up(limiter.check("k")));
@@ -199,7 +199,7 @@ fn a_leased_limiter_answers_while_the_runtime_of_a_caller_that_gave_up_is_idle()
 }
 
 #[test]
-fn a_fair_limiter_answers_while_the_runtime_of_a_caller_that_gave_up_is_idle() {
+fn a_fair_limiter_responds_while_the_runtime_of_a_cancelled_caller_is_idle() {
     let fair = fair();
     let idle = runtime();
     idle.block_on(give_up(fair.check("t")));
@@ -209,7 +209,7 @@ fn a_fair_limiter_answers_while_the_runtime_of_a_caller_that_gave_up_is_idle() {
     }
 }
 
-/// A thread-per-core server: one request has been sent when another of the same worker computes.
+/// A thread-per-core server: one request has been sent when another on the same worker starts to compute.
 fn while_a_worker_is_blocked<F: Future + Send + 'static>(first: F, then: impl FnOnce()) {
     let (blocks, blocked) = mpsc::channel();
     let worker = thread::spawn(move || {
@@ -228,7 +228,7 @@ fn while_a_worker_is_blocked<F: Future + Send + 'static>(first: F, then: impl Fn
 }
 
 #[test]
-fn a_leased_limiter_answers_while_the_worker_that_asked_first_is_blocked() {
+fn a_leased_limiter_responds_while_the_first_callers_worker_is_blocked() {
     let (limiter, other) = (leased(), runtime());
     let first = limiter.clone();
     while_a_worker_is_blocked(async move { first.check("k").await }, || {
@@ -237,7 +237,7 @@ fn a_leased_limiter_answers_while_the_worker_that_asked_first_is_blocked() {
 }
 
 #[test]
-fn a_fair_limiter_answers_while_the_worker_that_asked_first_is_blocked() {
+fn a_fair_limiter_responds_while_the_first_callers_worker_is_blocked() {
     let (fair, other) = (fair(), runtime());
     let first = fair.clone();
     while_a_worker_is_blocked(async move { first.check("t").await }, || {
@@ -268,7 +268,7 @@ fn slots_that_are_dropped_on_no_runtime_go_back() {
     eventually("the slot is free", || block_on(slots.peek("k")).unwrap().remaining == 1);
 }
 
-/// The renewer has stopped: `renewer_alive` says so, though its task exists.
+/// The renewer has stopped: `renewer_alive` returns `false` although its task exists.
 #[test]
 fn a_renewer_that_is_not_driven_is_not_alive() {
     let given = runtime();
@@ -283,7 +283,7 @@ fn a_renewer_that_is_not_driven_is_not_alive() {
 }
 
 #[test]
-fn what_a_stream_leaves_goes_back_while_the_runtime_of_the_first_one_is_idle() {
+fn unused_tokens_are_returned_while_the_runtime_of_the_first_stream_is_idle() {
     let limit = Limit::token_budget(1_000, HOUR).unwrap();
     let budget = TokenBudget::builder(MemoryStore::new(), "tokens", limit).build().unwrap();
     let left = || block_on(budget.shared().peek("k")).unwrap().remaining;
@@ -296,7 +296,7 @@ fn what_a_stream_leaves_goes_back_while_the_runtime_of_the_first_one_is_idle() {
 }
 
 #[test]
-fn a_fleet_guard_keeps_its_grant_while_the_runtime_that_built_it_is_idle() {
+fn a_divided_guard_keeps_its_grant_while_the_runtime_that_built_it_is_idle() {
     let idle = runtime();
     let lives = Duration::from_millis(500);
     let build = async { SharedGuard::builder(MemoryStore::new(), "api", 4).divided().lease(lives).build() };
@@ -306,9 +306,9 @@ fn a_fleet_guard_keeps_its_grant_while_the_runtime_that_built_it_is_idle() {
     eventually("the grant is renewed", || guard.stats().division.unwrap().grants > grants + 2);
 }
 
-/// Everything that waits for a store does so on any executor.
+/// Everything that waits for a store works on any executor.
 #[test]
-fn a_caller_without_a_runtime_is_answered() {
+fn a_caller_without_a_runtime_gets_a_response() {
     let store = Arc::new(MemoryStore::new());
     let strict = SharedLimiter::new(store.clone(), "strict", window()).unwrap();
     assert!(block_on(strict.check("k")).unwrap().decision.allowed);
@@ -334,7 +334,7 @@ fn a_caller_without_a_runtime_is_answered() {
     assert_eq!(block_on(line.call(async { Ok(7) })), Ok(7));
 }
 
-/// Tasks end with the last handle. Counted on a runtime of the test's own.
+/// Tasks end with the last handle. Counted on a runtime of the test.
 #[test]
 fn nothing_is_left_when_the_last_handle_is_dropped() {
     let given = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

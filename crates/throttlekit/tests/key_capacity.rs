@@ -1,5 +1,5 @@
-//! `key-capacity`: floods of keys that used to deny every newcomer, and labels that say what an answer beyond the budget is
-//! worth. `cargo xtask verify key-capacity` has the measured floods.
+//! `key-capacity`: floods of keys that used to deny every new key, and the labels of responses beyond the
+//! budget. `cargo xtask verify key-capacity` has the measured floods.
 #![cfg(feature = "store")]
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn store(limit: Limit, budget: Option<usize>) -> SharedLimiter<MemoryStore<Manua
 }
 
 #[test]
-fn key_capacity_one_request_each_by_many_keys_denies_nobody() {
+fn key_capacity_one_request_each_by_many_keys_is_never_denied() {
     let limiter = Limiter::builder(five_an_hour()).clock(ManualClock::at(NOON)).build().unwrap();
     let first = |key: u32| limiter.check(&key.to_be_bytes());
     assert!((0..300_000).map(first).all(|decision| decision.allowed && decision.remaining == 4));
@@ -43,9 +43,9 @@ async fn key_capacity_invented_keys_at_full_cost_deny_no_honest_newcomer() {
     }
 }
 
-/// A key is short by no more than its label says, and one that is not short is labelled as it is.
+/// A key is short by at most the bound in its label, and one that is not short is labeled as exact.
 #[tokio::test]
-async fn key_capacity_answers_beyond_the_budget_are_labelled_bounded() {
+async fn key_capacity_responses_beyond_the_budget_are_labeled_bounded() {
     for limit in [
         five_an_hour(),
         Limit::gcra(throttlekit::Rate::per_hour(5)).unwrap(),
@@ -76,7 +76,7 @@ async fn key_capacity_answers_beyond_the_budget_are_labelled_bounded() {
 }
 
 #[test]
-fn key_capacity_a_policy_labels_its_answers_beyond_the_budget() {
+fn key_capacity_a_policy_labels_its_responses_beyond_the_budget() {
     for limit in [five_an_hour(), Limit::sliding_window(5, HOUR).unwrap()] {
         let policy = Policy::builder("flood")
             .rate(limit)
@@ -101,7 +101,7 @@ fn key_capacity_a_policy_labels_its_answers_beyond_the_budget() {
     }
 }
 
-/// A log of 10,000 admissions takes 160 KB: budgets count bytes, and what outgrows them is estimated.
+/// A log of 10,000 admissions takes 160 KB: budgets count bytes, and states that outgrow them are estimated.
 #[test]
 fn key_capacity_counts_bytes_and_not_keys() {
     let clock = ManualClock::at(NOON);

@@ -1,4 +1,4 @@
-//! Leasing over a store in memory: what the store is called for, and what passes.
+//! Leasing over a store in memory: the calls to the store, and the admissions.
 #![cfg(feature = "store")]
 
 use std::sync::Arc;
@@ -16,18 +16,19 @@ use tokio::sync::Semaphore;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A store that can be held up or taken away.
+/// A store that can be blocked or made unavailable.
 #[derive(Clone)]
 struct Gate {
     kept: Arc<MemoryStore<ManualClock>>,
     away: Arc<AtomicBool>,
-    /// How many leases may pass.
+    /// The number of leases that may pass.
     passes: Arc<Semaphore>,
     leases: Arc<AtomicU64>,
 }
 
 impl Gate {
-    /// On the test's own runtime, whose time may be paused; on the driver thread where a test has none.
+    /// Creates a store on the test's own runtime, whose time may be paused, or on the driver thread where a
+    /// test has none.
     fn new(clock: &ManualClock) -> Self {
         let kept = MemoryStore::with_clock(clock.clone());
         let kept = match tokio::runtime::Handle::try_current() {
@@ -76,7 +77,7 @@ impl Store for Gate {
     forward_store!(Store for self => self.kept; peek, settle, give_back, reset, background);
 }
 
-/// The store's clock and the node's, which show quite different times.
+/// Returns the store's clock and the node's, which show quite different times.
 fn clocks() -> (ManualClock, ManualClock) {
     (
         ManualClock::at(Timestamp::from_millis(1_800_000_000_000)),
@@ -92,7 +93,7 @@ fn fixture() -> ((ManualClock, ManualClock), Gate) {
 
 type Node = SharedLimiter<Gate, ManualClock>;
 
-/// A node that leases ten units at a time, of so many a minute.
+/// Creates a node that leases ten units at a time, of `units` per minute.
 fn one_node(units: u64) -> ((ManualClock, ManualClock), Gate, Node) {
     let (clocks, store) = fixture();
     let limiter = leased(store.clone(), per_minute(units), &clocks.1);
@@ -112,7 +113,7 @@ fn build(store: Gate, limit: Limit, clock: &ManualClock, leasing: Leasing) -> Re
     SharedLimiter::builder(store, "api", limit).leased_with(leasing).clock(clock.clone()).build()
 }
 
-/// Ten units at a time, only when they are needed, and none goes back by itself.
+/// Ten units at a time, only when they are needed, and none is returned without a request.
 fn by_tens(leasing: Leasing) -> Leasing {
     leasing.batch(Batch::Fixed(10)).share(1).refill_at_percent(0).return_after(None)
 }
@@ -131,7 +132,7 @@ async fn a_batch_serves_many_and_the_limit_holds() {
         allowed += u64::from(answer.allowed);
     }
     assert_eq!(allowed, 95);
-    // Ten batches, the last of five, and one that was refused; the other denials are remembered.
+    // Ten batches, the last of five, and one that was denied; the other denials are cached.
     assert_eq!(store.leases.load(Relaxed), 11);
     let denied = limiter.check("alice").await.unwrap().decision;
     assert_eq!(denied.retry_after, Retry::After(MINUTE));
@@ -141,9 +142,9 @@ async fn a_batch_serves_many_and_the_limit_holds() {
     assert!(limiter.check("alice").await.unwrap().allowed);
 }
 
-/// Nodes that are given another limit lease what is left of it: what was spent under the old one stays spent.
+/// Nodes with a changed limit lease what is left of it: units spent under the old one stay spent.
 #[tokio::test]
-async fn reload_a_new_limit_leases_what_the_old_one_left() {
+async fn reload_a_new_limit_leases_the_rest_of_the_old_one() {
     let (clocks, store) = fixture();
     let passes = async |units, asks| {
         let node = leased(store.clone(), per_minute(units), &clocks.1);
@@ -161,7 +162,8 @@ async fn reload_a_new_limit_leases_what_the_old_one_left() {
     assert_eq!(passes(60, 100).await, 60);
 }
 
-/// Debits of four tokens by three nodes: the store lends what the last is short of, and nobody else crosses the edge.
+/// Debits of four tokens by three nodes: the store lends what the last is short of, and no other crosses the
+/// edge.
 #[tokio::test]
 async fn budget_of_a_window_is_crossed_once_however_many_nodes_lease() {
     let (clocks, store) = fixture();
@@ -175,7 +177,7 @@ async fn budget_of_a_window_is_crossed_once_however_many_nodes_lease() {
             assert_eq!(answer.guarantee, Guarantee::Exact);
             charged += 4 * u64::from(answer.allowed);
         }
-        // What three nodes have left is less than four each.
+        // Three nodes have less than four left each.
         assert!((41 - 9..=41 + 3).contains(&charged), "{charged} in window {window}");
         advance(&clocks, MINUTE);
     }
@@ -193,7 +195,7 @@ async fn units_die_with_their_window_less_the_margin() {
 }
 
 #[tokio::test]
-async fn one_request_is_under_way_however_many_wait_and_its_units_are_credited_once() {
+async fn one_request_is_in_flight_for_any_number_of_waiters_and_credited_once() {
     let clocks = clocks();
     let store = Gate::held(&clocks.0);
     let limiter = leased(store.clone(), per_minute(1_000), &clocks.1);
@@ -216,7 +218,7 @@ async fn one_request_is_under_way_however_many_wait_and_its_units_are_credited_o
 }
 
 #[tokio::test]
-async fn callers_that_go_away_take_nothing_and_keep_nobody_waiting() {
+async fn cancelled_callers_take_nothing_and_delay_no_other() {
     let clocks = clocks();
     let store = Gate::held(&clocks.0);
     let limiter = leased(store.clone(), per_minute(1_000), &clocks.1);
@@ -235,7 +237,7 @@ async fn callers_that_go_away_take_nothing_and_keep_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn while_the_store_is_away_units_are_spent_and_then_the_outage_is_answered() {
+async fn during_an_outage_local_units_are_spent_before_the_fallback() {
     let (_, store, limiter) = one_node(1_000);
     assert!(limiter.check("alice").await.unwrap().allowed);
     store.away.store(true, Relaxed);
@@ -249,7 +251,7 @@ async fn while_the_store_is_away_units_are_spent_and_then_the_outage_is_answered
 }
 
 #[tokio::test]
-async fn a_cached_denial_covers_only_what_costs_as_much() {
+async fn a_cached_denial_covers_only_requests_of_at_least_its_cost() {
     let (clocks, store) = fixture();
     let cached = Leasing::cached_denials();
     let limiter = build(store.clone(), per_minute(10), &clocks.1, cached).unwrap();
@@ -266,7 +268,7 @@ async fn a_cached_denial_covers_only_what_costs_as_much() {
 }
 
 #[tokio::test]
-async fn cold_keys_are_asked_for_strictly_and_hot_ones_are_leased() {
+async fn cold_keys_are_decided_by_the_store_and_hot_ones_are_leased() {
     let (clocks, store) = fixture();
     let limiter = build(store, per_minute(100_000), &clocks.1, Leasing::auto()).unwrap();
     for key in 0..100_u32 {
@@ -295,7 +297,7 @@ async fn a_forecast_sizes_the_first_batch_of_a_key_that_was_never_seen() {
 }
 
 #[tokio::test]
-async fn keys_beyond_the_cap_are_asked_for_strictly() {
+async fn keys_beyond_the_cap_are_decided_by_the_store() {
     let clocks = clocks();
     let leasing = by_tens(Leasing::new()).keys_max(8);
     let limiter = build(Gate::new(&clocks.0), per_minute(100), &clocks.1, leasing).unwrap();
@@ -308,7 +310,7 @@ async fn keys_beyond_the_cap_are_asked_for_strictly() {
 }
 
 #[tokio::test]
-async fn what_lies_idle_goes_back_and_others_spend_it() {
+async fn idle_units_are_returned_and_spent_by_others() {
     let (clocks, store) = fixture();
     let idle = leased(store.clone(), per_minute(10), &clocks.1);
     let busy = leased(store, per_minute(10), &clocks.1);
@@ -324,7 +326,7 @@ async fn what_lies_idle_goes_back_and_others_spend_it() {
     assert_eq!(allowed, 9);
 }
 
-/// Another node on the same store, which remembers no denial.
+/// Creates another node on the same store, without a cached denial.
 fn leased_again(of: &Node, clocks: &(ManualClock, ManualClock)) -> Node {
     leased(of.store().clone(), per_minute(10), &clocks.1)
 }
@@ -342,7 +344,7 @@ async fn an_idle_key_is_looked_after() {
 }
 
 #[tokio::test]
-async fn a_smooth_rate_lends_for_its_hold_time_and_says_what_that_may_cost() {
+async fn a_smooth_rate_leases_for_its_hold_time_and_reports_the_bound() {
     let clocks = clocks();
     let limit = Limit::gcra(Rate::per_second(100).burst(50)).unwrap();
     let leasing = by_tens(Leasing::new()).margin(Margin::NONE).hold(Duration::from_millis(200));
@@ -367,7 +369,7 @@ async fn rules_that_cannot_be_lent_are_refused_when_built_and_can_be_cached() {
 }
 
 #[tokio::test]
-async fn a_leased_key_and_its_thread_caches_spend_what_the_node_holds() {
+async fn a_leased_key_and_its_thread_caches_spend_the_nodes_units() {
     let (.., limiter) = one_node(30);
     let held = limiter.leased_key("alice").unwrap();
     assert!(held.try_spend(1).is_none(), "nothing is held yet");
@@ -384,7 +386,8 @@ async fn a_leased_key_and_its_thread_caches_spend_what_the_node_holds() {
     assert!(held.try_spend(8).is_some(), "what the cache did not spend is back");
 }
 
-/// `lease-carry`: what a node may carry over is what it holds, in its local lease and in thread caches together.
+/// `lease-carry`: the units that a node may carry over are those it holds, in its local lease and in thread
+/// caches together.
 #[tokio::test]
 async fn a_thread_cache_keeps_nothing_that_is_carried_over() {
     const HELD_MAX: u64 = 10;
@@ -406,7 +409,7 @@ async fn a_thread_cache_keeps_nothing_that_is_carried_over() {
 
 /// `lease-coupled` and use of the whole limit, with real threads: four nodes, many tasks, costs 1 to 3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn lease_coupled_a_fleet_of_threads_admits_the_limit_and_no_more() {
+async fn lease_coupled_many_threads_admit_exactly_the_limit() {
     const LIMIT: u64 = 20_000;
     let (clocks, store) = fixture();
     let admitted = Arc::new(AtomicU64::new(0));
@@ -435,9 +438,9 @@ async fn lease_coupled_a_fleet_of_threads_admits_the_limit_and_no_more() {
     assert!(admitted >= LIMIT * 95 / 100, "{admitted} of {LIMIT}: too much lies idle");
 }
 
-/// Places pass from key to key all the time; no key spends another's units.
+/// Entries move from key to key all the time; no key spends another's units.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn lease_coupled_holds_for_each_of_many_keys_that_share_few_places() {
+async fn lease_coupled_holds_for_many_keys_that_share_few_entries() {
     const LIMIT: u64 = 300;
     let (clocks, store) = fixture();
     let leasing = by_tens(Leasing::new()).batch(Batch::Fixed(5)).keys_max(8).refill_at_percent(50);
@@ -464,7 +467,7 @@ async fn lease_coupled_holds_for_each_of_many_keys_that_share_few_places() {
 
 /// The runtime that the store was given has ended: requests to it fail at once.
 #[test]
-fn a_background_runtime_that_has_ended_hangs_nobody() {
+fn a_background_runtime_that_has_ended_hangs_no_caller() {
     let clocks = clocks();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let limiter = {
@@ -482,11 +485,12 @@ fn a_background_runtime_that_has_ended_hangs_nobody() {
 }
 
 #[tokio::test]
-async fn carried_units_are_never_more_than_the_answer_says() {
+async fn carried_units_never_exceed_the_reported_bound() {
     let (clocks, store) = fixture();
     let leasing = by_tens(Leasing::new()).lease_max(1).carry(1);
     let limiter = build(store, per_minute(100), &clocks.1, leasing).unwrap();
-    // An ask that costs more than may be held goes to the store, so nothing of it is left when it goes away.
+    // A request that costs more than may be held goes to the store, so nothing of it is left when it is
+    // dropped.
     drop(tokio::time::timeout(Duration::ZERO, limiter.check(Call::by("alice").cost(100))).await);
     advance(&clocks, MINUTE);
     let mut admitted = 0;
@@ -511,7 +515,7 @@ async fn thread_caches_keep_nothing_that_is_too_little_for_them() {
 }
 
 #[tokio::test]
-async fn keys_that_were_asked_for_longest_ago_lose_their_places() {
+async fn least_recently_used_keys_are_evicted() {
     let clocks = clocks();
     let leasing = Leasing::auto().keys_max(8).return_after(None);
     let limiter = build(Gate::new(&clocks.0), per_minute(1_000_000), &clocks.1, leasing).unwrap();
@@ -525,7 +529,7 @@ async fn keys_that_were_asked_for_longest_ago_lose_their_places() {
 }
 
 #[tokio::test]
-async fn a_denial_is_remembered_for_a_while_and_room_that_others_made_is_found() {
+async fn a_denial_is_cached_for_a_while_and_capacity_freed_by_others_is_found() {
     let clocks = clocks();
     let day = Limit::fixed_window(10, Duration::from_secs(86_400)).unwrap();
     let limiter = build(Gate::new(&clocks.0), day, &clocks.1, Leasing::cached_denials()).unwrap();
@@ -565,7 +569,7 @@ fn a_leased_key_on_a_plain_thread_is_refilled_in_the_background() {
 }
 
 #[tokio::test]
-async fn what_was_not_used_is_spent_again_or_goes_back_while_its_window_lives() {
+async fn unused_units_are_spent_again_or_returned_while_their_window_lasts() {
     let (.., limiter) = one_node(20);
     let ask = Call::by("alice").cost(10);
     let charged = limiter.check(ask).await.unwrap();
@@ -596,12 +600,12 @@ async fn nothing_is_handed_back_into_a_later_window() {
     assert!(limiter.try_check("alice").is_some());
 }
 
-/// A denial of the next window says when that ends, while units of this one are still in the local lease.
+/// A denial of the next window reports when that ends, while units of this one are still in the local lease.
 #[tokio::test]
 async fn a_decision_names_the_window_of_the_units_that_were_spent() {
     let (clocks, store, limiter) = one_node(10);
     let first = limiter.check("alice").await.unwrap().decision;
-    // The store is a minute ahead, where another node has had everything.
+    // The store is a minute ahead, where another node has used everything.
     clocks.0.advance(MINUTE);
     let other = SharedLimiter::new(store, "api", per_minute(10)).unwrap();
     assert!(other.check(Call::by("alice").cost(10)).await.unwrap().allowed);
@@ -611,7 +615,7 @@ async fn a_decision_names_the_window_of_the_units_that_were_spent() {
 }
 
 #[tokio::test]
-async fn units_that_are_not_lent_by_windows_lapse() {
+async fn units_not_leased_by_windows_expire() {
     let (clocks, store) = fixture();
     let rate = Limit::gcra(Rate::per_second(1).burst(10)).unwrap();
     let limiter = leased(store.clone(), rate, &clocks.1);
@@ -620,9 +624,9 @@ async fn units_that_are_not_lent_by_windows_lapse() {
     assert_eq!(limiter.try_check("alice"), None);
 }
 
-/// Nodes whose callers ask for three and use one: what all of them use is the limit, and not a unit more.
+/// Nodes whose callers request three and use one: the total use is exactly the limit.
 #[tokio::test(flavor = "multi_thread")]
-async fn lease_coupled_holds_for_what_is_used_where_the_rest_is_handed_back() {
+async fn lease_coupled_holds_for_actual_use_with_refunds() {
     const LIMIT: u64 = 2_000;
     let (clocks, store) = fixture();
     let used = Arc::new(AtomicU64::new(0));

@@ -1,4 +1,4 @@
-//! Keys without a cell of their own: what they are told, and what asking costs them and others.
+//! Keys without a cell of their own: their responses, and the cost of their requests to them and others.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use throttlekit::{Call, Decision, Limit, Limiter, Rate};
 const HOUR: Duration = Duration::from_secs(3600);
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
-/// Both kinds of word, and a wide state; seven and a hundred units, as seven fills its bits and a hundred does not.
+/// Both kinds of word, and a wide state; seven and a hundred units, as seven fills its bits and a hundred
+/// does not.
 fn limits() -> [Limit; 6] {
     let each = |units| {
         [
@@ -28,7 +29,7 @@ fn crowded(limit: Limit, clock: &ManualClock) -> Limiter<ManualClock, SecretHash
     Limiter::builder(limit).clock(clock.clone()).memory_budget(1 << 10).build().unwrap()
 }
 
-/// A limit that never denies, beside which another decides as one of several.
+/// Returns a limit that never denies, beside which another decides as one of several.
 fn wide() -> Rate {
     Rate::per_second(1_000_000_000)
 }
@@ -37,9 +38,9 @@ fn told(decision: Decision) -> (bool, u64) {
     (decision.allowed, decision.remaining)
 }
 
-/// An ask over several limits holds its cells before it knows the answer; that must not push anyone's debt on.
+/// A request over several limits holds its cells before it is decided; that must not move any key's debt.
 #[test]
-fn bounded_memory_asks_over_several_limits_hand_nobody_a_fresh_budget() {
+fn bounded_memory_requests_over_several_limits_give_no_key_a_fresh_budget() {
     for limit in limits() {
         let builder = Limiter::builder(limit).limit_by(1, "wide", wide());
         let limits = builder.clock(ManualClock::at(NOON)).memory_budget(2 << 10).build().unwrap();
@@ -53,7 +54,7 @@ fn bounded_memory_asks_over_several_limits_hand_nobody_a_fresh_budget() {
 }
 
 #[test]
-fn deny_is_free_a_denied_newcomer_takes_nobodys_cell() {
+fn deny_is_free_a_denied_new_key_takes_no_cell() {
     for limit in limits() {
         let closed = Limit::fixed_window(1, HOUR).unwrap();
         let builder = Limiter::builder(limit).limit_by(1, "closed", closed);
@@ -69,9 +70,9 @@ fn deny_is_free_a_denied_newcomer_takes_nobodys_cell() {
     }
 }
 
-/// Asked later, an ask of zero must not stay behind as an instant the key was seen at.
+/// A later request of zero must not be stored as an instant at which the key was used.
 #[test]
-fn deny_is_free_an_ask_of_zero_leaves_nothing_for_a_clock_that_steps_back() {
+fn deny_is_free_a_request_of_zero_leaves_no_trace_for_a_clock_that_steps_back() {
     for limit in limits() {
         let clock = ManualClock::at(NOON);
         let limiter = Limiter::builder(limit).clock(clock.clone()).build().unwrap();
@@ -90,7 +91,7 @@ fn deny_is_free_an_ask_of_zero_leaves_nothing_for_a_clock_that_steps_back() {
 }
 
 #[test]
-fn forecast_exact_a_newcomer_at_the_cap_is_told_what_it_would_get() {
+fn forecast_exact_a_new_key_at_the_cap_gets_its_actual_forecast() {
     for limit in limits() {
         let limiter = crowded(limit, &ManualClock::at(NOON));
         for stranger in 0..200_u32 {

@@ -1,4 +1,4 @@
-//! What stands in for a store that does not answer, and how each answer is labelled and counted.
+//! Fallbacks for a store that does not respond, with the label and the count of each response.
 #![cfg(feature = "store")]
 
 use std::num::NonZeroU32;
@@ -14,7 +14,7 @@ use throttlekit::store::{
 use throttlekit::store::{DebitId, Settlement, Snapshot, Store, StoreError};
 use throttlekit::{Guarantee, Limit, OnOutage, Rate, SharedLimiter, forward_store};
 
-/// A store that can be taken away.
+/// A store that can be made unavailable.
 #[derive(Clone)]
 struct Flaky {
     kept: Arc<MemoryStore>,
@@ -84,7 +84,7 @@ fn hourly(units: u64) -> Rate {
 }
 
 #[tokio::test]
-async fn closed_refuses_and_says_so() {
+async fn closed_fallback_denies_and_is_labeled() {
     let limiter = SharedLimiter::new(down(), "api", hourly(10)).unwrap();
     let answer = limiter.check("alice").await.unwrap();
     assert!(!answer.allowed && answer.retry_after.wait_ms() == Some(1_000));
@@ -93,7 +93,7 @@ async fn closed_refuses_and_says_so() {
 }
 
 #[tokio::test]
-async fn open_lets_pass_and_says_so() {
+async fn open_fallback_allows_and_is_labeled() {
     let limiter = SharedLimiter::builder(down(), "api", hourly(1)).on_outage(OnOutage::Open).build().unwrap();
     for _ in 0..5 {
         let answer = limiter.check("alice").await.unwrap();
@@ -104,7 +104,7 @@ async fn open_lets_pass_and_says_so() {
 }
 
 #[tokio::test]
-async fn local_passes_this_nodes_share_and_no_more_however_often_the_store_comes_and_goes() {
+async fn local_fallback_admits_this_nodes_share_across_repeated_outages() {
     let store = down();
     let nodes = NonZeroU32::new(4).unwrap();
     let limiter = SharedLimiter::builder(store.clone(), "api", hourly(10))
@@ -123,10 +123,10 @@ async fn local_passes_this_nodes_share_and_no_more_however_often_the_store_comes
     assert_eq!(limiter.stats().answers, Tally { exact: 5, local: 15, ..Tally::default() });
 }
 
-/// One that checks, one that counts two limits at once, one that debits, one that leases: on the store they count
-/// together, and so they do while it is away.
+/// One that checks, one that counts two limits at once, one that debits, one that leases: on the store they
+/// count together, and so they do during an outage.
 #[tokio::test]
-async fn limiters_that_ask_for_one_limit_pass_one_share_together() {
+async fn limiters_of_one_limit_share_one_local_share() {
     let (store, nodes) = (down(), NonZeroU32::new(4).unwrap());
     let local = OnOutage::Local { nodes };
     let budget = Limit::token_budget(100, Duration::from_secs(86_400)).unwrap();
@@ -154,9 +154,9 @@ async fn limiters_that_ask_for_one_limit_pass_one_share_together() {
     assert_eq!(elsewhere.check("acme").await.unwrap().remaining, 24, "another policy is another limit");
 }
 
-/// As when a policy is read anew, and the limiters of old are dropped when those that follow them are there.
+/// As when a policy is reloaded, and the old limiters are dropped after the new ones are created.
 #[tokio::test]
-async fn a_limiter_that_takes_the_place_of_another_goes_on_from_its_share() {
+async fn a_replacement_limiter_continues_from_the_local_share() {
     let (store, nodes) = (down(), NonZeroU32::new(5).unwrap());
     let limiter = || {
         let builder = SharedLimiter::builder(store.clone(), "api", hourly(10));
@@ -181,7 +181,7 @@ async fn a_share_of_less_than_a_unit_is_nothing() {
 }
 
 #[tokio::test]
-async fn what_no_outage_explains_is_never_papered_over() {
+async fn non_outage_errors_are_returned_without_fallback() {
     for error in [StoreError::bad_state("k"), StoreError::misconfigured("eviction")] {
         let builder = SharedLimiter::builder(Flaky::new(error.clone()), "api", hourly(1));
         let limiter = builder.on_outage(OnOutage::Open).build().unwrap();
@@ -191,7 +191,7 @@ async fn what_no_outage_explains_is_never_papered_over() {
 }
 
 #[tokio::test]
-async fn a_debit_is_answered_as_an_ask_is_and_sent_again_when_the_store_is_back() {
+async fn a_debit_uses_the_fallback_and_is_repeated_when_the_store_recovers() {
     let store = down();
     let budget = Limit::token_budget(100, Duration::from_secs(86_400)).unwrap();
     let nodes = NonZeroU32::new(10).unwrap();
@@ -214,7 +214,7 @@ async fn a_debit_is_answered_as_an_ask_is_and_sent_again_when_the_store_is_back(
     assert_eq!(meter.stats().answers, Tally { exact: 2, local: 2, errors: 1, ..Tally::default() });
 }
 
-/// The shares of all nodes together admit at most what the limit does, for every rule.
+/// The shares of all nodes together admit at most the limit, for every rule.
 #[test]
 fn shares_add_up_to_no_more_than_the_limit() {
     let day = Duration::from_secs(86_400);
@@ -239,7 +239,7 @@ fn shares_add_up_to_no_more_than_the_limit() {
 }
 
 #[tokio::test]
-async fn check_many_is_labelled_ask_by_ask() {
+async fn check_many_labels_each_request() {
     let limiter = SharedLimiter::builder(down(), "api", hourly(1)).on_outage(OnOutage::Open).build().unwrap();
     let answers = limiter.check_many(["a", "b"]).await;
     assert!(answers.iter().flatten().filter(|answer| answer.guarantee == Guarantee::Open).count() == 2);
@@ -248,7 +248,7 @@ async fn check_many_is_labelled_ask_by_ask() {
 
 #[cfg(feature = "http")]
 #[tokio::test]
-async fn an_outage_is_told_to_clients_as_one() {
+async fn an_outage_is_reported_to_clients() {
     use std::convert::Infallible;
 
     use http::{Request, Response, StatusCode};
@@ -266,9 +266,9 @@ async fn an_outage_is_told_to_clients_as_one() {
     assert_eq!(answer(limiter(OnOutage::Open)).await, StatusCode::OK);
 }
 
-/// Were there receipts, both could be settled, and what others have used would be handed back.
+/// With receipts, both could be settled, and the use of others would be returned.
 #[tokio::test]
-async fn a_debit_that_may_be_answered_twice_has_no_receipt() {
+async fn a_debit_that_may_get_two_responses_has_no_receipt() {
     let minute = Limit::token_budget(1_000, Duration::from_secs(60)).unwrap();
     let meter = SharedLimiter::new(MemoryStore::new(), "tokens", minute).unwrap();
     for number in [1, 1, 2] {
@@ -277,10 +277,11 @@ async fn a_debit_that_may_be_answered_twice_has_no_receipt() {
     }
 }
 
-/// A `SharedLimiter` works in the layer. Requests that its `OnOutage::Open` allows get no numbers: nothing was counted.
+/// A `SharedLimiter` works in the layer. Requests that its `OnOutage::Open` allows get no headers with
+/// numbers: nothing was counted.
 #[cfg(feature = "http")]
 #[tokio::test]
-async fn a_layer_tells_no_numbers_that_nobody_counted() {
+async fn a_layer_reports_no_numbers_that_were_not_counted() {
     use std::convert::Infallible;
 
     use http::{Request, Response, StatusCode};

@@ -1,4 +1,4 @@
-//! Limits in a sketch, merged sketches and the throttle, as users hold them.
+//! Limits in a sketch, merged sketches and the throttle, through the public API.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn hot(units: u64) -> LimiterBuilder {
 }
 
 #[test]
-fn sketch_an_answer_has_all_its_fields() {
+fn sketch_responses_have_all_fields() {
     for shield in [sketch(3), hot(3)] {
         let clock = ManualClock::at(NOON + Duration::from_secs(15));
         let shield = shield.clock(clock.clone()).build().unwrap();
@@ -45,7 +45,7 @@ fn sketch_an_answer_has_all_its_fields() {
 
 /// One key alone is counted exactly, so all methods return what the same limit returns without a sketch.
 #[test]
-fn sketch_one_key_is_answered_as_without_a_sketch() {
+fn sketch_decides_a_single_key_as_without_a_sketch() {
     for shield in [sketch(10), hot(10)] {
         let clock = ManualClock::at(NOON + Duration::from_secs(1));
         let plain = Limiter::builder(Budget::per_minute(10)).clock(clock.clone()).build().unwrap();
@@ -80,7 +80,7 @@ fn sketch_past_the_last_window_it_is_closed() {
 }
 
 #[test]
-fn sketch_what_cannot_be_built_says_why() {
+fn sketch_build_errors_state_the_reason() {
     let refused = |limit: Limit, sketch: Sketch| {
         let error = Limiter::builder(limit).sketch(sketch).build().unwrap_err();
         assert!(matches!(error, BuildError::InvalidSketch(_)), "{error:?}");
@@ -89,14 +89,14 @@ fn sketch_what_cannot_be_built_says_why() {
     let minute = |units| Limit::fixed_window(units, MINUTE).unwrap();
     assert!(refused(minute(100), Sketch::new(2.0, 0.001)).contains("between 0 and 1"));
     assert!(refused(minute(100), Sketch::default().hot_keys(1 << 17)).contains("65536"));
-    assert!(refused(minute(1 << 32), Sketch::default()).contains("4294967295"));
+    assert!(refused(minute(1 << 31), Sketch::default()).contains("2147483647"));
     refused(Budget::per_minute(100).tokens().unwrap(), Sketch::default());
     refused(Budget::per_month(100).try_into().unwrap(), Sketch::default());
     assert!(Limiter::builder(Budget::per_day(100)).sketch(Sketch::default()).build().is_ok());
 }
 
 #[test]
-fn sketch_sizes_are_what_the_docs_say() {
+fn sketch_sizes_match_the_documentation() {
     assert_eq!(sketch(100).build().unwrap().memory().used_bytes, 7_616);
     assert_eq!(hot(100).build().unwrap().memory().used_bytes, 24_000);
 }

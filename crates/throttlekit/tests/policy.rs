@@ -20,7 +20,7 @@ fn budget(tokens: u64) -> Limit {
     Limit::token_budget(tokens, MINUTE).unwrap()
 }
 
-/// Two at a time, three calls a minute, a hundred tokens a minute.
+/// Two concurrent calls, three calls a minute, a hundred tokens a minute.
 fn three_axes(clock: &ManualClock) -> Policy<ManualClock> {
     Policy::builder("chat")
         .concurrency(2)
@@ -32,7 +32,7 @@ fn three_axes(clock: &ManualClock) -> Policy<ManualClock> {
 }
 
 #[test]
-fn the_first_axis_that_denies_is_named_and_those_after_it_are_not_asked() {
+fn the_first_denying_axis_is_named_and_later_ones_are_not_evaluated() {
     let clock = ManualClock::at(START);
     let policy = three_axes(&clock);
     let held = [policy.admit("a"), policy.admit("a")].map(|admission| admission.permit.unwrap());
@@ -54,7 +54,7 @@ fn the_first_axis_that_denies_is_named_and_those_after_it_are_not_asked() {
 }
 
 #[test]
-fn what_is_not_used_goes_back_and_what_is_used_beyond_is_charged_up_to_the_edge() {
+fn unused_tokens_are_returned_and_excess_is_charged_up_to_the_limit() {
     let clock = ManualClock::at(START);
     let policy = three_axes(&clock);
     let mut permit = policy.admit(Call::by("a").cost(60)).permit.unwrap();
@@ -75,7 +75,7 @@ fn what_is_not_used_goes_back_and_what_is_used_beyond_is_charged_up_to_the_edge(
 }
 
 #[test]
-fn an_estimate_stands_if_it_went_well_and_goes_back_if_nothing_was_counted() {
+fn an_estimate_is_charged_on_success_and_refunded_if_nothing_was_counted() {
     let clock = ManualClock::at(START);
     let left = |policy: &Policy<ManualClock>| {
         let admission = policy.admit(Call::by("a").cost(1_000));
@@ -185,7 +185,7 @@ fn keys_of_one_call_are_limited_apart() {
 }
 
 #[test]
-fn whoever_watches_is_told_once_and_its_panic_breaks_nothing() {
+fn an_observer_is_called_once_and_its_panic_is_contained() {
     #[derive(Default)]
     struct Watch(Mutex<Vec<(Vec<u8>, Option<Axis>)>>);
     impl Observer for Watch {
@@ -223,7 +223,7 @@ fn an_owned_permit_outlives_the_call_and_settles_from_another_thread() {
 }
 
 #[test]
-fn what_makes_no_policy_is_told_when_it_is_built() {
+fn invalid_policies_are_build_errors() {
     let second = Duration::from_secs(1);
     let many = (0..7).fold(Policy::builder("many"), |builder, _| builder.rate(Rate::every(second)));
     assert!(many.build().unwrap_err().to_string().contains("at most 6"));
@@ -232,9 +232,9 @@ fn what_makes_no_policy_is_told_when_it_is_built() {
     assert!(Policy::builder("zero").rate(Rate::per_second(0)).build().is_err());
 }
 
-/// A weight is the caller's own code, which may ask the policy itself: nothing is held meanwhile.
+/// A weight is the caller's own code, which may call the policy itself: nothing is locked meanwhile.
 #[test]
-fn a_weight_may_ask_the_policy_that_asks_for_it() {
+fn a_weight_function_may_call_its_own_policy() {
     static POLICY: std::sync::OnceLock<Policy> = std::sync::OnceLock::new();
     let shares = FairLimiter::builder(Budget::per_minute(100)).weights(|tenant| {
         if tenant == b"outer" {

@@ -1,5 +1,5 @@
-//! Queues of callers on several runtimes, and over stores. In real time: what must happen may take up to [`SOON`] on a
-//! busy machine.
+//! Queues of callers on several runtimes, and over stores. In real time: an expected event may take up to
+//! [`SOON`] on a busy machine.
 #![cfg(feature = "store")]
 
 use std::pin::{Pin, pin};
@@ -25,7 +25,7 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A queue over a limit of ten a second that has just been used up.
+/// Creates a queue over a limit of ten per second that has just been exhausted.
 fn queue() -> Queue<Limiter> {
     let queue = Queue::new(Limiter::new(Rate::per_second(10).burst(1)).unwrap());
     assert!(queue.admit("key".into()).now_or_later().unwrap().unwrap().allowed);
@@ -78,7 +78,7 @@ fn waiters_of_a_blocked_runtime_do_not_block_others_and_are_served_when_it_conti
 }
 
 #[test]
-fn waiters_of_a_runtime_that_nobody_drives_do_not_block_others() {
+fn waiters_of_an_idle_runtime_do_not_block_others() {
     let (queue, idle) = (queue(), runtime());
     let waits = idle.block_on(async { [begin(&queue).await, begin(&queue).await] });
     assert!(admitted(&queue));
@@ -103,7 +103,8 @@ fn waiters_of_a_runtime_that_is_dropped_leave_at_once() {
     assert!(admitted(&queue));
 }
 
-/// Nanoseconds of one call, in the fastest of several batches: what the machine does beside it only adds.
+/// Returns the nanoseconds of one call, in the fastest of several batches: other load on the machine only
+/// adds.
 fn nanos_of(mut call: impl FnMut()) -> u64 {
     const CALLS: u64 = 10_000;
     let clock = PreciseClock::new();

@@ -35,7 +35,8 @@ async fn processes_that_take_quanta_admit_the_limit_exactly() {
     assert_eq!(got.iter().sum::<u64>(), 1_000, "{got:?}");
 }
 
-/// Tenants of weight 4 and 1 ask in turn, in two places, until neither is admitted; what each got.
+/// Tenants of weight 4 and 1 request in turn, on two participants, until neither is admitted. Returns the
+/// units of each.
 async fn in_turn(places: [SharedFairLimiter; 2]) -> [u64; 2] {
     let (mut got, mut in_vain) = ([0; 2], 0);
     while in_vain < 4 {
@@ -55,7 +56,7 @@ async fn in_turn(places: [SharedFairLimiter; 2]) -> [u64; 2] {
     got
 }
 
-/// What `docs/guides/regions.md` says of quanta, and why there are pools.
+/// The behavior that `docs/guides/regions.md` documents for quanta, and the reason for pools.
 #[tokio::test]
 async fn processes_are_fair_to_each_others_tenants_by_a_pool_and_not_by_quanta() {
     let store = Arc::new(MemoryStore::new());
@@ -73,7 +74,7 @@ async fn processes_are_fair_to_each_others_tenants_by_a_pool_and_not_by_quanta()
 }
 
 #[tokio::test]
-async fn what_was_not_used_is_in_hand_again_while_its_window_lives() {
+async fn unused_units_are_available_again_while_their_window_lasts() {
     let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
     let store = Arc::new(MemoryStore::with_clock(clock.clone()));
     let place = SharedFairLimiter::builder(store, "api", hour(100)).quantum(100);
@@ -103,7 +104,7 @@ async fn use_beyond_the_estimate_is_charged_as_far_as_the_tenant_can_have_it() {
     assert!(!place.peek("ann").await.unwrap().decision.allowed);
 }
 
-/// A flood of names finds its own places; whoever is pushed out finds its use where it left it.
+/// A flood of names only displaces its own entries; a displaced tenant keeps its use.
 #[tokio::test]
 async fn tenants_beyond_the_cap_get_no_fresh_budget() {
     let store = Arc::new(MemoryStore::new());
@@ -125,9 +126,9 @@ fn budgets_that_cannot_be_shared_are_refused_where_they_are_built() {
     assert!(matches!(build(hour(0)).build(), Err(BuildError::Limit(_))));
 }
 
-/// It tells what the next answers go by, and to look at it gives nobody a place.
+/// The share shows the inputs of the next decisions, and reading it creates no entry.
 #[tokio::test]
-async fn a_share_tells_weight_use_and_what_is_sure_and_costs_nothing() {
+async fn a_share_reports_weight_use_and_guarantee_at_no_cost() {
     let store = Arc::new(MemoryStore::new());
     let weights = |tenant: &[u8]| if tenant == b"acme" { 3 } else { 1 };
     let place = SharedFairLimiter::builder(store, "api", hour(100)).weights(weights).build().unwrap();

@@ -1,4 +1,4 @@
-//! Several limits over a store in memory, and what a builder refuses.
+//! Several limits over a store in memory, and the errors of builders.
 #![cfg(feature = "store")]
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use throttlekit::clock::ManualClock;
 use throttlekit::leasing::Leasing;
 use throttlekit::limiter::SharedLimiterBuilder;
 use throttlekit::rate::{LimitError, Timestamp};
-use throttlekit::store::{DebitId, MemoryStore, StoreError};
+use throttlekit::store::{DebitId, MemoryStore};
 use throttlekit::{BuildError, Call, Limit, Rate, SharedLimiter};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -92,13 +92,20 @@ async fn a_limiter_that_leases_nothing_decides_nothing_without_its_store() {
 }
 
 #[tokio::test]
-async fn a_debit_names_one_limit() {
-    let refused = user_and_org().build().unwrap().debit("a", DebitId { stream: 1, number: 1 }).await;
-    assert!(matches!(refused, Err(StoreError::Misconfigured(_))), "{refused:?}");
+async fn a_debit_of_several_limits_counts_once_however_often_it_is_sent() {
+    let limiter = user_and_org().build().unwrap();
+    let call = || Call::by("a").and(&["org"]);
+    let sent = limiter.debit(call(), DebitId { stream: 1, number: 1 }).await.unwrap();
+    let again = limiter.debit(call(), DebitId { stream: 1, number: 1 }).await.unwrap();
+    assert!(sent.allowed && again.allowed);
+    let left = limiter.peek(call()).await.unwrap();
+    assert_eq!(left.remaining, sent.remaining, "charged once");
+    let next = limiter.debit(call(), DebitId { stream: 1, number: 2 }).await.unwrap();
+    assert_eq!(next.remaining, sent.remaining - 1);
 }
 
 #[test]
-fn what_makes_no_limiter_is_refused_when_built() {
+fn invalid_limiters_are_build_errors() {
     let refused = |builder: SharedLimiterBuilder<Memory>| builder.build().unwrap_err();
     let one = || SharedLimiter::builder(store(), "api", per_minute(1));
     assert_eq!(

@@ -56,7 +56,7 @@ async fn a_denial_is_free_on_every_axis() {
 }
 
 #[tokio::test]
-async fn what_is_not_used_goes_back_and_what_is_used_beyond_is_charged_up_to_the_edge() {
+async fn unused_tokens_are_returned_and_excess_is_charged_up_to_the_limit() {
     let store = store();
     let policy = policy(&store);
     let mut permit = policy.admit(Call::by("a").cost(60)).await.unwrap().permit.unwrap();
@@ -82,12 +82,12 @@ async fn a_permit_that_is_dropped_settles_in_the_background() {
     let mut permit = policy.admit(Call::by("a").cost(60)).await.unwrap().permit.unwrap();
     assert!(permit.debit(25).await.unwrap().allowed);
     drop(permit);
-    for _ in 0..1_000 {
+    for _ in 0..10_000 {
         if left(&store).await == [2, 75] {
             assert_eq!(policy.stats().settlements, 1);
             return;
         }
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
     panic!("{:?}", policy.stats());
 }
@@ -106,7 +106,7 @@ async fn slots_on_a_store_go_back_when_a_later_axis_denies() {
 }
 
 #[tokio::test]
-async fn a_shaper_is_asked_last_or_together_since_it_hands_no_turn_back() {
+async fn a_shaper_must_be_last_or_in_a_group_since_it_cannot_be_refunded() {
     let store = store();
     let shaper = Limit::leaky_bucket(Rate::per_second(3), Duration::from_secs(1)).unwrap();
     let tokens = Limit::token_budget(100, MINUTE).unwrap();
@@ -132,9 +132,10 @@ async fn a_shaper_is_asked_last_or_together_since_it_hands_no_turn_back() {
     assert_eq!(policy.admit("a").await.unwrap().axes().get(Axis::Rate).unwrap().remaining, left - 1);
 }
 
-/// The second store denies while the first has gone: the denial does not wait until the first can be told.
+/// The second store denies while the first is unavailable: the denial does not wait until the first can be
+/// refunded.
 #[tokio::test(start_paused = true)]
-async fn a_denial_does_not_wait_for_a_store_that_went_away() {
+async fn a_denial_does_not_wait_for_an_unavailable_store() {
     let (first, second) = (Arc::new(Deaf::new(store())), store());
     let calls = SharedLimiter::new(first.clone(), "calls", Limit::fixed_window(3, MINUTE).unwrap()).unwrap();
     let tokens = SharedLimiter::new(second, "tokens", Limit::token_budget(10, MINUTE).unwrap()).unwrap();
@@ -153,9 +154,10 @@ async fn a_denial_does_not_wait_for_a_store_that_went_away() {
     assert_eq!(again.axes().get(Axis::Rate).unwrap().remaining, 2, "the denial took no call");
 }
 
-/// Nobody is left to settle what a permit leaves behind: that is counted, and nobody waits for it.
+/// No task is left to settle the charges of a dropped permit: they are counted as lost, and no caller waits
+/// for them.
 #[test]
-fn what_nobody_is_left_to_settle_is_counted_as_lost() {
+fn charges_without_a_task_to_settle_them_are_counted_as_lost() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let store = MemoryStore::with_clock(ManualClock::at(START)).runtime(runtime.handle().clone());
     let policy = policy(&Arc::new(store));
@@ -193,7 +195,7 @@ async fn a_budget_that_is_leased_makes_no_policy() {
 /// A name, the index of a key, an axis of it, and a limit.
 type Named = (&'static str, usize, Dimension, Limit);
 
-/// Limits that are given as values decide as a group that is put together by hand does, and take one round trip.
+/// Limits given as values decide like an atomic group that is built by hand, and take one round trip.
 #[tokio::test]
 async fn values_of_every_subset_of_axes_are_one_atomic_group() {
     let window = |units| Limit::fixed_window(units, MINUTE).unwrap();
@@ -304,7 +306,7 @@ impl Store for Counting {
     }
 }
 
-/// A store that charges and takes nothing back, until it hears.
+/// A store that charges and accepts no returns until it is switched on.
 struct Deaf {
     store: Memory,
     hears: AtomicBool,

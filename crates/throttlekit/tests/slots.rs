@@ -1,4 +1,4 @@
-//! Slots that a fleet shares, seen by who holds them.
+//! Shared slots, from the view of their holders.
 #![cfg(feature = "store")]
 
 use std::future::Future;
@@ -17,19 +17,19 @@ use throttlekit::{BuildError, Concurrency, Guarantee, Retry, SharedGuard, forwar
 
 const LIVES: Duration = Duration::from_millis(300);
 
-/// Slots in memory behind a network: every call waits some turns before and after, and may be cut off.
+/// Slots in memory behind a network: every call yields several times before and after, and may be dropped.
 #[derive(Clone, Default)]
 struct Far {
     store: Arc<MemoryStore>,
     turns: u32,
-    /// Whether tasks run on the driver thread, also where the test has a runtime.
+    /// True if tasks run on the driver thread, also where the test has a runtime.
     on_driver: bool,
     cut: Arc<AtomicBool>,
     flights: Arc<AtomicU64>,
     largest: Arc<AtomicU64>,
 }
 
-/// Gives way so many times.
+/// Yields this many times.
 struct Turns(u32);
 
 impl Future for Turns {
@@ -103,7 +103,7 @@ async fn held_by_all(slots: &SharedGuard) -> Result<u64, StoreError> {
     slots.peek("acme").await.map(|seen| seen.limit - seen.remaining)
 }
 
-/// Waits until as many slots of the key are held.
+/// Waits until `expected` slots of the key are held.
 async fn settles(slots: &SharedGuard, expected: u64) -> bool {
     for _ in 0..2_000 {
         if held_by_all(slots).await == Ok(expected) {
@@ -131,7 +131,7 @@ async fn no_more_are_held_than_the_ceiling_and_a_release_makes_room() {
 }
 
 #[tokio::test]
-async fn what_is_dropped_goes_back_also_by_a_panic() {
+async fn a_dropped_slot_is_released_also_by_a_panic() {
     // A panic that prints its backtrace blocks the runtime for longer than a lease lives.
     let slots = slots(&Far { on_driver: true, ..Far::default() }, 1);
     drop(slots.acquire("acme").await.unwrap());
@@ -200,7 +200,7 @@ async fn heartbeats_keep_a_slot_for_many_lifetimes_and_are_batched() {
 }
 
 #[tokio::test]
-async fn who_hears_nothing_from_the_store_stops_in_time() {
+async fn a_holder_without_responses_stops_in_time() {
     let far = Far::default();
     let slots = slots(&far, 1);
     let slot = slots.acquire("acme").await.unwrap().permit.unwrap();
@@ -227,7 +227,7 @@ async fn who_hears_nothing_from_the_store_stops_in_time() {
 }
 
 #[tokio::test]
-async fn who_is_told_that_it_is_lost_stops_at_once() {
+async fn a_hold_reported_as_lost_is_fenced_at_once() {
     let far = Far::default();
     let slots = slots(&far, 1);
     let slot = slots.acquire("acme").await.unwrap().permit.unwrap();
@@ -268,7 +268,7 @@ fn leases_that_the_clocks_would_eat_are_refused() {
 }
 
 #[tokio::test]
-async fn a_release_that_the_store_does_not_answer_says_so() {
+async fn a_release_without_a_response_is_an_error() {
     let far = Far::default();
     let slots = slots(&far, 1);
     let slot = slots.acquire("acme").await.unwrap().permit.unwrap();
@@ -278,9 +278,9 @@ async fn a_release_that_the_store_does_not_answer_says_so() {
     assert_eq!(stats(&slots).lapsed, 1);
 }
 
-/// No heartbeats are sent for a slot on its way back, which would put its end off.
+/// No heartbeats are sent for a slot that is being released, which would extend its lease.
 #[tokio::test]
-async fn what_is_being_released_is_not_held_here_any_more() {
+async fn a_slot_being_released_no_longer_counts_as_held() {
     let slots = slots(&Far { turns: 50, ..Far::default() }, 1);
     let slot = slots.acquire("acme").await.unwrap().permit.unwrap();
     assert_eq!(stats(&slots).held, 1);
@@ -303,7 +303,7 @@ fn the_renewer_outlives_the_runtime_of_its_first_caller() {
     drop((held, more));
 }
 
-/// A store whose code is wrong.
+/// A store that panics.
 struct Panics;
 
 impl SlotStore for Panics {
@@ -325,7 +325,7 @@ impl SlotStore for Panics {
 }
 
 #[tokio::test]
-async fn a_panic_in_the_store_is_the_askers() {
+async fn a_panic_in_the_store_reaches_the_caller() {
     let slots = SharedGuard::builder(Panics, "gpu", Concurrency::per_key(1)).build().unwrap();
     let ended = tokio::spawn(async move { slots.acquire("acme").await.map(drop) }).await;
     assert!(ended.is_err_and(|ended| ended.is_panic()), "not an outage");

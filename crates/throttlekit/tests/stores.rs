@@ -1,4 +1,5 @@
-//! `same-everywhere`: the store in memory answers as the pure rules do, field by field, and keeps the same states.
+//! `same-everywhere`: the store in memory gives the same responses as the pure rules, field by field, and
+//! keeps the same states.
 #![cfg(feature = "store")]
 
 use std::sync::Arc;
@@ -23,7 +24,7 @@ async fn same_everywhere_on_the_vectors() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lent_units_are_never_more_than_the_limit_and_none_is_lost_in_memory() {
+async fn leased_units_never_exceed_the_limit_and_none_is_lost_in_memory() {
     let seen = lend_contention(Arc::new(MemoryStore::new()), "contention").await;
     assert!(seen.most_out <= seen.limit && seen.lent > seen.limit && seen.parts > 0, "{seen:?}");
     assert_eq!(seen.out, seen.limit, "{seen:?}");

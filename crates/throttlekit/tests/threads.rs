@@ -1,4 +1,4 @@
-//! The same invariants with many threads at once.
+//! The same invariants with many concurrent threads.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -12,7 +12,7 @@ const THREADS: usize = 4;
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// One limit of each kind of state, `burst` units each, giving nothing back while the clock stands.
+/// One limit of each kind of state, `burst` units each, with no refill while the clock stands still.
 fn limits(burst: u64) -> [Limit; 4] {
     [
         Limit::gcra(Rate::per(burst, HOUR)).unwrap(),
@@ -65,9 +65,9 @@ fn rate_exact_threads_that_add_the_same_keys_never_add_one_twice() {
     }
 }
 
-/// Every user's key shows exactly the asks that were admitted: those the org denied cost the user nothing.
+/// Every user's key shows exactly the admitted requests: those the org denied cost the user nothing.
 #[test]
-fn deny_is_free_with_threads_asks_over_two_limits_are_charged_all_or_none() {
+fn deny_is_free_with_threads_two_limits_are_charged_all_or_none() {
     const USERS: usize = 8;
     for (user, org) in limits(500).into_iter().zip(limits(2_000).into_iter().rev()) {
         let builder = Limiter::builder(user).limit_by(1, "org", org);
@@ -89,7 +89,7 @@ fn deny_is_free_with_threads_asks_over_two_limits_are_charged_all_or_none() {
 }
 
 #[test]
-fn a_batch_answers_as_its_asks_would_one_by_one() {
+fn a_batch_gives_the_same_responses_as_single_requests() {
     for limit in limits(3) {
         let by_batch = Limiter::builder(limit).clock(ManualClock::at(NOON)).build().unwrap();
         let one_by_one = Limiter::builder(limit).clock(ManualClock::at(NOON)).build().unwrap();
@@ -103,7 +103,7 @@ fn a_batch_answers_as_its_asks_would_one_by_one() {
 }
 
 #[test]
-fn a_reset_key_begins_anew_and_others_do_not() {
+fn a_reset_key_starts_at_zero_and_others_do_not() {
     for limit in limits(2) {
         let limiter = Limiter::builder(limit).clock(ManualClock::at(NOON)).build().unwrap();
         for key in ["alice", "bob"] {
@@ -116,7 +116,7 @@ fn a_reset_key_begins_anew_and_others_do_not() {
     }
 }
 
-/// As after each login that succeeds: a reset costs no room, so the thousandth works as the first.
+/// As after each successful login: a reset costs no capacity, so the thousandth works as the first.
 #[test]
 fn a_key_may_be_reset_again_and_again() {
     for limit in limits(2) {

@@ -1,7 +1,8 @@
-//! `bounded-memory` and `rate-exact` at once: threads that fight over a handful of cells while the clock runs.
+//! `bounded-memory` and `rate-exact` at once: threads that compete for a handful of cells while the clock
+//! runs.
 //!
-//! In the first two tests more keys come than there are cells, the clock runs on and now and then steps back:
-//! keys are dropped all the time, and whatever the interleaving, none gets more than its limit allows in the time
+//! In the first two tests there are more keys than cells, and the clock advances and now and then steps back:
+//! keys are evicted all the time, and in any interleaving none gets more than its limit allows in the time
 //! that passed. In the last two the keys fit, but each finds only cells that others left: all are added and
 //! recycled at once, and then every unit is accounted for.
 
@@ -28,7 +29,7 @@ const STEP: Duration = Duration::from_micros(20);
 const MILLISECOND: Duration = Duration::from_millis(1);
 const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
-/// The most one key may get while this many periods pass.
+/// The maximum units of one key while this many periods pass.
 type Bound = fn(u64) -> u64;
 
 /// One of each kind of state.
@@ -41,7 +42,7 @@ fn limits() -> [(Limit, Bound); 4] {
     ]
 }
 
-/// Lets threads ask in no order, and judges every key against the bound.
+/// Lets threads send requests in random order, and checks every key against the bound.
 fn fight(name: &str, bound: Bound, clock: &ManualClock, ask: impl Fn(&[String], u64) -> Vec<bool> + Sync) {
     let admitted: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
     thread::scope(|scope| {
@@ -83,8 +84,8 @@ fn one_fighter(
     }
 }
 
-/// Runs the clock on by a step every few rounds; for a few of them, now and then, it stands two periods back:
-/// who was done, and lost its cell, owes again then.
+/// Advances the clock by a step every few rounds. For a few of them, now and then, it is two periods back: a
+/// key that had recovered and lost its cell is in debt again then.
 fn wind(clock: &ManualClock, round: u64) {
     let back = if round % 64 < 16 { 2 * MILLISECOND } else { Duration::ZERO };
     let reached = STEP * (round / ROUNDS_PER_STEP) as u32;
@@ -107,7 +108,7 @@ fn bounded_memory_with_threads_no_key_gets_more_than_its_limit_at_the_cap() {
     }
 }
 
-/// The second limit denies two asks in three, so most cells are held for nothing.
+/// The second limit denies two requests in three, so most cells are held for nothing.
 #[test]
 fn bounded_memory_with_threads_no_key_gets_more_than_its_limit_among_several() {
     for (limit, bound) in limits() {
@@ -122,11 +123,12 @@ fn bounded_memory_with_threads_no_key_gets_more_than_its_limit_among_several() {
     }
 }
 
-/// So few that, of the eight cells a key has at least, one is always free, even while each thread holds one.
+/// Few enough that, of the at least eight cells of a key, one is always free, even while each thread holds
+/// one.
 const NEWCOMERS: u64 = 5;
 
-/// Again and again all cells are idle, and threads race to put the same new keys into them. In each round each
-/// key gets exactly its units: no charge is lost, none hits another key, no key is there twice.
+/// Repeatedly makes all cells idle, and lets threads race to put the same new keys into them. In each round
+/// each key gets exactly its units: no charge is lost, none hits another key, no key is stored twice.
 fn take_over(limit: Limit, rounds: u64, clock: &ManualClock, ask: impl Fn(&[String; 2]) -> [bool; 2] + Sync) {
     let admitted: Vec<AtomicU64> = (0..rounds * NEWCOMERS).map(|_| AtomicU64::new(0)).collect();
     let together = Barrier::new(THREADS as usize);

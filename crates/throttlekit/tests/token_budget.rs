@@ -1,4 +1,4 @@
-//! Streams over a store in memory: what they are charged, whatever becomes of them.
+//! Streams over a store in memory: their charges, however they end.
 #![cfg(feature = "store")]
 
 use std::sync::Arc;
@@ -20,14 +20,14 @@ const BUDGET: u64 = 1_000;
 type Budget = TokenBudget<Wire, ManualClock>;
 type Stream = TokenStream<Wire, ManualClock>;
 
-/// A store whose replies get lost as often as is said, after it has done what it was asked.
+/// A store whose replies get lost a given number of times, after it has handled the request.
 #[derive(Clone)]
 struct Wire {
     kept: Arc<MemoryStore<ManualClock>>,
     lose_leases: Arc<AtomicU64>,
     lose_debits: Arc<AtomicU64>,
     lose_returns: Arc<AtomicU64>,
-    /// Whether returns do not arrive for now.
+    /// True while returns do not arrive.
     holds_returns: Arc<AtomicBool>,
 }
 
@@ -58,7 +58,7 @@ impl Store for Wire {
     }
 }
 
-/// Half a minute into a window.
+/// Returns a clock at half a minute into a window.
 fn clock() -> ManualClock {
     ManualClock::at(Timestamp::from_millis(1_700_000_010_000))
 }
@@ -94,18 +94,18 @@ async fn passes(stream: &mut Stream, tokens: u64) -> bool {
     stream.debit(tokens).await.unwrap().decision.allowed
 }
 
-/// What is left in the store.
+/// Returns the tokens left in the store.
 async fn left(budget: &Budget) -> u64 {
     budget.shared().peek(b"acme").await.unwrap().remaining
 }
 
-/// Lets the renewer do what it has to.
+/// Lets the renewer run.
 async fn rest() {
     tokio::time::sleep(Duration::from_secs(1)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_set_aside_and_used_never_exceeds_the_budget() {
+async fn reserved_and_used_tokens_never_exceed_the_budget() {
     let (budget, ..) = fixed(400);
     let streams = [open(&budget).await, open(&budget).await];
     assert_eq!(left(&budget).await, 200);
@@ -131,7 +131,7 @@ async fn a_denial_waits_for_the_window_where_open_streams_cannot_give_enough_bac
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_denial_does_not_wait_for_the_window_while_tokens_are_on_their_way_back() {
+async fn a_denial_does_not_wait_for_the_window_while_tokens_are_being_returned() {
     let (budget, wire, _) = fixed(BUDGET);
     let stream = open(&budget).await;
     wire.holds_returns.store(true, Relaxed);
@@ -146,7 +146,7 @@ async fn a_denial_does_not_wait_for_the_window_while_tokens_are_on_their_way_bac
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chunk_within_the_reservation_asks_nobody() {
+async fn a_chunk_within_the_reservation_makes_no_call() {
     let (budget, ..) = fixed(100);
     let mut stream = open(&budget).await;
     for _ in 0..10 {
@@ -161,7 +161,7 @@ async fn a_chunk_within_the_reservation_asks_nobody() {
 async fn only_the_store_crosses_the_edge_and_only_once() {
     let (budget, ..) = fixed(300);
     let mut streams = [open(&budget).await, open(&budget).await, open(&budget).await];
-    // 900 are set aside. A chunk that is partly set aside takes the rest from the store.
+    // 900 are reserved. A chunk that is partly reserved takes the rest from the store.
     assert!(passes(&mut streams[0], 350).await);
     assert_eq!(left(&budget).await, 50);
     assert!(passes(&mut streams[0], 60).await, "it crosses the edge");
@@ -187,7 +187,7 @@ async fn the_last_tokens_of_a_budget_can_be_used_by_the_stream_that_holds_them()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_goes_back_when_a_stream_settles_or_is_dropped() {
+async fn unused_tokens_are_returned_when_a_stream_settles_or_is_dropped() {
     let (budget, ..) = fixed(300);
     let mut streams = [open(&budget).await, open(&budget).await];
     for stream in &mut streams {
@@ -202,7 +202,7 @@ async fn what_is_left_goes_back_when_a_stream_settles_or_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_stream_loses_its_reservation_and_goes_on_at_the_store() {
+async fn a_silent_stream_loses_its_reservation_and_continues_at_the_store() {
     let clock = clock();
     let wire = wire(&clock);
     let silence = Duration::from_secs(8);
@@ -259,7 +259,7 @@ async fn replies_that_are_lost_make_nothing_count_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_return_that_is_not_answered_is_tried_again_in_the_background() {
+async fn a_return_without_a_response_is_retried_in_the_background() {
     let (budget, wire, _) = fixed(100);
     let stream = open(&budget).await;
     wire.lose_returns.store(5, Relaxed);
@@ -280,7 +280,7 @@ async fn a_reservation_whose_reply_is_lost_lapses_with_its_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_is_answered_as_was_chosen() {
+async fn an_outage_uses_the_configured_fallback() {
     let clock = clock();
     let wire = wire(&clock);
     let budget = builder(&wire, &clock, Reserve::Fixed(100)).on_outage(OnOutage::Open).build().unwrap();
@@ -294,7 +294,7 @@ async fn an_outage_is_answered_as_was_chosen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chunk_that_passed_in_an_outage_says_nothing_of_the_next() {
+async fn a_chunk_allowed_during_an_outage_does_not_affect_the_next() {
     let clock = clock();
     let wire = wire(&clock);
     let budget = builder(&wire, &clock, Reserve::Fixed(BUDGET)).on_outage(OnOutage::Open).build().unwrap();
@@ -310,7 +310,7 @@ async fn a_chunk_that_passed_in_an_outage_says_nothing_of_the_next() {
     assert_eq!(left(&budget).await, BUDGET - 15, "each was charged");
 }
 
-/// Asks for a stream, and goes away before there is an answer.
+/// Opens a stream and drops the future before there is a response.
 async fn walk_away(budget: &Budget) {
     let mut opening = Box::pin(budget.open("acme", None));
     let waker = std::task::Waker::noop();
@@ -320,14 +320,14 @@ async fn walk_away(budget: &Budget) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_goes_away_while_a_stream_opens_leaves_nothing_behind() {
+async fn a_caller_dropped_while_a_stream_opens_leaks_nothing() {
     let (budget, ..) = fixed(100);
     walk_away(&budget).await;
     assert_eq!((left(&budget).await, budget.stats().open, budget.stats().opened), (BUDGET, 0, 1));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_stream_too_many_is_told_to_wait_for_another_to_end() {
+async fn a_stream_above_the_maximum_waits_for_another_to_end() {
     let clock = clock();
     let budget = builder(&wire(&clock), &clock, Reserve::Fixed(1)).streams_max(2).build().unwrap();
     let streams = [open(&budget).await, open(&budget).await];
@@ -338,7 +338,7 @@ async fn one_stream_too_many_is_told_to_wait_for_another_to_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_learner_hears_of_every_stream_that_was_admitted() {
+async fn every_admitted_stream_is_observed_by_the_learner() {
     let clock = clock();
     let options = ReservationOptions { max: 200, ..ReservationOptions::default() };
     let learner = Reservation::new(options).unwrap();
@@ -361,7 +361,7 @@ async fn the_learner_hears_of_every_stream_that_was_admitted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_learner_hears_nothing_of_streams_that_nobody_took() {
+async fn streams_that_were_never_taken_are_not_observed_by_the_learner() {
     let clock = clock();
     let options = ReservationOptions { max: 200, ..ReservationOptions::default() };
     let learner = Reservation::new(options).unwrap();
@@ -376,7 +376,7 @@ async fn the_learner_hears_nothing_of_streams_that_nobody_took() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spent_budget_admits_nobody_and_no_reservation_is_larger_than_it() {
+async fn an_exhausted_budget_admits_nothing_and_no_reservation_exceeds_it() {
     for tokens in [0, u64::MAX] {
         let (budget, ..) = fixed(tokens);
         let mut first = open(&budget).await;
@@ -386,9 +386,10 @@ async fn a_spent_budget_admits_nobody_and_no_reservation_is_larger_than_it() {
     }
 }
 
-/// What a stream leaves goes back in the background, whatever became of the runtime it was opened on.
+/// The unused part of a stream's reservation is returned in the background, whatever happened to the runtime
+/// it was opened on.
 #[test]
-fn a_stream_dropped_on_no_runtime_gives_back_what_it_left() {
+fn a_stream_dropped_without_a_runtime_returns_unused_tokens() {
     let (budget, ..) = fixed(100);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let stream = runtime().block_on(open(&budget));
@@ -397,7 +398,7 @@ fn a_stream_dropped_on_no_runtime_gives_back_what_it_left() {
     eventually(|| runtime().block_on(left(&budget)) == BUDGET);
 }
 
-/// Waits for what is done in the background, on a machine that may be busy.
+/// Waits for background work, on a machine that may be busy.
 fn eventually(done: impl Fn() -> bool) {
     let until = tokio::time::Instant::now() + Duration::from_secs(30);
     while !done() {

@@ -1,4 +1,4 @@
-//! Small budgets are used up without hints, and no key changes what another reserves.
+//! Small budgets are exhausted without hints, and no key changes what another reserves.
 #![cfg(feature = "store")]
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn budget(units: u64, reserve: Reserve) -> (Budget, ManualClock) {
     (builder.clock(clock.clone()).reserve(reserve).build().unwrap(), clock)
 }
 
-/// Runs streams of fifty tokens one after another until one is denied, and gives what they used and the denial.
+/// Runs streams of fifty tokens one after another until one is denied. Returns their use and the denial.
 async fn use_up(budget: &Budget, key: &str) -> (u64, Decision) {
     let mut used = 0;
     loop {
@@ -43,7 +43,7 @@ async fn use_up(budget: &Budget, key: &str) -> (u64, Decision) {
     }
 }
 
-/// Four hundred keys with streams of one token more than is set aside for them.
+/// Runs four hundred keys with streams of one token more than is reserved for them.
 async fn poison(budget: &Budget) {
     for key in 0..400 {
         let Some(mut stream) = budget.open(format!("evil{key}"), None).await.unwrap().stream else {
@@ -56,7 +56,8 @@ async fn poison(budget: &Budget) {
     }
 }
 
-/// What is set aside for the next stream of a key. The stream is kept: one that ends teaches.
+/// Returns the reservation for the next stream of a key. The stream is kept: one that ends trains the
+/// learner.
 async fn reserved(budget: &Budget, key: &str, kept: &mut Vec<Stream>) -> u64 {
     kept.extend(budget.open(key, None).await.unwrap().stream);
     kept.last().expect("the key has its whole budget").reserved()
@@ -80,7 +81,8 @@ async fn a_small_budget_is_used_up_from_the_first_minute_without_hints() {
 #[tokio::test]
 async fn slow_streams_reserve_no_more_than_they_can_spend_before_their_window_ends() {
     let ((budget, clock), mut kept) = (budget(500, Reserve::default()), Vec::new());
-    // One token a second, for three windows and a bit: a quarter of the budget is reserved if only lengths are learned.
+    // One token per second, for a little more than three windows: a quarter of the budget is reserved if only
+    // lengths are learned.
     let mut stream = budget.open("slow", None).await.unwrap().stream.unwrap();
     while stream.produced() < 200 {
         clock.advance(Duration::from_secs(10));
@@ -103,7 +105,7 @@ async fn slow_streams_reserve_no_more_than_they_can_spend_before_their_window_en
 }
 
 #[tokio::test]
-async fn a_poisoner_lowers_nobodys_use() {
+async fn an_attacker_does_not_lower_the_use_of_others() {
     for units in [1_000, 4_000, 10_000] {
         for reserve in [Reserve::default(), per_key(), shared()] {
             let (budget, _) = budget(units, reserve);
@@ -118,7 +120,7 @@ async fn a_poisoner_lowers_nobodys_use() {
 }
 
 #[tokio::test]
-async fn no_key_changes_what_is_reserved_for_another() {
+async fn no_key_changes_the_reservations_of_another() {
     let ((budget, clock), mut kept) = (budget(4_000, Reserve::default()), Vec::new());
     let stranger = reserved(&budget, "stranger", &mut kept).await;
     use_up(&budget, "victim").await;

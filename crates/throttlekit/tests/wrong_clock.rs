@@ -1,4 +1,5 @@
-//! `same-everywhere`: a limiter built while the clock was wrong answers as the rule does once it is right.
+//! `same-everywhere`: a limiter built while the clock was wrong gives the same responses as the rule once it
+//! is right.
 
 use std::time::Duration;
 
@@ -29,9 +30,9 @@ fn wrong_clocks() -> [Timestamp; 4] {
     [Timestamp::from_millis(5_000), IN_2026 + 2 * YEAR, IN_2026 + 2 * DAY, IN_2026 + 12 * YEAR]
 }
 
-/// A key that was never seen is answered as the rule in full answers, over five windows and beyond their ends.
+/// A new key gets the responses of the full rule, over five windows and beyond their ends.
 #[test]
-fn same_everywhere_a_limiter_built_by_a_wrong_clock_answers_as_the_rule() {
+fn same_everywhere_a_limiter_built_by_a_wrong_clock_decides_as_the_rule() {
     for (limit, window) in limits() {
         for built in wrong_clocks() {
             let clock = ManualClock::at(built);
@@ -69,7 +70,7 @@ fn same_everywhere_a_limiter_built_by_a_wrong_clock_admits_in_every_window() {
     }
 }
 
-/// The same for limits that answer together, and for those without keys, which nobody has asked yet.
+/// The same for several limits together, and for keyless ones that have had no request yet.
 #[test]
 fn same_everywhere_keyless_and_several_limits_built_by_a_wrong_clock_decide_as_the_rule() {
     for (limit, window) in limits() {
@@ -91,7 +92,8 @@ fn same_everywhere_keyless_and_several_limits_built_by_a_wrong_clock_decide_as_t
     }
 }
 
-/// Past the end of words a limiter denies, and no wait helps; one that is built then keeps states in full.
+/// Past the end of the range of words a limiter denies, and no wait helps; one that is built then keeps full
+/// states.
 #[test]
 fn same_everywhere_past_the_end_of_words_no_denial_promises_a_wait() {
     let (limit, beyond) =

@@ -38,12 +38,6 @@ impl<'a, T> Eventual<'a, T> {
         Self(Inner::Pending(Box::pin(future)))
     }
 
-    /// Returns whether the result is there.
-    #[cfg(feature = "wait")]
-    pub(crate) fn is_ready(&self) -> bool {
-        matches!(self.0, Inner::Ready(_))
-    }
-
     /// Returns a reference to the result, if it is there.
     #[cfg(feature = "outbound")]
     #[inline]

@@ -75,7 +75,7 @@ fn a_slot_has_one_task_and_another_after_a_panic() {
 }
 
 #[test]
-fn a_mailbox_starts_another_task_for_what_comes_after_a_panic() {
+fn a_mailbox_starts_another_task_after_a_panic() {
     let taken = Arc::new(AtomicU64::new(0));
     let counts = taken.clone();
     let mailbox = Mailbox::new(4, move |mut queue| {

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_come_once_do_not_displace_one_that_comes_often() {
+    fn one_time_keys_do_not_displace_a_frequent_key() {
         let (learners, fresh) = (per_key(1), Reservation::default().reserve(None));
         for key in 1..1_000 {
             observe(&learners, 0, 100);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_stays_away_gives_way_to_one_that_comes() {
+    fn an_inactive_key_is_replaced_by_an_active_one() {
         let (learners, fresh) = (per_key(1), Reservation::default().reserve(None));
         (0..1_000).for_each(|_| observe(&learners, 0, 100));
         (0..CREDIT_MAX).for_each(|_| observe(&learners, 1, 50));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_learners_are_kept_than_was_said() {
+    fn at_most_the_configured_number_of_learners_is_kept() {
         for keys_max in [0, 1, 7, 8, 9, 100] {
             let learners = per_key(keys_max);
             (0..1_000).for_each(|key| observe(&learners, key, 1));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_learner_for_all_says_is_a_guess_for_each_key() {
+    fn a_shared_learner_is_only_a_hint_for_each_key() {
         let learners = Learners::new(Reserve::Learned(Reservation::default()));
         (0..100).for_each(|_| observe(&learners, 0, 4_000));
         assert_eq!(learners.want(1, None, 1_600, None).wants, 50, "one part in 32 of the budget");

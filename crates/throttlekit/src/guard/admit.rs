@@ -46,6 +46,19 @@ impl<C: Clock + 'static> Admit for KeyedGuard<C> {
         Admitting::ready(admission(self.try_acquire(call)))
     }
 
+    fn admit_queued(&self, call: Call<'_>) -> Admitting {
+        match self.try_acquire(call) {
+            Ok(permit) => Admitting::ready(admission(Ok(permit))),
+            Err(_) => {
+                let (guard, key, priority) =
+                    (self.clone(), Box::<[u8]>::from(call.key()), call.of_priority());
+                Admitting::pending(async move {
+                    admission(guard.acquire(Call::by(&key).priority(priority)).await)
+                })
+            }
+        }
+    }
+
     fn limits(&self) -> Vec<LimitInfo> {
         vec![LimitInfo::new(Axis::Concurrency, self.limit_of_key().into(), None)]
     }

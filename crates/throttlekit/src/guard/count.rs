@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn while_somebody_waits_nobody_passes_by() {
+    fn newcomers_do_not_overtake_waiters() {
         let count = Count::new(LIMIT_MAX);
         count.set_waits(true);
         assert!(count.enter(Kept::NOTHING).is_err_and(Seen::somebody_waits));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lower_limit_counts_at_once_and_takes_nothing_back() {
+    fn a_lower_limit_applies_at_once_and_revokes_nothing() {
         let count = Count::new(5);
         (0..4).for_each(|_| _ = count.enter(Kept::NOTHING).unwrap());
         assert_eq!(count.set_limit(2).limit(), 5);

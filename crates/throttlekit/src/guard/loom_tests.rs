@@ -33,7 +33,7 @@ fn slots(limit: u32) -> Arc<Slots> {
     Arc::new(Slots::new(limit, 0, priorities, 4))
 }
 
-/// Counts how often it was woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Bell(std::sync::atomic::AtomicUsize);
 
@@ -55,7 +55,7 @@ impl Waiter {
         Self { priority, bell: std::sync::Arc::default(), ticket: None }
     }
 
-    /// Requests a slot; returns whether one was free at once.
+    /// Requests a slot. Returns `true` if one was free at once.
     fn ask(&mut self, slots: &Slots) -> bool {
         let waker = Waker::from(std::sync::Arc::clone(&self.bell));
         let answer = slots.poll_enter(self.priority, &mut self.ticket, &waker);
@@ -91,7 +91,7 @@ fn assert_at_rest(slots: &Slots, limit: u32) {
 }
 
 #[test]
-fn loom_no_more_are_let_in_than_the_limit_in_force() {
+fn loom_admissions_never_exceed_the_limit_in_force() {
     explore(|| {
         let (slots, inside) = (slots(2), Arc::new(AtomicUsize::new(0)));
         let come_and_go = {
@@ -112,7 +112,7 @@ fn loom_no_more_are_let_in_than_the_limit_in_force() {
 }
 
 #[test]
-fn loom_a_limit_that_falls_holds_for_whoever_enters_after_it() {
+fn loom_a_lower_limit_holds_for_later_entries() {
     explore(|| {
         let slots = slots(2);
         let lowered = beside(&slots, |slots| {
@@ -136,7 +136,7 @@ fn loom_a_limit_that_falls_holds_for_whoever_enters_after_it() {
 }
 
 #[test]
-fn loom_a_slot_given_back_reaches_whoever_waits() {
+fn loom_a_released_slot_reaches_a_waiter() {
     explore(|| {
         let slots = slots(1);
         slots.enter(Priority::HIGHEST).unwrap();
@@ -154,7 +154,7 @@ fn loom_a_slot_given_back_reaches_whoever_waits() {
 }
 
 #[test]
-fn loom_a_slot_granted_to_one_who_gives_up_goes_to_the_next() {
+fn loom_a_slot_granted_to_a_cancelled_waiter_goes_to_the_next() {
     explore(|| {
         let slots = slots(1);
         slots.enter(Priority::HIGHEST).unwrap();
@@ -170,7 +170,7 @@ fn loom_a_slot_granted_to_one_who_gives_up_goes_to_the_next() {
 }
 
 #[test]
-fn loom_nobody_overtakes_and_nobody_is_forgotten() {
+fn loom_no_waiter_is_overtaken_or_lost() {
     explore(|| {
         let slots = slots(1);
         slots.enter(Priority::HIGHEST).unwrap();
@@ -281,7 +281,7 @@ fn wait_without_a_second_look(slots: &Slots, waiter: &mut Waiter) -> bool {
 
 #[test]
 #[should_panic(expected = "a wake was lost")]
-fn loom_finds_the_seeded_bug_of_a_waiter_who_does_not_look_again() {
+fn loom_finds_the_seeded_bug_of_a_waiter_that_does_not_check_again() {
     explore(|| {
         let slots = slots(1);
         slots.enter(Priority::HIGHEST).unwrap();

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_thousandths_rounded_down() {
+    fn the_reserved_part_is_in_thousandths_rounded_down() {
         for thousandths in [1, 7, 100, 333, 500, 999] {
             let kept = Kept::thousandths(thousandths);
             for limit in (0..5_000).chain(4_000_000 - 5_000..4_000_000) {

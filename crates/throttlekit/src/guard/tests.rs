@@ -39,7 +39,7 @@ fn snapshot(guard: &Guard) -> (u32, u32) {
 }
 
 #[test]
-fn the_last_slot_is_let_in_and_the_next_is_not() {
+fn the_last_slot_is_admitted_and_the_next_is_not() {
     let guard = Guard::new(2).unwrap();
     let _one = guard.try_acquire(()).unwrap();
     let two = guard.try_acquire(()).unwrap();
@@ -51,13 +51,13 @@ fn the_last_slot_is_let_in_and_the_next_is_not() {
 }
 
 #[test]
-fn a_denial_says_to_wait_for_a_release() {
+fn a_denial_is_retryable_after_a_release() {
     let decision = Guard::new(0).unwrap().try_acquire(()).unwrap_err().decision;
     assert!(!decision.allowed && decision.retry_after == Retry::OnRelease && decision.limit == 0);
 }
 
 #[test]
-fn however_a_permit_goes_its_slot_is_given_back_once() {
+fn a_slot_is_released_once_however_its_permit_ends() {
     let guard = Guard::new(1).unwrap();
     guard.try_acquire(()).unwrap().success();
     guard.try_acquire(()).unwrap().success_after(Duration::from_millis(1));
@@ -145,7 +145,7 @@ fn the_limit_in_force_is_the_least_of_the_own_and_the_share() {
 }
 
 #[test]
-fn a_limit_that_falls_takes_nothing_back_and_lets_nobody_in() {
+fn a_lower_limit_revokes_nothing_and_admits_nothing() {
     let guard = Guard::new(3).unwrap();
     let mut permits: Vec<_> = (0..3).map(|_| guard.try_acquire(()).unwrap()).collect();
     guard.cap(1);
@@ -159,7 +159,7 @@ fn a_limit_that_falls_takes_nothing_back_and_lets_nobody_in() {
 }
 
 #[test]
-fn a_class_leaves_what_is_kept_for_those_before_it() {
+fn a_class_leaves_the_reservation_of_higher_classes() {
     let guard = Guard::builder(10).priority_below(250).build().unwrap();
     let _batches: Vec<_> = (0..8).map(|_| guard.try_acquire(batch()).unwrap()).collect();
     assert_eq!(guard.try_acquire(batch()).unwrap_err().decision.remaining, 2);
@@ -183,7 +183,7 @@ fn waiters_are_served_in_the_order_of_coming() {
 }
 
 #[test]
-fn the_first_class_comes_before_those_who_came_earlier() {
+fn the_first_class_precedes_earlier_arrivals_of_others() {
     let guard = Guard::builder(1).priority_below(0).queue_max(1).build().unwrap();
     let holder = guard.try_acquire(()).unwrap();
     let (mut batch, mut first) = (wait(&guard, batch()), wait(&guard, ()));
@@ -209,7 +209,7 @@ fn a_newcomer_passes_waiters_of_later_classes_only() {
 }
 
 #[test]
-fn a_waiter_who_gives_up_hands_on_what_was_his() {
+fn a_cancelled_waiter_passes_its_slot_on() {
     let guard = Guard::builder(1).queue_max(3).build().unwrap();
     let holder = guard.try_acquire(()).unwrap();
     let mut line: Vec<_> = (0..3).map(|_| wait(&guard, ())).collect();
@@ -255,7 +255,7 @@ async fn a_wait_ends_at_its_deadline_and_not_before() {
 }
 
 #[test]
-fn who_waits_for_a_slot_of_all_does_not_teach_the_key_that_its_backend_is_slow() {
+fn waiting_for_a_total_slot_is_not_counted_as_latency_of_the_key() {
     let clock = ManualClock::at(Timestamp::from_millis(1_000));
     let limit = Concurrency::per_key(Concurrency::adaptive(4..=100)).total(1);
     let keyed = Guard::builder(limit).queue_max(4).clock(clock.clone()).build_per_key().unwrap();
@@ -281,7 +281,7 @@ fn in_the_guard_that_newcomers_share_a_key_has_no_more_than_its_own_limit() {
 }
 
 #[test]
-fn a_peek_is_what_a_call_would_get() {
+fn a_peek_equals_the_decision_of_a_call() {
     let guard = KeyedGuard::new(Concurrency::per_key(2).total(3)).unwrap();
     assert_eq!((guard.peek("a").limit, guard.peek("a").remaining), (2, 2));
     let _held = [guard.try_acquire("a").unwrap(), guard.try_acquire("a").unwrap()];

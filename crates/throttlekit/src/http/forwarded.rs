@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_who_comes_around_the_proxies_is_its_own_client() {
+    fn a_peer_that_bypasses_the_proxies_is_its_own_client() {
         assert_eq!(read(&ours(), "192.0.2.66", &["198.51.100.1"]), ip("192.0.2.66"));
     }
 

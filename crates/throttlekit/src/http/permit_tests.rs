@@ -27,7 +27,7 @@ fn at_once<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A layer in front of what this guard protects.
+/// Returns a layer in front of the work that this guard protects.
 fn guarded(guard: &Guard) -> AdmissionLayer {
     AdmissionLayer::new(guard.clone(), fixed("all")).unwrap()
 }
@@ -50,7 +50,7 @@ fn status(status: StatusCode) -> Answer {
     Ok(response)
 }
 
-/// Returns what a guard has learned, and the number still in flight.
+/// Returns the samples of a guard, and the number still in flight.
 fn learnt(guard: &Guard) -> (u64, u64, u32) {
     let GuardStats { samples, dropped, in_flight, .. } = guard.stats();
     (samples, dropped, in_flight)
@@ -72,7 +72,7 @@ fn a_slot_is_held_until_the_body_has_been_read() {
 }
 
 #[test]
-fn a_grpc_client_reads_that_it_is_full_and_is_not_told_to_come_at_once() {
+fn a_grpc_client_gets_resource_exhausted_without_pushback() {
     let guard = Guard::new(1).unwrap();
     let _taken = guard.try_acquire(());
     let service = guarded(&guard).layer(serving(|| ready(status(StatusCode::OK))));
@@ -84,7 +84,7 @@ fn a_grpc_client_reads_that_it_is_full_and_is_not_told_to_come_at_once() {
 }
 
 #[test]
-fn what_is_learnt_depends_on_the_status() {
+fn learned_limits_depend_on_the_status() {
     for (code, learns) in [
         (200, (1, 0, 0)),
         (304, (1, 0, 0)),
@@ -104,7 +104,7 @@ fn what_is_learnt_depends_on_the_status() {
 }
 
 #[test]
-fn a_grpc_call_says_how_it_ended_in_its_headers_or_trailers() {
+fn a_grpc_call_reports_its_outcome_in_headers_or_trailers() {
     for (status, learns) in [("0", (1, 0, 0)), ("5", (0, 0, 0)), ("8", (0, 1, 0)), ("14", (0, 1, 0))] {
         for in_headers in [true, false] {
             let guard = Guard::new(Ceiling::between(4, 100)).unwrap();
@@ -138,7 +138,7 @@ fn a_service_that_fails_is_a_drop_and_so_is_a_body_that_breaks_off() {
 }
 
 #[test]
-fn a_client_that_goes_away_teaches_nothing() {
+fn a_disconnected_client_is_not_a_sample() {
     let guard = Guard::new(Ceiling::between(4, 100)).unwrap();
     let layer = guarded(&guard);
     {

@@ -154,14 +154,14 @@ proptest! {
 }
 
 #[test]
-fn a_wait_below_a_second_is_told_as_one_second() {
+fn a_wait_below_a_second_is_reported_as_one_second() {
     for wait in [Retry::Now, Retry::After(Duration::from_nanos(1))] {
         assert_eq!(send(&deciding(denied(wait)), get()).headers()["retry-after"], "1");
     }
 }
 
 #[test]
-fn what_can_never_pass_is_not_told_to_come_back() {
+fn a_cost_above_the_limit_has_no_retry_after() {
     let response = send(&deciding(denied(Retry::Never)), get());
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(!response.headers().contains_key("retry-after"));
@@ -171,7 +171,7 @@ fn what_can_never_pass_is_not_told_to_come_back() {
 }
 
 #[test]
-fn a_slot_that_no_clock_gives_back_is_worth_another_look() {
+fn a_denial_until_release_has_a_retry_after_of_one_second() {
     let response = send(&deciding(denied(Retry::OnRelease)), get());
     assert_eq!(response.headers()["retry-after"], "1");
     assert_eq!(response.headers()["ratelimit"], r#""api";r=0"#);
@@ -198,7 +198,7 @@ fn a_grpc_client_gets_trailers_only() {
 }
 
 #[test]
-fn a_grpc_client_is_told_to_stop_retrying_what_can_never_pass() {
+fn a_grpc_client_must_not_retry_a_cost_above_the_limit() {
     let response = send(&deciding(denied(Retry::Never)), grpc("application/grpc"));
     assert_eq!(response.headers()["grpc-retry-pushback-ms"], "-1");
     let response = send(&deciding(denied(Retry::OnRelease)), grpc("application/grpc"));

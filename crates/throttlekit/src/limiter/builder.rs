@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_mode_cannot_do_is_refused() {
+    fn unsupported_combinations_are_build_errors() {
         let minute = Budget::per(1, Duration::from_secs(60));
         let sketched = |builder: LimiterBuilder| builder.sketch(Sketch::default());
         let refused = |built: Result<(), BuildError>| matches!(built, Err(BuildError::InvalidSketch(_)));

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_never_exceeded_by_what_is_asked_for_and_comes_back() {
+    fn a_budget_is_never_exceeded_and_refills() {
         let budget = Arc::new(Budget::new(400));
         let (one, other) = (Account::new(Arc::clone(&budget)), Account::new(Arc::clone(&budget)));
         assert!(one.take(200) && other.take(100) && !other.take(1));

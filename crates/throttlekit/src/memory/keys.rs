@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_debit_that_crosses_is_handed_back_from_what_was_charged() {
+    fn a_debit_that_crosses_the_limit_is_refunded_from_its_charge() {
         let keys = keys(Limit::token_budget(10, MINUTE).expect("a valid limit"));
         let mark = charge(&keys, 1_000, start());
         keys.settle(KEY, mark, 1_000, 500, start());
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_known_gets_nothing_back_and_owes_all_the_same() {
+    fn an_unknown_key_gets_no_refund_and_is_charged_all_the_same() {
         for limit in limits() {
             let keys = keys(limit);
             let mark = charge(&keys, 5, start());

@@ -110,12 +110,12 @@ fn loom_a_cell_that_changes_hands_is_never_charged_for_its_old_owner() {
 
 #[test]
 #[should_panic(expected = "who lost the cell was not charged in it")]
-fn loom_finds_the_seeded_bug_of_a_word_that_does_not_grow() {
+fn loom_finds_the_seeded_bug_of_a_word_that_is_not_increased() {
     takeover(|idle| idle);
 }
 
 #[test]
-fn loom_a_reset_forgives_what_was_charged_before_it_and_nothing_after() {
+fn loom_a_reset_clears_earlier_charges_and_no_later_ones() {
     explore(|| {
         let cell = Arc::new(owned_by(ALICE, 1));
         let asker = || {
@@ -160,7 +160,7 @@ fn refund(hand_back: impl Fn(&Cell, &dyn Fn(u64) -> u64) + Copy + Send + Sync + 
 }
 
 #[test]
-fn loom_a_refund_hands_back_what_was_charged_before_it_and_nothing_after() {
+fn loom_a_refund_returns_earlier_charges_and_no_later_ones() {
     refund(|cell, next| cell.change(ALICE, next).expect("nobody else holds it"));
 }
 

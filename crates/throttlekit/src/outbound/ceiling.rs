@@ -11,8 +11,9 @@ use crate::observe::Observer;
 use crate::{BuildError, Call, Concurrency, Policy};
 
 /// Time in which the units of a minute are spent: two percent longer, so that calls that bunch up on their way do not
-/// exceed the provider's limit. Together with the burst of requests, at most the limit starts in any minute.
-const MINUTE_SPREAD: Duration = Duration::from_millis(61_250);
+/// exceed the provider's limit. Together with the burst of requests, at most the limit starts in any minute. Most limits
+/// of providers divide it into whole nanoseconds, which are the fastest to count.
+const MINUTE_SPREAD: Duration = Duration::from_millis(61_200);
 const MINUTE: Duration = Duration::from_secs(60);
 /// Part of the requests of a minute that may start at once.
 const REQUESTS_BURST: u64 = 100;
@@ -145,13 +146,22 @@ pub(super) struct Ceiling {
     infos: Vec<LimitInfo>,
     /// Most tokens that can be reserved for one call. The rest is charged when it is settled.
     reserve_max: u64,
+    credit_max: u64,
 }
 
 impl Ceiling {
     pub(super) fn new(limiter: Arc<dyn Admit>, limits: &Limits) -> Self {
         let reserve_max = limits.tokens.map_or(u64::MAX, |limit| limit.burst);
         let infos = if limits.is_any() { limits.infos() } else { limiter.limits() };
-        Self { limiter, infos, reserve_max }
+        // Windows refund exactly, and of a limiter of the caller's own nothing is known.
+        let credit_max = limits.tokens.map_or(0, |limit| limit.burst);
+        Self { limiter, infos, reserve_max, credit_max }
+    }
+
+    /// Returns the most tokens that calls may start at once beyond the ceiling, because earlier ones took fewer than
+    /// they reserved.
+    pub(super) fn credit_max(&self) -> u64 {
+        self.credit_max
     }
 
     fn reserved<'c>(&self, call: Call<'c>) -> Call<'c> {

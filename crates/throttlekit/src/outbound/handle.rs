@@ -1,21 +1,19 @@
 //! The public object of one upstream.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::builder::OutboundBuilder;
+use super::credit::Taken;
 use super::keyed::KeyedUpstreams;
 use super::learned::Headroom;
 use super::permit::OutboundPermit;
 use super::stats::{KeyLimits, OutboundStats};
 use crate::Call;
-use crate::admit::{Admission, Admit};
-use crate::wait::{NotReady, Queue};
+use crate::admit::{Admit, SharedPermit};
+use crate::wait::{First, NotReady, Queue};
 
 /// Paces the calls to one provider: requests and tokens by the minute, daily quotas and concurrency, for each key, and
 /// below all of these what the provider's responses report.
@@ -50,16 +48,17 @@ use crate::wait::{NotReady, Queue};
 ///
 /// # Limits by the minute
 ///
-/// Requests are spread evenly. A limit of `n` requests by the minute is kept as `n` in 61.25 s, of which 1 % may start at
+/// Requests are spread evenly. A limit of `n` requests by the minute is kept as `n` in 61.2 s, of which 1 % may start at
 /// once, so that at most `n` start in any minute and calls that bunch up on their way are not refused. Tokens are spread
 /// likewise, with 5 % at once. A call that is estimated at more starts when that much is there, and the rest is charged
-/// when it ends.
+/// when it ends. Tokens that calls reserved and did not take are those of the next calls of the key, so that estimates may
+/// be too high.
 ///
 /// # Several processes
 ///
 /// Over a store, the ceiling and limits that responses lower are kept by all processes together. If a refusal states its
 /// delay, all processes pause. Each looks for pauses of the others at most every 100 ms, which takes one more round trip
-/// to the store. Pauses after a refusal without a delay are per process.
+/// to the store. Pauses after a refusal without a delay, or within 100 ms after another pause, are per process.
 #[derive(Clone)]
 pub struct Outbound(Arc<Inner>);
 
@@ -97,19 +96,41 @@ impl Outbound {
     /// its turn passes on.
     pub async fn until_ready<'c>(&self, call: impl Into<Call<'c>>) -> Result<OutboundPermit, NotReady> {
         let (call, upstreams) = (call.into(), self.0.queue.limiter());
-        let (result, wait) = timed(self.0.queue.until_ready(call)).await;
-        let permit = result.and_then(|admission: Admission| admission.into_permit().map_err(NotReady::Never));
+        let (estimate, taken) = (call.units(), Taken::of(upstreams.of(call.key()), call.units()));
+        let call = call.cost(estimate - taken.tokens);
+        let mut sent = None;
+        let first = self.0.queue.inner().begin_by(&call, |upstreams| {
+            let (admitting, position) = upstreams.admit_to(&taken.keyed, call);
+            sent = position;
+            admitting
+        });
+        // A call that need not wait moves its admission once: that is a tenth of what it costs.
+        let (permit, wait) = match first {
+            Ok(First::Ready(admission)) => (admission.into_permit().map_err(NotReady::Never), Duration::ZERO),
+            Ok(first) => {
+                sent = None;
+                Box::pin(self.wait(call, first)).await
+            }
+            Err(not_ready) => (Err(not_ready), Duration::ZERO),
+        };
         match permit {
             Ok(permit) => {
                 upstreams.counters.admitted(wait);
-                let keyed = upstreams.of(call.key());
-                Ok(OutboundPermit::new(permit, keyed, upstreams.counters.clone(), call.units()))
+                let sent = sent.unwrap_or_else(|| taken.keyed.upstream.position());
+                Ok(OutboundPermit::new(permit, taken, sent, estimate))
             }
             Err(not_ready) => {
                 upstreams.counters.not_ready();
                 Err(not_ready)
             }
         }
+    }
+
+    async fn wait(&self, call: Call<'_>, first: First) -> (Result<SharedPermit, NotReady>, Duration) {
+        let begun = Instant::now();
+        let result = self.0.queue.inner().resume(call, first).await;
+        let permit = result.and_then(|admission| admission.into_permit().map_err(NotReady::Never));
+        (permit, begun.elapsed())
     }
 
     /// Returns the counters, and what was learned about each key.
@@ -143,18 +164,6 @@ impl Outbound {
     pub(super) fn count_retry(&self) {
         self.0.queue.limiter().counters.retried();
     }
-}
-
-/// Returns the time that a future took; zero, without reading a clock, if it was ready at once.
-async fn timed<F: Future>(future: F) -> (F::Output, Duration) {
-    let mut future = pin!(future);
-    let first = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
-    if let Poll::Ready(output) = first {
-        return (output, Duration::ZERO);
-    }
-    let begun = Instant::now();
-    let output = future.await;
-    (output, begun.elapsed())
 }
 
 debug_fields!([] Outbound, |it| name = it.0.name, waiting = it.0.queue.waiting());

@@ -8,7 +8,8 @@ use foldhash::fast::FixedState;
 use throttlekit_core::Timestamp;
 
 use super::ceiling::Ceiling;
-use super::learned::LearnSettings;
+use super::credit::Credit;
+use super::learned::{LearnSettings, Sent};
 use super::lowered::Lowered;
 use super::pauses::{LOOK_EVERY, Pauses};
 use super::reported::Reported;
@@ -38,6 +39,9 @@ pub(super) struct KeyedUpstream {
     key: Box<[u8]>,
     pauses: Arc<Pauses>,
     max_pause: Duration,
+    pub(super) credit: Credit,
+    /// Those of all keys.
+    pub(super) counters: Arc<Counters>,
     shared: Mutex<SharedPause>,
     /// The last response with information.
     reported: Mutex<Option<Reported>>,
@@ -86,6 +90,8 @@ impl KeyedUpstreams {
             key: key.into(),
             pauses: self.pauses.clone(),
             max_pause: self.settings.max_pause,
+            credit: Credit::new(self.ceiling.credit_max()),
+            counters: self.counters.clone(),
             shared: Mutex::default(),
             reported: Mutex::default(),
         }
@@ -160,19 +166,7 @@ impl KeyedUpstream {
 
 impl Admit for KeyedUpstreams {
     fn admit(&self, call: Call<'_>) -> Admitting {
-        let keyed = self.of(call.key());
-        let is_look_due = keyed.is_look_due();
-        let is_lowered = || keyed.upstream.is_lowered() && self.lowered.charges(keyed.upstream.parts());
-        if !is_look_due && !is_lowered() {
-            return self.counted(keyed.upstream.admit(call));
-        }
-        let (lowered, call) = (self.lowered.clone(), OwnedCall::of(&call));
-        self.counted(Admitting::pending(async move {
-            if is_look_due {
-                keyed.look_for_pause().await;
-            }
-            lowered.admit(&keyed.upstream, call, keyed.upstream.parts()).await
-        }))
+        self.admit_to(&self.of(call.key()), call).0
     }
 
     fn limits(&self) -> Vec<LimitInfo> {
@@ -181,5 +175,25 @@ impl Admit for KeyedUpstreams {
 
     fn now(&self) -> Timestamp {
         self.ceiling.now()
+    }
+}
+
+impl KeyedUpstreams {
+    /// Admits a call to the upstream of its key. Returns its position as well, if it was decided at once.
+    pub(super) fn admit_to(&self, keyed: &Arc<KeyedUpstream>, call: Call<'_>) -> (Admitting, Option<Sent>) {
+        let is_look_due = keyed.is_look_due();
+        let is_lowered = || keyed.upstream.is_lowered() && self.lowered.charges(keyed.upstream.parts());
+        if !is_look_due && !is_lowered() {
+            let (admitting, sent) = keyed.upstream.admit_with_position(call);
+            return (self.counted(admitting), sent);
+        }
+        let (keyed, lowered, call) = (keyed.clone(), self.lowered.clone(), OwnedCall::of(&call));
+        let admitting = self.counted(Admitting::pending(async move {
+            if is_look_due {
+                keyed.look_for_pause().await;
+            }
+            lowered.admit(&keyed.upstream, call, keyed.upstream.parts()).await
+        }));
+        (admitting, None)
     }
 }

@@ -17,6 +17,7 @@
 mod body;
 mod builder;
 mod ceiling;
+mod credit;
 mod handle;
 mod keyed;
 mod layer;

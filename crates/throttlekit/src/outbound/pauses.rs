@@ -1,8 +1,10 @@
 //! Pauses after refusals, shared by the processes of one account.
 //!
-//! The pause of a key is a limiter on the store of the ceiling, with one unit for each microsecond. A process that is
-//! refused takes all units of the pause, so that none is left before its end. The others take one unit now and then, and
-//! are denied for the rest of it. The first pause counts until it is over: refusals of several processes are one event.
+//! The pause of a key is a limiter on the store of the ceiling, with one unit for each microsecond and a burst of
+//! [`CLAIM`]. A process that is refused takes the whole burst, and then the units of the pause, so that none is left before
+//! its end. The others take one unit now and then, and are denied for the rest of it. The first pause counts until it is
+//! over: refusals of several processes are one event, since only the first of them finds a whole burst. For the same
+//! reason, a refusal within [`CLAIM`] after the end of a pause is not shared.
 
 use std::time::Duration;
 
@@ -18,6 +20,8 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 const NAME: &str = "pause";
 #[cfg(feature = "store")]
 const UNITS_PER_SECOND: u64 = 1_000_000;
+/// Units that begin a pause. They return in 100 ms, by which time the pause has been charged.
+const CLAIM: u64 = 100_000;
 
 /// The pauses of all keys. Empty if the limits are in this process.
 #[derive(Default)]
@@ -36,7 +40,7 @@ impl Pauses {
         store: &std::sync::Arc<S>,
         name: &str,
     ) -> Result<Self, crate::BuildError> {
-        let rate = crate::Rate::per_second(UNITS_PER_SECOND);
+        let rate = crate::Rate::per_second(UNITS_PER_SECOND).burst(CLAIM);
         let policy = crate::SharedPolicy::builder(store.clone(), &format!("{name}:{NAME}")).tokens(rate);
         let (limiter, background) = (std::sync::Arc::new(policy.build()?), store.background());
         let spawn = move |work| drop(background.spawn(work));
@@ -70,11 +74,10 @@ impl Pauses {
 }
 
 async fn begin(limiter: &dyn Admit, key: &[u8], delay: Duration) -> Result<(), StoreError> {
-    let mut admission = limiter.admit(Call::by(key).cost(1)).await?;
-    let left = admission.remaining;
+    let mut admission = limiter.admit(Call::by(key).cost(CLAIM)).await?;
     if let Some(mut permit) = admission.permit.take() {
         let micros = u64::try_from(delay.as_micros()).unwrap_or(u64::MAX);
-        permit.settle(micros.saturating_add(left).saturating_add(1));
+        permit.settle(micros.saturating_add(CLAIM));
         permit.close(Ending::Success).await?;
     }
     Ok(())

@@ -1,6 +1,5 @@
 //! The permit of one call to a provider.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::Response;
@@ -9,12 +8,11 @@ use http_body::Body;
 use throttlekit_core::concurrency::Ending;
 
 use super::body::OutboundBody;
-use super::keyed::KeyedUpstream;
+use super::credit::{Taken, settled};
 use super::layer::Settings;
 use super::learned::Sent;
 use super::reported::Reported;
 use super::service::seen;
-use super::stats::Counters;
 use super::usage::{Usage, UsageReader};
 use crate::admit::SharedPermit;
 use crate::guard::ending_without_outcome;
@@ -29,34 +27,26 @@ use crate::guard::ending_without_outcome;
 pub struct OutboundPermit {
     /// `None` once it has ended.
     permit: Option<SharedPermit>,
-    keyed: Arc<KeyedUpstream>,
-    counters: Arc<Counters>,
+    taken: Taken,
     sent: Sent,
     estimate: u64,
     /// `None` before the first piece of the body.
     usage: Option<Box<UsageReader>>,
-    is_settled: bool,
+    settled: Option<u64>,
     is_refused: bool,
     /// Time to the response.
     took: Option<Duration>,
 }
 
 impl OutboundPermit {
-    pub(super) fn new(
-        permit: SharedPermit,
-        keyed: Arc<KeyedUpstream>,
-        counters: Arc<Counters>,
-        estimate: u64,
-    ) -> Self {
-        let sent = keyed.upstream.position();
+    pub(super) fn new(permit: SharedPermit, taken: Taken, sent: Sent, estimate: u64) -> Self {
         Self {
             permit: Some(permit),
-            keyed,
-            counters,
+            taken,
             sent,
             estimate,
             usage: None,
-            is_settled: false,
+            settled: None,
             is_refused: false,
             took: None,
         }
@@ -69,12 +59,12 @@ impl OutboundPermit {
 
     /// Like [`observe`](Self::observe), with the body of a refusal, which may contain the delay.
     pub fn observe_body(&mut self, response: &Parts, body: &[u8]) -> Reported {
-        let reported = self.keyed.upstream.report(self.sent, response, body);
-        self.keyed.remember(reported);
+        let reported = self.taken.keyed.upstream.report(self.sent, response, body);
+        self.taken.keyed.remember(reported);
         self.took = self.took.or_else(|| self.permit.as_ref()?.elapsed());
         if reported.is_refusal() && !self.is_refused {
             self.is_refused = true;
-            self.counters.refused();
+            self.taken.keyed.counters.refused();
         }
         reported
     }
@@ -102,10 +92,7 @@ impl OutboundPermit {
     /// Sets the number of tokens that the call took. Settled when the permit ends. Default: the `usage` that was
     /// [read](Self::read), or else the estimate.
     pub fn settle(&mut self, tokens: u64) {
-        self.is_settled = true;
-        if let Some(permit) = &mut self.permit {
-            permit.settle(tokens);
-        }
+        self.settled = Some(tokens);
     }
 
     /// Returns the estimate of the call's tokens.
@@ -119,7 +106,7 @@ impl OutboundPermit {
 
     /// Ends the permit of a call that was sent and whose response was not read to its end: its tokens were used.
     pub(super) fn abandon(mut self) {
-        if !self.is_settled {
+        if self.settled.is_none() {
             self.settle(self.usage().map_or(self.estimate, |usage| usage.total));
         }
         self.ignored();
@@ -134,22 +121,20 @@ impl OutboundPermit {
     fn finish(&mut self, ending: Ending, latency: Option<Duration>) {
         let ending = if self.is_refused { Ending::Dropped } else { ending };
         let Some(mut permit) = self.permit.take() else { return };
-        if let Some(tokens) = self.unsettled(ending) {
-            permit.settle(tokens);
+        if self.is_refused {
+            // What it was charged stays charged, also from its credit.
+            permit.settle(self.estimate - std::mem::take(&mut self.taken.tokens));
+        } else if let Some(actual) = self.actual(ending) {
+            let taken = std::mem::take(&mut self.taken.tokens);
+            permit.settle(settled(&self.taken.keyed.credit, permit.reserved(), taken, actual));
         }
         permit.end(ending, latency.or(self.took));
     }
 
-    /// Returns the tokens to settle that [`settle`](Self::settle) did not. `None`: what was not settled returns.
-    fn unsettled(&self, ending: Ending) -> Option<u64> {
-        if self.is_refused {
-            return Some(self.estimate);
-        }
-        if self.is_settled {
-            return None;
-        }
-        let read = self.usage().map(|usage| usage.total);
-        read.or((ending == Ending::Success).then_some(self.estimate))
+    /// Returns the tokens that the call took. `None`: it counts as not sent, and what it was charged returns.
+    fn actual(&self, ending: Ending) -> Option<u64> {
+        let read = || self.usage().map(|usage| usage.total);
+        self.settled.or_else(read).or((ending == Ending::Success).then_some(self.estimate))
     }
 }
 

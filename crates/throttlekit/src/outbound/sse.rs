@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_what_is_read() {
+    fn encoded_events_are_decoded_unchanged() {
         for data in ["one", "two\nlines", "\n", " spaces ", "{\n  \"a\": 1\n}"] {
             let mut events = Events::default();
             for name in [None, Some("x".to_owned())] {

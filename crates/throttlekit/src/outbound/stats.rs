@@ -109,9 +109,11 @@ impl Counters {
 
     pub(super) fn admitted(&self, wait: Duration) {
         self.admitted.fetch_add(1, Relaxed);
-        if !wait.is_zero() {
-            self.waited_nanos.fetch_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        if wait.is_zero() {
+            self.waits[0].fetch_add(1, Relaxed);
+            return;
         }
+        self.waited_nanos.fetch_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX), Relaxed);
         let doublings = wait.as_nanos().div_ceil(FIRST_BOUND.as_nanos()).max(1).next_power_of_two().ilog2();
         self.waits[(doublings as usize).min(BUCKETS)].fetch_add(1, Relaxed);
     }

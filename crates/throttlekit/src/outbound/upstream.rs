@@ -78,28 +78,35 @@ impl<A: Admit> Upstream<A> {
         self.0.learned.lock().parts(now)
     }
 
-    fn admit_by(&self, call: Call<'_>, admit: impl FnOnce(&A) -> Admitting) -> Admitting {
+    /// Admits a call. Returns its [position](Self::position) as well, if it was admitted at once.
+    pub(super) fn admit_with_position(&self, call: Call<'_>) -> (Admitting, Option<Sent>) {
+        self.admit_by(call, |limiter| limiter.admit(call))
+    }
+
+    fn admit_by(&self, call: Call<'_>, admit: impl FnOnce(&A) -> Admitting) -> (Admitting, Option<Sent>) {
         let (tokens, now) = (call.units(), self.0.limiter.now());
         let sent = match self.0.learned.lock().start(tokens, now) {
             Ok(sent) => sent,
-            Err(wait) => return Admitting::ready(Ok(denied(wait, now))),
+            Err(wait) => return (Admitting::ready(Ok(denied(wait, now))), None),
         };
-        let later = match admit(&self.0.limiter).now_or_later() {
-            Ok(Ok(admission)) if admission.allowed => return Admitting::ready(Ok(admission)),
-            Ok(other) => {
+        let admitting = admit(&self.0.limiter);
+        match admitting.as_ready() {
+            Some(Ok(admission)) if admission.allowed => return (admitting, Some(sent)),
+            Some(_) => {
                 self.0.cancel(sent, tokens);
-                return Admitting::ready(other);
+                return (admitting, None);
             }
-            Err(later) => later,
-        };
+            None => {}
+        }
         let started = Started { upstream: Some(self.0.clone()), sent, tokens };
-        Admitting::pending(async move {
-            let result = later.await;
+        let admitting = Admitting::pending(async move {
+            let result = admitting.await;
             if result.as_ref().is_ok_and(|admission| admission.allowed) {
                 started.keep();
             }
             result
-        })
+        });
+        (admitting, None)
     }
 }
 
@@ -139,11 +146,11 @@ fn denied(wait: Duration, now: Timestamp) -> Admission {
 
 impl<A: Admit> Admit for Upstream<A> {
     fn admit(&self, call: Call<'_>) -> Admitting {
-        self.admit_by(call, |limiter| limiter.admit(call))
+        self.admit_with_position(call).0
     }
 
     fn admit_queued(&self, call: Call<'_>) -> Admitting {
-        self.admit_by(call, |limiter| limiter.admit_queued(call))
+        self.admit_by(call, |limiter| limiter.admit_queued(call)).0
     }
 
     fn limits(&self) -> Vec<LimitInfo> {

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_is_the_estimate_if_it_went_well_and_nothing_if_not() {
+    fn an_uncounted_call_costs_its_estimate_on_success_and_nothing_otherwise() {
         let meter = Meter::new(10);
         assert_eq!(meter.last(Ending::Success), 10);
         assert_eq!([Ending::Dropped, Ending::Ignored].map(|ending| meter.last(ending)), [0, 0]);

@@ -84,6 +84,16 @@ impl LocalSlots {
             Kind::Keyed(guard) => owned(guard.try_acquire(*call)),
         }
     }
+
+    /// Like `enter_owned`, now or after waiting in the guard's queue.
+    #[cfg(feature = "store")]
+    pub(super) async fn enter_queued(&self, call: &Call<'_>) -> Entered<LocalSlot<'static>> {
+        match &self.0 {
+            Kind::Open => (None, Some(LocalSlot::None)),
+            Kind::Guard(guard) => owned(guard.clone().acquire_owned(*call).await),
+            Kind::Keyed(guard) => owned(guard.acquire(*call).await),
+        }
+    }
 }
 
 fn owned<'a>(acquired: Result<OwnedGuardPermit, Denied>) -> Entered<LocalSlot<'a>> {

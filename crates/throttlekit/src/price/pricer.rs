@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_asked_for_once_a_sample_and_the_ask_that_looks_is_priced_anew() {
+    fn remaining_budgets_are_read_once_per_sample_and_the_request_is_repriced() {
         let pricer = Pricer::refined_with_clock(refiner(10), ManualClock::at(Timestamp::EPOCH));
         let (large, mut looks) = (Bid::new(50.0, 10_000), Vec::new());
         for ask in 1..=20 {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_ask_at_once_all_get_an_answer_and_new_prices_reach_them() {
+    fn concurrent_threads_all_get_a_decision_and_new_prices_reach_them() {
         let pricer = Pricer::refined(refiner(10));
         let ask_until_cleared = || (0..100_000).any(|_| pricer.clears(&Bid::new(50.0, 10_000)));
         thread::scope(|scope| {

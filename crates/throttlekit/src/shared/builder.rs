@@ -1,7 +1,7 @@
 //! Builder of a shared limiter.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 
 use throttlekit_core::rate::shared::ScriptEncoding;
@@ -10,9 +10,9 @@ use throttlekit_core::rate::{Limit, LimitError, Need};
 use super::leasing::{Engine, Leasing};
 use super::limiter::Mode;
 use super::outage::Fallback;
-use super::strict::{Place, Strict};
+use super::strict::{Also, Place, Strict};
 use super::tally::Tallies;
-use super::{OnOutage, SharedLimiter};
+use super::{OnOutage, SharedLimiter, once};
 use crate::BuildError;
 use crate::clock::{BootClock, LeaseClock};
 use crate::store::{CHARGES_MAX, KeySpace, REMEMBER_DEFAULT, Store};
@@ -39,6 +39,8 @@ struct NamedLimit {
     /// Index of the call's key that it counts by.
     by: usize,
     limit: Result<Limit, LimitError>,
+    /// Index of the limit whose counts it shares.
+    also: Option<usize>,
 }
 
 /// The key that selects the cluster slot for all keys of a request.
@@ -57,7 +59,7 @@ impl<S: Store> SharedLimiterBuilder<S> {
         Self {
             store,
             policy: policy.into(),
-            limits: vec![NamedLimit { name: "".into(), by: 0, limit }],
+            limits: vec![NamedLimit { name: "".into(), by: 0, limit, also: None }],
             need: Need::All,
             route: Route::Only,
             on_outage: OnOutage::default(),
@@ -83,7 +85,20 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiterBuilder<S, C> {
         LimitError: From<L::Error>,
     {
         let limit = limit.try_into().map_err(LimitError::from);
-        self.limits.push(NamedLimit { name: name.into(), by: index, limit });
+        self.limits.push(NamedLimit { name: name.into(), by: index, limit, also: None });
+        self
+    }
+
+    /// Counts a call also on its key at `index`, by the limit that was added last and in the same counts: a run draws on
+    /// itself and on the runs that it is a part of. The limit has one more index ([`limits`](SharedLimiter::limits)).
+    ///
+    /// A key that is empty, or on which the limit counts the call already, is left out: a run without a parent is
+    /// counted once.
+    pub fn also_by(mut self, index: usize) -> Self {
+        let last = self.limits.len() - 1;
+        let of = self.limits[last].also.unwrap_or(last);
+        let NamedLimit { name, limit, .. } = &self.limits[of];
+        self.limits.push(NamedLimit { name: name.clone(), by: index, limit: *limit, also: Some(of) });
         self
     }
 
@@ -163,13 +178,17 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiterBuilder<S, C> {
         let key_part_max = store.capabilities().key_part_max;
         let mut limits = Vec::with_capacity(named.len());
         let mut places = Vec::with_capacity(named.len());
-        for NamedLimit { name, by, limit } in named {
+        for (place, NamedLimit { name, by, limit, also }) in named.into_iter().enumerate() {
             let limit = limit?;
             let form = ScriptEncoding::of(&limit)?;
             let space = KeySpace::new(PREFIX, &policy, &name, &form).part_max(key_part_max);
+            let also = also.map(|of| {
+                let unused = KeySpace::new(PREFIX, &policy, &format!("\0{place}"), &form);
+                Also { of, unused: unused.part_max(key_part_max) }
+            });
             let reserving = form.uncrossed();
             limits.push(limit);
-            places.push(Place { name, by, form, reserving, space });
+            places.push(Place { name, by, form, reserving, space, also });
         }
         let shares = store.local_shares().cloned().unwrap_or_default();
         let share = |place: usize, nodes| shares.of(&places[place].space, limits[place], nodes);
@@ -183,7 +202,9 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiterBuilder<S, C> {
             fallback,
             tallies: Tallies::default(),
             remember,
+            once: once::record(remember)?,
             ahead: AtomicI64::new(0),
+            noted_ms: AtomicU64::new(u64::MAX),
         };
         Ok(SharedLimiter::from_mode(match leasing {
             None => Mode::Strict(Arc::new(strict)),
@@ -197,7 +218,8 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiterBuilder<S, C> {
         }
         let taken =
             |(i, limit): &(usize, &NamedLimit)| self.limits[..*i].iter().any(|l| l.name == limit.name);
-        match self.limits.iter().enumerate().find(taken) {
+        let named = self.limits.iter().enumerate().filter(|(_, limit)| limit.also.is_none());
+        match { named }.find(taken) {
             Some((_, limit)) => Err(BuildError::DuplicateName(limit.name.clone())),
             None => Ok(()),
         }
@@ -210,7 +232,7 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiterBuilder<S, C> {
             Route::Only => Ok(self.limits.iter().all(|limit| limit.by == self.limits[0].by).then_some(0)),
             Route::By(index) => {
                 let expected = "the index of a key that one of the limits counts by";
-                let home = self.limits.iter().position(|limit| limit.by == index);
+                let home = self.limits.iter().position(|limit| limit.by == index && limit.also.is_none());
                 home.map(Some).ok_or(BuildError::OutOfRange { setting: "route_by", expected })
             }
         }

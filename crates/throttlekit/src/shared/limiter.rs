@@ -108,8 +108,9 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiter<S, C> {
         engine.try_check(engine.strict.part(&call.into(), 0))
     }
 
-    /// Checks a request without a receipt, if the store decides in process and is called for every request.
-    pub(crate) fn check_now(&self, call: &Call<'_>) -> Option<Result<Answer, StoreError>> {
+    /// Checks a request at once, if the store is in this process and is called for every request. Returns `None` if not:
+    /// call [`check`](Self::check). For limiters with one limit. There is no receipt.
+    pub fn check_now(&self, call: &Call<'_>) -> Option<Result<Answer, StoreError>> {
         let Mode::Strict(strict) = &self.mode else { return None };
         strict.check_now(call)
     }
@@ -133,11 +134,14 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiter<S, C> {
 
     /// Checks a debit that has an idempotency key, and charges it if it is allowed and was not charged before.
     ///
-    /// For windows and token budgets, metered by many streams; for limiters with one limit. A stream has one debit in
-    /// flight at a time and numbers them upwards. If the store did not respond, the same debit may be sent again, under
-    /// the same number: it counts once, and its response is that of the first time. See
-    /// [`remember_debits`](SharedLimiterBuilder::remember_debits) for how long. There is no receipt: one that is
-    /// returned often would be settled often. A leased limiter calls the store too.
+    /// For windows and token budgets, metered by many streams. A stream has one debit in flight at a time and numbers
+    /// them upwards. If the store did not respond, the same debit may be sent again, under the same number: it counts
+    /// once, and its response is that of the first time. See [`remember_debits`](SharedLimiterBuilder::remember_debits)
+    /// for how long. There is no receipt: one that is returned often would be settled often. A leased limiter calls the
+    /// store too.
+    ///
+    /// Several limits are charged all or none, also if they are no windows. Then a repeat of a charged debit returns what
+    /// is left now, one of a denied debit is decided again, and a number lower than the last is no error.
     ///
     /// ```
     /// use throttlekit::{Budget, SharedLimiter, store::{DebitId, MemoryStore}};
@@ -156,7 +160,7 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiter<S, C> {
     /// ```
     pub async fn debit<'a>(&self, call: impl Into<Call<'a>>, id: DebitId) -> Result<Answer, StoreError> {
         let (call, strict) = (call.into(), self.strict());
-        let answer = strict.debit(strict.part(&call, 0), id).await?;
+        let answer = strict.debit(&strict.parts(&call), id).await?;
         Ok(self.weighed(answer))
     }
 
@@ -173,6 +177,23 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiter<S, C> {
     /// keeps its charge.
     pub async fn settle_each(&self, receipt: Receipt, actual: &[u64]) -> Result<(), StoreError> {
         self.strict().settle(receipt, |paid| actual.get(paid.limit).copied().unwrap_or(paid.cost)).await
+    }
+
+    /// Charges the cost of a call whatever is left, for work that is done. Beyond the limit it is a debt: requests are
+    /// denied until the limit has recovered. No fallback applies. A charge whose response was lost may have been made.
+    pub async fn charge<'a>(&self, call: impl Into<Call<'a>>) -> Result<(), StoreError> {
+        let (call, strict) = (call.into(), self.strict());
+        strict.charge(&strict.parts(&call)).await
+    }
+
+    /// Returns the cost of a call to its keys, for work that was charged and not done, where there is no
+    /// [receipt](Answer::receipt). At most what they have used: of a window what was used in it so far, of a smooth rate
+    /// until it is full, of a sliding window or log what was used in this bucket or at this instant.
+    ///
+    /// Units that were charged in an earlier window go to the present one: it admits as much more.
+    pub async fn take_back<'a>(&self, call: impl Into<Call<'a>>) -> Result<(), StoreError> {
+        let (call, strict) = (call.into(), self.strict());
+        strict.take_back(&strict.parts(&call)).await
     }
 
     /// Returns what the keys of a request have left, without spending. No fallback applies, and units that nodes hold

@@ -3,6 +3,7 @@
 mod builder;
 pub mod leasing;
 mod limiter;
+mod once;
 mod outage;
 mod receipt;
 mod stats;
@@ -11,6 +12,7 @@ mod tally;
 
 pub use builder::SharedLimiterBuilder;
 pub use limiter::SharedLimiter;
+pub(crate) use once::{Once, is_current};
 pub(crate) use outage::Fallback;
 pub use outage::OnOutage;
 pub(crate) use receipt::Paid;

@@ -1,10 +1,11 @@
 //! Limits over a store that is called for every request. The engine of the strict mode, and below that of leasing.
 
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit_core::rate::shared::ScriptEncoding;
-use throttlekit_core::rate::{Limit, Need, Rule};
+use throttlekit_core::rate::{Limit, Mark, Need, Rule, Settle};
 use throttlekit_core::{Decision, Forecast, Timestamp};
 
 use super::outage::Fallback;
@@ -12,7 +13,7 @@ use super::tally::Tallies;
 use super::{Answer, Paid, Receipt};
 use crate::call::Part;
 use crate::clock::{Clock, WallClock};
-use crate::store::{Charge, Charges, KeySpace, Outcome, Settlement, Snapshot, Store, StoreError};
+use crate::store::{Charge, Charges, Decided, KeySpace, Outcome, Settlement, Snapshot, Store, StoreError};
 use crate::store::{Debit, DebitId};
 use crate::{Call, Guarantee};
 
@@ -30,8 +31,17 @@ pub(crate) struct Strict<S> {
     pub(super) tallies: Tallies,
     /// Time for which debits are remembered by their idempotency keys.
     pub(super) remember: Duration,
+    /// The limit of the records of debits of several limits.
+    pub(super) once: ScriptEncoding,
     /// Offset of the store's clock ahead of ours when it last responded, in nanoseconds.
     pub(super) ahead: AtomicI64,
+    /// The store's time at which that was noted last for a decision without waiting, in milliseconds.
+    pub(super) noted_ms: AtomicU64,
+}
+
+thread_local! {
+    /// Memory for the name of a key.
+    static NAME: Cell<String> = const { Cell::new(String::new()) };
 }
 
 /// One limit, as the store counts it.
@@ -43,6 +53,16 @@ pub(super) struct Place {
     /// The same where nothing crosses the edge of a budget, for reservations.
     pub(super) reserving: ScriptEncoding,
     pub(super) space: KeySpace,
+    /// Set if it shares the counts of another limit.
+    pub(super) also: Option<Also>,
+}
+
+/// A limit that counts a further key of the call in the counts of another.
+pub(super) struct Also {
+    /// Index of the other limit.
+    pub(super) of: usize,
+    /// Names of the key that stands for one that is left out. Nothing is charged to it.
+    pub(super) unused: KeySpace,
 }
 
 impl<S: Store> Strict<S> {
@@ -61,12 +81,19 @@ impl<S: Store> Strict<S> {
     pub(crate) fn check_now(&self, call: &Call<'_>) -> Option<Result<Answer, StoreError>> {
         let [place] = &self.places[..] else { return None };
         let part = self.part(call, 0);
-        let key = self.key(part.key);
-        let charge = [Charge { key: &key, form: &place.form, cost: part.cost }];
-        Some(match self.store.admit_now(&Charges { need: self.need, charges: &charge })? {
-            Ok(outcome) => {
-                let (decision, binding) = (outcome.verdict.decision, outcome.verdict.binding);
-                Ok(Answer { binding, ..Answer::new(decision, self.note(&outcome), outcome.now) })
+        let home = self.home.map_or(&[][..], |_| part.key);
+        // An allocation for each key would cost as much as the lookup.
+        let mut key = NAME.take();
+        key.clear();
+        place.space.write_key(home, part.key, &mut key);
+        let decided = self.store.decide_now(&Charge { key: &key, form: &place.form, cost: part.cost });
+        NAME.set(key);
+        Some(match decided? {
+            Ok(Decided { now, decision, guarantee }) => {
+                let guarantee = self.store.guarantee().weaker(guarantee);
+                self.tallies.count(guarantee);
+                self.note_time_rarely(now);
+                Ok(Answer::new(decision, guarantee, now))
             }
             Err(error) => self.without_store(&[part], error),
         })
@@ -87,7 +114,7 @@ impl<S: Store> Strict<S> {
         Ok((self.answer(outcome, keys, parts)?, decisions))
     }
 
-    async fn admit(&self, charges: &[Charge<'_>]) -> Result<Outcome, StoreError> {
+    pub(super) async fn admit(&self, charges: &[Charge<'_>]) -> Result<Outcome, StoreError> {
         let answers = self.store.admit(&[Charges { need: self.need, charges }]).await?;
         answers.into_iter().next().ok_or_else(no_answer)
     }
@@ -115,22 +142,24 @@ impl<S: Store> Strict<S> {
         match outcome {
             Ok(outcome) => {
                 let guarantee = self.note(&outcome);
-                Ok(Answer::from_store(&outcome, keys, parts, guarantee))
+                let mut answer = Answer::from_store(&outcome, keys, parts, guarantee);
+                if let Some(receipt) = &mut answer.receipt {
+                    receipt.charged.retain(|paid| !self.is_left_out(paid.limit, parts[paid.limit]));
+                }
+                Ok(answer)
             }
             Err(error) => self.without_store(parts, error),
         }
     }
 
-    /// Checks a debit. For one limit only.
-    pub(super) async fn debit(&self, part: Part<'_>, id: DebitId) -> Result<Answer, StoreError> {
-        if self.limits.len() > 1 {
-            return Err(StoreError::misconfigured("debits require a limiter with exactly one limit"));
-        }
-        let key = self.key(part.key);
-        match self.try_debit(&key, part.cost, id).await {
-            Ok(answer) => Ok(answer),
-            Err(error) => self.without_store(&[part], error),
-        }
+    /// Checks a debit over all limits, and charges all or none.
+    pub(super) async fn debit(&self, parts: &[Part<'_>], id: DebitId) -> Result<Answer, StoreError> {
+        let keys = self.keys(parts);
+        let answer = match parts {
+            [part] => self.try_debit(&keys[0], part.cost, id).await,
+            _ => self.try_debit_all(&self.charges(&keys, parts, |place| &place.form), id).await,
+        };
+        answer.or_else(|error| self.without_store(parts, error))
     }
 
     /// Sends a debit once, to a key as the store keeps it. No fallback applies.
@@ -193,6 +222,33 @@ impl<S: Store> Strict<S> {
         self.store.settle(&settlements).await
     }
 
+    /// Charges costs whatever is left of the limits.
+    pub(super) async fn charge(&self, parts: &[Part<'_>]) -> Result<(), StoreError> {
+        let keys = self.keys(parts);
+        let each = keys.iter().zip(parts).enumerate();
+        let debts: Vec<_> = each
+            .map(|(place, (key, part))| {
+                let (form, mark) = (self.form(place), Mark(0));
+                Settlement { key, form, mark, charged: 0, actual: part.cost }
+            })
+            .filter(|debt| debt.actual > 0)
+            .collect();
+        self.store.settle(&debts).await
+    }
+
+    /// Returns costs to the keys, to their windows of this instant.
+    pub(super) async fn take_back(&self, parts: &[Part<'_>]) -> Result<(), StoreError> {
+        let (keys, seen) = (self.keys(parts), self.look(parts).await?);
+        let each = keys.iter().zip(parts).zip(&seen.states).enumerate();
+        let refunds: Vec<_> = each
+            .map(|(place, ((key, part), state))| {
+                let (form, mark) = (self.form(place), self.limits[place].mark(state, seen.now));
+                Settlement { key, form, mark, charged: part.cost, actual: 0 }
+            })
+            .collect();
+        self.store.settle(&refunds).await
+    }
+
     /// Forgets keys: their next request counts as their first.
     pub(super) async fn reset(&self, parts: &[Part<'_>]) -> Result<(), StoreError> {
         let keys = self.keys(parts);
@@ -207,13 +263,45 @@ impl<S: Store> Strict<S> {
     /// Returns the part of a call that the limit at this index counts.
     #[inline]
     pub(super) fn part<'a>(&self, call: &Call<'a>, place: usize) -> Part<'a> {
-        Part { key: call.key_at(self.places[place].by), cost: call.units_at(place) }
+        self.part_of(place, call.units_at(place), |place| call.key_at(self.places[place].by))
+    }
+
+    /// Returns the part of a call that the limit at this index counts, where `key_of` returns the key of each limit.
+    #[inline]
+    pub(crate) fn part_of<'a>(
+        &self,
+        place: usize,
+        cost: u64,
+        key_of: impl Fn(usize) -> &'a [u8],
+    ) -> Part<'a> {
+        let key = key_of(place);
+        let counted = |of: usize| {
+            let mut before = (of..place).filter(|&other| other == of || self.shares_counts(other, of));
+            key.is_empty() || before.any(|other| key_of(other) == key)
+        };
+        match &self.places[place].also {
+            Some(also) if counted(also.of) => Part { key: &[], cost: 0 },
+            _ => Part { key, cost },
+        }
+    }
+
+    fn shares_counts(&self, place: usize, of: usize) -> bool {
+        self.places[place].also.as_ref().is_some_and(|also| also.of == of)
+    }
+
+    /// Checks whether a limit that shares the counts of another does not count this call.
+    pub(crate) fn is_left_out(&self, place: usize, part: Part<'_>) -> bool {
+        self.places[place].also.is_some() && part.key.is_empty()
     }
 
     /// Returns the keys of a request as the store keeps them.
     pub(crate) fn keys(&self, parts: &[Part<'_>]) -> Vec<String> {
         let home = self.home.map_or(&[][..], |place| parts[place].key);
-        parts.iter().zip(&self.places).map(|(part, place)| place.space.key(home, part.key)).collect()
+        let key = |(place, part): (&Place, &Part<'_>)| match &place.also {
+            Some(also) if part.key.is_empty() => also.unused.key(home, part.key),
+            _ => place.space.key(home, part.key),
+        };
+        self.places.iter().zip(parts).map(key).collect()
     }
 
     /// Returns the only key of a request as the store keeps it. For one limit only.
@@ -268,6 +356,17 @@ impl<S: Store> Strict<S> {
         self.ahead.store(i64::try_from(ahead).unwrap_or(0), Relaxed);
     }
 
+    /// Does the same at most once in a millisecond of the store's time: for a store in this process, where reading the
+    /// clock is a large part of a decision.
+    fn note_time_rarely(&self, theirs: Timestamp) {
+        let noted = self.noted_ms.load(Relaxed);
+        let now = theirs.as_micros() / 1_000;
+        if noted != now {
+            self.noted_ms.store(now, Relaxed);
+            self.note_time(theirs);
+        }
+    }
+
     /// Returns the approximate current time of the store's clock.
     pub(crate) fn now(&self) -> Timestamp {
         let ours = WallClock.now().as_nanos();
@@ -312,6 +411,6 @@ impl<S> Strict<S> {
     }
 }
 
-fn no_answer() -> StoreError {
+pub(super) fn no_answer() -> StoreError {
     StoreError::bad_state("the store returned too few results")
 }

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn opens_once_after_outages_in_a_row_and_closes_when_told() {
+    fn opens_once_after_consecutive_outages_and_closes_on_recovery() {
         let breaker = Breaker::new(3);
         assert_eq!([breaker.failed(), breaker.failed()], [false, false]);
         breaker.answered();

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeat_is_answered_as_before_though_the_budget_was_changed() {
+    fn a_repeated_debit_gets_the_same_response_after_a_budget_change() {
         // Of 1,000 tokens `used` were used when 100 were requested; then `tokens` became the budget.
         for (used, tokens, admitted, left, wait) in [
             (500, 400, true, 0, Duration::ZERO),

@@ -84,14 +84,19 @@ impl KeySpace {
     /// Returns the name of `key` beside the others with the routing key `home`.
     pub fn key(&self, home: &[u8], key: &[u8]) -> String {
         let mut name = String::with_capacity(self.head.len() + self.tail.len() + home.len() + key.len() + 8);
+        self.write_key(home, key, &mut name);
+        name
+    }
+
+    /// Appends the name of `key` beside the others with the routing key `home`.
+    pub(crate) fn write_key(&self, home: &[u8], key: &[u8], name: &mut String) {
         name.push_str(&self.head);
-        part(home, self.part_max, &mut name);
+        part(home, self.part_max, name);
         name.push_str(&self.tail);
         if key != home {
             name.push('/');
-            part(key, self.part_max, &mut name);
+            part(key, self.part_max, name);
         }
-        name
     }
 }
 
@@ -226,7 +231,7 @@ mod tests {
 
         /// A key is among those of its policy and its limit, whatever its routing key.
         #[test]
-        fn a_key_tells_its_space(
+        fn a_key_identifies_its_space(
             a in "[ab:/{}%#]{0,3}", b in "[ab:/{}%#]{0,3}", limit in "[ab:/{}]{0,3}", other in "[ab:/{}]{0,3}",
             home in "[ab:/{}%#]{0,4}", key in "[ab:/{}%#]{0,4}",
         ) {

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_nobody_asks_any_more_are_forgotten() {
+    fn unused_limits_are_forgotten() {
         let shares = LocalShares::default();
         let kept = shares.of(&space("kept"), limit(10), NODES);
         for turn in 0..10_000 {
@@ -176,7 +176,7 @@ mod tests {
 
     /// Held in the order of the limits, each thread would soon hold what the other waits for.
     #[test]
-    fn asks_over_the_same_shares_in_another_order_do_not_wait_for_each_other() {
+    fn requests_over_the_same_shares_in_another_order_do_not_deadlock() {
         let shares = LocalShares::default();
         let [a, b] = ["a", "b"].map(|policy| shares.of(&space(policy), limit(100_000), NODES));
         let run = |shares: [Arc<LocalShare>; 2]| {

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn one_fleet_too_many_takes_the_place_of_one_that_is_over() {
+    fn an_expired_record_makes_capacity_for_another() {
         let (mut memberships, at) = (MembershipRecords::default(), Timestamp::from_millis);
         let keeps = Duration::from_secs(1);
         let mut enters = |n: usize, now| memberships.swap(&n.to_string(), 0, b"a", keeps, now).is_ok();

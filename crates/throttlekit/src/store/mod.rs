@@ -33,7 +33,7 @@ pub use membership::{
     MEMBERSHIP_BYTES_MAX, MEMBERSHIP_KEPT_DEFAULT, MembershipRecord, MembershipStore, Swapped,
 };
 pub use memory::MemoryStore;
-pub use outcome::{Charge, Charges, Outcome, Settlement, Snapshot};
+pub use outcome::{Charge, Charges, Decided, Outcome, Settlement, Snapshot};
 pub use region::{RegionGrant, RegionRequest, RegionStore};
 pub use slots::{LIVES_MAX, LIVES_MIN, Occupancy, SlotAnswer, SlotLease, SlotRequest, SlotStore};
 pub use throttlekit_core::concurrency::{Full, HeartbeatOutcome, LeaseId, Owner, SLOTS_MAX, Slot, SlotStep};
@@ -80,6 +80,12 @@ pub trait Store: Send + Sync + 'static {
     /// of a store forwards it, unless it changes `admit`.
     fn admit_now(&self, ask: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         let _ = ask;
+        None
+    }
+
+    /// Decides one charge that nobody settles, likewise.
+    fn decide_now(&self, charge: &Charge<'_>) -> Option<Result<Decided, StoreError>> {
+        let _ = charge;
         None
     }
 
@@ -135,5 +141,9 @@ impl<S: Store> Store for std::sync::Arc<S> {
 
     fn admit_now(&self, ask: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         (**self).admit_now(ask)
+    }
+
+    fn decide_now(&self, charge: &Charge<'_>) -> Option<Result<Decided, StoreError>> {
+        (**self).decide_now(charge)
     }
 }

@@ -42,6 +42,17 @@ pub struct Outcome {
     pub guarantee: Guarantee,
 }
 
+/// The response to a single charge that nobody settles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// Time of the response, by the store's clock.
+    pub now: Timestamp,
+    /// The decision.
+    pub decision: Decision,
+    /// Guarantee of this decision, if it is weaker than [`Store::guarantee`](super::Store::guarantee) for all.
+    pub guarantee: Guarantee,
+}
+
 /// State in a store, read without writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {

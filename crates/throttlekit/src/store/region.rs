@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_words_the_answer_and_a_store_that_disagrees_is_not_believed() {
+    fn a_response_that_contradicts_the_rule_is_an_error() {
         let (form, now) = (hour(), Timestamp::from_millis(1_000));
         let seen = [3_600_000_000, 10, 50, 50];
         let granted = |granted| RegionGrant::of(&ask(&form, "us"), seen, now, granted);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_tear_what_is_stored_are_refused() {
+    fn names_that_would_corrupt_stored_records_are_rejected() {
         let form = hour();
         assert!(["", "eu west", "a\nb", "a\u{a0}b"].iter().all(|name| ask(&form, name).pool().is_err()));
         assert!(ask(&form, &KeySpace::part(b"eu west")).pool().is_ok());

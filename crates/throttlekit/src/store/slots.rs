@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_words_the_answer_and_a_store_that_disagrees_is_not_believed() {
+    fn a_response_that_contradicts_the_rule_is_an_error() {
         let taken = SlotAnswer::of(&ask(3), [2, 0, 0], NOW, true).unwrap();
         let slot = Slot { until: Timestamp::from_millis(2_000), lives: Duration::from_secs(1) };
         assert_eq!(taken.step, SlotStep::Admit { slot, held: 3 });

@@ -50,7 +50,7 @@ impl Waiter {
         Self { spot, bell: std::sync::Arc::default() }
     }
 
-    /// Looks whether it is its turn, and requests if so.
+    /// Checks whether it has the turn, and requests if so.
     fn looks(&self, queues: &KeyQueues) -> bool {
         queues.poll_turn(self.spot, Waker::from(self.bell.clone()), true, NOW)
     }
@@ -73,14 +73,14 @@ fn queues() -> Arc<KeyQueues> {
     Arc::new(KeyQueues::new(4))
 }
 
-/// Asserts that nobody waits, and that no queue is left.
+/// Asserts that no waiter and no queue is left.
 fn assert_at_rest(queues: &KeyQueues) {
     assert_eq!(queues.waiting(), 0);
     assert!(matches!(queues.join_waiting(KEY, 0, || NOW), Ok(None)));
 }
 
 #[test]
-fn loom_the_turn_of_one_who_leaves_reaches_the_next() {
+fn loom_the_turn_of_a_leaving_waiter_reaches_the_next() {
     for departure in [Admitted, GaveUp] {
         explore(move || {
             let queues = queues();
@@ -99,7 +99,7 @@ fn loom_the_turn_of_one_who_leaves_reaches_the_next() {
 }
 
 #[test]
-fn loom_the_turn_given_to_one_who_gives_up_goes_to_the_one_after() {
+fn loom_the_turn_of_a_cancelled_waiter_goes_to_the_next() {
     explore(|| {
         let queues = queues();
         let [first, second, third] = [(); 3].map(|()| Waiter::join(&queues, 0));
@@ -114,7 +114,7 @@ fn loom_the_turn_given_to_one_who_gives_up_goes_to_the_one_after() {
 }
 
 #[test]
-fn loom_one_request_is_in_flight_at_a_time_and_nobody_is_forgotten() {
+fn loom_one_request_is_in_flight_at_a_time_and_no_waiter_is_lost() {
     explore(|| {
         let (queues, requests) = (queues(), Arc::new(AtomicUsize::new(0)));
         let call = {
@@ -183,7 +183,7 @@ fn loom_no_more_wait_than_the_maximum() {
     });
 }
 
-/// A seeded bug: looks first, and stores the waker afterwards, in two steps.
+/// A seeded bug: checks first, and stores the waker afterwards, in two steps.
 fn looks_in_two_steps(waiter: &Waiter, queues: &KeyQueues) -> bool {
     let silent = Waker::from(std::sync::Arc::new(Bell::default()));
     if queues.poll_turn(waiter.spot, silent, true, NOW) {

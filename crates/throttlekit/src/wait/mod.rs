@@ -43,8 +43,10 @@
 //! burst of a few milliseconds, or the timer limits the throughput.
 //!
 //! No clock determines when a concurrency limit has a free slot ([`Retry::OnRelease`](crate::Retry::OnRelease)). The
-//! waiter whose turn it is then retries after pauses that double from 1 ms to 8 ms; to 128 ms if the limiter needs I/O.
-//! For a [`Guard`](crate::Guard) alone, [`Guard::acquire`](crate::Guard::acquire) waits without retries.
+//! waiter whose turn it is joins the limiter's own queue for slots
+//! ([`Admit::admit_queued`](crate::Admit::admit_queued)) and keeps its turn there, so that an urgent call that arrives
+//! meanwhile is next. Where the limiter has no such queue, it retries after pauses that double from 1 ms to 8 ms; to
+//! 128 ms if the limiter needs I/O.
 //!
 //! A shaper (leaky bucket) admits at once and states when to start; [`Queue::until_ready`] sleeps until then.
 //!
@@ -72,3 +74,5 @@ mod tests;
 pub use builder::QueueBuilder;
 pub use not_ready::NotReady;
 pub use queue::Queue;
+#[cfg(feature = "outbound")]
+pub(crate) use waiter::First;

@@ -32,7 +32,7 @@ impl TurnClock {
 }
 
 /// A position in the queue of a key. If dropped, its waiter leaves, and its turn passes on.
-pub(super) struct Position {
+pub(crate) struct Position {
     queues: Arc<KeyQueues>,
     spot: Spot,
     clock: TurnClock,
@@ -68,18 +68,19 @@ impl Position {
         .await
     }
 
-    /// Waits for the result of a request. Returns `None` after the deadline.
+    /// Waits for the result of a request. Returns it, and whether it was not there at once; `None` after the deadline.
     pub(super) async fn result(
         &self,
         mut admitting: Admitting,
         deadline: Instant,
-    ) -> Option<Result<Admission, StoreError>> {
-        let mut timer = pin!(sleep_until(deadline));
+    ) -> Option<(Result<Admission, StoreError>, bool)> {
+        let (mut timer, mut takes_time) = (pin!(sleep_until(deadline)), false);
         poll_fn(|context| {
             loop {
                 if let Poll::Ready(result) = Pin::new(&mut admitting).poll(context) {
-                    return Poll::Ready(Some(result));
+                    return Poll::Ready(Some((result, takes_time)));
                 }
+                takes_time = true;
                 let now = Instant::now();
                 if now >= deadline {
                     return Poll::Ready(None);

@@ -35,7 +35,7 @@ use crate::{Call, Retry};
 /// ```
 pub struct Queue<A>(Arc<Inner<A>>);
 
-pub(super) struct Inner<A> {
+pub(crate) struct Inner<A> {
     limiter: A,
     queues: Arc<KeyQueues>,
     clock: TurnClock,
@@ -65,7 +65,9 @@ impl<A: Admit> Queue<A> {
         self.0.ready_within(call.into(), self.0.settings.max_wait).await
     }
 
-    /// Like [`until_ready`](Self::until_ready), but waits no longer than `timeout`.
+    /// Like [`until_ready`](Self::until_ready), but waits no longer than `timeout`. With a timeout of zero the call is
+    /// decided once: denied if others of its key wait, and otherwise by the limiter, which may take up to
+    /// [`max_wait`](QueueBuilder::max_wait) to respond.
     pub async fn until_ready_timeout<'c>(
         &self,
         call: impl Into<Call<'c>>,
@@ -84,7 +86,7 @@ impl<A: Admit> Queue<A> {
         self.0.queues.waiting() as usize
     }
 
-    pub(super) fn inner(&self) -> &Inner<A> {
+    pub(crate) fn inner(&self) -> &Inner<A> {
         &self.0
     }
 }
@@ -99,18 +101,28 @@ impl<A: Admit> Inner<A> {
     }
 
     /// Continues a call that has begun, for at most `max_wait`.
-    pub(super) async fn resume(&self, call: Call<'_>, first: First) -> Result<Admission, NotReady> {
+    pub(crate) async fn resume(&self, call: Call<'_>, first: First) -> Result<Admission, NotReady> {
         Waiter::new(self, call, self.settings.max_wait).run(first).await
     }
 
     /// Takes the first step of a call: joins the waiters of its key, or requests the limiter if there are none.
     #[inline]
     pub(super) fn begin(&self, call: &Call<'_>) -> Result<First, NotReady> {
+        self.begin_by(call, |limiter| limiter.admit(*call))
+    }
+
+    /// Like `begin`, with another way to request the limiter.
+    #[inline]
+    pub(crate) fn begin_by(
+        &self,
+        call: &Call<'_>,
+        admit: impl FnOnce(&A) -> Admitting,
+    ) -> Result<First, NotReady> {
         let joined = self.queues.join_waiting(self.key(call), class(call), || self.clock.now());
         if let Some(spot) = joined.map_err(full)? {
             return Ok(First::Joined(self.position(spot)));
         }
-        Ok(match self.limiter.admit(*call).now_or_later() {
+        Ok(match admit(&self.limiter).now_or_later() {
             Ok(Ok(admission)) if starts_now(&admission) => First::Ready(admission),
             Ok(decided) => {
                 First::Requested(Request { admitting: Admitting::ready(decided), needs_io: false })
@@ -119,16 +131,20 @@ impl<A: Admit> Inner<A> {
         })
     }
 
-    /// Requests the limiter.
-    pub(super) fn request(&self, call: &Call<'_>) -> Request {
-        let admitting = self.limiter.admit(*call);
-        Request { needs_io: !admitting.is_ready(), admitting }
+    /// Requests the limiter for the waiter whose turn it is. If the limiter has a queue for slots, this waits there.
+    pub(super) fn request(&self, call: &Call<'_>) -> Admitting {
+        self.limiter.admit_queued(*call)
     }
 
     /// Joins the queue of the call's key after a denial.
     pub(super) fn join(&self, call: &Call<'_>, denied: Denied) -> Result<Position, NotReady> {
         let spot = self.queues.join(self.key(call), class(call), denied, self.clock.now());
         Ok(self.position(spot.map_err(full)?))
+    }
+
+    /// Returns the maximum time for the first request of a call that may wait for `wait_max`.
+    pub(super) fn response_max(&self, wait_max: Duration) -> Duration {
+        if wait_max.is_zero() { self.settings.max_wait } else { wait_max }
     }
 
     pub(super) fn jitter(&self) -> Jitter {

@@ -185,7 +185,7 @@ async fn keys_do_not_wait_for_each_other_unless_they_are_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_can_never_pass_fails_at_once() {
+async fn a_cost_above_the_limit_fails_at_once() {
     let (queue, start) = (Queue::new(tenth(5)), Instant::now());
     let Err(NotReady::Never(denied)) = queue.until_ready(("key", 6)).await else { panic!("not never") };
     assert_eq!((denied.decision.retry_after, start.elapsed()), (Retry::Never, Duration::ZERO));
@@ -215,7 +215,7 @@ async fn a_waiter_without_a_turn_times_out_with_the_last_denial_of_its_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_queue_rejects_at_once_and_has_a_place_again_after_a_waiter_left() {
+async fn a_full_queue_rejects_at_once_and_has_capacity_after_a_waiter_left() {
     let (queue, log) = (Queue::builder(tenth(1)).max_waiters(2).build().unwrap(), Log::new());
     let mut tasks = Vec::new();
     for name in ["a", "b", "c"] {
@@ -419,4 +419,59 @@ fn settings_out_of_range_are_rejected() {
     assert!(of().max_waiters(0).build().is_err() && of().max_waiters((1 << 20) + 1).build().is_err());
     assert!(of().max_wait(Duration::MAX).build().is_err() && of().jitter(61 * SECOND).build().is_err());
     assert!(of().max_waiters(1).max_wait(Duration::ZERO).jitter(60 * SECOND).build().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_slot_reaches_the_waiter_whose_turn_it_is_at_once() {
+    let guard = Guard::builder(1).queue_max(8).build().unwrap();
+    let (queue, log) = (Queue::builder(guard.clone()).ignore_keys().build().unwrap(), Log::new());
+    let held = queue.until_ready("x").await.unwrap();
+    let first = log.call(&queue, "first", Call::by("a").priority(1)).await;
+    let second = log.call(&queue, "second", Call::by("b").priority(1)).await;
+    sleep(10 * MS).await;
+    let urgent = log.call(&queue, "urgent", Call::by("c")).await;
+    sleep(SECOND).await;
+    assert_eq!((guard.stats().waiting, queue.waiting()), (1, 3), "one waits for the slot, the others for it");
+    drop(held);
+    all([first, second, urgent]).await;
+    assert_eq!(log.entries(), [("first", 1_010), ("urgent", 1_010), ("second", 1_010)], "no pause");
+    assert_eq!((guard.stats().in_flight, guard.stats().waiting), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_of_a_waiter_that_leaves_goes_to_the_next() {
+    let guard = Guard::builder(1).queue_max(8).build().unwrap();
+    let queue = Queue::builder(guard.clone()).ignore_keys().build().unwrap();
+    let held = queue.until_ready("x").await.unwrap();
+    let waits = |name: &'static str| {
+        let queue = queue.clone();
+        tokio::spawn(async move { queue.until_ready(name).await.map(drop) })
+    };
+    let (leaves, next) = (waits("a"), waits("b"));
+    sleep(10 * MS).await;
+    // The slot is granted to the first, which leaves before it takes it.
+    drop(held);
+    leaves.abort();
+    assert!(leaves.await.unwrap_err().is_cancelled());
+    next.await.unwrap().unwrap();
+    assert_eq!((guard.stats().in_flight, queue.waiting()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_wait_a_call_is_decided_once_and_never_ahead_of_those_who_wait() {
+    let queue = Queue::new(remote(10 * MS));
+    let at_once = async || queue.until_ready_timeout("key", Duration::ZERO).await;
+    assert!(at_once().await.unwrap().allowed, "a limiter may take longer than no time");
+    assert!(matches!(at_once().await, Err(NotReady::Timeout(denied)) if !denied.decision.allowed));
+    assert_eq!(queue.waiting(), 0);
+    let first = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.until_ready("key").await.map(drop) }
+    });
+    sleep(50 * MS).await;
+    assert_eq!(queue.waiting(), 1);
+    let start = Instant::now();
+    assert!(matches!(at_once().await, Err(NotReady::Timeout(_))), "others wait");
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    first.await.unwrap().unwrap();
 }

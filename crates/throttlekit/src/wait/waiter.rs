@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throttlekit_core::turn::{Pause, RetryPace};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::NotReady;
 use super::position::{Position, until};
@@ -14,7 +14,7 @@ use crate::hash::random_u64;
 use crate::{Call, Decision, Retry};
 
 /// The first step of a call.
-pub(super) enum First {
+pub(crate) enum First {
     /// Admitted at once.
     Ready(Admission),
     /// The limiter was requested.
@@ -24,7 +24,7 @@ pub(super) enum First {
 }
 
 /// A request to the limiter.
-pub(super) struct Request {
+pub(crate) struct Request {
     pub(super) admitting: Admitting,
     /// `true` if the limiter does not decide in process.
     pub(super) needs_io: bool,
@@ -56,8 +56,9 @@ impl<'a, A: Admit> Waiter<'a, A> {
             First::Ready(admission) => Ok(admission),
             First::Joined(position) => self.wait(position).await,
             First::Requested(request) => {
-                let result = timeout_at(self.deadline, request.admitting).await;
-                let result = result.unwrap_or(Err(StoreError::Deadline(self.wait_max)));
+                let most = self.queue.response_max(self.wait_max);
+                let result = timeout(most, request.admitting).await;
+                let result = result.unwrap_or(Err(StoreError::Deadline(most)));
                 match Verdict::of(result)? {
                     Verdict::Admitted(admission) => self.start(admission).await,
                     Verdict::Denied(denied) => {
@@ -73,8 +74,8 @@ impl<'a, A: Admit> Waiter<'a, A> {
     /// Requests in each turn, until the limiter admits the call.
     async fn wait(mut self, position: Position) -> Result<Admission, NotReady> {
         while position.turn(self.not_before, self.deadline).await {
-            let Request { admitting, needs_io } = self.queue.request(&self.call);
-            let Some(result) = position.result(admitting, self.deadline).await else { break };
+            let request = self.queue.request(&self.call);
+            let Some((result, needs_io)) = position.result(request, self.deadline).await else { break };
             match Verdict::of(result)? {
                 Verdict::Admitted(admission) => {
                     position.admitted();

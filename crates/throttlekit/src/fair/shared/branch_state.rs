@@ -154,7 +154,7 @@ mod tests {
     use crate::clock::ManualClock;
 
     #[test]
-    fn a_stranger_at_the_cap_is_told_what_the_place_it_would_take_gets() {
+    fn an_unknown_tenant_at_the_cap_sees_the_share_of_the_entry_it_would_take() {
         let clock = ManualClock::at(Timestamp::from_millis(1_000));
         let hold = Duration::from_secs(1);
         let branch = Branch::new(BranchPlan { limit: 100, quantum: 100, hold, margin: Margin::NONE });

@@ -24,7 +24,7 @@ fn hour(units: u64) -> Limit {
     Limit::fixed_window(units, HOUR).unwrap()
 }
 
-/// A budget that answers what a test says, when it says so.
+/// A budget with scripted responses.
 #[derive(Clone)]
 struct Told(Arc<Script>);
 
@@ -32,7 +32,7 @@ struct Script {
     limit: Limit,
     answer: std::sync::Mutex<Result<RegionGrant, StoreError>>,
     asked: AtomicU64,
-    /// A request takes one to be answered.
+    /// A request takes one before it gets its response.
     turns: Semaphore,
 }
 
@@ -81,14 +81,14 @@ fn over<C: LeaseClock + 'static>(budget: &Told, plan: Plan<C>) -> SharedFairLimi
     plan.over(Box::new(budget.clone())).unwrap()
 }
 
-/// A participant that does not ask again after a denial.
+/// Creates a participant that does not retry after a denial.
 fn slow(budget: &Told) -> SharedFairLimiter {
     over(budget, Plan { hold: HOUR, ..Plan::default() })
 }
 
 /// One reply of sixteen units, a hundred callers: sixteen pass, not sixteen for each.
 #[tokio::test]
-async fn a_grant_is_credited_once_however_many_wait_for_it() {
+async fn a_grant_is_credited_once_for_any_number_of_waiters() {
     let budget = Told::new(granted(16, 0, 1, HOUR), 0);
     let place = Arc::new(slow(&budget));
     let mut callers = JoinSet::new();
@@ -131,7 +131,7 @@ async fn a_caller_that_disconnects_leaves_the_others_served() {
 }
 
 #[tokio::test]
-async fn an_outage_is_answered_as_chosen_and_labelled() {
+async fn an_outage_uses_the_configured_fallback_and_is_labeled() {
     let away = || Err(StoreError::unavailable("away"));
     for (choice, allowed, label) in [
         (OnOutage::Closed, [false, false], Guarantee::Closed),

@@ -104,7 +104,7 @@ mod unit {
     }
 
     #[test]
-    fn whoever_turns_nobody_away_wants_its_peak() {
+    fn demand_without_denials_is_the_peak_in_flight() {
         let (demand, mut meter) = (Demand::default(), Meter::new(Duration::from_millis(100)));
         assert_eq!(told(&demand, &mut meter, 0, 0), 0);
         demand.sixteen(7);
@@ -115,7 +115,7 @@ mod unit {
     }
 
     #[test]
-    fn whoever_turns_away_wants_as_much_more_as_was_asked() {
+    fn demand_grows_with_the_ratio_of_denied_requests() {
         let (demand, mut meter) = (Demand::default(), Meter::new(Duration::from_millis(100)));
         demand.sixteen(5);
         (0..24).for_each(|_| demand.denied(5));
@@ -123,7 +123,7 @@ mod unit {
     }
 
     #[test]
-    fn whoever_has_nothing_wants_what_was_asked() {
+    fn demand_without_a_share_is_the_number_of_denials() {
         let (demand, mut meter) = (Demand::default(), Meter::new(Duration::from_millis(100)));
         (0..9).for_each(|_| demand.denied(0));
         assert_eq!(told(&demand, &mut meter, 0, 0), 9);

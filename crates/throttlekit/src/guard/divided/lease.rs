@@ -63,7 +63,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn a_row_stands_until_it_dies_and_not_again_under_the_next() {
+    fn a_row_is_valid_until_its_expiry_and_not_under_the_next_lease() {
         let (lease, at) = (Lease::new(), Timestamp::from_millis);
         assert!(!lease.stands(lease.row(), at(0)));
         lease.extend(at(10), true);

@@ -113,7 +113,7 @@ fn try_acquire(guard: &SharedGuard<Paused>) -> Result<SharePermit<'_, Paused>, D
     guard.try_acquire(()).expect("a divided guard")
 }
 
-/// Acquires as many slots as it gets.
+/// Acquires all available slots.
 fn fill<'a>(guard: &'a SharedGuard<Paused>) -> Vec<SharePermit<'a, Paused>> {
     std::iter::from_fn(|| try_acquire(guard).ok()).collect()
 }
@@ -174,7 +174,7 @@ async fn eager_heartbeats_collapse_the_ramp() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_cut_off_lets_nothing_in_before_the_others_have_its_share() {
+async fn a_partitioned_node_admits_nothing_before_others_have_its_share() {
     let fleet = Fleet::ready().await;
     let cut = Arc::new(AtomicBool::new(false));
     let one = fleet.choosing(6, cut.clone(), |builder| builder);
@@ -203,7 +203,7 @@ async fn a_node_that_is_cut_off_lets_nothing_in_before_the_others_have_its_share
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_let_in_before_a_fence_does_not_go_on_after_it() {
+async fn permits_from_before_a_fence_stay_fenced() {
     let fleet = Fleet::ready().await;
     let cut = Arc::new(AtomicBool::new(false));
     let one = fleet.choosing(6, cut.clone(), |builder| builder);
@@ -220,7 +220,7 @@ async fn what_was_let_in_before_a_fence_does_not_go_on_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_cut_off_may_go_on_with_a_share_of_its_own() {
+async fn a_partitioned_node_may_continue_with_a_local_share() {
     let fleet = Fleet::ready().await;
     let cut = Arc::new(AtomicBool::new(false));
     let one = fleet.choosing(6, cut.clone(), |builder| builder.while_disconnected(2));
@@ -237,7 +237,7 @@ async fn whoever_is_cut_off_may_go_on_with_a_share_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_leaves_gives_its_share_at_once_and_is_gone_when_its_work_is() {
+async fn a_leaving_node_releases_its_share_at_once_and_ends_with_its_work() {
     let fleet = Fleet::ready().await;
     let (one, two) = (fleet.node(6), fleet.node(6));
     sleep(1_000 * MS).await;
@@ -318,7 +318,7 @@ async fn whatever_is_dropped_at_any_await_gives_its_slot_back() {
 
 /// Nodes with very different demand: each gets what it wants.
 #[tokio::test(start_paused = true)]
-async fn shares_follow_what_is_asked() {
+async fn shares_follow_demand() {
     let fleet = Fleet::ready().await;
     let nodes = [fleet.node(100), fleet.node(100)];
     let asks = [90, 10];
@@ -340,7 +340,7 @@ async fn shares_follow_what_is_asked() {
 
 /// The store's clock has no effect here: a node reports its inferred limit once it has enough samples.
 #[tokio::test(start_paused = true)]
-async fn a_newcomer_says_nothing_of_a_backend_that_it_has_not_seen() {
+async fn a_new_node_without_samples_does_not_affect_the_inferred_ceiling() {
     let fleet = Fleet::ready().await;
     let ceiling = crate::guard::Ceiling::between(4, 64).starting_at(16);
     let builder = SharedGuard::builder(End(fleet.wire.clone(), Arc::default()), "api", ceiling)

@@ -26,7 +26,7 @@ fn registry(most: u32) -> (LeaseRegistry<Noted, ManualClock>, ManualClock, Endin
 }
 
 #[test]
-fn a_permit_ends_once_as_its_owner_says() {
+fn a_permit_ends_once_with_its_reported_outcome() {
     let (registry, _, endings) = registry(2);
     let (lease, slot) = registry.admit(ANN, Noted(1, endings.clone())).ok().unwrap();
     assert_eq!(slot.lives, LIVES);
@@ -38,7 +38,7 @@ fn a_permit_ends_once_as_its_owner_says() {
 }
 
 #[test]
-fn a_permit_of_who_fell_silent_ends_as_dropped_and_cannot_come_back() {
+fn a_permit_without_heartbeats_ends_as_dropped_and_cannot_be_revived() {
     let (registry, clock, endings) = registry(2);
     let mut held = (1..=2).map(|n| registry.admit(ANN, Noted(n, endings.clone())).ok().unwrap().0);
     let (silent, heartbeats) = (held.next().unwrap(), held.next().unwrap());
@@ -56,7 +56,7 @@ fn a_permit_of_who_fell_silent_ends_as_dropped_and_cannot_come_back() {
 }
 
 #[test]
-fn one_too_many_gets_its_permit_back_and_silence_makes_room() {
+fn a_full_registry_returns_the_permit_and_expiry_frees_capacity() {
     let (registry, clock, endings) = registry(1);
     assert!(registry.admit(ANN, Noted(1, endings.clone())).is_ok());
     let back = registry.admit(BOB, Noted(2, endings.clone())).err().unwrap();

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_is_never_told_as_more_than_the_period() {
+    fn a_reported_reset_never_exceeds_the_period() {
         let decision = Decision { reset_at: Timestamp::MAX, ..allowed(7) };
         let headers = written(HeaderStyle::Standard, "burst", &decision);
         assert_eq!(reads(&headers, &RATE_LIMIT), r#""burst";r=7;t=60"#);

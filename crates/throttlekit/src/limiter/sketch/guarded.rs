@@ -1,6 +1,6 @@
-//! A rule over windows that threads share: one counts at a time, and denials only read.
+//! A rule over windows that threads share. Denials only read.
 
-use throttlekit_core::overload::{AtPlaces, FloodWindow, Places, SketchLimit, SketchWindow};
+use throttlekit_core::overload::{AtPlaces, FloodWindow, Memory, Places, SketchLimit, SketchWindow};
 use throttlekit_core::{Decision, Timestamp};
 
 use super::latch::Latch;
@@ -18,8 +18,17 @@ pub(super) trait Counts: Sized {
 /// A rule behind its latch.
 ///
 /// A denied request only reads: counts only grow within a window, so a count that denies still does when the decision
-/// is returned, as long as the window is the same. A request that may be allowed holds the latch and decides again. So
-/// two threads never decide on the same count, and no request falls between two windows.
+/// is returned, as long as the window is the same.
+///
+/// A request that may be allowed decides again, in one of two ways:
+///
+/// * A plain sketch claims the key's counter in the first row ([`CountMin::update`]). So two threads never decide on
+///   the count of one key, and keys with other counters there do not wait for each other. Who holds the latch to begin
+///   a window claims each of these counters once. A thread that claimed its own before has counted in the old window;
+///   one that claims it later finds that the window has ended.
+/// * With hot keys it holds the latch, since keys replace each other.
+///
+/// [`CountMin::update`]: throttlekit_core::overload::CountMin::update
 #[derive(Debug)]
 pub(super) struct Guarded<R> {
     latch: Latch,
@@ -63,6 +72,16 @@ impl<R: Counts> Guarded<R> {
         self.latch.is_still(ends_at).then(|| self.rule.limit().denied(used, cost, ends_at, now))
     }
 
+    /// Begins the window of `now`, unless it or a later one has begun.
+    #[cold]
+    fn begin(&self, now: Timestamp) {
+        let mut held = self.latch.hold();
+        if SketchLimit::is_over(held.ends_at(), now) {
+            held.begin(self.rule.limit().ends_at(now));
+            self.rule.begin();
+        }
+    }
+
     /// Decides under the latch, in the window of `now` or in a later one that has begun.
     #[inline(always)]
     fn alone(&self, now: Timestamp, admit: impl FnOnce(&R, Timestamp) -> Decision) -> Decision {
@@ -80,8 +99,8 @@ impl<R: Counts> Guarded<R> {
         if SketchLimit::is_over(held.ends_at(), now) {
             return self.rule.limit().allowed(0, self.rule.limit().ends_at(now));
         }
-        let [left, one] = [0, 1].map(|cost| self.rule.decide(hash, cost, held.ends_at(), now));
-        Decision { allowed: one.allowed, retry_after: one.retry_after, ..left }
+        let one = self.rule.decide(hash, 1, held.ends_at(), now);
+        Decision { remaining: one.remaining + u64::from(one.allowed), ..one }
     }
 
     /// Returns whether the counts are of a window that has not ended.
@@ -90,7 +109,7 @@ impl<R: Counts> Guarded<R> {
     }
 }
 
-impl Counts for SketchWindow<Shared> {
+impl<M: Memory> Counts for SketchWindow<M> {
     fn limit(&self) -> &SketchLimit {
         self.limit()
     }
@@ -110,20 +129,33 @@ impl Counts for SketchWindow<Shared> {
 }
 
 /// One check, with the key's counters found once.
-struct SketchCheck<'a> {
-    keys: &'a Guarded<SketchWindow<Shared>>,
+struct SketchCheck<'a, M: Memory> {
+    keys: &'a Guarded<SketchWindow<M>>,
     cost: u64,
     now: Timestamp,
 }
 
-impl AtPlaces for SketchCheck<'_> {
+impl<M: Memory> AtPlaces for SketchCheck<'_, M> {
     type Answer = Decision;
 
     #[inline(always)]
     fn at<const ROWS: usize>(self, places: Places<ROWS>) -> Decision {
         let Self { keys, cost, now } = self;
-        let admit = |rule: &SketchWindow<Shared>, ends_at| rule.admit(places, cost, ends_at, now);
-        keys.answer(cost, now, |rule| rule.denies(places, cost), admit)
+        loop {
+            let ends_at = keys.latch.ends_at();
+            if SketchLimit::is_over(ends_at, now) {
+                keys.begin(now);
+                continue;
+            }
+            let is_current = || keys.latch.is_still(ends_at);
+            if let Some(used) = keys.rule.denies(places, cost) {
+                if is_current() {
+                    return keys.rule.limit().denied(used, cost, ends_at, now);
+                }
+            } else if let Some(decision) = keys.rule.admit(places, cost, (ends_at, now), is_current) {
+                return decision;
+            }
+        }
     }
 }
 

@@ -102,7 +102,7 @@ impl Drop for Held<'_> {
 /// Gives the holder time for several requests: the memory they count in stays with one processor as long. A retry at
 /// once would take it away in the middle of each.
 #[cfg(not(loom))]
-fn rest(rests: &mut u32) {
+pub(super) fn rest(rests: &mut u32) {
     const SPINS: u32 = 16;
     const RESTS_BEFORE_YIELD: u32 = 16;
     *rests = rests.saturating_add(1);
@@ -113,6 +113,6 @@ fn rest(rests: &mut u32) {
 }
 
 #[cfg(loom)]
-fn rest(_rests: &mut u32) {
+pub(super) fn rest(_rests: &mut u32) {
     loom::thread::yield_now();
 }

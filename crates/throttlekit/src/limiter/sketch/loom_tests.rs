@@ -10,11 +10,13 @@ use std::time::Duration;
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
-use throttlekit_core::overload::{FloodWindow, Shape, SketchLimit, SketchWindow};
+use throttlekit_core::overload::{
+    CounterSlot, FloodWindow, Memory, Shape, SharedCounter, SketchLimit, SketchWindow,
+};
 use throttlekit_core::{Decision, Timestamp};
 
 use super::guarded::{Counts, Guarded};
-use super::shared::Shared;
+use super::shared::{Shared, SharedCount, SharedWord};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const FIRST: Timestamp = Timestamp::from_millis(1_000);
@@ -88,7 +90,7 @@ fn loom_a_denial_of_the_old_window_is_not_given_in_the_new_one() {
 }
 
 #[test]
-fn loom_keys_that_take_each_others_place_keep_their_counts() {
+fn loom_keys_that_displace_each_other_keep_their_counts() {
     explore(|| {
         let rule = FloodWindow::new(limit(2), Shape::new(1, 1).unwrap(), 1).unwrap();
         let keys = Arc::new(Guarded::new(rule));
@@ -103,7 +105,80 @@ fn loom_keys_that_take_each_others_place_keep_their_counts() {
     });
 }
 
-/// The steps of `check`, without the latch.
+/// Two keys of a sketch of two columns and two rows: each has a counter of its own in the first row, and they share the
+/// one in the second. Which columns a key has is in the two highest bits of its hash.
+const LEFT: u64 = 1;
+const RIGHT: u64 = 1 << 63 | 1;
+
+/// Charges one key a unit and the other two at once, then finds neither counted too low.
+fn count_neighbors_at_once<M: Memory + Send + Sync + 'static>()
+where
+    M::Count: Send + Sync,
+{
+    explore(|| {
+        let keys = Arc::new(Guarded::new(SketchWindow::<M>::new(limit(9), Shape::new(2, 2).unwrap())));
+        assert!(keys.check(LEFT, 1, FIRST).allowed);
+        let there = Arc::clone(&keys);
+        let other = thread::spawn(move || there.check(RIGHT, 3, FIRST));
+        assert!(keys.check(LEFT, 1, FIRST).allowed);
+        assert!(other.join().unwrap().allowed);
+        let left = [LEFT, RIGHT].map(|key| keys.peek(key, FIRST).remaining);
+        assert!(left[0] <= 7 && left[1] <= 6, "counted too low: {left:?}");
+    });
+}
+
+#[test]
+fn loom_keys_that_share_a_counter_are_counted_at_once() {
+    count_neighbors_at_once::<Shared>();
+}
+
+/// A seeded bug: the shared counters are stored, whatever others raised them to meanwhile.
+#[derive(Debug)]
+struct Stored;
+#[derive(Debug)]
+struct StoredCount(SharedCount);
+
+impl Memory for Stored {
+    type Count = StoredCount;
+    type Word = SharedWord;
+}
+
+impl CounterSlot<u32> for StoredCount {
+    fn new(value: u32) -> Self {
+        Self(SharedCount::new(value))
+    }
+    fn get(&self) -> u32 {
+        self.0.get()
+    }
+    fn set(&self, value: u32) {
+        self.0.set(value);
+    }
+    fn add_one(&self) {
+        self.0.add_one();
+    }
+}
+
+impl SharedCounter for StoredCount {
+    fn claim(&self) -> u32 {
+        self.0.claim()
+    }
+    fn release(&self, value: u32) {
+        self.0.release(value);
+    }
+    fn raise(&self, value: u32) {
+        if self.get() < value {
+            self.set(value);
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "counted too low")]
+fn loom_finds_the_seeded_bug_of_shared_counters_that_are_stored() {
+    count_neighbors_at_once::<Stored>();
+}
+
+/// The steps of `check`, without the claim.
 fn unguarded(used: &AtomicU64, limit: u64) -> bool {
     let seen = used.load(Relaxed);
     if seen < limit {

@@ -104,7 +104,7 @@ impl Default for Sketch {
 
 fn invalid(error: SketchError) -> BuildError {
     BuildError::InvalidSketch(match error {
-        SketchError::Units(_) => "expected a limit of 1 to 4294967295 units: count larger units",
+        SketchError::Units(_) => "expected a limit of 1 to 2147483647 units: count larger units",
         SketchError::Length(_) => "expected a window of 1 ns to 366 days",
         SketchError::Hot(_) => "expected at most 65536 keys that are counted exactly",
         SketchError::Shape(ShapeError::Error(_)) => "expected epsilon and delta between 0 and 1, exclusive",

@@ -204,7 +204,7 @@ fn a_call_that_is_taken_back_keeps_the_wait_that_ended() {
 }
 
 #[test]
-fn a_limit_of_nothing_lets_one_call_pass_in_each_pause() {
+fn a_limit_of_zero_admits_one_call_in_each_pause() {
     let mut play = Play::new();
     let mut sent = play.start(1).expect("no pause");
     for _ in 0..5 {

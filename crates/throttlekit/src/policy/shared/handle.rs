@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::builder::SharedPolicyBuilder;
 use super::permit::StorePermit;
 use super::settler::{Settler, SharedPolicyStats};
-use super::slots::Slots;
+use super::slots::{Entrance, Slots};
 use super::step::{OwnedCall, Step, land};
 use crate::admit::{LimitInfo, SharedPermit, Told};
 use crate::observe::Observer;
@@ -65,17 +65,18 @@ impl SharedPolicy {
     /// that nothing was decided, and names the cause; charges of earlier axes have been returned.
     pub async fn admit<'a>(&self, call: impl Into<Call<'a>>) -> Result<Admission, StoreError> {
         let call = call.into();
-        self.admit_copied(&call, || Arc::new(OwnedCall::of(&call))).await
+        self.admit_copied(&call, Entrance::AtOnce, || Arc::new(OwnedCall::of(&call))).await
     }
 
     /// Like [`admit`](Self::admit) with the copy of the call for limits on stores, which is made once it is needed.
     pub(super) async fn admit_copied(
         &self,
         call: &Call<'_>,
+        entrance: Entrance,
         copy: impl FnOnce() -> Arc<OwnedCall> + Send,
     ) -> Result<Admission, StoreError> {
         let mut admission = Admission::open();
-        admission.permit = self.ask(call, copy, &mut admission).await?;
+        admission.permit = self.ask(call, entrance, copy, &mut admission).await?;
         let told = Told { observer: self.observer.as_deref(), policy: &self.name, call };
         admission.close(told);
         Ok(admission.map(SharedPermit::new))
@@ -84,10 +85,11 @@ impl SharedPolicy {
     async fn ask(
         &self,
         call: &Call<'_>,
+        entrance: Entrance,
         copy: impl FnOnce() -> Arc<OwnedCall> + Send,
         draft: &mut Admission<StorePermit>,
     ) -> Result<Option<StorePermit>, StoreError> {
-        let entry = self.slots.enter(call).await?;
+        let entry = self.slots.enter(call, entrance).await?;
         if let Some(decision) = entry.decision {
             draft.axes.record(Axis::Concurrency, decision);
         }

@@ -2,6 +2,7 @@
 
 mod admit;
 mod builder;
+mod draw;
 mod group;
 mod handle;
 mod local_step;

@@ -46,6 +46,15 @@ impl From<SharedGuard> for Slots {
     }
 }
 
+/// The way in which a call takes a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Entrance {
+    /// If one is free now.
+    AtOnce,
+    /// Now, or after waiting in the guard's queue, if it has one.
+    Queued,
+}
+
 /// The decision of the concurrency axis for a call.
 pub(super) struct Entry {
     /// `None` if concurrency is not limited.
@@ -71,15 +80,21 @@ impl Slots {
     }
 
     /// Acquires a slot for a call, if one is free.
-    pub(super) async fn enter(&self, call: &Call<'_>) -> Result<Entry, StoreError> {
+    pub(super) async fn enter(&self, call: &Call<'_>, entrance: Entrance) -> Result<Entry, StoreError> {
         match &self.0 {
             Kind::Local(local) => {
-                let (decision, slot) = local.enter_owned(call);
+                let (decision, slot) = match entrance {
+                    Entrance::AtOnce => local.enter_owned(call),
+                    Entrance::Queued => local.enter_queued(call).await,
+                };
                 let slot = slot.map(Slot::Local);
                 Ok(Entry { decision, slot, guarantee: Guarantee::Exact, outage: None })
             }
             Kind::Shared(guard) => {
-                let entered = guard.enter(call).await?;
+                let entered = match entrance {
+                    Entrance::AtOnce => guard.enter(call).await?,
+                    Entrance::Queued => guard.acquire(*call).await?,
+                };
                 Ok(Entry {
                     decision: Some(entered.decision),
                     slot: entered.permit.map(Slot::Shared),

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit_core::lease::{Epoch, Return, ReturnId};
+use throttlekit_core::rate::Limit;
 use throttlekit_core::rate::shared::ScriptEncoding;
-use throttlekit_core::rate::{Limit, Mark, Need};
 use throttlekit_core::{ALLOW_FULL, Decision};
 use tokio::sync::Notify;
 
+use super::draw::{Debited, Drawn, NamedDebit, Unsure};
 use super::settler::Settler;
 use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land};
 use crate::admit::LimitInfo;
@@ -16,11 +17,9 @@ use crate::call::Part;
 use crate::hash::random_u128;
 use crate::policy::{Axes, Dimension};
 use crate::shared::{Paid, Strict};
-use crate::store::{Charge, Charges, Debit, DebitId, Debited, LeaseReturn, Settlement, Store, StoreError};
+use crate::store::{DebitId, LeaseReturn, Settlement, Store, StoreError};
 use crate::{Answer, Axis, Guarantee};
 
-/// Maximum number of attempts for a debit that a caller waits for. It carries an idempotency key and counts once.
-const DEBIT_TRIES_MAX: u32 = 3;
 /// Maximum number of attempts for background calls with an idempotency key, and the first pause between them, which
 /// doubles each time.
 const SETTLE_TRIES_MAX: u32 = 8;
@@ -67,8 +66,10 @@ impl<S: Store> Step for StoreStep<S> {
 }
 
 impl<S: Store> StoreStep<S> {
-    fn parts<'a>(&self, call: &'a OwnedCall, cost: impl Fn(Dimension) -> u64) -> Vec<Part<'a>> {
-        self.on.iter().map(|on| Part { key: call.key_at(on.key), cost: cost(*on) }).collect()
+    pub(super) fn parts<'a>(&self, call: &'a OwnedCall, cost: impl Fn(Dimension) -> u64) -> Vec<Part<'a>> {
+        let key_of = |place: usize| call.key_at(self.on[place].key);
+        let part = |(place, on): (usize, &Dimension)| self.limiter.part_of(place, cost(*on), key_of);
+        self.on.iter().enumerate().map(part).collect()
     }
 
     /// Returns the decision of each axis. The store evaluates all limits at once; axes after the first that denied are
@@ -108,14 +109,7 @@ impl<S: Store> StoreStep<S> {
         (0..self.on.len()).filter(|&place| self.on[place].axis == Axis::Cost)
     }
 
-    /// Returns the only limit of the cost axis, if its debits have idempotency keys.
-    fn named(&self) -> Option<usize> {
-        let mut costs = self.costs();
-        let place = costs.next().filter(|&place| matches!(self.form(place).limit(), Limit::Window(_)));
-        place.filter(|_| costs.next().is_none())
-    }
-
-    fn form(&self, place: usize) -> &ScriptEncoding {
+    pub(super) fn form(&self, place: usize) -> &ScriptEncoding {
         self.limiter.form(place)
     }
 }
@@ -124,8 +118,8 @@ impl<S: Store> StoreStep<S> {
 struct StoreBill<S: Store> {
     step: Arc<StoreStep<S>>,
     call: Arc<OwnedCall>,
-    /// The keys of the call's limits, in the store's encoding.
-    keys: Arc<[String]>,
+    /// The limits that a debit charges, and their keys.
+    debited: Arc<[Debited]>,
     /// The reservation. `None` once it is closed.
     paid: Option<Vec<Paid>>,
     /// The stream id of its debits, and the number of the last one.
@@ -139,20 +133,24 @@ struct StoreBill<S: Store> {
 
 impl<S: Store> StoreBill<S> {
     fn new(step: Arc<StoreStep<S>>, call: Arc<OwnedCall>, paid: Vec<Paid>) -> Self {
-        let keys = step.limiter.keys(&step.parts(&call, |_| 0)).into();
-        Self { step, call, keys, paid: Some(paid), stream: 0, debits: 0, answered: false, unconfirmed: None }
+        let debited = Debited::of(&step, &call);
+        Self {
+            step,
+            call,
+            debited,
+            paid: Some(paid),
+            stream: 0,
+            debits: 0,
+            answered: false,
+            unconfirmed: None,
+        }
     }
 
     /// Charges units that were not reserved. Completes whether or not the caller waits for it.
     async fn draw(&mut self, tokens: u64) -> Result<(Decision, Guarantee), StoreError> {
-        let (step, keys, background) = (self.step.clone(), self.keys.clone(), self.step.settler.background());
-        let drawn = match step.named() {
-            Some(place) => {
-                let id = self.next_id();
-                land(&background, Box::pin(draw_named(step, keys, place, tokens, id))).await
-            }
-            None => land(&background, Box::pin(draw_all(step, keys, tokens))).await,
-        };
+        let debit =
+            NamedDebit { step: self.step.clone(), debited: self.debited.clone(), tokens, id: self.next_id() };
+        let drawn = land(&self.step.settler.background(), Box::pin(debit.draw())).await;
         let drawn = drawn.unwrap_or_else(|late| Err((late, None)));
         match drawn {
             Ok((decision, guarantee, drawn)) => {
@@ -234,136 +232,10 @@ impl<S: Store> Drop for StoreBill<S> {
     }
 }
 
-/// The charge of an unconfirmed debit. It is returned on drop.
-struct Drawn<S: Store> {
-    step: Arc<StoreStep<S>>,
-    paid: Vec<Paid>,
-}
-
-impl<S: Store> Drawn<S> {
-    fn stands(mut self) {
-        self.paid.clear();
-    }
-
-    /// Returns the work to do to return the charge.
-    fn back(mut self) -> Option<Job> {
-        self.take()
-    }
-
-    fn take(&mut self) -> Option<Job> {
-        settlement(self.step.clone(), std::mem::take(&mut self.paid), |_| 0)
-    }
-}
-
-impl<S: Store> Drop for Drawn<S> {
-    fn drop(&mut self) {
-        let job = self.take();
-        self.step.settler.leave(job);
-    }
-}
-
-/// A debit with an unknown outcome. On drop the outcome is queried with its idempotency key, and any charge is
-/// returned.
-struct Unsure<S: Store>(Option<NamedDebit<S>>);
-
-struct NamedDebit<S: Store> {
-    step: Arc<StoreStep<S>>,
-    place: usize,
-    key: String,
-    tokens: u64,
-    id: DebitId,
-}
-
-impl<S: Store> Unsure<S> {
-    fn stands(mut self) {
-        self.0 = None;
-    }
-}
-
-impl<S: Store> Drop for Unsure<S> {
-    fn drop(&mut self) {
-        let Some(debit) = self.0.take() else { return };
-        let settler = debit.step.settler.clone();
-        settler.leave(Some(Box::new(move |pauses| {
-            Box::pin(async move {
-                let debited = again(&pauses, || debit.send()).await?;
-                let back = debit.drawn(&debited).and_then(Drawn::back);
-                match back {
-                    Some(job) => job(pauses).await,
-                    None => Ok(()),
-                }
-            })
-        })));
-    }
-}
-
-impl<S: Store> NamedDebit<S> {
-    async fn send(&self) -> Result<Debited, StoreError> {
-        let charge = Charge { key: &self.key, form: self.step.form(self.place), cost: self.tokens };
-        let debit = Debit { charge, id: self.id, remember: self.step.limiter.remembers() };
-        let answers = self.step.limiter.store().debit(&[debit]).await;
-        let none = || Err(StoreError::bad_state("the store returned too few results"));
-        answers.into_iter().next().unwrap_or_else(none)
-    }
-
-    fn drawn(&self, debited: &Debited) -> Option<Drawn<S>> {
-        let (place, mark) = (self.place, debited.outcome.marks[0]);
-        let paid = || vec![Paid { limit: place, key: self.key.clone(), cost: self.tokens, mark }];
-        debited.outcome.verdict.decision.allowed.then(|| Drawn { step: self.step.clone(), paid: paid() })
-    }
-}
-
-/// The result of a debit: the decision with its charge, or an error with the uncertain charge.
-type Drawing<S> = Result<(Decision, Guarantee, Option<Drawn<S>>), (StoreError, Option<Unsure<S>>)>;
-
-/// Charges the only limit of the cost axis, with an idempotency key: it may be retried, and counts once.
-async fn draw_named<S: Store>(
-    step: Arc<StoreStep<S>>,
-    keys: Arc<[String]>,
-    place: usize,
-    tokens: u64,
-    id: DebitId,
-) -> Drawing<S> {
-    let debit = NamedDebit { step: step.clone(), place, key: keys[place].clone(), tokens, id };
-    let mut tries = 1;
-    let answer = loop {
-        match debit.send().await {
-            Err(error) if error.may_pass() && tries < DEBIT_TRIES_MAX => tries += 1,
-            answer => break answer,
-        }
-    };
-    match answer {
-        Ok(debited) => {
-            let guarantee = step.limiter.note(&debited.outcome);
-            Ok((debited.outcome.verdict.decision, guarantee, debit.drawn(&debited)))
-        }
-        Err(error) => Err((error, Some(Unsure(Some(debit))))),
-    }
-}
-
-/// Charges every limit of the cost axis, or none, without an idempotency key.
-async fn draw_all<S: Store>(step: Arc<StoreStep<S>>, keys: Arc<[String]>, tokens: u64) -> Drawing<S> {
-    let places: Vec<usize> = step.costs().collect();
-    let charge = |&place: &usize| Charge { key: &keys[place], form: step.form(place), cost: tokens };
-    let charges: Vec<_> = places.iter().map(charge).collect();
-    let answers = step.limiter.store().admit(&[Charges { need: Need::All, charges: &charges }]).await;
-    let none = || StoreError::bad_state("the store returned too few results");
-    let outcome = answers.and_then(|answers| answers.into_iter().next().ok_or_else(none));
-    let outcome = outcome.map_err(|error| (error, None))?;
-    let decision = outcome.verdict.decision;
-    let guarantee = step.limiter.note(&outcome);
-    let paid = |(&place, &mark): (&usize, &Mark)| {
-        let key = keys[place].clone();
-        Paid { limit: place, key, cost: tokens, mark }
-    };
-    let paid = decision.allowed.then(|| places.iter().zip(&outcome.marks).map(paid).collect());
-    Ok((decision, guarantee, paid.map(|paid| Drawn { step, paid })))
-}
-
 /// Returns the work that replaces the charge by the actual use, if they differ. A return to a window carries an
 /// idempotency key and is retried until the store responds; other rules and debts have no idempotency keys and are sent
 /// once.
-fn settlement<S: Store>(
+pub(super) fn settlement<S: Store>(
     step: Arc<StoreStep<S>>,
     paid: Vec<Paid>,
     actual: impl Fn(&Paid) -> u64,
@@ -400,7 +272,7 @@ async fn settle<S: Store>(
 }
 
 /// Retries a call with an idempotency key until the store responds, up to a maximum number of attempts.
-async fn again<T, F: Future<Output = Result<T, StoreError>>>(
+pub(super) async fn again<T, F: Future<Output = Result<T, StoreError>>>(
     pauses: &Notify,
     send: impl Fn() -> F,
 ) -> Result<T, StoreError> {

@@ -86,7 +86,7 @@ fn loom_finds_the_seeded_bug_of_a_deadline_read_too_late() {
 }
 
 #[test]
-fn loom_a_kept_filling_loses_and_doubles_nothing_but_what_races() {
+fn loom_a_kept_filling_loses_and_duplicates_only_racing_units() {
     loom::model(|| {
         let local_lease = local_lease(1, 50);
         let spender = {
@@ -118,7 +118,7 @@ fn loom_a_local_lease_that_is_handed_over_takes_no_foreign_units() {
 
 /// One thread gives back units while it has the state locked, while two spend what is there and what comes.
 #[test]
-fn loom_what_is_handed_back_is_spent_once() {
+fn loom_returned_units_are_spent_once() {
     loom::model(|| {
         let local_lease = local_lease(1, 50);
         let spenders: Vec<_> = [1, 2]
@@ -134,7 +134,7 @@ fn loom_what_is_handed_back_is_spent_once() {
 }
 
 #[test]
-fn loom_what_is_put_back_joins_its_own_filling_only() {
+fn loom_returned_units_join_only_their_own_filling() {
     loom::model(|| {
         let local_lease = local_lease(2, 50);
         let mut drawn = local_lease.draw(1);

@@ -143,7 +143,27 @@ impl StoreClient {
         }
     }
 
-    /// The same for work that borrows, which the caller polls itself, and whose requests are tasks of the engine's own that
+    /// Makes one call whose engine may let it wait for up to `wait` before it responds: its deadline is as much later.
+    ///
+    /// `work` is dropped with the caller, so that the engine can end the wait. A call that was dropped shows nothing
+    /// about the engine.
+    pub async fn call_waiting<T: Send + 'static>(
+        &self,
+        wait: Duration,
+        work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let in_flight = Droppable(Some(self.enter()?));
+        let deadline = self.0.options.deadline.saturating_add(wait);
+        let work = async move {
+            let result = timeout(deadline, work).await;
+            let result = result.unwrap_or(Err(StoreError::Deadline(deadline)));
+            in_flight.end(result.as_ref().err());
+            result
+        };
+        self.0.background.run_attached(work).await?
+    }
+
+    /// Like [`call`](Self::call) for work that borrows, which the caller polls itself, and whose requests are tasks of the engine's own that
     /// count into [`answers`](Self::answers).
     ///
     /// If the caller stops waiting, nobody gets the result. Then the call counts as a failure unless the engine has
@@ -273,6 +293,21 @@ impl InFlight {
     fn judge(mut self, failure: Option<&StoreError>) {
         self.noted = true;
         failure.into_iter().for_each(|late| self.line.note(Some(late)));
+    }
+}
+
+/// A call that ends with its caller. If dropped before its end, nothing is known about its result.
+struct Droppable(Option<InFlight>);
+
+impl Droppable {
+    fn end(mut self, error: Option<&StoreError>) {
+        self.0.take().into_iter().for_each(|in_flight| in_flight.end(error));
+    }
+}
+
+impl Drop for Droppable {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(|in_flight| in_flight.judge(None));
     }
 }
 

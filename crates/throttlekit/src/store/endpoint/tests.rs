@@ -46,7 +46,7 @@ async fn outages_open_it_and_a_probe_closes_it() {
 
 /// A probe without a response, as over a half-open connection, does not delay the one after it.
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_hangs_does_not_keep_the_engine_away() {
+async fn a_hung_probe_does_not_delay_recovery() {
     let probes = AtomicU64::new(0);
     let probe = move || -> Pin<Box<dyn Future<Output = _> + Send>> {
         let first = probes.fetch_add(1, Relaxed) == 0;
@@ -122,7 +122,7 @@ async fn calls_that_are_late_behind_our_own_are_no_outage_and_open_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_that_answers_nobody_is_away_however_many_wait() {
+async fn an_unresponsive_engine_is_unavailable_for_any_number_of_waiters() {
     let line = line(Arc::default(), StoreClientOptions::default());
     let ends = at_once(&line, (0..1_000).map(|_| pending())).await;
     assert!(ends.iter().all(|end| matches!(end, Err(StoreError::Deadline(_)))));
@@ -130,10 +130,36 @@ async fn an_engine_that_answers_nobody_is_away_however_many_wait() {
 }
 
 #[tokio::test]
-async fn what_time_does_not_heal_does_not_open_it() {
+async fn non_outage_errors_do_not_open_the_circuit_breaker() {
     let line = line(Arc::default(), StoreClientOptions::default());
     for _ in 0..50 {
         let _ = line.call::<()>(async { Err(StoreError::bad_state("k")) }).await;
     }
     assert!(!line.stats().open);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_has_more_time_and_leaves_nothing_behind_when_dropped() {
+    let line = line(Arc::default(), StoreClientOptions::default());
+    let wait = Duration::from_secs(5);
+    let late = async move {
+        sleep(wait).await;
+        Ok(7)
+    };
+    assert_eq!(line.call_waiting(wait, late).await, Ok(7));
+    let dropped = Arc::new(());
+    for _ in 0..10 {
+        let held = Arc::clone(&dropped);
+        let never = async move {
+            let _held = held;
+            pending::<Result<(), StoreError>>().await
+        };
+        assert!(timeout(Duration::from_millis(1), line.call_waiting(wait, never)).await.is_err());
+    }
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(Arc::strong_count(&dropped), 1, "the work is dropped with its caller");
+    let stats = line.stats();
+    assert_eq!((stats.in_flight, stats.open, stats.failed, stats.timed_out), (0, false, 0, 0));
+    assert!(line.call_waiting(wait, pending::<Result<(), StoreError>>()).await.unwrap_err().is_outage());
+    assert_eq!(line.stats().timed_out, 1);
 }

@@ -20,8 +20,9 @@ use self::spaces::Spaces;
 use super::membership::MembershipRecords;
 use super::streams::{Found, Search, Streams};
 use super::{Background, LocalShares, Settlement, Snapshot, Store, StoreError};
-use super::{Charge, Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, Outcome};
+use super::{Charge, Charges, Debit, Debited, Decided, LeaseRequest, LeaseReturn, Leased, Outcome};
 use super::{MembershipRecord, MembershipStore, RegionGrant, RegionRequest, RegionStore, Swapped};
+use crate::Guarantee;
 use crate::clock::{Clock, WallClock};
 use crate::forward_store;
 use crate::hash::{KeyHash, SecretHash};
@@ -181,6 +182,28 @@ impl<C: Clock> MemoryStore<C> {
         Ok(outcome.in_windows(ask, [end].into_iter()).estimated(short))
     }
 
+    /// Decides one charge that nobody settles, likewise.
+    fn decide(&self, charge: &Charge<'_>) -> Result<Decided, StoreError> {
+        let &Charge { form, cost, .. } = charge;
+        let _shared = self.asks.read();
+        let now = self.now();
+        let (decision, short) = self.visit(charge.key, form, now, |mut key| {
+            let (decision, short) = match key.known() {
+                Some(kept) => (form.limit().decide(&kept.state(form, now), cost, now), 0),
+                None => {
+                    let short = short(&key, form, now);
+                    (form.limit().decide(&stored(&key, form, now).state(form, now), cost, now), short)
+                }
+            };
+            if decision.allowed && cost > 0 {
+                key.change(form, now, |kept| kept.charge(form, cost, now));
+            }
+            (decision, short)
+        })?;
+        let guarantee = if short > 0 { Guarantee::Bounded(short) } else { Guarantee::Exact };
+        Ok(Decided { now, decision, guarantee })
+    }
+
     fn debit_once(&self, debit: &Debit<'_>) -> Result<Debited, StoreError> {
         debit.check()?;
         let (charge, form) = (&debit.charge, debit.charge.form);
@@ -263,6 +286,10 @@ impl<C: Clock + 'static> Store for MemoryStore<C> {
 
     fn admit_now(&self, ask: &Charges<'_>) -> Option<Result<Outcome, StoreError>> {
         Some(self.answer(ask))
+    }
+
+    fn decide_now(&self, charge: &Charge<'_>) -> Option<Result<Decided, StoreError>> {
+        Some(self.decide(charge))
     }
 
     async fn debit(&self, debits: &[Debit<'_>]) -> Vec<Result<Debited, StoreError>> {

@@ -197,7 +197,7 @@ mod tests {
 
     /// Policies come and go with every reload, for years.
     #[test]
-    fn limits_that_nobody_owes_anything_make_room_and_no_others() {
+    fn only_limits_without_debt_are_evicted() {
         let (spaces, now) = (Spaces::new(1 << 20), Timestamp::from_millis(1_700_000_000_000));
         assert!((0..SPACES_MAX).all(|policy| use_one(&spaces, policy, now).is_ok()));
         let refused = use_one(&spaces, SPACES_MAX, now);
