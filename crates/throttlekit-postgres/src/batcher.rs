@@ -110,7 +110,7 @@ impl Inner {
         while let Some(mut groups) = ahead.pop() {
             groups.iter_mut().for_each(|group| group.retain(Waiting::waits));
             groups.retain(|group| !group.is_empty());
-            // A batch with only one group blocks nobody else, and nobody waits for it.
+            // A batch with only one group blocks no other requests, and no other request waits for it.
             if groups.len() == 1 && ahead.is_empty() {
                 alone.extend(groups);
                 continue;

@@ -83,7 +83,7 @@ impl Connector {
     /// statement has ended, nor that the request has been processed yet.
     ///
     /// Does nothing behind a pooler: the client library closes the connection of a cancel request before the peer does,
-    /// and PgBouncer up to 1.20 may exit on that, for everybody (pgbouncer/pgbouncer#801).
+    /// and PgBouncer up to 1.20 may exit on that, for all clients (pgbouncer/pgbouncer#801).
     pub(crate) async fn cancel(&self, token: &CancelToken) {
         if self.pooled {
             return;

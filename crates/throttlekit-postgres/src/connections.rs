@@ -165,7 +165,7 @@ impl Connection {
     }
 }
 
-/// A connection while a call uses it. Dropped before it is given back, it is abandoned: a statement may still run.
+/// A connection while a call uses it. Dropped before it is returned, it is abandoned: a statement may still run.
 pub(crate) struct Held {
     taken: Option<(Connection, OwnedSemaphorePermit)>,
     connections: Connections,

@@ -14,7 +14,7 @@ use crate::store_connections::{Statement, StoreConnections};
 /// Increases with every change of the table or of a function's parameters or result.
 const VERSION: i32 = 6;
 const SERVER_MIN: i32 = 130_000;
-/// Key of the advisory lock under which one process at a time migrates. Any number does that no one else uses.
+/// Key of the advisory lock under which one process at a time migrates. Any otherwise unused number works.
 const MIGRATION_LOCK: i64 = 0x7468_726f_7474_6c65;
 pub(crate) const MIGRATION_MAX: Duration = Duration::from_secs(30);
 const NAME_MAX: usize = 63;

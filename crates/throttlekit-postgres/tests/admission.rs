@@ -1,9 +1,9 @@
-//! Unified admission on PostgreSQL; `cargo xtask verify admission` plays many more traces.
+//! Unified admission on PostgreSQL; `cargo xtask verify admission` runs many more traces.
 
 use crate::common::{self, builder};
 use throttlekit_verify::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};
 
-/// Of the cells of the matrix every so many.
+/// The step between the cells of the matrix that are run.
 const STEP: usize = 23;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,5 @@
-//! Debits with names on a real server: under contention and losses, swept in time, and after an upgrade.
+//! Debits with identifiers on a real server: under contention and losses, swept in time, and after an
+//! upgrade.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use throttlekit::store::{Charge, Debit, DebitId, Debited, REMEMBER_DEFAULT, Stor
 use throttlekit_postgres::PostgresStore;
 use throttlekit_verify::budget::{self, Chunks, Setup, Way};
 
-/// The network loses some; `cargo xtask verify budget` takes larger fleets.
+/// The network loses some; `cargo xtask verify budget` runs larger configurations.
 const FLEET: Setup = Setup { gateways: 4, streams: 8, chunks: Chunks::Of(16), way: Way::Strict, loses: true };
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -59,7 +60,7 @@ async fn a_debit_is_swept_when_it_has_been_over_for_the_grace() {
     assert!(!debit(&store, &form, 1, 4).await.unwrap().repeated);
 }
 
-/// A schema of version 2, without debits and pools, is refused until it is upgraded, and keeps what it knows.
+/// A schema of version 2, without debits and pools, is rejected until it is upgraded, and keeps its data.
 #[tokio::test]
 async fn a_schema_without_debits_is_upgraded() {
     let schema = "tk_budget_upgrade";

@@ -1,5 +1,5 @@
-//! A server on which others cancel, terminate, lock and sweep, under load: what was answered is in the rows, never more than
-//! the limit, and the store's own calls go on.
+//! A server on which other sessions cancel, terminate, lock and sweep, under load: every decision is in the
+//! rows, never more than the limit is admitted, and the store's own calls go on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -19,7 +19,7 @@ const LIMIT: u64 = 150;
 const GROUP_LIMIT: u64 = 2 * LIMIT;
 const CALLERS: usize = 12;
 const SECONDS: u64 = 6;
-/// Once nothing disturbs them, callers use up what is left soon.
+/// The time in which callers exhaust the rest once nothing disturbs them.
 const FULL_WITHIN: Duration = Duration::from_secs(30);
 
 type Two = SharedLimiter<PostgresStore>;
@@ -32,7 +32,7 @@ async fn two_limits(url: &str) -> Two {
     builder.build().unwrap()
 }
 
-/// How many requests of each key and each group were admitted.
+/// The number of admitted requests of each key and each group.
 #[derive(Default)]
 struct Admitted {
     keys: [AtomicU64; KEYS],
@@ -57,8 +57,8 @@ async fn call_until(limiter: Two, admitted: Arc<Admitted>, stop: Arc<AtomicBool>
     }
 }
 
-/// Cancels and terminates our sessions, takes rows in another order than we do, and crashes the server once. Returns how
-/// many calls were cancelled and terminated.
+/// Cancels and terminates our sessions, locks rows in another order than we do, and crashes the server once.
+/// Returns the numbers of cancelled and terminated calls.
 async fn disturb(server: &Server) -> [i64; 2] {
     let begun = Instant::now();
     let (mut crashed, mut hits) = (false, [0; 2]);
@@ -139,9 +139,9 @@ async fn cancels_terminations_locks_and_a_crash_admit_no_more_than_the_limit() {
     }
 }
 
-/// A sweep of many rows beside callers, also where there is one connection for both.
+/// A sweep of many rows beside callers, also with one connection for both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sweep_beside_callers_is_no_outage() {
+async fn a_concurrent_sweep_is_no_outage() {
     let schema = "tk_test_swept_beside";
     clear(schema).await;
     builder(schema).migrate().await.unwrap();

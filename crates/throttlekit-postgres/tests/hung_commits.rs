@@ -1,4 +1,5 @@
-//! Commits that hang while reads work: the store must neither use up the server's connections nor call it well.
+//! Commits that hang while reads work: the store must neither use up the server's connections nor report it
+//! as healthy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,9 +15,9 @@ use tokio_postgres::Client;
 
 const CONNECTIONS: usize = 4;
 const HOUR: Duration = Duration::from_secs(3_600);
-/// Between requests: fifty a second.
+/// The pause between requests: fifty per second.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A busy machine may take this long where an idle one takes a tenth.
+/// The time limit on a busy machine; an idle one takes a tenth.
 const RECOVERY_MAX: Duration = Duration::from_secs(5);
 
 type Limiter = Arc<SharedLimiter<PostgresStore>>;
@@ -27,7 +28,7 @@ async fn limiter(url: &str, schema: &str, deadline: Duration) -> Limiter {
     Arc::new(SharedLimiter::new(store, "p", Limit::fixed_window(1_000_000, HOUR).unwrap()).unwrap())
 }
 
-/// Requests that come whether or not those before them have been answered.
+/// Sends requests at a constant rate, whether or not earlier ones got a response.
 fn requests(limiter: &Limiter, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<u64> {
     let (limiter, stop) = (limiter.clone(), stop.clone());
     tokio::spawn(async move {
@@ -42,14 +43,14 @@ fn requests(limiter: &Limiter, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandl
     })
 }
 
-/// Backends of the store: those that are not the one that asks.
+/// Returns the number of backends of the store, without that of this query.
 async fn backends(beside: &Client) -> i64 {
     let text = "SELECT count(*) FROM pg_stat_activity
                 WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
     beside.query_one(text, &[]).await.unwrap().get(0)
 }
 
-/// The most backends seen over some seconds.
+/// Returns the maximum number of backends over some seconds.
 async fn most_backends(beside: &Client, seconds: u64) -> i64 {
     let mut most = 0;
     for _ in 0..seconds * 20 {
@@ -71,9 +72,9 @@ async fn recovers(limiter: &Limiter) -> Duration {
     clock.now().since(begun)
 }
 
-/// The synchronous standby is gone: every commit waits for ever, and no timeout of the server ends it.
+/// The synchronous standby is gone: every commit waits forever, and no timeout of the server ends it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hung_commits_use_no_more_connections_than_configured_and_one() {
+async fn hung_commits_use_at_most_the_configured_connections_and_one() {
     let server = Server::create();
     server.start();
     let limiter = limiter(&server.url(), "hung", Duration::from_millis(250)).await;
@@ -87,8 +88,8 @@ async fn hung_commits_use_no_more_connections_than_configured_and_one() {
     assert!(seen.recovery < RECOVERY_MAX, "{seen:?}");
 }
 
-/// Every process of the server stands still, so that a cancel request hangs too. When it goes on, there are no more
-/// connections than before.
+/// Every process of the server is stopped, so that a cancel request hangs too. When it continues, there are
+/// no more connections than before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stopped_server_finds_no_pile_of_connections_when_it_goes_on() {
     let server = Server::create();
@@ -110,7 +111,7 @@ async fn a_stopped_server_finds_no_pile_of_connections_when_it_goes_on() {
     recovers(&limiter).await;
 }
 
-/// A call whose caller has left ends on the server by its deadline, and its connection is used again.
+/// A call whose caller was dropped ends on the server by its deadline, and its connection is reused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_whose_caller_left_ends_on_the_server_by_its_deadline() {
     let schema = "tk_test_cancelled";

@@ -1,4 +1,4 @@
-//! The invariants on a real server: denials are free, limits hold under contention, nothing waits for ever.
+//! The invariants on a real server: denials are free, limits hold under contention, nothing waits forever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +21,8 @@ fn kinds() -> [Limit; 5] {
     ]
 }
 
-/// Row for row and version for version, locks included: a denial leaves the table as it was, whether of one charge, of
-/// several, or on keys never seen.
+/// Row for row and version for version, locks included: a denial leaves the table unchanged, whether of one
+/// charge, of several, or on new keys.
 #[tokio::test]
 async fn deny_is_free() {
     let schema = "tk_test_deny";
@@ -48,7 +48,7 @@ async fn deny_is_free() {
     }
 }
 
-/// A denial of several that comes up only once the rows are held takes its places away again.
+/// A denial of several charges that is only known once the rows are locked removes the rows it inserted.
 #[tokio::test]
 async fn deny_is_free_also_when_it_comes_late() {
     let schema = "tk_test_late";
@@ -74,7 +74,7 @@ async fn deny_is_free_also_when_it_comes_late() {
     assert_eq!(dump(&client().await, schema).await.len(), 2, "the tight key and the one that came with it");
 }
 
-/// 200 tasks, each asking five times: exactly the limit passes, for every rule.
+/// 200 tasks with five requests each: exactly the limit is admitted, for every rule.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rate_exact_under_contention() {
     let store = Arc::new(fresh("tk_test_hot").await);
@@ -109,8 +109,8 @@ async fn rate_exact_under_contention() {
     }
 }
 
-/// Someone holds the row for 1.5 s over the ends of windows of one second. Those who waited decide at an instant after
-/// it, the window in the row never moves back, and no window admits more than the limit.
+/// Another session holds the row for 1.5 s over the ends of windows of one second. Waiting requests decide at
+/// an instant after it, the window in the row never moves back, and no window admits more than the limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_held_over_a_boundary_does_not_move_the_window_back() {
     let schema = "tk_test_boundary";
@@ -146,10 +146,10 @@ async fn a_lock_held_over_a_boundary_does_not_move_the_window_back() {
     assert!(end(client().await).await > before);
 }
 
-/// 64 tasks take keys in random orders, in asks of several charges and flights of several asks. None waits for ever,
-/// none is undone by the server, and every key's charges add up.
+/// 64 tasks take keys in random orders, in requests of several charges and pipelines of several requests.
+/// None waits forever, none is rolled back by the server, and every key's charges add up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn asks_in_any_order_do_not_lock_each_other_out() {
+async fn requests_in_any_order_do_not_deadlock() {
     const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
     let schema = "tk_test_orders";
     let store = Arc::new(fresh(schema).await);
@@ -197,7 +197,7 @@ async fn asks_in_any_order_do_not_lock_each_other_out() {
     assert_eq!(deadlocks().await, before);
 }
 
-/// A row that no function of ours wrote is an error that names its key, and a charge beside it is not made.
+/// A foreign row is an error that names its key, and a charge beside it is not made.
 #[tokio::test]
 async fn a_foreign_row_is_an_error_and_nothing_is_written() {
     let schema = "tk_test_foreign";
@@ -235,7 +235,7 @@ async fn a_foreign_row_is_an_error_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn a_refund_to_a_key_without_a_row_makes_none() {
+async fn a_refund_to_a_key_without_a_row_creates_none() {
     let schema = "tk_test_refund";
     let store = fresh(schema).await;
     for limit in kinds() {
@@ -251,9 +251,10 @@ async fn a_refund_to_a_key_without_a_row_makes_none() {
     }
 }
 
-/// A row goes when it has been idle for the grace, not one microsecond earlier, and its key loses nothing by it.
+/// A row is deleted when it has been idle for the grace period, not one microsecond earlier, and its key
+/// loses nothing by it.
 #[tokio::test]
-async fn sweeping_takes_idle_rows_only() {
+async fn sweeping_deletes_idle_rows_only() {
     let schema = "tk_test_sweep";
     clear(schema).await;
     let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));

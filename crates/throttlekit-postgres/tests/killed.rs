@@ -1,4 +1,5 @@
-//! A server of our own, killed and started again: what callers get meanwhile, what is kept, how soon it is over.
+//! A dedicated server, killed and started again: the responses meanwhile, the kept state, and the time until
+//! recovery.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ const RECOVERY_MAX: Duration = Duration::from_millis(300);
 const ATTEMPTS: usize = 2;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_server_forgets_nothing_that_it_answered_and_is_found_again() {
+async fn a_killed_server_loses_no_decision_and_is_found_again() {
     let server = Server::create();
     server.start();
     let line = StoreClientOptions { deadline: Duration::from_millis(250), ..StoreClientOptions::default() };
@@ -36,7 +37,7 @@ async fn a_killed_server_forgets_nothing_that_it_answered_and_is_found_again() {
             assert_eq!((answer.decision.allowed, answer.guarantee), (false, Guarantee::Closed), "{answer:?}");
         }
         assert!(limiter.store().line_stats().open, "five outages open the breaker");
-        // While it is open a decision costs no wait.
+        // While the breaker is open a decision costs no wait.
         let begun = clock.now();
         for _ in 0..10_000 {
             limiter.check("alice").await.unwrap();

@@ -1,4 +1,5 @@
-//! Lending on a real server: refusals are free, each ask has its own answer, returns count once, nothing waits for ever.
+//! Leasing on a real server: denials are free, each request gets its own response, returns count once,
+//! nothing waits forever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +42,7 @@ async fn names(schema: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lent_units_are_never_more_than_the_limit_and_none_is_lost() {
+async fn leased_units_never_exceed_the_limit_and_none_is_lost() {
     let seen = lend_contention(fresh("tk_lend_contention").await, "contention").await;
     println!("{seen:?}");
     assert!(seen.most_out <= seen.limit && seen.lent > seen.limit && seen.parts > 0, "{seen:?}");
@@ -50,7 +51,7 @@ async fn lent_units_are_never_more_than_the_limit_and_none_is_lost() {
 
 /// Row for row and version for version, locks included, as for a denial.
 #[tokio::test]
-async fn a_refusal_is_free() {
+async fn a_denied_lease_is_free() {
     let schema = "tk_lend_refusal";
     let store = fresh(schema).await;
     let beside = client().await;
@@ -66,9 +67,9 @@ async fn a_refusal_is_free() {
     }
 }
 
-/// A place that was taken for an ask beside it is taken away again.
+/// A row inserted for a request of the same batch is removed again.
 #[tokio::test]
-async fn a_refusal_beside_a_loan_leaves_no_row() {
+async fn a_denied_lease_in_a_batch_leaves_no_row() {
     let schema = "tk_lend_beside";
     let (store, form) = (fresh(schema).await, window(5, HOUR));
     let never = LeaseRequest { want: Want { wants: 9, least: 6, share: 1 }, ..lease("a", &form, 9) };
@@ -78,7 +79,7 @@ async fn a_refusal_beside_a_loan_leaves_no_row() {
 }
 
 #[tokio::test]
-async fn a_foreign_row_is_told_to_who_asked_for_it() {
+async fn a_foreign_row_is_an_error_of_its_request_only() {
     let schema = "tk_lend_foreign";
     let store = fresh(schema).await;
     let beside = client().await;
@@ -109,9 +110,10 @@ async fn a_foreign_row_is_told_to_who_asked_for_it() {
     assert!(!store.line_stats().open, "foreign rows are no outage");
 }
 
-/// Someone holds the row over the end of a window of one second. The loan is of the window in which it was made.
+/// Another session holds the row over the end of a window of one second. The lease belongs to the window in
+/// which it was made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_loan_that_waited_is_of_the_window_in_which_the_wait_ended() {
+async fn a_lease_that_waited_belongs_to_the_window_in_which_the_wait_ended() {
     let schema = "tk_lend_boundary";
     let (store, form) = (Arc::new(fresh(schema).await), window(3, Duration::from_secs(1)));
     let first = lend(&store, lease("k", &form, 2)).await;
@@ -132,10 +134,10 @@ async fn a_loan_that_waited_is_of_the_window_in_which_the_wait_ended() {
     assert!(third.loan.granted == 0 || third.loan.epoch > second.loan.epoch, "{third:?}");
 }
 
-/// 48 tasks lease and give back several keys at once, in random orders, with copies in other orders. None waits for
-/// ever, none is undone by the server, and in the end every unit is back.
+/// 48 tasks lease and return several keys at once, in random orders, with copies in other orders. None waits
+/// forever, none is rolled back by the server, and in the end every unit is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn loans_and_returns_in_any_order_do_not_lock_each_other_out() {
+async fn leases_and_returns_in_any_order_do_not_deadlock() {
     const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
     let store = Arc::new(fresh("tk_lend_orders").await);
     let form = window(1_000_000, YEARS);
@@ -177,10 +179,10 @@ async fn loans_and_returns_in_any_order_do_not_lock_each_other_out() {
     assert_eq!(deadlocks().await, before);
 }
 
-/// A return counts once, also where its key was forgotten meanwhile; its name goes when its window has been over for the
-/// grace, not a microsecond earlier.
+/// A return counts once, also where its key was forgotten meanwhile; its identifier is deleted when its
+/// window has been over for the grace period, not a microsecond earlier.
 #[tokio::test]
-async fn names_of_returns_last_as_long_as_their_windows() {
+async fn return_identifiers_last_as_long_as_their_windows() {
     let schema = "tk_lend_names";
     clear(schema).await;
     let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
@@ -204,9 +206,9 @@ async fn names_of_returns_last_as_long_as_their_windows() {
     assert_eq!((store.sweep(1_000).await.unwrap(), names(schema).await), (1, 0), "the name");
 }
 
-/// A schema of version 1, which did not lend, is refused until it is upgraded, and keeps what it knows.
+/// A schema of version 1, without leases, is rejected until it is upgraded, and keeps its data.
 #[tokio::test]
-async fn a_schema_that_did_not_lend_is_upgraded() {
+async fn a_schema_without_leases_is_upgraded() {
     let schema = "tk_lend_upgrade";
     let (store, form) = (fresh(schema).await, window(10, YEARS));
     ask(&store, "k", &form, 6).await.unwrap();

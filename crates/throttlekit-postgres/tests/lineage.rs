@@ -1,5 +1,5 @@
-//! Servers that have lost charges: no decision beyond the limit is called exact. `cargo xtask verify label-truth` plays many
-//! more rounds, and sees that seeded bugs are found.
+//! Servers that have lost charges: no decision beyond the limit is labeled exact. `cargo xtask verify
+//! label-truth` runs many more rounds, and checks that seeded bugs are found.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn limiter(builder: PostgresStoreBuilder, limit: Limit) -> SharedLimiter<P
     SharedLimiter::new(builder.connect().await.unwrap(), "p", limit).unwrap()
 }
 
-/// Charges were lost, no decision beyond the limit was called exact, and healthy ones were.
+/// Checks that charges were lost, no decision beyond the limit was labeled exact, and healthy ones were.
 fn judge(mode: &str, window: &Window) {
     println!("{mode}: {} of {LIMIT} admitted, {:?}", window.admitted, window.labels);
     assert!(window.is_over(), "{mode}: charges were lost: {window:?}");
@@ -35,7 +35,8 @@ fn started() -> Server {
     server
 }
 
-/// An asynchronous standby is promoted with stale rows; a process comes later; the old primary is started beside it.
+/// An asynchronous standby is promoted with stale rows; a process starts later; the old primary is started
+/// beside it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failover_that_lost_charges_bounds_responses_in_every_process() {
     let mut server = started();
@@ -70,7 +71,7 @@ async fn an_unlogged_table_loses_everything_and_is_never_exact() {
     assert_eq!(window.labels.get("exact"), None, "{window:?}");
 }
 
-/// An ordinary role sees it too, which may not read how standbys are attached.
+/// An ordinary role gets the warning too, although it may not read how standbys are attached.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_asynchronous_standby_is_a_warning() {
     let primary = started();

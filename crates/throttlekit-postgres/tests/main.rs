@@ -11,6 +11,7 @@ mod lending;
 mod lineage;
 mod membership;
 mod nodes_divided;
+mod outbound;
 mod regions;
 mod reload;
 mod same_everywhere;

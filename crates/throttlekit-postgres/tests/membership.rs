@@ -1,4 +1,4 @@
-//! Membership records of fleets on PostgreSQL: swapped as in process, under races, and swept.
+//! Membership records on PostgreSQL: swapped as in process, under races, and swept.
 
 use std::time::Duration;
 

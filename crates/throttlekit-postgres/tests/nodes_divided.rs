@@ -1,5 +1,5 @@
-//! A short fault schedule: node processes that share one ceiling of a backend process. `cargo xtask verify slots
-//! fleet` takes longer.
+//! A short fault schedule: node processes that share one ceiling of a backend process. `cargo xtask verify
+//! slots fleet` runs longer.
 
 use crate::common::builder;
 use throttlekit_verify::divided::{ceiling_holds, post, serve};

@@ -1,4 +1,4 @@
-//! Pools of regions on PostgreSQL: grant for grant as the rule, under contention, and beside rows that are not ours.
+//! Pools of regions on PostgreSQL: the same grants as the rule, under contention, and beside foreign rows.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use throttlekit::store::{RegionRequest, RegionStore, Store, StoreError, Weight};
 use throttlekit::{Budget, Limit, SharedFairLimiter};
 use throttlekit_conformance::regions::{examine_pool, pool_contention, tenant_contention};
 
-/// `cargo xtask verify fair-regions` plays many more.
+/// `cargo xtask verify fair-regions` runs many more.
 const SCENARIOS: u64 = 400;
 const HOUR: Budget = Budget::per_hour(2_000);
 
@@ -34,7 +34,7 @@ fn ask<'a>(key: &'a str, form: &'a ScriptEncoding, region: &'a str) -> RegionReq
 }
 
 #[tokio::test]
-async fn a_pool_that_is_not_ours_is_told_and_reset_makes_room() {
+async fn a_foreign_pool_row_is_reported_and_removed_by_reset() {
     let store = fresh("tk_pool_bad").await;
     let hour = form(Limit::fixed_window(10, Duration::from_secs(3_600)).unwrap());
     let client = client().await;

@@ -1,11 +1,11 @@
-//! Invariant `reload-room` on PostgreSQL: a limit with other numbers goes on from what was used.
+//! Invariant `reload-room` on PostgreSQL: a limit with other numbers continues from the existing use.
 
 use crate::common::{self, builder};
 use throttlekit::SharedLimiter;
 use throttlekit::rate::Rate;
 use throttlekit_verify::reload::examine_reload;
 
-/// `cargo xtask verify reload-room` plays more.
+/// `cargo xtask verify reload-room` runs more.
 const SCENARIOS: u64 = 200;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -17,9 +17,9 @@ async fn reload_room_on_postgres() {
     assert!(report.at_other_pace > 25 && report.waits > 2, "{report:?}");
 }
 
-/// Five an hour used up, then a thousand an hour: 995 at once, whichever way it is asked.
+/// Five per hour exhausted, then a thousand per hour: 995 at once, by every kind of request.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_raised_rate_gives_room_at_once_on_postgres() {
+async fn a_raised_rate_applies_at_once_on_postgres() {
     let store = common::fresh("tk_raised").await;
     let limiter = |units| SharedLimiter::new(store.clone(), "raised", Rate::per_hour(units)).unwrap();
     let (few, many) = (limiter(5), limiter(1_000));
@@ -32,9 +32,9 @@ async fn a_raised_rate_gives_room_at_once_on_postgres() {
     assert!(!few.check("acme").await.unwrap().decision.allowed, "and nothing by going back");
 }
 
-/// Programs of an older version know no paces, and go on deciding on the same rows while they run.
+/// Programs of an older version do not know paces, and keep deciding on the same rows while they run.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_of_an_older_version_goes_on_deciding() {
+async fn a_program_of_an_older_version_keeps_deciding() {
     let store = common::fresh("tk_older").await;
     let limiter = SharedLimiter::new(store, "older", Rate::per_hour(5)).unwrap();
     let beside = common::client().await;

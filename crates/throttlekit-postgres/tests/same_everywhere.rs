@@ -1,5 +1,5 @@
-//! `same-everywhere`: PostgreSQL answers as the pure rules do, field by field, and keeps the same states; and one hot
-//! key asked for from several processes admits exactly its limit.
+//! `same-everywhere`: PostgreSQL gives the same responses as the pure rules, field by field, and keeps the
+//! same states; and one hot key in several processes admits exactly its limit.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -8,7 +8,7 @@ use throttlekit_conformance::stores::{
     examine_store, examine_vectors, hot_key_contention, hot_key_in_processes, hot_key_policy,
 };
 
-/// `cargo xtask verify stores` plays many more.
+/// `cargo xtask verify stores` runs many more.
 const SCENARIOS: u64 = 600;
 
 #[tokio::test(flavor = "multi_thread")]

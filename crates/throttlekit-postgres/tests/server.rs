@@ -17,7 +17,7 @@ fn per_hour(units: u64) -> throttlekit::rate::shared::ScriptEncoding {
     form(Limit::gcra(Rate::per_hour(units)).unwrap())
 }
 
-/// Leases twice in one call and gives back twice in one.
+/// Leases twice in one call and returns twice in one.
 async fn lend_and_take_back(store: &PostgresStore, key: &str) {
     let form = form(Limit::fixed_window(10, Duration::from_secs(36_000_000)).unwrap());
     let lease =
@@ -28,7 +28,7 @@ async fn lend_and_take_back(store: &PostgresStore, key: &str) {
     store.give_back(&[given, LeaseReturn { id: ReturnId(2), ..given }]).await.unwrap();
 }
 
-/// The server itself counts: as many statements as decisions, whether of one charge or of many.
+/// Counted by the server: as many statements as decisions, whether of one charge or of many.
 #[tokio::test]
 async fn a_decision_is_one_statement() {
     let schema = "tk_test_trips";
@@ -43,7 +43,7 @@ async fn a_decision_is_one_statement() {
                     WHERE toplevel AND query LIKE '%' || $1 || '%' AND query NOT LIKE '%pg_stat_statements%'";
         beside.query_one(text, &[&schema]).await.unwrap().get(0)
     };
-    // A new connection is asked for its history once.
+    // A new connection reads the history of its server once.
     ask(&store, "warm", &form, 1).await.unwrap();
     let before = calls().await;
     for _ in 0..20 {
@@ -60,10 +60,10 @@ async fn a_decision_is_one_statement() {
     assert_eq!(calls().await - before, 65);
 }
 
-/// Asks that find all connections busy travel together: fewer statements than asks, each answered as if alone. One that
-/// meets a foreign row does not spoil it for the others.
+/// Requests that find all connections busy are batched: fewer statements than requests, each response as if
+/// alone. One that meets a foreign row does not affect the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn asks_that_wait_travel_together() {
+async fn waiting_requests_are_batched() {
     let schema = "tk_test_together";
     clear(schema).await;
     let store = Arc::new(builder(schema).connections(1).connect().await.unwrap());
@@ -96,12 +96,12 @@ async fn asks_that_wait_travel_together() {
     assert!((1..100).contains(&flights.unwrap_or(0)), "{flights:?}");
 }
 
-/// An ask that is given up on its worker lets the next ones go on.
+/// A dropped request frees its worker for the next ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ask_that_is_given_up_leaves_its_lane() {
+async fn a_dropped_request_frees_its_connection() {
     let schema = "tk_test_given_up";
     clear(schema).await;
-    // The server gives up the first ask well before this.
+    // The server abandons the first request well before this.
     let deadline = Duration::from_secs(5);
     let store = Arc::new(builder(schema).connections(1).deadline(deadline).connect().await.unwrap());
     let form = per_hour(30);
@@ -125,7 +125,7 @@ async fn an_ask_that_is_given_up_leaves_its_lane() {
 
 /// Behind a pooler in transaction mode, with more clients than it has sessions.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_pooler_may_stand_between() {
+async fn a_transaction_pooler_is_supported() {
     let schema = "tk_test_pooler";
     clear(schema).await;
     builder(schema).migrate().await.unwrap();
@@ -152,10 +152,10 @@ async fn a_transaction_pooler_may_stand_between() {
     }
 }
 
-/// A pooler may lead to another server between two calls. Each response shows the history it was decided in, and the first
-/// that shows another is not called exact.
+/// A pooler may switch to another server between two calls. Each response shows the history it was decided
+/// in, and the first one that shows another is not labeled exact.
 #[tokio::test]
-async fn a_pooler_that_leads_to_another_history_bounds_the_first_response() {
+async fn a_pooler_that_switches_history_bounds_the_first_response() {
     let schema = "tk_test_pooler_lineage";
     clear(schema).await;
     builder(schema).migrate().await.unwrap();
@@ -173,8 +173,8 @@ async fn a_pooler_that_leads_to_another_history_bounds_the_first_response() {
     }
 }
 
-/// Statements are planned when a session first runs them. On an empty table that must not mean to read it all, or every
-/// decision would as the table fills.
+/// Statements are planned when a session first runs them. On an empty table the plan must not be a sequential
+/// scan, or every decision would be one as the table fills.
 #[tokio::test]
 async fn no_decision_reads_the_whole_table() {
     let schema = "tk_test_plans";
@@ -201,14 +201,14 @@ async fn no_decision_reads_the_whole_table() {
             lend_and_take_back(&store, &keys[1].replace('b', "w")).await;
         }
         drop(store);
-        // The server counts when a session ends.
+        // The server updates its statistics when a session ends.
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     assert_eq!(scans().await, before);
 }
 
-/// Someone holds a row for longer than the deadline. The caller is told in time, and afterwards neither the pool nor the
-/// server is full of calls that nobody waits for.
+/// Another session holds a row for longer than the deadline. The caller gets an error in time, and afterwards
+/// neither the pool nor the server is full of abandoned calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_held_row_costs_callers_their_deadline_and_nothing_more() {
     let schema = "tk_test_deadline";
@@ -220,7 +220,7 @@ async fn a_held_row_costs_callers_their_deadline_and_nothing_more() {
         ..StoreClientOptions::default()
     };
     let pooler = PostgresStore::builder(address("THROTTLEKIT_PGBOUNCER")).pooled(true);
-    // A session of ours gives up by itself before the deadline. Behind a pooler only each wait for a lock is bounded, of
+    // Our sessions time out before the deadline. Behind a pooler only each wait for a lock is bounded, of
     // which a queue for one row has two.
     for (way, deadlines) in [(PostgresStore::builder(url()), 1), (pooler, 2)] {
         let store = Arc::new(way.schema(schema).line(line).connections(2).connect().await.unwrap());
@@ -252,13 +252,13 @@ async fn a_held_row_costs_callers_their_deadline_and_nothing_more() {
     }
 }
 
-/// Someone holds one row for long, under load, so that asks for it travel with asks for other keys. Only callers of that
-/// key notice, and it does not look as if the server were away.
+/// Another session holds one row for long, under load, so that requests for it are batched with requests for
+/// other keys. Only callers of that key are affected, and the server is not considered unavailable.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_held_row_is_no_outage_for_callers_of_other_keys() {
     let schema = "tk_test_held";
     clear(schema).await;
-    // Four times the deadline that is usual: what is judged is who waits for the row, not how busy the machine is.
+    // Four times the usual deadline: the test is about waits for the row, not about a busy machine.
     let deadline = Duration::from_secs(1);
     let store = PostgresStore::builder(url()).schema(schema).migrate_on_connect(true).deadline(deadline);
     let store = Arc::new(store.connect().await.unwrap());
@@ -299,13 +299,13 @@ async fn a_held_row_is_no_outage_for_callers_of_other_keys() {
         stuck.len(),
         store.line_stats()
     );
-    // A machine that is busy elsewhere may cost one of hundreds its deadline; a row that is held must not.
+    // A machine that is busy elsewhere may cost one of hundreds its deadline; a held row must not.
     assert!(bad.len() * 100 <= good, "{bad:?}");
     assert_eq!(store.line_stats().opened, 0);
     assert!(stuck.iter().all(|answer| *answer == Err(StoreError::Deadline(deadline))), "{stuck:?}");
     assert!(stuck.len() > 2, "{stuck:?}");
 
-    // With no one beside them to be answered, they alone do not open the breaker either.
+    // Without other successful calls, they alone do not open the breaker either.
     let asks = (0..20).map(|_| {
         let store = store.clone();
         tokio::spawn(async move { ask(&store, "held", &form, 1).await.map(drop) })
@@ -320,7 +320,7 @@ async fn a_held_row_is_no_outage_for_callers_of_other_keys() {
     assert!(left.allowed);
 }
 
-/// Sessions that are ended by the server are an outage for the calls on them, and the store finds its way back.
+/// Sessions that the server terminates are an outage for the calls on them, and the store recovers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_sessions_are_replaced() {
     let schema = "tk_test_killed";
@@ -340,9 +340,9 @@ async fn killed_sessions_are_replaced() {
     panic!("no way back");
 }
 
-/// A server that is away does not keep a service from starting; an address that is wrong does.
+/// An unavailable server does not keep a service from starting; a wrong address does.
 #[tokio::test]
-async fn a_server_may_be_away_at_the_start() {
+async fn a_server_may_be_unavailable_at_the_start() {
     let store = PostgresStore::builder("postgres://nobody@127.0.0.1:9/none").connect().await.unwrap();
     assert!(store.line_stats().open);
     let error = ask(&store, "k", &per_hour(1), 1).await.unwrap_err();
@@ -357,9 +357,10 @@ async fn a_server_may_be_away_at_the_start() {
     }
 }
 
-/// A proxy stands for a server that is away at the start and comes later: migration and check are made up for.
+/// A proxy simulates a server that is unavailable at the start and comes later: migration and check are then
+/// done.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_comes_late_is_set_up_then() {
+async fn a_server_that_starts_late_is_set_up_then() {
     let schema = "tk_test_comes_late";
     clear(schema).await;
     let server: tokio_postgres::Config = url().parse().unwrap();
@@ -392,9 +393,10 @@ async fn a_server_that_comes_late_is_set_up_then() {
     panic!("the store did not notice");
 }
 
-/// Eight processes start at once on an empty database; then again on a full one; then a newer one has been there.
+/// Eight processes start at once on an empty database; then again on a full one; then after a newer version
+/// was there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn migrations_meet() {
+async fn concurrent_migrations_succeed() {
     let schema = "tk_test_migrate";
     clear(schema).await;
     for _ in 0..2 {
@@ -417,7 +419,7 @@ async fn migrations_meet() {
     assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("migrate")), "{error}");
 }
 
-/// The least that docs/operate/postgres.md grants is enough, and without it the error says what to do.
+/// The minimal grants of docs/operate/postgres.md are enough, and without them the error states what to do.
 #[tokio::test]
 async fn a_role_with_the_documented_grants_can_decide() {
     let schema = "tk_test_grants";
@@ -454,9 +456,9 @@ async fn a_role_with_the_documented_grants_can_decide() {
     owner.batch_execute("DROP ROLE tk_test_app").await.unwrap();
 }
 
-/// What a crash may forget is told, and its answers are not called exact.
+/// State that a crash may lose is reported, and its responses are not labeled exact.
 #[tokio::test]
-async fn durability_is_told() {
+async fn durability_is_reported() {
     let schema = "tk_test_durability";
     let store = fresh(schema).await;
     let report = store.report().unwrap();

@@ -1,4 +1,5 @@
-//! Slots under leases on PostgreSQL: answer for answer as the book, under contention, swept in time, after an upgrade.
+//! Slots under leases on PostgreSQL: the same responses as the reference model, under contention, swept in
+//! time, after an upgrade.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use throttlekit_conformance::slots::{examine_slots, slot_contention, slots_after
 use throttlekit_postgres::SchemaWarning;
 use tokio_postgres::Client;
 
-/// `cargo xtask verify slots held` plays many more.
+/// `cargo xtask verify slots held` runs many more.
 const SCENARIOS: u64 = 200;
 const LIVES: Duration = Duration::from_millis(300);
 
@@ -59,7 +60,7 @@ async fn slots_of_holders_that_died_come_back_by_the_servers_clock() {
         denied += 1;
         tokio::time::sleep(Duration::from_millis(2)).await;
     };
-    // A busy machine asks seldom, and late.
+    // On a busy machine requests are rare, and late.
     assert!(denied > 0 && took >= LIVES && took < 10 * LIVES, "{took:?} after {denied}");
     let late = SlotLease { key: "k", lease: LeaseId(1), owner: Owner(7) };
     assert_eq!(store.heartbeat(&[late], LIVES).await, [Ok(HeartbeatOutcome::Lost)]);
@@ -67,7 +68,7 @@ async fn slots_of_holders_that_died_come_back_by_the_servers_clock() {
 }
 
 #[tokio::test]
-async fn slots_that_are_not_ours_are_told_and_reset_makes_room() {
+async fn foreign_slot_rows_are_reported_and_removed_by_reset() {
     let (store, client) = (fresh("tk_slots_bad").await, client().await);
     for (i, row) in ["-1, 0, 0", "0, -5, 0", "200000, 9, 9"].iter().enumerate() {
         let key = format!("bad{i}");
@@ -97,7 +98,7 @@ async fn leases_are_swept_when_they_have_been_over_for_the_grace() {
     assert_eq!(client().await.query_one(&left, &[]).await.unwrap().get::<_, i64>(0), 1, "and its leases");
 }
 
-/// A sweep deletes no more rows than it may, leases among them, and a key's row counts those that are left.
+/// A sweep deletes at most its limit of rows, leases included, and a key's row counts the remaining ones.
 #[tokio::test]
 async fn a_sweep_bounds_the_leases_that_go_too() {
     let schema = "tk_slots_swept_bounded";
@@ -121,7 +122,7 @@ async fn a_sweep_bounds_the_leases_that_go_too() {
     assert!(matches!(store.acquire(&ask("died", 11)).await.unwrap().step, SlotStep::Admit { held: 1, .. }));
 }
 
-/// Makes a schema what version 3 made it: what version 4 added is gone, and what it changed does not know of it.
+/// Downgrades a schema to version 3: removes the additions of version 4, and reverts its changes.
 fn older(schema: &str) -> String {
     let added = [
         "slot_acquire",
@@ -145,7 +146,7 @@ fn older(schema: &str) -> String {
     )
 }
 
-/// A schema of version 3, without slots, is refused until it is upgraded.
+/// A schema of version 3, without slots, is rejected until it is upgraded.
 #[tokio::test]
 async fn a_schema_without_slots_is_upgraded() {
     let schema = "tk_slots_upgrade";
@@ -160,7 +161,8 @@ async fn a_schema_without_slots_is_upgraded() {
     }
 }
 
-/// Before version 6 a key's row had an instant where the longest life is now. Its leases are held for their time.
+/// Before version 6 a key's row had an instant where the longest lifetime is now. Its leases are held for
+/// their time.
 #[tokio::test]
 async fn a_schema_of_version_5_keeps_its_leases() {
     let schema = "tk_slots_version_5";
@@ -184,9 +186,9 @@ async fn a_schema_of_version_5_keeps_its_leases() {
     assert!(matches!(store.acquire(&one(2)).await.unwrap().step, SlotStep::Admit { held: 1, .. }));
 }
 
-/// Of the tables of slots each is looked at: one that a crash empties is told.
+/// Every table of slots is checked: an unlogged one, which a crash empties, is reported.
 #[tokio::test]
-async fn a_count_of_slots_that_a_crash_empties_is_told() {
+async fn an_unlogged_table_of_slots_is_a_warning() {
     let schema = "tk_slots_unlogged";
     fresh(schema).await;
     client().await.batch_execute(&format!("ALTER TABLE {schema}.slot_keys SET UNLOGGED")).await.unwrap();
@@ -206,8 +208,9 @@ async fn waits(watch: &Client, pid: i32) {
     panic!("nobody waits");
 }
 
-/// A call names a key that has no row, and waits for the row of another. Meanwhile the first one's row comes, and a second
-/// lease in it is about to be committed. What is not in hand is left alone, so the count stays that of the leases.
+/// A call names a key without a row, and waits for the row of another. Meanwhile the first one's row is
+/// inserted, and a second lease in it is about to be committed. Rows that are not locked are left alone, so
+/// the count stays that of the leases.
 async fn a_row_that_comes_meanwhile_is_left_alone(schema: &str, call: &str) {
     let store = fresh(schema).await;
     store.acquire(&ask("later", 9)).await.unwrap();
@@ -230,7 +233,7 @@ async fn a_row_that_comes_meanwhile_is_left_alone(schema: &str, call: &str) {
     );
     second.batch_execute(&enter).await.unwrap();
     holder.batch_execute("COMMIT").await.unwrap();
-    // Long enough to do what must not be done.
+    // Long enough for the error to occur.
     tokio::time::sleep(Duration::from_millis(300)).await;
     second.batch_execute("COMMIT").await.unwrap();
     let told = called.await.unwrap().unwrap();
@@ -246,11 +249,11 @@ async fn a_row_that_comes_meanwhile_is_left_alone(schema: &str, call: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_release_leaves_a_row_alone_that_came_meanwhile() {
+async fn a_release_does_not_touch_a_row_inserted_meanwhile() {
     a_row_that_comes_meanwhile_is_left_alone("tk_slots_late_release", "slot_release(NAMES)").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_heartbeat_leaves_a_row_alone_that_came_meanwhile() {
+async fn a_heartbeat_does_not_touch_a_row_inserted_meanwhile() {
     a_row_that_comes_meanwhile_is_left_alone("tk_slots_late_heartbeat", "slot_beat(NAMES, 30000000)").await;
 }

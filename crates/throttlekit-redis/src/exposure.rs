@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_bounded_from_a_change_until_the_longest_window_has_passed() {
+    fn a_response_is_bounded_from_a_change_until_the_longest_window_has_passed() {
         let books = FailoverRecords::default();
         let [short, long] = [10, 60].map(|s| Limit::fixed_window(5, Duration::from_secs(s)).unwrap());
         answered(&books, 1_000_000, &short);
@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_lost_nothing_leaves_answers_exact() {
+    fn a_change_that_lost_nothing_leaves_responses_exact() {
         let books = FailoverRecords::default();
         books.change(0);
         assert_eq!((books.guarantee(), books.exposure().changes), (Guarantee::Exact, 1));
     }
 
     #[test]
-    fn a_flood_of_changes_is_kept_in_little_room() {
+    fn a_flood_of_changes_takes_bounded_memory() {
         let books = FailoverRecords::default();
         (0..1_000).for_each(|_| books.change(1));
         assert_eq!(books.guarantee(), Guarantee::Bounded(1_000));

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_fits_into_the_deadline_and_waits_for_someone() {
+    fn a_wait_fits_into_the_deadline_and_needs_a_replica() {
         let deadline = Duration::from_millis(100);
         let wait = |replicas, ms| {
             Failover::Wait { replicas, within: Duration::from_millis(ms) }.refuse_nonsense(deadline)

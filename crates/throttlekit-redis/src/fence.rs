@@ -60,7 +60,7 @@ mod tests {
     use crate::hash_slot::slot_of;
 
     #[test]
-    fn a_seal_lies_where_its_key_does() {
+    fn a_seal_is_in_the_slot_of_its_key() {
         let key = "tk:{api/acme}g:user/alice";
         assert_eq!(slot_of(&seal_of(key)), slot_of(key));
         let fences = Fences::new(Duration::from_secs(1), true);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_until_when_and_a_foreign_key_is_none() {
+    fn a_fence_refusal_has_an_end_and_a_foreign_key_is_no_refusal() {
         let refused = refusal(b"%until 1700000000123456").unwrap();
         assert!(refused.is_outage() && refused.to_string().contains("1700000000.123 s"), "{refused}");
         assert_eq!(refusal(b"tk:{api/acme}g:user/alice"), None);

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_older_than_the_longest_window_is_left_behind_and_no_more() {
+    fn only_losses_older_than_the_longest_window_are_dropped() {
         let mut past = ForgottenCharges::default();
         for second in 0..1_000 {
             past.keep((second, 100), second.into());
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_limit_that_comes_later_is_not_told_what_was_left_behind_before() {
+    fn a_longer_limit_added_later_does_not_see_dropped_losses() {
         let mut past = ForgottenCharges::default();
         (0..100).for_each(|second| past.keep((second, 10), second.into()));
         let behind = past.charged;

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_replica_counts_and_one_that_is_not_in_step_has_nothing() {
+    fn the_slowest_replica_counts_and_one_out_of_sync_has_nothing() {
         let online = |offset| format!("slave0:ip=::1,port=1,state=online,offset={offset},lag=0\r\n");
         assert_eq!(heard(&(online(70) + &online(80).replace("slave0", "slave1"))), Some(70));
         assert_eq!(heard(&(online(70) + "slave1:ip=::1,port=2,state=wait_bgsave,offset=0,lag=0\r\n")), None);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promoted_server_says_how_far_it_has_the_stream_of_the_one_before() {
+    fn a_promoted_server_reports_its_offset_in_the_previous_stream() {
         let said = |two: &str| Replication::parse(&info("").replace("replid2:00", two)).unwrap().before;
         assert_eq!(said("replid2:cd\r\nsecond_repl_offset:71"), Some(("cd".into(), 70)));
         assert_eq!(said("replid2:00\r\nsecond_repl_offset:-1"), None);

@@ -55,9 +55,9 @@ macro_rules! fenced {
 /// `?`.
 pub const ADMIT: &str = concat!(
     "#!lua\n",
-    parts!("now", "tracked", "one"),
+    parts!("now", "tracked", "digits", "one", "two"),
     "ARGV[last] = nil\nlocal function main()\n",
-    parts!("two", "state", "admit", "each"),
+    parts!("state", "admit", "each"),
     "end\n",
     parts!("vouched", "lineage", "unvouched")
 );

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn eviction_and_age_are_refused_and_the_rest_is_said() {
+    fn eviction_and_old_versions_are_errors_and_the_rest_are_warnings() {
         assert_eq!(judge(&info("7.4.6", "noeviction", "0")), Ok(vec![]));
         assert!(judge(&info("6.2.14", "noeviction", "0")).is_err());
         assert!(judge(&info("8.2.0", "allkeys-lru", "1000000")).is_err());
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_says_what_it_does_not_cover() {
+    fn a_fence_warns_about_what_it_does_not_cover() {
         let said = |more: &str| Replication::parse(&format!("role:master\r\nmaster_replid:ab\r\n{more}"));
         let replica = "slave0:ip=::1,port=1,state=online,offset=5,lag=0\r\n";
         let fenced = Demands { fenced: true, ..Demands::default() };

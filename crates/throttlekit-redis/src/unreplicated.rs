@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_safe_once_the_slowest_replica_has_come_as_far_and_not_before() {
+    fn units_are_safe_once_the_slowest_replica_has_them_and_not_before() {
         let (_, ledger) = opened();
         charge(&ledger, 5);
         ledger.sample(ledger.charged(), &said("a", 100, Some(40)));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_flight_or_unheard_is_at_risk_and_a_denial_is_not() {
+    fn unacknowledged_charges_are_at_risk_and_denials_are_not() {
         let (_, ledger) = opened();
         let flight = ledger.ask(4);
         ledger.sample(ledger.charged(), &said("a", 100, Some(100)));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promotion_loses_what_the_replica_had_not_heard_and_says_so_itself() {
+    fn a_promotion_loses_unreplicated_charges_and_reports_them() {
         let (books, ledger) = opened();
         charge(&ledger, 5);
         ledger.sample(ledger.charged(), &said("a", 100, Some(40)));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_was_not_among_those_that_had_heard_loses_more_than_was_at_risk() {
+    fn an_unacknowledged_replica_loses_more_than_was_at_risk() {
         let (books, ledger) = opened();
         charge(&ledger, 5);
         ledger.sample(ledger.charged(), &said("a", 100, Some(100)));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_loses_what_the_replicas_had_too() {
+    fn a_restart_also_loses_replicated_charges() {
         let (books, ledger) = opened();
         charge(&ledger, 5);
         ledger.sample(ledger.charged(), &said("a", 100, Some(100)));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_loses_what_the_replicas_had_too_and_the_id_stays() {
+    fn a_flush_also_loses_replicated_charges_and_keeps_the_id() {
         let (books, ledger) = opened();
         charge(&ledger, 5);
         ledger.sample(ledger.charged(), &said("a", 100, Some(100)));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_have_a_limit_and_units_are_late_to_be_safe_never_early() {
+    fn notes_are_bounded_and_units_are_marked_safe_late_but_never_early() {
         let (_, ledger) = opened();
         for offset in 0..3_000 {
             charge(&ledger, 1);

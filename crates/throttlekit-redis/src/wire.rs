@@ -89,11 +89,28 @@ impl Call<'_> {
 pub(crate) fn admit(call: Call<'_>, by: By, asks: &[&Charges<'_>]) -> Cmd {
     let keys = asks.iter().flat_map(|ask| ask.charges).map(|charge| charge.key);
     let mut cmd = call.begin(by, keys);
-    match (call.fence, plain_gcra(asks)) {
-        (None, Some([time, depth, unit])) => _ = cmd.arg(time).arg(depth).arg(unit),
+    match (call.fence, asks) {
+        (None, [ask]) if plain(&mut cmd, ask).is_some() => {}
         _ => charges(&mut cmd, asks),
     }
     call.end(cmd)
+}
+
+/// Appends the numbers of a request that the script has a short path for: a plain GCRA charge (`lua/one.lua`), or one
+/// and a charge of a window on an even grid (`lua/two.lua`). Appends nothing if the request is any other.
+fn plain(cmd: &mut Cmd, ask: &Charges<'_>) -> Option<()> {
+    match ask.charges {
+        [bucket] => {
+            plain_gcra(bucket)?.iter().for_each(|&number| _ = cmd.arg(number));
+        }
+        [bucket, window] if ask.need == Need::All => {
+            let (bucket, numbers) = (plain_gcra(bucket)?, plain_window(window)?);
+            cmd.arg(letter(window.form.kind()));
+            bucket.iter().chain(&numbers).for_each(|&number| _ = cmd.arg(number));
+        }
+        _ => return None,
+    }
+    Some(())
 }
 
 fn charges(cmd: &mut Cmd, asks: &[&Charges<'_>]) {
@@ -109,9 +126,8 @@ fn charges(cmd: &mut Cmd, asks: &[&Charges<'_>]) {
     }
 }
 
-/// Returns the numbers for the script's fast path: a unit is whole microseconds, so every state is.
-fn plain_gcra(asks: &[&Charges<'_>]) -> Option<[i64; 3]> {
-    let [Charges { charges: [charge], .. }] = asks else { return None };
+/// Returns time, depth and unit of a charge whose states are whole microseconds, since a unit is.
+fn plain_gcra(charge: &Charge<'_>) -> Option<[i64; 3]> {
     if charge.form.kind() != ScriptRule::Gcra || charge.cost == 0 {
         return None;
     }
@@ -119,6 +135,15 @@ fn plain_gcra(asks: &[&Charges<'_>]) -> Option<[i64; 3]> {
         [time, _, depth, _, 1, unit] => Some([time, depth, unit]),
         _ => None,
     }
+}
+
+/// Returns cost, limit, length and lead of a charge of a window on an even grid.
+fn plain_window(charge: &Charge<'_>) -> Option<[i64; 4]> {
+    let is_even = matches!(charge.form.kind(), ScriptRule::Window | ScriptRule::Budget);
+    if !is_even || charge.cost == 0 {
+        return None;
+    }
+    charge.form.charge(charge.cost)[..].try_into().ok()
 }
 
 pub(crate) fn peek(call: Call<'_>, by: By, charges: &[&Charge<'_>]) -> Cmd {
@@ -209,18 +234,26 @@ pub(crate) fn outcomes(
     asks: &[&Charges<'_>],
     answer: &Value,
 ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
-    if let ([ask], Some((now, tat))) = (asks, plain(answer)) {
-        let numbers: &[i64] = if tat < 0 { &[] } else { &[tat, 0] };
-        return Ok(vec![outcome(ask, [numbers].into_iter(), instant(now.abs())?, now > 0)]);
+    if let ([ask], Value::Array(parts)) = (asks, answer) {
+        match parts[..] {
+            [Value::Int(now), Value::Int(tat)] => return plain_outcome(ask, now, &[[tat, 0]]),
+            [Value::Int(now), Value::Int(tat), Value::Int(end), Value::Int(used)] => {
+                return plain_outcome(ask, now, &[[tat, 0], [end, used]]);
+            }
+            _ => {}
+        }
     }
     each(asks, answer, one_of_many)
 }
 
-/// Decodes the reply of the fast path.
-fn plain(answer: &Value) -> Option<(i64, i64)> {
-    let Value::Array(parts) = answer else { return None };
-    let [Value::Int(now), Value::Int(tat)] = parts[..] else { return None };
-    Some((now, tat))
+/// Decodes the reply of a short path: the instant, negative if denied, and the states, negative where none was stored.
+fn plain_outcome(
+    ask: &Charges<'_>,
+    now: i64,
+    states: &[[i64; 2]],
+) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
+    let seen = states.iter().map(|state| if state[0] < 0 { &[][..] } else { &state[..] });
+    Ok(vec![outcome(ask, seen, instant(now.saturating_abs())?, now > 0)])
 }
 
 fn one_of_many(ask: &Charges<'_>, reply: &Value, now: Timestamp) -> Result<Outcome, StoreError> {

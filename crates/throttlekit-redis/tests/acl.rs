@@ -1,4 +1,4 @@
-//! The rights that the guide asks for are enough, and one fewer is noticed when connecting.
+//! The documented rights are enough, and a missing one is detected when connecting.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use throttlekit::store::StoreError;
 use throttlekit::{Call, Limit, Rate, SharedLimiter};
 use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 
-/// The line of `docs/operate/redis.md`.
+/// Returns the line of `docs/operate/redis.md`.
 fn documented() -> String {
     let guide = include_str!("../../../docs/operate/redis.md");
     let begin = guide.find("ACL SETUSER").expect("the guide tells the rights");
@@ -65,7 +65,8 @@ async fn a_right_that_is_missing_is_named_at_the_start() {
     }
 }
 
-/// A fence asks for the id in its scripts, a wait for `WAIT`, samples for `INFO`: each says so when connecting.
+/// A fence needs the id in its scripts, a wait needs `WAIT`, samples need `INFO`: each error names it when
+/// connecting.
 #[tokio::test]
 async fn each_failover_mode_names_the_right_that_it_misses() {
     let fence = Failover::Fence { isolation: Duration::from_secs(1) };

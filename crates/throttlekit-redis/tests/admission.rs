@@ -1,10 +1,10 @@
-//! Unified admission on Redis and a Redis Cluster; `cargo xtask verify admission` plays many more traces.
+//! Unified admission on Redis and a Redis Cluster; `cargo xtask verify admission` runs many more traces.
 
 use crate::common::{cluster, on_each, single};
 use throttlekit_redis::RedisStoreBuilder;
 use throttlekit_verify::admission::{PAIRS, examine_fused, examine_matrix, examine_priced};
 
-/// Of the cells of the matrix every so many.
+/// The step between the cells of the matrix that are run.
 const STEP: usize = 11;
 
 async fn one_call_over_all_axes(builder: RedisStoreBuilder) {

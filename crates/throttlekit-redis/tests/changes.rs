@@ -1,4 +1,5 @@
-//! What changes under a store: half a cluster, a password, TLS by halves, a limit's numbers, a neighbour's value.
+//! Changes of the environment of a store: half a cluster, a password, incomplete TLS, a limit's numbers, a
+//! foreign value.
 
 use std::time::Duration;
 
@@ -20,9 +21,10 @@ async fn refused(builder: RedisStoreBuilder) -> bool {
     matches!(builder.connect().await, Err(StoreError::Misconfigured(_)))
 }
 
-/// Asks of one flight whose slots nobody has are answered by the policy, the others as ever, and charged once.
+/// Requests of one pipeline whose slots are not served use the fallback, the others work as usual and are
+/// charged once.
 #[tokio::test]
-async fn half_a_cluster_answers_for_its_half() {
+async fn half_a_cluster_serves_its_half() {
     let server = Server::start(&["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"]).await;
     server.ask::<()>("CLUSTER ADDSLOTSRANGE 0 8191").await;
     rig::until("the half is there", DAY, async || {
@@ -60,7 +62,7 @@ async fn a_password_that_is_missing_is_no_outage() {
 
 #[cfg(feature = "tls-ring")]
 #[tokio::test]
-async fn tls_by_halves_is_refused() {
+async fn incomplete_tls_settings_are_errors() {
     let ca = || std::fs::read(common::env("THROTTLEKIT_REDIS_TLS_CA")).unwrap();
     assert!(refused(RedisStore::builder("redis://127.0.0.1:1").ca(ca())).await);
     assert!(refused(RedisStore::cluster(["redis://127.0.0.1:1", "rediss://127.0.0.1:2"])).await);
@@ -68,7 +70,7 @@ async fn tls_by_halves_is_refused() {
     assert!(refused(RedisStore::builder("redis://127.0.0.1:1").servers("redis://a")).await);
 }
 
-/// A window that is over means nothing on the grid of the limit it became.
+/// An expired window has no meaning on the grid of the limit it became.
 #[tokio::test]
 async fn a_longer_window_begins_where_the_shorter_one_has_ended() {
     let server = Server::start(&[]).await;
@@ -83,14 +85,14 @@ async fn a_longer_window_begins_where_the_shorter_one_has_ended() {
     assert_eq!(grown.peek(b"alice").await.unwrap().remaining, 100);
     let answer = grown.check("alice").await.unwrap();
     assert_eq!((answer.decision.allowed, answer.decision.remaining), (true, 99));
-    // Within a window that has not ended, what was used counts on.
+    // Within a window that has not ended, use still counts.
     clock.set(clock.now() + HOUR);
     assert_eq!(limiter(hourly).check("alice").await.unwrap().decision.remaining, 98);
 }
 
-/// A settlement over several limits is all or none, and a foreign value stays its own ask's affair.
+/// A settlement over several limits is all or none, and a foreign value only affects its own request.
 #[tokio::test]
-async fn a_foreign_value_stops_a_settlement_whole_and_a_flight_in_part() {
+async fn a_foreign_value_fails_a_whole_settlement_and_part_of_a_pipeline() {
     let server = Server::start(&[]).await;
     let store = patient(RedisStore::builder(server.url())).connect().await.unwrap();
     let day = || Limit::fixed_window(100, 30 * DAY).unwrap();
@@ -115,9 +117,9 @@ async fn a_foreign_value_stops_a_settlement_whole_and_a_flight_in_part() {
     assert_eq!(answers[2].as_ref().unwrap().decision.remaining, 98);
 }
 
-/// However often asks are made and handed back, a log holds no more than its limit, and one.
+/// However often requests are made and refunded, a log holds at most its limit plus one.
 #[tokio::test]
-async fn a_log_does_not_grow_by_what_is_handed_back() {
+async fn a_log_does_not_grow_by_refunds() {
     let server = Server::start(&[]).await;
     let store = patient(RedisStore::builder(server.url())).connect().await.unwrap();
     let limiter = SharedLimiter::new(store, "log", Limit::sliding_log(2, DAY).unwrap()).unwrap();

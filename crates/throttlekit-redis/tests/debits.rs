@@ -1,4 +1,5 @@
-//! Debits with names on real engines: under contention and losses, where replicas are waited for, beside foreign keys.
+//! Debits with identifiers on real engines: under contention and losses, with replicas that are waited for,
+//! beside foreign keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 use throttlekit_verify::budget::{self, Chunks, Setup, Way};
 
-/// The network loses some; `cargo xtask verify budget` takes larger fleets.
+/// The network loses some; `cargo xtask verify budget` runs larger configurations.
 const FLEET: Setup = Setup { gateways: 4, streams: 8, chunks: Chunks::Of(16), way: Way::Strict, loses: true };
 
 async fn charges_each_debit_once(builder: RedisStoreBuilder) {
@@ -29,7 +30,7 @@ on_each! { charges_each_debit_once:
     valkey => budget_holds_on_valkey,
 }
 
-/// The repeat is not answered from memory while the replica has not heard of the charge.
+/// The repeated debit gets no cached response while the replica has not received the charge.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeat_is_spent_only_when_replicas_have_the_charge() {
     let pair = Pair::start().await;
@@ -48,9 +49,9 @@ async fn a_repeat_is_spent_only_when_replicas_have_the_charge() {
     assert_eq!((answer.outage, answer.decision.remaining), (None, 70), "charged once");
 }
 
-/// One flight: a name that holds something foreign is told to who sent it, the others are answered.
+/// One pipeline: a debit whose identifier holds a foreign value gets an error, the others get their response.
 #[tokio::test]
-async fn a_foreign_name_is_told_to_who_sent_it() {
+async fn a_foreign_value_under_an_identifier_is_an_error_of_its_debit_only() {
     let form = ScriptEncoding::of(&Limit::token_budget(10, DAY).unwrap()).unwrap();
     let space = KeySpace::new("tk", &policy("debits"), "", &form);
     let key = space.key(b"acme", b"acme");

@@ -1,4 +1,4 @@
-//! `deny-is-free`: a denied ask of 2 to 16 charges leaves every stored byte and every expiry as it was.
+//! `deny-is-free`: a denied request of 2 to 16 charges leaves every stored byte and every expiry unchanged.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use throttlekit::{Limit, Rate};
 use throttlekit_core::rate::Need;
 use throttlekit_core::rate::shared::ScriptEncoding;
 
-/// Everything stored under these keys: type and bytes, and when it expires.
+/// Returns everything stored under these keys: type and bytes, and the expiry.
 async fn stored(connection: &mut MultiplexedConnection, keys: &[String]) -> Vec<(Option<Vec<u8>>, i64)> {
     let mut all = Vec::new();
     for key in keys {
@@ -21,7 +21,7 @@ async fn stored(connection: &mut MultiplexedConnection, keys: &[String]) -> Vec<
     all
 }
 
-/// Every kind of rule, over and over, so that any of them may be the one that denies.
+/// Returns every kind of rule in rotation, so that any of them may be the one that denies.
 fn forms(count: usize) -> Vec<ScriptEncoding> {
     let day = Duration::from_secs(86_400);
     let limits = [
@@ -47,7 +47,8 @@ async fn deny_is_free_in_every_stored_byte() {
         let keys: Vec<String> = forms.iter().enumerate().map(name).collect();
         for denier in 0..count {
             for need in [Need::All, Need::Any] {
-                // Each key but the last has a state; the ask asks too much of one, or for `Any` of all.
+                // Each key but the last has a state; the request exceeds one of the limits, or for `Any` all
+                // of them.
                 let cost = |i: usize| if i == denier || need == Need::Any { 6 } else { 1 };
                 let charges = |cost: &dyn Fn(usize) -> u64| -> Vec<Charge<'_>> {
                     let each = keys.iter().zip(&forms).enumerate();

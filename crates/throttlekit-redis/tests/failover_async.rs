@@ -8,7 +8,7 @@ use throttlekit::{Call, Guarantee, Limit};
 use throttlekit_redis::{Failover, RedisStore};
 
 const LIMIT: u64 = 100;
-/// Replicas tell how far they are once a second.
+/// Replicas report their offset once a second.
 const HEARD_MAX: Duration = Duration::from_secs(5);
 
 async fn sampled(pair: &Pair) -> Limiter {
@@ -17,7 +17,7 @@ async fn sampled(pair: &Pair) -> Limiter {
     Limiter::new(store, &policy("async"), Limit::fixed_window(LIMIT, DAY).unwrap()).unwrap()
 }
 
-/// Asks for one unit at a time, and counts those admitted.
+/// Requests one unit at a time, and counts the admitted ones.
 async fn take(limiter: &Limiter, asks: u64) -> u64 {
     let mut admitted = 0;
     for _ in 0..asks {
@@ -27,7 +27,7 @@ async fn take(limiter: &Limiter, asks: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_replica_has_is_safe_and_what_it_never_got_is_counted_when_it_takes_over() {
+async fn replicated_charges_are_safe_and_lost_ones_are_counted_at_failover() {
     let mut pair = Pair::start().await;
     let limiter = sampled(&pair).await;
     assert_eq!(take(&limiter, 30).await, 30);
@@ -52,7 +52,7 @@ async fn what_the_replica_has_is_safe_and_what_it_never_got_is_counted_when_it_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_replica_all_is_at_risk_and_a_restart_loses_it() {
+async fn without_a_replica_every_charge_is_at_risk_and_lost_in_a_restart() {
     let mut pair = Pair::start().await;
     pair.replica.kill();
     let limiter = sampled(&pair).await;
@@ -69,7 +69,7 @@ async fn without_a_replica_all_is_at_risk_and_a_restart_loses_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unless_sampled_an_answer_after_a_failover_is_bounded_by_nobody_knows_how_many() {
+async fn without_samples_a_response_after_a_failover_has_an_unknown_bound() {
     let mut pair = Pair::start().await;
     let store = RedisStore::builder(pair.way.url()).connect().await.unwrap();
     let limiter = Limiter::new(store, &policy("plain"), Limit::fixed_window(LIMIT, DAY).unwrap()).unwrap();

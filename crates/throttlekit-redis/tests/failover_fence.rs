@@ -1,4 +1,4 @@
-//! `failover`, fenced: ≤ L across failovers and restarts, paid in availability.
+//! `failover`, fenced: ≤ L across failovers and restarts, at the cost of availability.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn day() -> Limit {
     Limit::fixed_window(LIMIT, DAY).unwrap()
 }
 
-/// Noon of the fifteenth of January 2027.
+/// Returns noon of January 15, 2027.
 fn noon() -> ManualClock {
     ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000 / DAY_MICROS * DAY_MICROS + DAY_MICROS / 2))
 }
@@ -40,7 +40,7 @@ fn is_fenced(answer: &Answer) -> bool {
     matches!(&answer.outage, Some(StoreError::Unavailable(why)) if why.contains("fenced until"))
 }
 
-/// Whether a unit passes; anything but an answer or the fence is a failure.
+/// Returns `true` if a unit is admitted. Anything but a decision or the fence fails the test.
 async fn passes(limiter: &Limiter, key: &str) -> bool {
     let answer = limiter.check(key).await.unwrap();
     assert_eq!(answer.outage.is_some(), is_fenced(&answer), "{answer:?}");
@@ -64,8 +64,8 @@ async fn answers_again(limiter: &Limiter) {
     .await;
 }
 
-/// A server that nobody has met begins to charge when nothing can count any more that it may have lost, and not one
-/// microsecond before; what it refuses, it does not write.
+/// A server without history charges once every possibly lost charge has expired, and not one microsecond
+/// before; denied requests write nothing.
 async fn each_rule_waits_until_what_may_be_lost_is_over(server: Server) {
     let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3_600));
     let rules = [
@@ -91,7 +91,7 @@ async fn each_rule_waits_until_what_may_be_lost_is_over(server: Server) {
 }
 
 #[tokio::test]
-async fn each_rule_is_refused_until_what_may_be_lost_is_over_and_admitted_from_then_on() {
+async fn each_rule_is_fenced_until_lost_charges_have_expired() {
     each_rule_waits_until_what_may_be_lost_is_over(Server::start(&[]).await).await;
 }
 
@@ -135,7 +135,7 @@ async fn with_two_primaries_only_the_old_one_charges() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_without_memory_closes_the_window_and_a_new_process_knows_it_too() {
+async fn a_restart_without_persistence_closes_the_window_also_for_a_new_process() {
     let mut server = Server::start(&[]).await;
     let clock = noon();
     let limiter = fenced(server.url(), &clock, day()).await;
@@ -151,9 +151,10 @@ async fn a_restart_without_memory_closes_the_window_and_a_new_process_knows_it_t
     assert!(!passes(&fenced(server.url(), &clock, day()).await, "carol").await);
 }
 
-/// By the server's own clock: one that was never promoted vouches for the time since its start, one that was does not.
+/// By the server's own clock: a server that was never promoted vouches for the time since its start, a
+/// promoted one does not.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_healthy_server_is_trusted_by_the_first_who_comes_and_a_promoted_one_is_not() {
+async fn a_healthy_server_is_trusted_by_a_new_process_and_a_promoted_one_is_not() {
     let pair = Pair::start().await;
     sleep(Duration::from_millis(3_200)).await;
     let limit = || Limit::fixed_window(LIMIT, Duration::from_secs(1)).unwrap();
@@ -174,9 +175,9 @@ async fn a_healthy_server_is_trusted_by_the_first_who_comes_and_a_promoted_one_i
     assert!(took <= Duration::from_millis(1_600), "two windows at the most: {took:?}");
 }
 
-/// Where a server can vouch for all time, a fenced store answers as any other.
+/// If a server can vouch for all time, a fenced store behaves like any other.
 #[tokio::test]
-async fn a_vouched_server_answers_as_without_a_fence() {
+async fn a_vouched_server_behaves_as_without_a_fence() {
     let server = Server::start(&[]).await;
     let said: String = server.ask("INFO replication").await;
     let id = said.lines().find_map(|line| line.strip_prefix("master_replid:")).unwrap().trim().to_owned();
@@ -197,7 +198,7 @@ async fn a_vouched_server_answers_as_without_a_fence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_cluster_seals_and_records_lie_in_their_slots_and_each_ask_of_a_flight_is_fenced_alone() {
+async fn in_a_cluster_seals_and_records_are_per_slot_and_each_request_is_fenced_alone() {
     let cluster = Cluster::start(&[]).await;
     let clock = noon();
     let store = fence(RedisStore::cluster(cluster.urls())).clock(clock.clone()).connect().await.unwrap();

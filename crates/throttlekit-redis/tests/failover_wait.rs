@@ -1,4 +1,4 @@
-//! `failover`, waiting: nothing is spent that the replicas have not heard of.
+//! `failover`, waiting: nothing is spent that the replicas have not received.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn waiting(pair: &Pair) -> Limiter {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_charge_that_no_replica_has_is_an_outage_stands_and_is_not_spent() {
+async fn a_charge_without_a_replica_is_an_outage_and_stays_charged() {
     let mut pair = Pair::start().await;
     let limiter = waiting(&pair).await;
     for _ in 0..30 {
@@ -59,7 +59,7 @@ async fn a_charge_that_no_replica_has_is_an_outage_stands_and_is_not_spent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_look_does_not_queue_behind_a_charge_that_waits() {
+async fn a_peek_does_not_queue_behind_a_charge_that_waits() {
     let pair = Pair::start().await;
     let limiter = waiting(&pair).await;
     limiter.check("alice").await.unwrap();

@@ -1,4 +1,4 @@
-//! Primaries that die, freeze or are demoted: answers are labelled meanwhile, and good ones come again at once.
+//! Primaries that die, freeze or are demoted: responses are labeled meanwhile, and exact ones resume at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn of(heard: &[Heard], key: &str) -> Vec<Heard> {
     heard.iter().filter(|answer| &*answer.key == key).cloned().collect()
 }
 
-/// What a replica has of a window, read by hand.
+/// Returns the use of a window on a replica, read by hand.
 async fn used_on(replica: &Server, key: &str) -> u64 {
     let mut connection = replica.connection().await.unwrap();
     ask::<()>(&mut connection, "READONLY").await.unwrap();
@@ -53,8 +53,8 @@ async fn take_the_rest(limiter: &Limiter, key: &str) -> u64 {
     taken
 }
 
-/// One primary is killed under load, after its replica was cut off for a moment: what it charged in that moment is
-/// lost. Gives the time from the replica's first write to ours.
+/// Kills one primary under load, after its replica was disconnected for a moment: the charges of that moment
+/// are lost. Returns the time from the replica's first write to ours.
 async fn kill_under_load(cluster: &mut Cluster, primary: usize) -> Duration {
     let policy = policy("kill");
     let limiter = daily(over_cluster(cluster).await, &policy);
@@ -159,7 +159,7 @@ async fn a_frozen_primary_is_not_waited_for_once_its_replica_is_promoted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_demoted_server_answers_nothing_by_itself_until_it_is_a_primary_again() {
+async fn a_demoted_server_decides_nothing_until_it_is_a_primary_again() {
     let server = Server::start(&[]).await;
     recovers("demotion", async |_| {
         let store = RedisStore::builder(server.url()).connect().await.unwrap();
@@ -175,7 +175,7 @@ async fn a_demoted_server_answers_nothing_by_itself_until_it_is_a_primary_again(
         sleep(RECOVERY_MAX * 2).await;
         let heard = load.finish().await;
         labelled(&heard);
-        // What was under way when it was demoted may still come in.
+        // Calls in flight at the demotion may still arrive.
         let settled = demoted + Duration::from_millis(50);
         let while_replica = exact_after(&heard, settled).expect("it recovers");
         assert!(while_replica >= restored, "a replica has decided, if only by denying");
@@ -218,10 +218,10 @@ async fn a_planned_failover_of_a_cluster_is_followed_by_redirection() {
     .await;
 }
 
-/// A slot on its way to another node: keys that have left, or are not there yet, are asked for at their new place,
-/// once each and charged once.
+/// A slot in migration: keys that have left, or are not there yet, are requested at their new node, once each
+/// and charged once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slot_on_the_move_is_followed_key_by_key() {
+async fn a_slot_in_migration_is_followed_key_by_key() {
     let cluster = Cluster::start(&[]).await;
     let policy = policy("moving");
     let limiter = daily(over_cluster(&cluster).await, &policy);
@@ -232,7 +232,7 @@ async fn a_slot_on_the_move_is_followed_key_by_key() {
     to.ask::<()>(&format!("CLUSTER SETSLOT {slot} IMPORTING {from_id}")).await;
     from.ask::<()>(&format!("CLUSTER SETSLOT {slot} MIGRATING {to_id}")).await;
 
-    // The key is nowhere yet, so the old node sends us on, and it begins at the new one.
+    // The key does not exist yet, so the old node redirects, and it starts on the new one.
     for used in 1..=3 {
         let answer = limiter.check(&key).await.unwrap();
         assert_eq!((is_own(answer.guarantee), answer.decision.remaining), (true, LIMIT - used), "{answer:?}");

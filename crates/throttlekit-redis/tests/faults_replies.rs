@@ -1,4 +1,5 @@
-//! Scripts forgotten, replies lost, connections killed: nothing is charged twice, and nothing beyond the limit passes.
+//! Flushed scripts, lost replies, killed connections: nothing is charged twice, and nothing beyond the limit
+//! passes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ fn daily(store: RedisStore, limit: u64) -> Arc<Limiter> {
     Arc::new(Limiter::new(store, &policy("replies"), limit).unwrap())
 }
 
-/// What the store itself says is left of a key.
+/// Returns the units left to a key, as the store reports them.
 async fn left(limiter: &Limiter, key: &str) -> u64 {
     limiter.peek(key.as_bytes()).await.unwrap().remaining
 }

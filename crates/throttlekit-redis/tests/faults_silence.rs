@@ -1,5 +1,5 @@
-//! Engines that say nothing: calls end at their deadline, the breaker keeps the outage cheap and small, and good
-//! answers come again as soon as the engine does.
+//! Silent engines: calls end at their deadline, the breaker keeps the outage cheap and small, and exact
+//! responses resume as soon as the engine does.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 const DEADLINE: Duration = Duration::from_millis(100);
-/// How much later than its deadline a call may return on a busy machine.
+/// The maximum delay of a call beyond its deadline on a busy machine.
 const SLACK: Duration = Duration::from_millis(250);
 const LIMIT: u64 = 1_000_000;
 const PAUSE: Duration = Duration::from_millis(2);
@@ -31,7 +31,7 @@ async fn daily(url: String, on_outage: OnOutage) -> Arc<Limiter> {
     Arc::new(Limiter::builder(store, &policy("silence"), limit).on_outage(on_outage).build().unwrap())
 }
 
-/// Asks until the breaker is open.
+/// Sends requests until the breaker is open.
 async fn until_open(limiter: &Limiter) {
     let key: Arc<str> = "alice".into();
     while !limiter.store().line_stats().open {
@@ -40,7 +40,7 @@ async fn until_open(limiter: &Limiter) {
     }
 }
 
-/// Many decisions while the breaker is open: each cheap, and none kept.
+/// Makes many decisions while the breaker is open: each is cheap, and none is retained.
 async fn an_open_breaker_is_cheap(fault: &str, limiter: &Limiter, decisions: usize) {
     let key: Arc<str> = "alice".into();
     let mut took = Vec::with_capacity(decisions);
@@ -82,7 +82,7 @@ async fn a_paused_server_costs_each_caller_its_deadline_once_and_then_nothing() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sleeping_server_is_one_that_is_paused() {
+async fn a_sleeping_server_is_like_a_paused_one() {
     let server = Server::start(&[]).await;
     recovers("debug-sleep", async |_| {
         let limiter = daily(server.url(), OnOutage::Closed).await;
@@ -100,7 +100,7 @@ async fn a_sleeping_server_is_one_that_is_paused() {
     .await;
 }
 
-/// From the end of an outage, which a task reports, to the first good answer.
+/// Returns the time from the end of an outage, which a task reports, to the first exact response.
 async fn recovery_of(limiter: &Arc<Limiter>, over: tokio::task::JoinHandle<Timestamp>) -> Duration {
     let load = Load::start(limiter, &["alice"], 2, PAUSE);
     let over = over.await.unwrap();
@@ -125,7 +125,7 @@ async fn a_half_open_connection_is_replaced_by_a_new_one() {
         an_open_breaker_is_cheap("half-open", &limiter, 10_000).await;
         let files = open_files();
         sleep(Duration::from_millis(800)).await;
-        // Each socket of a probe that was given up has its other end in the proxy, in this very process.
+        // Each socket of an abandoned probe has its other end in the proxy, in this very process.
         assert!(open_files() < files + 40, "probes leave nothing behind on our side");
         let load = Load::start(&limiter, &["alice"], 2, PAUSE);
         proxy.heal_for_new_connections();
@@ -160,7 +160,7 @@ async fn slow_replies_end_at_the_deadline_and_count_as_an_outage() {
 const CALLERS: usize = 50_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn callers_beyond_those_in_flight_are_refused_at_once() {
+async fn callers_beyond_the_in_flight_limit_are_rejected_at_once() {
     let deadline = Duration::from_secs(1);
     let server = Server::start(&[]).await;
     let store = RedisStore::builder(server.url()).deadline(deadline).connect().await.unwrap();
@@ -169,7 +169,8 @@ async fn callers_beyond_those_in_flight_are_refused_at_once() {
     server.ask::<()>("CLIENT PAUSE 20000 ALL").await;
     let (heard, grown) = flood(&limiter).await;
     let line = limiter.store().line_stats();
-    // Of those who found the line full nobody knows whether the server is away: no policy answers for it.
+    // Callers rejected by a full connection have no information about the server: no fallback applies to
+    // them.
     let is_refused = |answer: &Heard| answer.error == Some(StoreError::Overloaded);
     let (refused, others): (Vec<_>, Vec<_>) = heard.iter().cloned().partition(is_refused);
     assert_eq!(refused.len() as u64, line.refused_full);
@@ -190,7 +191,8 @@ async fn callers_beyond_those_in_flight_are_refused_at_once() {
     assert!(grown < 64 * MIB, "{grown} bytes for 10,000 in flight");
 }
 
-/// Everyone at once; gives what they heard, and by how much memory grew beyond what the callers themselves take.
+/// Sends all requests at once. Returns their responses, and the growth of memory beyond that of the callers
+/// themselves.
 async fn flood(limiter: &Arc<Limiter>) -> (Vec<Heard>, usize) {
     let gate = Arc::new(Semaphore::new(0));
     let mut calls = JoinSet::new();
@@ -209,7 +211,7 @@ async fn flood(limiter: &Arc<Limiter>) -> (Vec<Heard>, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outage_is_answered_as_the_policy_says_and_labelled_so() {
+async fn an_outage_uses_the_configured_fallback_and_label() {
     const L: u64 = 103;
     let mut server = Server::start(&[]).await;
     let nodes = NonZeroU32::new(4).unwrap();

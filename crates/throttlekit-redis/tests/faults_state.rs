@@ -1,4 +1,4 @@
-//! Servers that hold something else, have no memory, come late, are set up wrongly or tell another time.
+//! Servers that hold foreign values, are out of memory, start late, are misconfigured or have a wrong clock.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -87,7 +87,7 @@ impl Foreign {
     }
 }
 
-/// Value and expiry, byte by byte.
+/// Returns value and expiry, byte by byte.
 async fn dump(connection: &mut Connection, key: &str) -> (Value, i64) {
     let value = ask(connection, &format!("DUMP {key}")).await.unwrap();
     (value, ask(connection, &format!("PEXPIRETIME {key}")).await.unwrap())
@@ -105,7 +105,7 @@ fn names(error: &StoreError, key: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_foreign_value_is_named_left_alone_and_never_answered_by_the_policy() {
+async fn a_foreign_value_is_reported_left_alone_and_never_a_fallback_case() {
     let server = Server::start(&[]).await;
     let mut connection = server.connection().await.unwrap();
     let limits = [
@@ -156,7 +156,7 @@ async fn a_foreign_value_is_named_left_alone_and_never_answered_by_the_policy() 
 }
 
 #[tokio::test]
-async fn a_foreign_value_leaves_the_other_charges_of_its_ask_unmade() {
+async fn a_foreign_value_prevents_the_other_charges_of_its_request() {
     let server = Server::start(&[]).await;
     let mut connection = server.connection().await.unwrap();
     let window = Limit::fixed_window(5, DAY).unwrap();
@@ -191,7 +191,7 @@ async fn a_foreign_value_leaves_the_other_charges_of_its_ask_unmade() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_memory_charges_nothing_and_says_so() {
+async fn a_server_out_of_memory_charges_nothing_and_reports_it() {
     let server = Server::start(&["--maxmemory-policy", "noeviction"]).await;
     server.ask::<()>("DEBUG POPULATE 20000 filler 200").await;
     let window = Limit::fixed_window(1_000_000, DAY).unwrap();
@@ -253,7 +253,7 @@ async fn an_engine_that_is_absent_at_boot_is_found_when_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_engine_that_comes_wrongly_set_up_is_an_error_until_it_is_mended() {
+async fn a_misconfigured_engine_is_an_error_until_it_is_fixed() {
     recovers("misconfigured-at-boot", async |_| {
         let mut server = Server::absent(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
         let store = RedisStore::builder(server.url()).connect().await.unwrap();
@@ -279,7 +279,8 @@ async fn an_engine_that_comes_wrongly_set_up_is_an_error_until_it_is_mended() {
     .await;
 }
 
-/// A Valkey whose clock is off by what a file says. Redis as Debian builds it does not start so.
+/// Starts a Valkey server whose clock is off by the number in a file. The Debian build of Redis does not
+/// start this way.
 async fn with_wrong_clock(file: &Path) -> Server {
     let env = vec![
         ("LD_PRELOAD", faketime().display().to_string()),
@@ -296,11 +297,11 @@ fn faketime() -> PathBuf {
     found.expect("faketime is missing: `cargo xtask services up` installs it")
 }
 
-/// The clock goes to each of these in turn, in seconds from the truth.
+/// The readings of the clock in turn, in seconds from the true time.
 const STEPS: [i64; 6] = [0, -30, 30, 0, -30, 0];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_steps_forward_and_back_hands_out_no_fresh_budget() {
+async fn a_clock_that_steps_forward_and_back_gives_no_fresh_budget() {
     const L: u64 = 50;
     const BURST: u64 = 20;
     let folder = std::env::temp_dir().join(format!("throttlekit-clock-{}", std::process::id()));

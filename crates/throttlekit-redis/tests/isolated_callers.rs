@@ -1,5 +1,5 @@
-//! Connections, probes and topology belong to nobody's runtime: callers come and go, stand still or give up early, and
-//! the others are served.
+//! Connections, probes and topology do not depend on a caller's runtime: callers come and go, stand still or
+//! give up early, and the others are served.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -14,16 +14,16 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 const MS: Duration = Duration::from_millis(1);
-/// What must happen may take this long on a busy machine.
+/// The time limit of an expected event on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
-/// Longer than callers wait who are impatient, and than a healthy server takes on a busy machine.
+/// Longer than the timeout of impatient callers, and than a healthy server takes on a busy machine.
 const DEADLINE: Duration = Duration::from_millis(500);
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// The fixture's own: the server and the proxy live as long as the test.
+/// The runtime of the fixture: the server and the proxy live as long as the test.
 fn fixture() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
@@ -33,7 +33,7 @@ async fn daily(url: String, deadline: Duration) -> Limiter {
     Limiter::new(store, &policy("isolated"), Limit::fixed_window(1_000_000, DAY).unwrap()).unwrap()
 }
 
-/// By the server, and not by what stands in for it.
+/// Returns `true` if the server decided, and not a fallback.
 async fn is_answered(limiter: &Limiter) -> bool {
     limiter.check("k").await.is_ok_and(|answer| answer.outage.is_none())
 }
@@ -55,7 +55,8 @@ async fn until_open(limiter: &Limiter) {
     }
 }
 
-/// A store in a static, and runtimes that come and go: one per test, per foreign call, per restart of a service.
+/// A store in a static, and runtimes that come and go: one per test, per foreign call, per restart of a
+/// service.
 #[test]
 fn the_circuit_breaker_closes_after_the_runtime_that_saw_the_outage_was_dropped() {
     let fixture = fixture();
@@ -68,7 +69,7 @@ fn the_circuit_breaker_closes_after_the_runtime_that_saw_the_outage_was_dropped(
     runtime().block_on(until_answered(&limiter));
 }
 
-/// Not even one call fails: the connection is not the dropped runtime's.
+/// Not even one call fails: the connection does not belong to the dropped runtime.
 #[test]
 fn a_connection_outlives_the_runtime_that_made_it() {
     let fixture = fixture();
@@ -81,7 +82,7 @@ fn a_connection_outlives_the_runtime_that_made_it() {
     assert_eq!((line.failed, line.timed_out), (0, 0), "{line:?}");
 }
 
-/// The runtime that connected stands still, with a call under way.
+/// The runtime that connected is idle, with a call in flight.
 #[test]
 fn a_connection_works_while_the_runtime_that_made_it_is_idle() {
     let fixture = fixture();
@@ -106,7 +107,7 @@ fn a_connection_works_while_the_runtime_that_made_it_is_idle() {
 
 /// A half-open connection, and callers whose own timeout is shorter than the deadline of the store.
 #[test]
-fn a_half_open_connection_is_replaced_though_every_caller_gives_up_early() {
+fn a_half_open_connection_is_replaced_although_every_caller_gives_up_early() {
     let fixture = fixture();
     let server = fixture.block_on(Server::start(&[]));
     let proxy = fixture.block_on(Proxy::before(server.port));
@@ -128,7 +129,7 @@ fn a_half_open_connection_is_replaced_though_every_caller_gives_up_early() {
     assert!(proxy.connections() > before && line.timed_out >= 5, "{line:?}");
 }
 
-/// Every caller gives up before the answer comes, and the server is well.
+/// Every caller gives up before the response comes, and the server is healthy.
 #[test]
 fn impatient_callers_of_a_healthy_server_keep_the_circuit_breaker_closed() {
     let fixture = fixture();

@@ -1,5 +1,5 @@
-//! `label-truth`: no decision beyond the limit is labelled `exact`, whatever the server loses while we are connected; and
-//! a fence lets none pass.
+//! `label-truth`: no decision beyond the limit is labeled `exact`, whatever the server loses while we are
+//! connected; and a fence admits none.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const FENCE: Failover = Failover::Fence { isolation: ISOLATION };
 const WAIT: Failover = Failover::Wait { replicas: 1, within: Duration::from_secs(2) };
 const UNKNOWN: Guarantee = Guarantee::Bounded(u64::MAX);
 
-/// How a server loses states while connections stay.
+/// Commands by which a server loses states while connections stay.
 const LOSSES: [(&str, &[&str]); 5] = [
     ("FLUSHALL", &["FLUSHALL"]),
     ("FLUSHDB", &["FLUSHDB"]),
@@ -35,7 +35,7 @@ async fn lose(server: &Server, how: &[&str]) {
     for command in how {
         server.ask::<()>(command).await;
     }
-    // Evictions go on in the background while there is no room.
+    // Evictions continue in the background while memory is short.
     if how.len() > 1 {
         until("states are evicted", RECOVERY_MAX, async || {
             server.ask::<Vec<String>>("KEYS tk:*w:*").await.is_empty()
@@ -65,7 +65,7 @@ async fn limiter(url: String, clock: &ManualClock, failover: Failover, policy: &
     Limiter::new(store(url, clock, failover).await, policy, day()).unwrap()
 }
 
-/// One that has known its server for longer than a window, so that its labels are exact.
+/// Creates a limiter that has known its server for longer than a window, so that its labels are exact.
 async fn vouched(url: String, clock: &ManualClock, failover: Failover, policy: &str) -> Limiter {
     let limiter = limiter(url, clock, failover, policy).await;
     limiter.check("first").await.unwrap();
@@ -74,14 +74,14 @@ async fn vouched(url: String, clock: &ManualClock, failover: Failover, policy: &
     limiter
 }
 
-/// The first answer that is the store's own.
+/// Returns the first response of the store itself.
 async fn answer(limiter: &Limiter, key: &str) -> Answer {
     until("good answers", RECOVERY_MAX, async || limiter.check("observer").await.unwrap().outage.is_none())
         .await;
     limiter.check(key).await.unwrap()
 }
 
-/// Admits as many as there are: how many, and how many of them were labelled exact.
+/// Admits as many as possible. Returns their number, and the number labeled exact.
 async fn take(limiter: &Limiter, key: &str) -> (u64, u64) {
     let (mut admitted, mut exact) = (0, 0);
     for _ in 0..2 * LIMIT {
@@ -93,7 +93,7 @@ async fn take(limiter: &Limiter, key: &str) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_loss_while_connected_is_labelled_at_once_and_until_the_window_has_passed() {
+async fn a_loss_while_connected_is_labeled_at_once_and_until_the_window_has_passed() {
     let (server, clock) = (Server::start(&[]).await, noon());
     for (name, how) in LOSSES {
         let policy = policy("loss");
@@ -119,7 +119,7 @@ async fn a_loss_while_connected_is_labelled_at_once_and_until_the_window_has_pas
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn databases_that_are_swapped_away_and_back_are_noticed_by_whoever_was_there_and_whoever_comes() {
+async fn swapped_databases_are_detected_by_existing_and_new_stores() {
     let server = Server::start(&[]).await;
     let (clock, policy) = (noon(), policy("swap"));
     let here = vouched(server.url(), &clock, PLAIN, &policy).await;
@@ -148,7 +148,7 @@ async fn samples_count_a_flush_as_lost_by_this_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_is_labelled_with_and_without_an_append_only_file() {
+async fn a_restart_is_labeled_with_and_without_an_append_only_file() {
     for (options, kept) in [(&[][..], 0), (&["--appendonly", "yes"][..], LIMIT)] {
         let mut server = Server::start(options).await;
         let (clock, policy) = (noon(), policy("restart"));
@@ -173,7 +173,8 @@ async fn after_a_promotion_labels_are_bounded_and_exact_where_all_replicas_were_
         pair.be_in_step().await;
         pair.primary.kill();
         pair.promote().await;
-        // Nobody is left to wait for, so under `WAIT` a charge would be an outage: a denial tells the label.
+        // No replica is left to wait for, so under `WAIT` a charge would be an outage: a denial shows the
+        // label.
         until("good answers", RECOVERY_MAX, async || limiter.check("alice").await.unwrap().outage.is_none())
             .await;
         let answer = limiter.check("alice").await.unwrap();
@@ -196,14 +197,14 @@ async fn waiting_for_replicas_does_not_vouch_for_a_restart() {
     assert_eq!(take(&limiter, "alice").await, (LIMIT, 0));
 }
 
-/// A node that leases a few units at a time.
+/// Creates a node that leases a few units at a time.
 fn leased(store: RedisStore, policy: &str, limit: Limit) -> Limiter {
     let leasing = Leasing::new().batch(Batch::Fixed(4)).remember_denials(Duration::ZERO).return_after(None);
     Limiter::builder(store, policy, limit).leased_with(leasing).build().unwrap()
 }
 
-/// What two nodes admit that lease from one server, all they can before a loss and all they can after it: how much, and how
-/// much of it was labelled exact.
+/// Lets two nodes lease from one server, all they can before a loss and all they can after it. Returns the
+/// admitted units, and those labeled exact.
 async fn lend_across_a_loss(
     server: &Server,
     clock: &ManualClock,
@@ -231,9 +232,9 @@ async fn lend_across_a_loss(
     (admitted, exact)
 }
 
-/// Of what is lent, only what was lent before the loss may be labelled exact.
+/// Only units leased before the loss may be labeled exact.
 #[tokio::test(flavor = "multi_thread")]
-async fn units_that_are_lent_after_a_loss_are_bounded() {
+async fn units_leased_after_a_loss_are_bounded() {
     let (server, clock) = (Server::start(&[]).await, noon());
     for (name, how) in LOSSES {
         let (admitted, exact) = lend_across_a_loss(&server, &clock, PLAIN, how).await;
@@ -243,7 +244,7 @@ async fn units_that_are_lent_after_a_loss_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fence_lends_nothing_in_a_window_that_saw_a_loss() {
+async fn a_fence_leases_nothing_in_a_window_with_a_loss() {
     let (server, clock) = (Server::start(&[]).await, noon());
     for (name, how) in LOSSES {
         let lent = lend_across_a_loss(&server, &clock, FENCE, how).await;
@@ -253,7 +254,7 @@ async fn a_fence_lends_nothing_in_a_window_that_saw_a_loss() {
 
 /// A settlement writes the state that was lost, so that a decision finds one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_state_that_a_settlement_writes_after_an_eviction_is_in_doubt_too() {
+async fn a_state_written_by_a_settlement_after_an_eviction_is_bounded() {
     let server = Server::start(&[]).await;
     let (clock, policy) = (noon(), policy("settled"));
     let limiter = vouched(server.url(), &clock, PLAIN, &policy).await;
@@ -266,7 +267,7 @@ async fn a_state_that_a_settlement_writes_after_an_eviction_is_in_doubt_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fence_lets_nothing_pass_in_a_window_that_saw_a_loss() {
+async fn a_fence_admits_nothing_in_a_window_with_a_loss() {
     let (server, clock) = (Server::start(&[]).await, noon());
     for (name, how) in LOSSES {
         let policy = policy("fenced");
@@ -286,7 +287,7 @@ async fn a_fence_lets_nothing_pass_in_a_window_that_saw_a_loss() {
     }
 }
 
-/// By the server's own clock, of a server that was never promoted: what P-2 was about.
+/// By the server's own clock, on a server that was never promoted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flush_of_a_server_that_was_never_promoted_does_not_satisfy_a_fence() {
     let server = Server::start(&[]).await;
@@ -322,7 +323,7 @@ async fn a_flush_of_a_server_that_was_never_promoted_does_not_satisfy_a_fence() 
             "statistics that were reset hide nothing"
         );
     }
-    // The window after the last flush is whole, and another flush brings none of it back to nodes that lease.
+    // The window after the last flush is whole, and another flush returns none of it to nodes that lease.
     let second = Limit::fixed_window(LIMIT, Duration::from_secs(1)).unwrap();
     let (node, mut windows) = (leased(store().await, &policy, second), BTreeMap::<_, u64>::new());
     let (mut flushes, begun) = (0, rig::now());
@@ -340,9 +341,9 @@ async fn a_flush_of_a_server_that_was_never_promoted_does_not_satisfy_a_fence() 
     assert!(windows.values().all(|admitted| *admitted <= LIMIT), "{windows:?}");
 }
 
-/// Usefulness: a server that has been well for longer than a window is vouched for from the first answer on.
+/// A server that has been healthy for longer than a window is vouched for from the first response on.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_answer_of_a_healthy_server_is_exact_from_the_first_on() {
+async fn every_response_of_a_healthy_server_is_exact_from_the_first_on() {
     let server = Server::start(&[]).await;
     tokio::time::sleep(Duration::from_millis(3_200)).await;
     let store = RedisStore::builder(server.url()).deadline(Duration::from_secs(5)).connect().await.unwrap();
@@ -356,9 +357,9 @@ async fn every_answer_of_a_healthy_server_is_exact_from_the_first_on() {
     assert_eq!(young.check("alice").await.unwrap().guarantee, UNKNOWN, "it was not up for a day");
 }
 
-/// Each slot has a record of its own, beside its keys: a node that is flushed is noticed, and no call needs two slots.
+/// Each slot has its own record beside its keys: a flushed node is detected, and no call needs two slots.
 #[tokio::test(flavor = "multi_thread")]
-async fn in_a_cluster_a_node_that_is_flushed_is_noticed() {
+async fn in_a_cluster_a_flushed_node_is_detected() {
     let cluster = Cluster::start(&[]).await;
     let (clock, policy) = (noon(), policy("cluster"));
     let builder = RedisStore::cluster(cluster.urls()).clock(clock.clone()).deadline(Duration::from_secs(5));
@@ -378,9 +379,9 @@ async fn in_a_cluster_a_node_that_is_flushed_is_noticed() {
     assert_eq!(limiter.check(keys[1].as_str()).await.unwrap().guarantee, Guarantee::Exact);
 }
 
-/// Without INFO nothing is known of the server, and the label says so.
+/// Without INFO nothing is known about the server, and the label reflects that.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_right_to_ask_no_answer_is_exact() {
+async fn without_the_right_to_run_info_no_response_is_exact() {
     let server = Server::start(&[]).await;
     server.ask::<()>("ACL SETUSER tk on >pw ~* &* +@all -info").await;
     let clock = noon();

@@ -1,4 +1,4 @@
-//! Lending on real engines: under contention, and beside keys that are not ours.
+//! Leasing on real engines: under contention, and beside foreign keys.
 
 use std::time::Duration;
 
@@ -22,9 +22,10 @@ on_each! { lends_the_limit_and_no_more:
     valkey => lent_units_are_never_more_than_the_limit_and_none_is_lost_on_valkey,
 }
 
-/// One flight: the ask for a foreign key is told, the one for a limit that does not lend too, the others are lent.
+/// One pipeline: the request for a foreign key gets an error, so does the one for a limit that cannot be
+/// leased, and the others are granted.
 #[tokio::test]
-async fn a_foreign_key_is_told_to_who_asked_for_it() {
+async fn a_foreign_key_is_an_error_of_its_request_only() {
     let hour = Duration::from_secs(3_600);
     let [window, log] = [Limit::fixed_window(10, hour), Limit::sliding_log(10, hour)]
         .map(|limit| ScriptEncoding::of(&limit.unwrap()).unwrap());

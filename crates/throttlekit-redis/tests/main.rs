@@ -23,6 +23,7 @@ mod nodes_divided;
 mod nodes_invariants;
 mod nodes_seeded;
 mod one_round_trip;
+mod outbound;
 mod regions;
 mod reload;
 mod resharding;

@@ -1,4 +1,4 @@
-//! Membership records of fleets on real engines: swapped as in process, under races, and beside keys that are not ours.
+//! Membership records on real engines: swapped as in process, under races, and beside foreign keys.
 
 use std::time::Duration;
 
@@ -83,8 +83,9 @@ fn report(node: u128, heartbeat: u64) -> NodeReport {
     NodeReport { node, heartbeat, applied: 0, holds: 0, in_flight: 0, limit: 0, wants: 0, leaving: false }
 }
 
-/// A server that started over may have forgotten grants. It waits out whoever may still write elsewhere; then the
-/// membership record begins anew, takes from nobody what it holds, and lets none rise before the forgotten have died.
+/// A server that started over may have forgotten grants. It waits for the end of all grants that may still be
+/// in use; then the membership record starts empty, revokes nothing that is held, and raises no share before
+/// the forgotten grants have expired.
 #[tokio::test]
 async fn a_fence_starts_a_new_record_under_another_server() {
     let server = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]).await;
@@ -120,7 +121,7 @@ async fn a_fence_starts_a_new_record_under_another_server() {
     assert_eq!(granted(&store, &report(2, 1)).await.share, 0);
 }
 
-/// The same membership record, written by another server.
+/// Returns the same membership record, written by another server.
 fn foreign_seal(stored: &[u8]) -> Vec<u8> {
     let text = stored.iter().position(|&byte| byte == b' ').unwrap();
     let (version, rest) = stored.split_at(text + 1);
@@ -133,9 +134,9 @@ async fn plain_at(port: u16) -> redis::aio::MultiplexedConnection {
     client.get_multiplexed_async_connection().await.unwrap()
 }
 
-/// A replica that does not hear holds up what a heartbeat would grant.
+/// A replica that receives nothing blocks the grant of a heartbeat.
 #[tokio::test]
-async fn a_swap_that_no_replica_heard_is_not_done() {
+async fn a_swap_without_a_replica_acknowledgment_fails() {
     let wait = Failover::Wait { replicas: 1, within: Duration::from_millis(50) };
     let store = single().failover(wait).connect().await.unwrap();
     let key = KeySpace::membership("tk", &policy("membership"));

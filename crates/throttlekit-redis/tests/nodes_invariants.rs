@@ -1,5 +1,5 @@
-//! Guarantees `lease-coupled` and `lease-rolling` on real processes: nodes that are killed, stopped and cut off, over a
-//! real server, each running the limiter as shipped.
+//! Guarantees `lease-coupled` and `lease-rolling` on real processes: nodes that are killed, stopped and
+//! disconnected, over a real server, each running the shipped limiter.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const WINDOW: Duration = Duration::from_millis(500);
 const COUPLED: Rule = Rule::Window { limit: LIMIT, length: WINDOW };
 
 const FAULTS: &[Fault] = &[
-    // Drawn evenly; what comes more often is here more often.
+    // Drawn evenly; more frequent faults are listed more often.
     Fault::Stop,
     Fault::Stop,
     Fault::Delay,
@@ -28,7 +28,7 @@ const FAULTS: &[Fault] = &[
     Fault::ClientPause,
 ];
 
-/// Batches of several sizes, ahead of need and not, learned and not.
+/// Returns batches of several sizes, ahead of need and not, learned and not.
 fn mixed() -> Vec<NodePlan> {
     let need_only = NodePlan { refill_at_percent: 0, ..NodePlan::leased(7) };
     let greedy = NodePlan { share: 1, refill_at_percent: 50, ..NodePlan::leased(60) };
@@ -42,8 +42,8 @@ fn never(_: &[Admission]) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lease_coupled_a_healthy_fleet_admits_exactly_the_limit() {
-    let test = "nodes_invariants::lease_coupled_a_healthy_fleet_admits_exactly_the_limit";
+async fn lease_coupled_healthy_nodes_admit_exactly_the_limit() {
+    let test = "nodes_invariants::lease_coupled_healthy_nodes_admit_exactly_the_limit";
     let plan = Plan {
         test,
         rule: COUPLED,
@@ -57,7 +57,7 @@ async fn lease_coupled_a_healthy_fleet_admits_exactly_the_limit() {
     let brisk = windows.brisk(ran.whole);
     let full = brisk.iter().filter(|(certain, _)| *certain == LIMIT).count();
     let maybe_full = brisk.iter().filter(|(_, possible)| *possible >= LIMIT).count();
-    // A machine that is busy elsewhere leaves a node standing with a few units now and then.
+    // On a machine that is busy elsewhere, a node keeps a few units unused now and then.
     assert!(
         full >= 1 && maybe_full * 2 >= brisk.len(),
         "{full} and {maybe_full} were used in full: {brisk:?}"
@@ -112,7 +112,7 @@ fn at(from: u64, to: u64, cost: u64) -> Admission {
     Admission { from: from * 1_000, to: to * 1_000, cost }
 }
 
-/// The judge itself: what is certain counts, what is across an edge counts for both windows together.
+/// The judge itself: certain admissions count, one across an edge counts for both windows together.
 #[test]
 fn the_judge_blames_only_what_is_certain() {
     let beyond = |admissions: &[Admission]| Windows::of(admissions, 10, Duration::from_millis(100)).beyond;
@@ -124,7 +124,7 @@ fn the_judge_blames_only_what_is_certain() {
 }
 
 #[test]
-fn the_judge_of_intervals_agrees_with_one_who_tries_them_all() {
+fn the_judge_of_intervals_agrees_with_brute_force() {
     let mut dice = throttlekit_conformance::Dice::new(7);
     for _ in 0..200 {
         let admissions: Vec<_> = (0..dice.between(1, 30))

@@ -1,4 +1,4 @@
-//! Fleets with something wrong in them, which the judge of `nodes_invariants.rs` must catch.
+//! Nodes with seeded bugs, which the judge of `nodes_invariants.rs` must find.
 
 use std::time::Duration;
 
@@ -8,12 +8,13 @@ const LIMIT: u64 = 300;
 const WINDOW: Duration = Duration::from_millis(500);
 const COUPLED: Rule = Rule::Window { limit: LIMIT, length: WINDOW };
 const BATCH: u64 = 60;
-/// A fleet that is not caught within this time is not caught.
+/// The time limit of finding a bug.
 const CAUGHT_WITHIN: Duration = Duration::from_secs(18);
 
-/// One node of four is broken.
+/// One node of four has a bug.
 async fn is_caught(name: &str, test: &'static str, broken: Broken, faults: &'static [Fault]) {
-    // What is given back at once cannot be held for too long, and what is held on to is not given back twice.
+    // Units that are returned at once cannot be held for too long, and units that are kept are not returned
+    // twice.
     let one = NodePlan { share: 1, ..NodePlan::leased(BATCH) }.broken(broken);
     let one = if broken == Broken::ReturnsTwice { one.generous() } else { one };
     let good = || NodePlan { share: 1, ..NodePlan::leased(BATCH) };
@@ -46,16 +47,21 @@ async fn units_that_live_from_the_reply_on_are_caught() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_return_under_two_names_is_caught() {
-    is_caught("returns-twice", "nodes_seeded::a_return_under_two_names_is_caught", Broken::ReturnsTwice, &[])
-        .await;
+async fn a_return_under_two_identifiers_is_caught() {
+    is_caught(
+        "returns-twice",
+        "nodes_seeded::a_return_under_two_identifiers_is_caught",
+        Broken::ReturnsTwice,
+        &[],
+    )
+    .await;
 }
 
-/// Carrying is a choice, with another bound: what N nodes hold, B each.
+/// Carrying over is an option with another bound: the units that N nodes hold, B each.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fleet_that_carries_units_over_exceeds_the_limit_and_keeps_its_own_bound() {
+async fn nodes_that_carry_units_over_exceed_the_limit_and_keep_their_own_bound() {
     const NODES: u64 = 4;
-    let test = "nodes_seeded::a_fleet_that_carries_units_over_exceeds_the_limit_and_keeps_its_own_bound";
+    let test = "nodes_seeded::nodes_that_carry_units_over_exceed_the_limit_and_keep_their_own_bound";
     let node = NodePlan { share: 1, carry: Some(NODES), ..NodePlan::leased(BATCH) };
     let plan = Plan { test, rule: COUPLED, nodes: vec![node; NODES as usize], faults: &[] };
     let ran = run(&plan, Duration::from_secs(4), |_| false).await;

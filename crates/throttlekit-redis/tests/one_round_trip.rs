@@ -1,4 +1,4 @@
-//! One script call for each decision, one for each flight and slot: counted by the server itself.
+//! One script call for each decision, one for each pipeline and slot: counted by the server itself.
 
 use std::collections::HashSet;
 
@@ -19,7 +19,7 @@ fn limits() -> [(&'static str, Limit); 3] {
     ]
 }
 
-/// How often the server was told to run a script.
+/// Returns the number of script calls of the server.
 async fn script_calls(server: &Server) -> u64 {
     let info: String = server.ask("INFO commandstats").await;
     let calls = |line: &str| -> Option<u64> {
@@ -29,13 +29,13 @@ async fn script_calls(server: &Server) -> u64 {
     info.lines().filter_map(calls).sum()
 }
 
-/// Decides singly, then all at once; gives the script calls of either.
+/// Decides one by one, then all at once. Returns the script calls of each.
 async fn count(store: impl Store, server: &Server, keys: &[String]) -> (u64, u64) {
     let [(_, first), (b, second), (c, third)] = limits();
     let limiter = SharedLimiter::builder(store, POLICY, first).limit_by(1, b, second).limit_by(2, c, third);
     let limiter = limiter.route_by(0).build().unwrap();
     let call = |key| Call::by(key).and(&["b", "c"]);
-    // The server does not know the script yet: the first call is sent twice, once by name and once in full.
+    // The script is not cached yet: the first call is sent twice, once by hash and once in full.
     limiter.check(call("first")).await.unwrap();
 
     let before = script_calls(server).await;
@@ -53,14 +53,14 @@ fn keys() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn one_script_call_for_each_decision_and_each_flight() {
+async fn one_script_call_for_each_decision_and_each_pipeline() {
     let server = Server::start(&[]).await;
     let store = RedisStore::builder(server.url()).connect().await.unwrap();
     assert_eq!(count(store, &server, &keys()).await, (100, 1));
 }
 
 #[tokio::test]
-async fn one_script_call_for_each_flight_and_slot() {
+async fn one_script_call_for_each_pipeline_and_slot() {
     let server = Server::start(&["--cluster-enabled", "yes"]).await;
     server.ask::<()>("CLUSTER ADDSLOTSRANGE 0 16383").await;
     rig::until("the cluster is whole", DAY, async || {
@@ -75,8 +75,8 @@ async fn one_script_call_for_each_flight_and_slot() {
     assert_eq!(count(store, &server, &keys()).await, (100, slots.len() as u64));
 }
 
-/// Of a policy over three charges: the admit is one call, a debit that the estimate covers is none, and the settlement at
-/// most one.
+/// With a policy of three charges: the admission is one call, a debit that the estimate covers is none, and
+/// the settlement at most one.
 #[tokio::test]
 async fn one_script_call_for_each_admission_none_for_a_covered_debit_and_one_to_settle() {
     let server = Server::start(&[]).await;
@@ -87,7 +87,7 @@ async fn one_script_call_for_each_admission_none_for_a_covered_debit_and_one_to_
         .rate(Limit::sliding_window(1_000, DAY).unwrap())
         .build()
         .unwrap();
-    // Scripts that the server does not know yet are sent twice.
+    // Scripts that are not cached yet are sent twice.
     let mut first = policy.admit(Call::by("first").cost(100)).await.unwrap().permit.unwrap();
     first.debit(40).await.unwrap();
     first.close(Ending::Success).await.unwrap();

@@ -1,4 +1,4 @@
-//! Pools of regions on real engines: grant for grant as the rule, under contention, and beside keys that are not ours.
+//! Pools of regions on real engines: the same grants as the rule, under contention, and beside foreign keys.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use throttlekit_core::fair::{Weight, pool::REGIONS_MAX};
 use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_redis::{Failover, RedisStoreBuilder};
 
-/// Scenarios per engine; `cargo xtask verify fair-regions` plays many more.
+/// Scenarios per engine; `cargo xtask verify fair-regions` runs many more.
 const SCENARIOS: u64 = 400;
 const HOUR: Budget = Budget::per_hour(2_000);
 
@@ -48,7 +48,7 @@ fn ask<'a>(key: &'a str, form: &'a ScriptEncoding, region: &'a str) -> RegionReq
 }
 
 #[tokio::test]
-async fn a_pool_that_is_not_ours_is_told_and_left_alone() {
+async fn a_foreign_pool_key_is_reported_and_left_alone() {
     let (store, form) = (single().connect().await.unwrap(), hour(10));
     let mut beside = plain("THROTTLEKIT_REDIS").await;
     for foreign in ["not ours", "12 us", "12 us 1 2 eu", "12 us 0 2", "-1", "12  us 1 2"] {
@@ -70,7 +70,7 @@ async fn a_pool_that_is_not_ours_is_told_and_left_alone() {
 }
 
 #[tokio::test]
-async fn one_region_too_many_is_refused_by_a_pool_on_redis() {
+async fn a_region_above_the_maximum_is_rejected_by_a_pool_on_redis() {
     let (store, form, key) =
         (single().connect().await.unwrap(), hour(10_000), KeySpace::pool("tk", &policy("regions")));
     for region in 0..REGIONS_MAX {
@@ -86,9 +86,10 @@ async fn one_region_too_many_is_refused_by_a_pool_on_redis() {
     );
 }
 
-/// A server that cannot vouch for the window grants nothing of it; in one that it has seen begin it does.
+/// A server that cannot vouch for the window grants nothing of it; in a window whose start it has seen it
+/// does.
 #[tokio::test]
-async fn a_fence_stands_before_pools_too() {
+async fn a_fence_applies_to_pools() {
     let fence = Failover::Fence { isolation: Duration::from_millis(1) };
     let store = single().failover(fence).connect().await.unwrap();
     let key = KeySpace::pool("tk", &policy("regions"));

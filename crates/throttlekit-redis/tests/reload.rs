@@ -1,4 +1,5 @@
-//! Invariant `reload-room` on Redis, Redis Cluster and Valkey: a limit with other numbers goes on from what was used.
+//! Invariant `reload-room` on Redis, Redis Cluster and Valkey: a limit with other numbers continues from the
+//! existing use.
 
 use std::time::Duration;
 
@@ -9,11 +10,11 @@ use throttlekit::{Limit, SharedLimiter};
 use throttlekit_redis::RedisStoreBuilder;
 use throttlekit_verify::reload::examine_reload;
 
-/// `cargo xtask verify reload-room` plays more.
+/// `cargo xtask verify reload-room` runs more.
 const SCENARIOS: u64 = 200;
 
 async fn goes_on_from_what_was_used(builder: RedisStoreBuilder) {
-    // Longer than any scenario takes, since the engine forgets by its own clock.
+    // Longer than any scenario takes, since the engine expires keys by its own clock.
     let store = builder.grace(Duration::from_secs(600)).connect().await.unwrap();
     let make = move |clock| std::future::ready(Ok(store.at(clock)));
     let report = examine_reload(make, 0..SCENARIOS).await.unwrap_or_else(|violation| panic!("{violation}"));
@@ -27,7 +28,7 @@ on_each! { goes_on_from_what_was_used:
     valkey => reload_room_on_valkey,
 }
 
-/// Nodes that are given another limit lease what is left of it: what was spent under the old one stays spent.
+/// Nodes with a changed limit lease what is left of it: units spent under the old one stay spent.
 #[tokio::test(flavor = "multi_thread")]
 async fn reload_room_with_leases_on_redis() {
     let (store, policy) = (single().connect().await.unwrap(), policy("reload"));
@@ -48,9 +49,9 @@ async fn reload_room_with_leases_on_redis() {
     assert_eq!(passes(200, 200).await, 140);
 }
 
-/// Five an hour used up, then a thousand an hour: 995 at once, whichever way it is asked.
+/// Five per hour exhausted, then a thousand per hour: 995 at once, by every kind of request.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_raised_rate_gives_room_at_once_on_redis() {
+async fn a_raised_rate_applies_at_once_on_redis() {
     let (store, policy) = (single().connect().await.unwrap(), policy("raised"));
     let limiter = |units| SharedLimiter::new(store.clone(), &policy, Rate::per_hour(units)).unwrap();
     let (few, many) = (limiter(5), limiter(1_000));

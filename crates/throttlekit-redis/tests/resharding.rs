@@ -1,4 +1,5 @@
-//! Several charges of one ask whose keys are being moved to another node: tried again once, a moment later.
+//! Several charges of one request whose keys are being migrated to another node: retried once, a moment
+//! later.
 
 use std::time::Duration;
 
@@ -8,10 +9,10 @@ use throttlekit::{Call, Guarantee, Limit};
 use throttlekit_redis::{RedisStore, slot_of};
 
 const LIMIT: u64 = 1_000_000;
-/// One try in so many must come at a moment at which the second key arrives within the pause.
+/// One attempt in this many must come at a moment at which the second key arrives within the pause.
 const MOVES_MAX: usize = 200;
 
-/// Two limits whose keys share a slot, and that slot's way from one node to another.
+/// Two limits whose keys share a slot, and the migration of that slot from one node to another.
 struct Moving {
     cluster: Cluster,
     limiter: Limiter,
@@ -38,7 +39,7 @@ impl Moving {
         self.limiter.check(Call::by("alice").and(&["bob"])).await.unwrap()
     }
 
-    /// The node that has the slot, and another.
+    /// Returns the node that has the slot, and another.
     async fn ends(&self) -> (&Server, &Server) {
         let nodes = &self.cluster.nodes;
         let mine = |view: &str| {
@@ -68,7 +69,7 @@ impl Moving {
     async fn migrate(&self, from: &Server, to: &Server, keys: &[String]) {
         if !keys.is_empty() {
             let keys = keys.join(" ");
-            // Words are separated by blanks, and the single key of the older form is empty.
+            // Words are separated by spaces, and the single key of the older form is empty.
             from.ask::<String>(&format!("MIGRATE 127.0.0.1 {}  0 5000 KEYS {keys}", to.port)).await;
         }
     }
@@ -87,7 +88,7 @@ impl Moving {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ask_whose_keys_are_apart_is_tried_again_once_and_passes_when_they_are_together() {
+async fn a_request_with_keys_in_migration_is_retried_once() {
     let moving = Moving::start().await;
     assert!(is_own(moving.check().await.guarantee));
     let (from, to) = moving.ends().await;
@@ -108,15 +109,15 @@ async fn an_ask_whose_keys_are_apart_is_tried_again_once_and_passes_when_they_ar
     moving.migrate(from, to, std::slice::from_ref(second)).await;
     assert!(is_own(moving.check().await.guarantee), "sent on");
     assert_eq!(moving.limiter.store().route_stats().tried_again, 1);
-    // The lineage record of the slot goes along like any other key.
+    // The lineage record of the slot migrates like any other key.
     moving.migrate(from, to, &moving.keys(from).await).await;
     moving.end(to).await;
     until("the slot is followed", DAY, async || is_own(moving.check().await.guarantee)).await;
 }
 
-/// Keys on the move under load: what one try would leave without an answer, two do not.
+/// Keys in migration under load: requests that one attempt would leave without a response get one with two.
 #[tokio::test(flavor = "multi_thread")]
-async fn most_asks_that_meet_a_move_are_answered() {
+async fn most_requests_during_a_migration_succeed() {
     let moving = std::sync::Arc::new(Moving::start().await);
     assert!(is_own(moving.check().await.guarantee));
     let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));

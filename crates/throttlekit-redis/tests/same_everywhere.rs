@@ -1,11 +1,11 @@
-//! `same-everywhere`: Redis, Redis Cluster and Valkey answer as the pure rules do, field by field, and keep the same
-//! states.
+//! `same-everywhere`: Redis, Redis Cluster and Valkey give the same responses as the pure rules, field by
+//! field, and keep the same states.
 
 use crate::common::{cluster, on_each, single, valkey};
 use throttlekit_conformance::stores::{examine_store, examine_vectors};
 use throttlekit_redis::RedisStoreBuilder;
 
-/// Scenarios per engine; `cargo xtask verify stores` plays many more.
+/// Scenarios per engine; `cargo xtask verify stores` runs many more.
 const SCENARIOS: u64 = 600;
 
 async fn answers_as_the_rules_do(builder: RedisStoreBuilder) {

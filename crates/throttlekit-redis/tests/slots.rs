@@ -1,5 +1,5 @@
-//! Slots under leases on real engines: answer for answer as the book, under contention, behind a fence, and beside keys that
-//! are not ours.
+//! Slots under leases on real engines: the same responses as the reference model, under contention, behind a
+//! fence, and beside foreign keys.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use throttlekit::store::{
 use throttlekit_conformance::slots::{examine_slots, slot_contention, slots_after_a_clock_was_ahead};
 use throttlekit_redis::{Failover, RedisStoreBuilder};
 
-/// Scenarios per engine; `cargo xtask verify slots held` plays many more.
+/// Scenarios per engine; `cargo xtask verify slots held` runs many more.
 const SCENARIOS: u64 = 400;
 const LIVES: Duration = Duration::from_millis(300);
 
@@ -56,7 +56,7 @@ fn ask(key: &str, lease: u128) -> SlotRequest<'_> {
 }
 
 #[tokio::test]
-async fn slots_that_are_not_ours_are_told_and_left_alone() {
+async fn foreign_slot_keys_are_reported_and_left_alone() {
     let (store, mut beside) = (single().connect().await.unwrap(), plain("THROTTLEKIT_REDIS").await);
     let foreign: [&[&str]; 4] =
         [&["SET", "text"], &["RPUSH", "a list"], &["ZADD", "12", "no slots of ours"], &["ZADD", "12", "t"]];
@@ -75,10 +75,10 @@ async fn slots_that_are_not_ours_are_told_and_left_alone() {
     }
 }
 
-/// What nobody holds takes no memory: at once where the last is released, and by the server's own time where its holders
-/// died.
+/// A key without held slots takes no memory: at once where the last is released, and by the server's own time
+/// where its holders died.
 #[tokio::test]
-async fn where_nothing_is_held_nothing_is_kept() {
+async fn keys_without_held_slots_take_no_memory() {
     let store = single().grace(Duration::from_millis(100)).connect().await.unwrap();
     let mut beside = plain("THROTTLEKIT_REDIS").await;
     let key = key_of("slots");
@@ -119,9 +119,9 @@ async fn slots_of_holders_that_died_come_back_by_the_servers_clock() {
     assert_eq!(store.release(&[late]).await, [Ok(false)]);
 }
 
-/// A server that cannot vouch for leases of a life ago admits nobody; one that can does.
+/// A server that cannot vouch for leases of the last lifetime admits nothing; one that can does.
 #[tokio::test]
-async fn a_fence_stands_before_slots_too() {
+async fn a_fence_applies_to_slots() {
     let fence = Failover::Fence { isolation: Duration::from_millis(1) };
     let store = single().failover(fence).connect().await.unwrap();
     let key = key_of("slots");
@@ -140,9 +140,9 @@ async fn a_fence_stands_before_slots_too() {
     assert!(taken);
 }
 
-/// Without replicas nobody hears of a lease: it is not handed out, and goes by itself.
+/// Without replicas no lease is acknowledged: it is not handed out, and expires.
 #[tokio::test]
-async fn who_waits_for_replicas_gets_no_slot_that_they_have_not_heard_of() {
+async fn a_slot_is_not_granted_before_replicas_have_it() {
     let wait = Failover::Wait { replicas: 1, within: Duration::from_millis(20) };
     let store = single().failover(wait).connect().await.unwrap();
     let key = key_of("slots");

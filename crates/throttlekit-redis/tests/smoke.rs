@@ -1,4 +1,4 @@
-//! The shortest way through each deployment mode: single, TLS, Sentinel, Cluster and Valkey answer alike.
+//! A smoke test of each deployment mode: single, TLS, Sentinel, Cluster and Valkey give the same responses.
 
 use std::time::Duration;
 

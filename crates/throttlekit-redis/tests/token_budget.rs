@@ -13,7 +13,8 @@ const BUDGET: u64 = 20_000;
 const CHUNK: u64 = 16;
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Opens streams one after another until one is denied, and gives what they produced. Every third is dropped unsettled.
+/// Opens streams one after another until one is denied. Returns the tokens that they produced. Every third is
+/// dropped unsettled.
 async fn run_streams(budget: TokenBudget<RedisStore>, seed: u64) -> u64 {
     let mut dice = Dice::new(seed);
     let mut produced = 0;
@@ -61,7 +62,7 @@ async fn charges_what_is_produced(builder: impl Fn() -> RedisStoreBuilder) {
         if left().await == BUDGET.saturating_sub(produced) {
             break;
         }
-        // What was dropped is on its way back.
+        // The tokens of dropped streams are being returned.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(left().await, BUDGET.saturating_sub(produced), "{produced} produced");

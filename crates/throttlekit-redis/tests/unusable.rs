@@ -1,4 +1,4 @@
-//! A server that cannot be used as it is set up is checked again, whichever runtime found it so.
+//! A server that is unusable in its configuration is checked again, whichever runtime found it unusable.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn runtime() -> Runtime {
 }
 
 #[test]
-fn a_server_found_unusable_is_checked_again_after_the_runtime_that_found_it_so_is_gone() {
+fn an_unusable_server_is_checked_again_after_the_runtime_that_detected_it_ended() {
     let rig = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let server = rig.block_on(Server::start(&[]));
     let ask = |command: &str| rig.block_on(server.ask::<redis::Value>(command));

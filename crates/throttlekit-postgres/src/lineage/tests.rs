@@ -38,7 +38,7 @@ async fn another_timeline_bounds_responses_until_the_longest_window_has_passed()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_comes_later_learns_of_the_change_from_the_row() {
+async fn a_later_store_reads_the_change_from_the_row() {
     let lineage = per_minute();
     lineage.learn(&server(2, 2, 5_000_000, 90)).unwrap();
     assert_eq!(lineage.guarantee(), Guarantee::Bounded(u64::MAX));
@@ -47,7 +47,7 @@ async fn a_store_that_comes_later_learns_of_the_change_from_the_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pooler_that_leads_elsewhere_is_noticed_by_the_response_itself() {
+async fn a_pooler_that_switches_servers_is_detected_by_the_response_itself() {
     let lineage = per_minute();
     lineage.learn(&server(1, 1, 0, 100)).unwrap();
     let before = lineage.before();
@@ -63,7 +63,7 @@ async fn a_pooler_that_leads_elsewhere_is_noticed_by_the_response_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_of_an_earlier_history_says_nothing_about_this_one() {
+async fn a_connection_of_an_earlier_history_does_not_vouch_for_this_one() {
     let lineage = per_minute();
     let first = lineage.learn(&server(1, 1, 0, 100)).unwrap();
     let second = lineage.learn(&server(2, 2, 20_000_000, 50)).unwrap();

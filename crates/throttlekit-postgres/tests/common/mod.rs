@@ -1,4 +1,4 @@
-//! What the tests share: the server's address, and a store in a schema of its own.
+//! Shared helpers: the server's address, and a store in a schema of its own.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use throttlekit::{Limit, rate::Need};
 use throttlekit_postgres::{PostgresStore, PostgresStoreBuilder};
 use tokio_postgres::{Client, NoTls};
 
-/// Tests never skip: a store that was not tested does not look like one that was.
+/// Returns an address. Tests never skip: a store that was not tested must not look like one that was.
 pub(crate) fn address(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set; run `cargo xtask services up`"))
 }
@@ -21,7 +21,7 @@ pub(crate) fn builder(schema: &str) -> PostgresStoreBuilder {
     PostgresStore::builder(url()).schema(schema).deadline(Duration::from_secs(20)).migrate_on_connect(true)
 }
 
-/// A plain connection beside the store's.
+/// Opens a plain connection beside the store's.
 pub(crate) async fn client() -> Client {
     connect(&url()).await
 }
@@ -32,7 +32,7 @@ pub(crate) async fn connect(url: &str) -> Client {
     client
 }
 
-/// Takes away what an earlier run left.
+/// Removes what an earlier run left.
 pub(crate) async fn clear(schema: &str) {
     client().await.batch_execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE")).await.unwrap();
 }
@@ -57,7 +57,7 @@ pub(crate) async fn ask(
     Ok(outcomes.into_iter().next().unwrap())
 }
 
-/// Every row as text, in order.
+/// Returns every row as text, in order.
 pub(crate) async fn dump(client: &Client, schema: &str) -> Vec<String> {
     let text = format!("SELECT s::text || ' ' || s.ctid || ' ' || s.xmax FROM {schema}.state s ORDER BY key");
     client.query(&text, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()

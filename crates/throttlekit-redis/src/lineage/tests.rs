@@ -12,7 +12,7 @@ fn every_slot_has_a_record_of_its_own() {
 }
 
 #[test]
-fn a_record_is_sent_back_once_it_is_known_and_a_plain_answer_confirms_it() {
+fn a_known_record_is_sent_along_and_a_plain_reply_confirms_it() {
     let records = Records::default();
     let first = records.question(3, "?");
     assert_eq!(first.arg(ALONE), "?");
@@ -29,7 +29,7 @@ fn a_record_is_sent_back_once_it_is_known_and_a_plain_answer_confirms_it() {
 }
 
 #[test]
-fn another_record_on_the_same_connection_is_a_loss_and_none_is_unknown() {
+fn another_record_on_the_same_connection_is_a_loss_and_a_missing_one_is_unknown() {
     let records = Records::default();
     records.read(records.question(0, "?"), carried("ab 70 0", Value::Int(5)));
     let told = records.read(records.question(0, "?"), carried("ab 90 4", Value::Int(6)));
@@ -39,7 +39,7 @@ fn another_record_on_the_same_connection_is_a_loss_and_none_is_unknown() {
 }
 
 #[test]
-fn answers_are_doubted_until_the_longest_limit_has_forgotten_and_not_one_microsecond_longer() {
+fn responses_are_bounded_until_the_longest_limit_has_expired_and_not_one_microsecond_longer() {
     let lineage = Lineage::default();
     let at = |now, remembers, since| {
         lineage.answered(Timestamp::from_micros(now), remembers, since);

@@ -9,7 +9,7 @@ if last == 6 then
   local tat, since, unit = -1, now, ARGV[5]
   if stored then
     local instant, back
-    instant, back, unit = string.match(stored, '^(%d+) (%d+) (%d+)$')
+    instant, back, unit = match(stored, '^(%d+) (%d+) (%d+)$')
     if unit == ARGV[5] then
       tat = tonumber(instant)
       since = tat - back
@@ -26,7 +26,7 @@ if last == 6 then
       answer = { -now, tat }
     else
       local life = (full - now - (full - now) % 1000) / 1000 + 1 + ARGV[2]
-      call('SET', KEYS[1], string.format('%.0f %.0f %s', full, full - since, unit), 'PX', string.format('%.0f', life))
+      call('SET', KEYS[1], digits(full) .. ' ' .. digits(full - since) .. ' ' .. unit, 'PX', digits(life))
       answer = { now, tat }
     end
     if stored and try('GET', record) == known then

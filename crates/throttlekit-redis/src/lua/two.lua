@@ -1,65 +1,69 @@
--- The next commonest by itself: one ask, a charge of GCRA in whole microseconds and one of a window on an even grid, or of
--- a budget. The same arguments and answer as below, without building what other rules need. Whatever is out of the
--- ordinary is left to that: nothing has been written by then.
--- Mirrors rules.g and rules.w.
-local function two()
-  local time, cost = tonumber(ARGV[5]), tonumber(ARGV[12])
-  if time <= 0 or cost <= 0 then
-    return nil
-  end
-  local full, since, finish, used = now, now, 0, 0
-  local bucket, window = {}, {}
-  local stored = try('GET', KEYS[1])
-  absent = not stored
+-- The next commonest: one ask, a charge of GCRA in whole microseconds and one of a window on an even grid (w) or of a
+-- budget on one (b).
+-- KEYS: of the bucket, of the window. ARGV: now or '', grace in ms, w or b; time of the cost, depth, time of a unit;
+-- cost, limit, length, lead; and the lineage record, see tracked.lua.
+-- Answer: now, below zero where the ask is denied; the bucket's instant before or -1; the window's end and use before,
+-- or -1 and 0.
+-- Mirrors rules.g and rules.w. Whatever is out of the ordinary is left to the rules below: nothing has been written by
+-- then.
+if last == 11 and (ARGV[3] == 'b' or ARGV[3] == 'w') then
+  local stored, window = ours(try('GET', KEYS[1]), KEYS[1]), ours(try('GET', KEYS[2]), KEYS[2])
+  local tat, since, unit = -1, now, ARGV[6]
+  local ends, used, finish = -1, 0, nil
   if stored then
-    local instant, back, unit
-    if type(stored) == 'string' then
-      instant, back, unit = string.match(stored, '^(%d+) (%d+) (%d+)$')
-      instant = tonumber(instant)
-    end
-    if not (instant and unit == ARGV[10] and instant < 9007199254740992 and instant - back >= 0) then
-      return nil
-    end
-    bucket = { instant, 0 }
-    full = instant > now and instant or now
-    since = instant - back > now and instant - back or now
-  end
-  stored = try('GET', KEYS[2])
-  absent = absent or not stored
-  if stored then
-    local ends, units
-    if type(stored) == 'string' then
-      ends, units = string.match(stored, '^(%d+) (%d+)$')
-      ends, units = tonumber(ends), tonumber(units)
-    end
-    if not (ends and ends < 9007199254740992 and units < 9007199254740992) then
-      return nil
-    end
-    if now < ends then
-      finish, used, window = ends, units, { ends, units }
+    local instant, back
+    instant, back, unit = match(stored, '^(%d+) (%d+) (%d+)$')
+    if unit == ARGV[6] then
+      tat = tonumber(instant)
+      since = tat - back
+      if not (tat < 9007199254740992 and since >= 0) then
+        unit = nil
+      elseif since < now then
+        since = now
+      end
     end
   end
-  full = full + time
-  local limit = tonumber(ARGV[13])
-  local left = used < limit and limit - used or 0
-  if full > now + ARGV[7] or (ARGV[11] == 'b' and 1 or cost) > left then
-    return { now, { 0, bucket, window } }
+  if window then
+    local units
+    finish, units = match(window, '^(%d+) (%d+)$')
+    ends, used = tonumber(finish), tonumber(units)
+    if not (ends and ends < 9007199254740992 and used < 9007199254740992) then
+      unit = nil
+    elseif now >= ends then
+      ends, used = -1, 0
+    end
   end
-  if finish == 0 then
-    local length = tonumber(ARGV[14])
-    finish = now + length - math.fmod(now + ARGV[15], length)
+  if unit == ARGV[6] then
+    local cost = tonumber(ARGV[7])
+    local full, left = (tat > now and tat or now) + ARGV[4], ARGV[8] - used
+    if full > now + ARGV[5] or left < (ARGV[3] == 'b' and 1 or cost) then
+      answer = { -now, tat, ends, used }
+    else
+      answer = { now, tat, ends, used }
+      local life = (full - now - (full - now) % 1000) / 1000 + 1 + ARGV[2]
+      call('SET', KEYS[1], digits(full) .. ' ' .. digits(full - since) .. ' ' .. unit, 'PX', digits(life))
+      -- A window's key lives as long as the window, from its first charge on. A test's time is not the server's.
+      if ends > 0 and ARGV[1] == '' then
+        call('SET', KEYS[2], finish .. ' ' .. digits(used + cost), 'KEEPTTL')
+      else
+        if ends < 0 then
+          local length = tonumber(ARGV[9])
+          finish = now + length - math.fmod(now + ARGV[10], length)
+        else
+          finish = ends
+        end
+        local window_life = math.ceil((finish - now) / 1000) + 1 + ARGV[2]
+        call('SET', KEYS[2], digits(finish) .. ' ' .. digits(used + cost), 'PX', digits(window_life))
+      end
+    end
+    if stored and window and try('GET', record) == known then
+      return answer
+    end
+  else
+    ARGV[11], ARGV[12], ARGV[13], ARGV[14], ARGV[15] = ARGV[3], ARGV[7], ARGV[8], ARGV[9], ARGV[10]
+    ARGV[3], ARGV[5], ARGV[7], ARGV[10], ARGV[4], ARGV[6], ARGV[8], ARGV[9] =
+      '2', ARGV[4], ARGV[5], ARGV[6], 'g', '0', '0', '1'
+    last = 16
   end
-  local bucket_life, window_life = full + 1 - now, finish - now
-  call('SET', KEYS[1], string.format('%.0f %.0f %s', full, full - since, ARGV[10]), 'PX',
-    string.format('%.0f', math.ceil(bucket_life / 1000) + 1 + ARGV[2]))
-  call('SET', KEYS[2], string.format('%.0f %.0f', finish, used + cost), 'PX',
-    string.format('%.0f', math.ceil(window_life / 1000) + 1 + ARGV[2]))
-  return { now, { 1, bucket, window } }
 end
 
-if #ARGV == 15 and ARGV[3] == '2' and ARGV[4] == 'g' and ARGV[9] == '1' and (ARGV[11] == 'w' or ARGV[11] == 'b') then
-  local answer = two()
-  if answer then
-    return answer
-  end
-end

@@ -1,11 +1,11 @@
-//! Where the engines are, and names that no other test uses.
+//! Addresses of the engines, and unique names.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use throttlekit_redis::{RedisStore, RedisStoreBuilder};
 
-/// An address from `cargo xtask services up`. A test that needs an engine fails without it.
+/// Returns an address from `cargo xtask services up`. A test that needs an engine fails without it.
 pub(crate) fn env(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: eval \"$(cargo xtask services up)\""))
 }
@@ -15,7 +15,8 @@ fn list(name: &str, scheme: &str) -> Vec<String> {
     env(name).split(',').map(with_scheme).collect()
 }
 
-/// Tests share two cores with whatever else runs: decisions are what they look at, not how fast those come.
+/// Sets long deadlines: tests share two cores with other processes, and check decisions rather than their
+/// speed.
 fn patient(builder: RedisStoreBuilder) -> RedisStoreBuilder {
     builder.deadline(Duration::from_secs(5))
 }
@@ -36,17 +37,17 @@ pub(crate) fn sentinel() -> RedisStoreBuilder {
     patient(RedisStore::sentinel(list("THROTTLEKIT_SENTINEL", "redis://"), "mymaster"))
 }
 
-/// A policy name that no other call in any process has.
+/// Returns a policy name that no other call in any process uses.
 pub(crate) fn policy(name: &str) -> String {
     format!("{name}-{:x}", RandomState::new().hash_one(name))
 }
 
-/// A plain connection, to look at what is stored.
+/// Opens a plain connection, to inspect the stored data.
 pub(crate) async fn plain(variable: &str) -> redis::aio::MultiplexedConnection {
     redis::Client::open(env(variable)).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
-/// A test of each name, which runs the same on another engine.
+/// Generates a test of each name, which runs the same code on another engine.
 #[allow(unused_macros, reason = "each test file takes what it needs")]
 macro_rules! on_each {
     ($run:ident: $($engine:ident => $test:ident,)+) => {

@@ -1,4 +1,4 @@
-//! Parts of a node that are wrong on purpose. None of them is in the library.
+//! Parts of a node with seeded bugs. None of them is in the library.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use throttlekit::rate::Timestamp;
 use throttlekit::store::{LeaseRequest, LeaseReturn, Leased, ReturnId, Store, StoreError};
 use throttlekit_redis::RedisStore;
 
-/// A clock that shows one second for several.
+/// A clock that counts one second for several.
 pub(crate) struct SlowClock {
     begun: Timestamp,
     times: u32,
@@ -30,8 +30,8 @@ impl Clock for SlowClock {
 
 impl LeaseClock for SlowClock {}
 
-/// A clock that stands still while the process is stopped: a thread winds it by what has gone since, but by no more
-/// than a running process is ever late.
+/// A clock that stands still while the process is stopped: a thread advances it by the elapsed time, but at
+/// most by the longest delay of a running process.
 #[derive(Clone)]
 pub(crate) struct FrozenClock(Arc<AtomicU64>);
 
@@ -62,10 +62,10 @@ impl Clock for FrozenClock {
 
 impl LeaseClock for FrozenClock {}
 
-/// Adds the time that a loan was under way to the time it lives.
+/// Adds the time that a loan was in flight to its lifetime.
 pub(crate) struct AnchoredAtReply(pub(crate) RedisStore);
 
-/// Sends each return again under a name of its own, as one does who believes the first was lost.
+/// Sends each return again under a new identifier, as if the first were lost.
 pub(crate) struct ReturnsTwice(pub(crate) RedisStore);
 
 impl Store for AnchoredAtReply {

@@ -1,10 +1,10 @@
-//! When a node's callers ask: in phases, which are windows where there are any.
+//! The demand of a node's callers: in phases, which are windows where there are any.
 //!
 //! | phase | demand |
 //! |---|---|
-//! | light | a quarter of the limit: units fetched here and held on to are what would pass beyond it in the next phase |
-//! | brisk | far above the limit: it is used up in an instant |
-//! | steady | somewhat above the limit, and one node in four stops early: what it gives back is used by the others |
+//! | light | a quarter of the limit: units leased here and kept would exceed it in the next phase |
+//! | brisk | far above the limit: it is exhausted in an instant |
+//! | steady | somewhat above the limit; one node in four stops early and its units are used by the others |
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use throttlekit_conformance::Dice;
 use super::Plan;
 
 const PHASES: u64 = 3;
-/// What all callers of a node ask for in one round: see `node.rs`.
+/// The units that all callers of a node request in one round: see `node.rs`.
 const UNITS_PER_ROUND: u64 = 7;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum Phase {
     Steady,
 }
 
-/// The sort of a phase, by its number since the epoch.
+/// Returns the kind of a phase, by its number since the epoch.
 pub(crate) fn phase(number: u64) -> Phase {
     match number % PHASES {
         0 => Phase::Light,
@@ -32,13 +32,13 @@ pub(crate) fn phase(number: u64) -> Phase {
     }
 }
 
-/// What one node's callers do.
+/// The demand of one node's callers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Demand {
     node: u64,
-    /// How long a phase lasts, in microseconds, as all times here.
+    /// The length of a phase, in microseconds, like all times here.
     length: u64,
-    /// Between two asks of a caller, if the fleet together is to ask for exactly the limit.
+    /// The pause between two requests of a caller at which all nodes together request exactly the limit.
     even_pause: u64,
 }
 
@@ -49,10 +49,10 @@ impl Demand {
         Self { node: node as u64, length, even_pause: length * per_round / plan.rule.units_per_phase() }
     }
 
-    /// How long a caller waits before it asks again.
+    /// Returns the pause of a caller before its next request.
     pub(crate) fn pause(&self, now: u64, admitted: bool, dice: &mut Dice) -> Duration {
         let (number, gone) = (now / self.length, now % self.length);
-        // Everyone is there again in the first tenth of the next phase.
+        // All callers are back in the first tenth of the next phase.
         let rest = self.length - gone + dice.below(self.length / 10);
         let about = |micros: u64, dice: &mut Dice| dice.between(micros / 2, micros * 3 / 2).min(rest);
         let micros = match phase(number) {

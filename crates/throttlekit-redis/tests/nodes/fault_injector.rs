@@ -11,28 +11,29 @@ use super::log::micros;
 use super::member::Fleet;
 use crate::rig::{Server, now};
 
-/// What can happen to a node, to its connection, or to the server.
+/// A fault of a node, of its connection, or of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// `kill -9` of a node, and another in its place.
+    /// `kill -9` of a node, and a replacement.
     Kill,
-    /// A node ends as it should, giving back what it holds while its callers still ask; and another in its place.
+    /// A node leaves gracefully and returns its units while its callers still send requests; and a
+    /// replacement.
     Leave,
     /// `SIGSTOP`, over the edge of a phase and up to half of the next.
     Stop,
-    /// Every reply comes later.
+    /// Every reply is delayed.
     Delay,
-    /// A request is carried out and its reply lost.
+    /// A request is executed and its reply lost.
     LoseReply,
-    /// Something on the way sends requests again: they are carried out twice, and one reply is heard.
+    /// Requests are duplicated: they are executed twice, and one reply arrives.
     Repeat,
-    /// Connections stay open, and nothing comes.
+    /// Connections stay open, and nothing arrives.
     HalfOpen,
-    /// Connections are cut.
+    /// Connections are closed.
     Reset,
     /// The server forgets its scripts.
     ScriptFlush,
-    /// The server answers nobody for a while.
+    /// The server responds to no client for a while.
     ClientPause,
 }
 
@@ -62,7 +63,7 @@ const NAMES: [&str; FAULTS.len()] = [
     "client_pause",
 ];
 
-/// How often each fault struck.
+/// The number of times each fault occurred.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Struck([u64; FAULTS.len()]);
 
@@ -75,29 +76,29 @@ impl Struck {
         self.0.iter().sum()
     }
 
-    /// What a table shows of it.
+    /// Returns the numbers for a table.
     pub(crate) fn facts(&self) -> Vec<(&'static str, u64)> {
         let each = NAMES.into_iter().zip(self.0);
         std::iter::once(("faults", self.all())).chain(each).collect()
     }
 
-    /// Faults that did not occur.
+    /// Returns the faults that did not occur.
     pub(crate) fn missing(&self) -> Vec<Fault> {
         FAULTS.into_iter().filter(|&fault| self.of(fault) == 0).collect()
     }
 }
 
 const STEP: Duration = Duration::from_millis(10);
-/// A fault begins in one step of so many.
+/// A fault begins in one step of this many.
 const ONCE_IN: u64 = 3;
 
 pub(crate) struct FaultInjector {
     faults: &'static [Fault],
-    /// Nodes that faults strike: those that are broken, or all.
+    /// The nodes that faults apply to: those with a bug, or all.
     targets: Vec<usize>,
     phase: Duration,
     dice: Dice,
-    /// When each node's fault ends.
+    /// The end of each node's fault.
     ends: Vec<Option<(Timestamp, Fault)>>,
     pub(crate) struck: Struck,
 }
@@ -110,7 +111,7 @@ impl FaultInjector {
         Self { faults: plan.faults, targets, phase, dice, ends, struck: Struck::default() }
     }
 
-    /// A moment: faults that are over end, and perhaps one begins.
+    /// Ends faults whose time is over, and perhaps begins one.
     pub(crate) async fn step(&mut self, fleet: &mut Fleet, server: &Server) {
         sleep(STEP).await;
         self.end(fleet, now());
@@ -126,7 +127,7 @@ impl FaultInjector {
         self.struck.0[fault as usize] += 1;
     }
 
-    /// Ends whatever goes on.
+    /// Ends all faults.
     pub(crate) fn clear(&mut self, fleet: &Fleet) {
         self.end(fleet, Timestamp::MAX);
     }
@@ -142,7 +143,7 @@ impl FaultInjector {
         }
     }
 
-    /// Begins a fault, and says how long it lasts if it has to be ended.
+    /// Begins a fault. Returns its duration if it has to be ended.
     async fn strike(
         &mut self,
         fault: Fault,

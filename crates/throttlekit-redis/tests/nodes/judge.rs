@@ -1,30 +1,30 @@
-//! Judges what a fleet admitted by what is certain about when.
+//! Checks the admissions of all nodes by what is certain about their times.
 //!
-//! An admission was decided somewhere between two readings of the machine's clock. It counts for a stretch of time only
-//! if both lie in it; so a fleet that keeps its bound is never blamed, whatever its nodes were put through. An
-//! admission across an edge is not lost either: it counts for every longer stretch that holds it.
+//! An admission was decided somewhere between two readings of the machine's clock. It counts for an interval
+//! only if both lie in it; so nodes that keep their bound never fail, whatever their faults. An admission
+//! across an edge is not lost either: it counts for every longer interval that contains it.
 
 use std::time::Duration;
 
 use super::Admission;
 use super::demand::{Phase, phase};
 
-/// Guarantee `lease-coupled`: of any windows in a row, as many times the limit as there are windows.
+/// Guarantee `lease-coupled`: in any consecutive windows, at most the limit times their number.
 ///
-/// If each window has its limit or less, so has every row of them; and where a row has more, no way to share out its
-/// admissions among the windows keeps the limit in each.
+/// If each window has its limit or less, so has every run of them; and if a run has more, no assignment of
+/// its admissions to the windows keeps the limit in each.
 pub(crate) struct Windows {
     limit: u64,
     length: u64,
     first: u64,
-    /// What certainly lies in each window.
+    /// The admissions certainly in each window.
     pub(crate) certain: Vec<u64>,
-    /// What may lie in each.
+    /// The admissions possibly in each window.
     possible: Vec<u64>,
     pub(crate) admitted: u64,
-    /// What lies across an edge.
+    /// The admissions across an edge.
     pub(crate) across: u64,
-    /// By how much the worst row of windows exceeds its limits.
+    /// The excess of the worst run of windows over its limits.
     pub(crate) beyond: u64,
 }
 
@@ -64,8 +64,8 @@ impl Windows {
         self.certain.iter().copied().max().unwrap_or(0)
     }
 
-    /// What certainly and what possibly was admitted in each window that lies in this time as a whole and in which
-    /// demand was far above the limit.
+    /// Returns the certain and the possible admissions in each window that lies completely in this time and
+    /// in which demand was far above the limit.
     pub(crate) fn brisk(&self, (begin, end): (u64, u64)) -> Vec<(u64, u64)> {
         let whole = |number: u64| number * self.length >= begin && (number + 1) * self.length <= end;
         let counts = self.certain.iter().copied().zip(self.possible.iter().copied());
@@ -73,7 +73,8 @@ impl Windows {
         numbered.filter(|(_, n)| whole(*n) && phase(*n) == Phase::Brisk).map(|(units, _)| units).collect()
     }
 
-    /// What a table shows of it: of the windows of brisk demand, how many were certainly and possibly used in full.
+    /// Returns the numbers for a table: of the windows of brisk demand, those that were certainly and
+    /// possibly used in full.
     pub(crate) fn facts(&self, whole: (u64, u64)) -> Vec<(&'static str, u64)> {
         let brisk = self.brisk(whole);
         let count =
@@ -94,7 +95,8 @@ impl Windows {
     }
 }
 
-/// The most that any windows in a row have more than their limits, by the window in which each admission's time ends.
+/// Returns the maximum excess of any run of windows over its limits, by the window in which each admission's
+/// time ends.
 fn beyond(by_start: &[Vec<(usize, u64)>], limit: u64) -> u64 {
     let mut ending = vec![0; by_start.len()];
     let mut worst = 0;
@@ -113,7 +115,7 @@ fn beyond(by_start: &[Vec<(usize, u64)>], limit: u64) -> u64 {
 /// Guarantee `lease-rolling`: in any interval Δ, burst + rate·Δ + rate·h.
 pub(crate) struct Rolling {
     pub(crate) admitted: u64,
-    /// The most by which an interval has more than rate·Δ, in millionths of a unit.
+    /// The maximum excess of an interval over rate·Δ, in millionths of a unit.
     most_micro: i64,
 }
 
@@ -122,16 +124,17 @@ const MICRO: i64 = 1_000_000;
 const NONE: i64 = i64::MIN / 4;
 
 impl Rolling {
-    /// Intervals begin where an admission's time begins, and end where one ends.
+    /// Intervals start where an admission's time starts, and end where one ends.
     ///
-    /// Over intervals that begin at the p-th instant, what counts is a sum from p on: the cost of each admission seen
-    /// so far, less what comes back until the next instant. The largest such sum is kept in a tree.
+    /// Over intervals that start at the p-th instant, the count is a sum from p on: the cost of each
+    /// admission seen so far, minus what refills until the next instant. The largest such sum is kept in a
+    /// tree.
     pub(crate) fn of(admissions: &[Admission], per_second: u32) -> Self {
         let mut by_start = admissions.to_vec();
         by_start.sort_unstable_by_key(|one| one.from);
         let mut by_end: Vec<usize> = (0..by_start.len()).collect();
         by_end.sort_unstable_by_key(|&place| by_start[place].to);
-        // A unit is a million; in one microsecond the rate's number of them comes back.
+        // A unit is a million; in one microsecond the rate's number of them refills.
         let back = |from: u64, to: u64| (to - from) as i64 * i64::from(per_second);
         let (mut sums, mut begun, mut most_micro) = (Suffixes::new(by_start.len()), 0, 0);
         for place in by_end {
@@ -149,15 +152,15 @@ impl Rolling {
         Self { admitted: admissions.iter().map(|one| one.cost).sum(), most_micro }
     }
 
-    /// Units beyond rate·Δ in the worst interval, rounded up.
+    /// Returns the units beyond rate·Δ in the worst interval, rounded up.
     pub(crate) fn most(&self) -> u64 {
         (self.most_micro.max(0) as u64).div_ceil(MICRO as u64)
     }
 }
 
-/// Numbers of which the largest sum of a tail is known. A tail begins at a number that was given.
+/// Numbers with the largest sum of a suffix. A suffix starts at a number that was set.
 struct Suffixes {
-    /// For each node of a tree its sum and its best tail; leaves are the second half.
+    /// The sum and the best suffix of each node of a tree; leaves are the second half.
     tree: Vec<(i64, i64)>,
 }
 

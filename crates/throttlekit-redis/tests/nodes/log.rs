@@ -1,4 +1,4 @@
-//! What nodes write down.
+//! The logs of nodes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use throttlekit::clock::{Clock, WallClock};
 
-/// One admission. It was decided at an instant that lies between these two, both included.
+/// One admission. It was decided at an instant between these two, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admission {
     /// The machine's time before the call, in microseconds.
     pub(crate) from: u64,
-    /// And after it.
+    /// The machine's time after it.
     pub(crate) to: u64,
     pub(crate) cost: u64,
 }
@@ -25,7 +25,7 @@ impl Log {
         Self(OpenOptions::new().create(true).append(true).open(path).unwrap())
     }
 
-    /// One write: an admission is in the file or it is not.
+    /// Writes with one system call: an admission is in the file or it is not.
     pub(crate) fn write(&self, admission: Admission) {
         let words = [admission.from, admission.to, admission.cost].map(u64::to_le_bytes);
         let written = (&self.0).write(words.as_flattened()).unwrap();
@@ -33,7 +33,7 @@ impl Log {
     }
 }
 
-/// All that a node and those before it in its place have written. One that is being written is not there yet.
+/// Returns everything that a node and its predecessors have written. An incomplete line is not included.
 pub(crate) fn read(path: &Path) -> Vec<Admission> {
     let bytes = fs::read(path).unwrap_or_default();
     let word = |part: &[u8]| u64::from_le_bytes(part.try_into().unwrap());
@@ -43,7 +43,7 @@ pub(crate) fn read(path: &Path) -> Vec<Admission> {
         .collect()
 }
 
-/// The machine's time, which is also the server's.
+/// Returns the machine's time, which is also the server's.
 pub(crate) fn micros() -> u64 {
     WallClock.now().as_nanos() / 1_000
 }

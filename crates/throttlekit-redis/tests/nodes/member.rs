@@ -1,4 +1,4 @@
-//! The nodes as their parent sees them: processes, each behind a proxy of its own.
+//! The nodes, controlled by their parent: processes, each behind a proxy of its own.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -9,10 +9,10 @@ use super::log::{self, Admission};
 use crate::rig::{Proxy, Server, until};
 
 const POST: &str = "THROTTLEKIT_FLEET_POST";
-/// A program of this size starts within this time even on a busy machine.
+/// The maximum time in which a program of this size starts on a busy machine.
 const START_MAX: Duration = Duration::from_secs(15);
 
-/// What a node is told.
+/// The configuration of a node.
 pub(crate) struct Post {
     pub(crate) number: usize,
     pub(crate) url: String,
@@ -20,7 +20,7 @@ pub(crate) struct Post {
     pub(crate) log: PathBuf,
 }
 
-/// This process's post, if it is a node.
+/// Returns this process's configuration, if it is a node.
 pub(crate) fn post() -> Option<Post> {
     let told = std::env::var(POST).ok()?;
     let [number, url, policy, log] = told.split('\n').collect::<Vec<_>>()[..] else { return None };
@@ -31,11 +31,11 @@ pub(crate) struct Fleet {
     test: &'static str,
     policy: String,
     pub(crate) members: Vec<Member>,
-    /// Nodes that were told to end.
+    /// Nodes that are leaving.
     leaving: Vec<Child>,
 }
 
-/// A node that another has taken the place of.
+/// A node that was replaced.
 #[must_use]
 pub(crate) struct Replaced<'a> {
     old: Child,
@@ -43,12 +43,12 @@ pub(crate) struct Replaced<'a> {
 }
 
 impl Replaced<'_> {
-    /// `kill -9`.
+    /// Kills it with `kill -9`.
     pub(crate) fn kill(mut self) {
         let _ = (self.old.kill(), self.old.wait());
     }
 
-    /// Its input ends, and so does the node once it has given back what it holds.
+    /// Closes its input; the node exits once it has returned its units.
     pub(crate) fn leave(mut self) {
         self.old.stdin = None;
         self.leaving.push(self.old);
@@ -62,7 +62,7 @@ pub(crate) struct Member {
 }
 
 impl Fleet {
-    /// Every node asks when this returns.
+    /// Starts the nodes. Returns once every node sends requests.
     pub(crate) async fn start(plan: &Plan, server: &Server, policy: &str) -> Self {
         let mut fleet =
             Self { test: plan.test, policy: policy.to_owned(), members: Vec::new(), leaving: Vec::new() };
@@ -90,21 +90,21 @@ impl Fleet {
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", self.test, "--nocapture"])
             .env(POST, post)
-            // Its other end closes with this process, and the node with it.
+            // The other end of the pipe closes with this process, and the node exits with it.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .unwrap()
     }
 
-    /// Starts another node in the place of this one, which is to be ended.
+    /// Starts another node in place of this one, which is to be ended.
     pub(crate) fn replace(&mut self, number: usize) -> Replaced<'_> {
         let child = self.spawn(number, &self.members[number].proxy, &self.members[number].log);
         let old = std::mem::replace(&mut self.members[number].child, child);
         Replaced { old, leaving: &mut self.leaving }
     }
 
-    /// Stops a node in its tracks (`STOP`), or lets it go on (`CONT`).
+    /// Stops a node (`STOP`), or continues it (`CONT`).
     pub(crate) fn signal(&self, number: usize, name: &str) {
         let pid = self.members[number].child.id();
         let done = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();

@@ -1,8 +1,8 @@
-//! A fleet of node processes over one server, faults between and under them, and a judge who trusts no node's clock.
+//! Node processes over one server, faults of and between them, and a judge that trusts no node's clock.
 //!
-//! A test that calls [`run`] runs itself again, once for each node; there [`run`] does not return. Each node writes
-//! down every admission with the machine's time before and after the call, one write each, so that what `kill -9` takes
-//! away is at most one admission for each caller of the node; and that only makes a count smaller.
+//! A test that calls [`run`] runs itself again, once for each node; there [`run`] does not return. Each node
+//! logs every admission with the machine's time before and after the call, one write each. So `kill -9` loses
+//! at most one admission for each caller of the node, which only makes a count smaller.
 
 mod broken;
 mod demand;
@@ -27,23 +27,24 @@ pub(crate) use plan::{Broken, NodeClock, NodePlan, Plan, Rule};
 use fault_injector::FaultInjector;
 use member::Fleet;
 
-/// How often what was written is looked at while a fleet runs that should be caught.
+/// The interval at which logs are checked while nodes with a seeded bug run.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// Of the faults.
+/// The seed of the faults.
 const SEED: u64 = 1;
 
-/// What a fleet did.
+/// The results of a run.
 pub(crate) struct Ran {
     pub(crate) admissions: Vec<Admission>,
-    /// When every node had begun and when the first was ended, in microseconds: what lies between is whole.
+    /// The time at which every node had started and the time at which the first was ended, in
+    /// microseconds: the interval between is complete.
     pub(crate) whole: (u64, u64),
     pub(crate) struck: Struck,
-    /// Replies that were lost, and requests that were carried out twice.
+    /// Replies that were lost, and requests that were executed twice.
     pub(crate) lost: u64,
     pub(crate) repeated: u64,
 }
 
-/// Runs the plan for so long, or until `enough` is seen.
+/// Runs the plan for this time, or until `enough` returns true.
 pub(crate) async fn run(plan: &Plan, length: Duration, mut enough: impl FnMut(&[Admission]) -> bool) -> Ran {
     if let Some(post) = member::post() {
         node::serve(plan, &post).await;
@@ -75,13 +76,13 @@ pub(crate) async fn run(plan: &Plan, length: Duration, mut enough: impl FnMut(&[
     }
 }
 
-/// Duration of a fault schedule: as configured, or what suits a test.
+/// Returns the duration of a fault schedule: as configured, or the default.
 pub(crate) fn schedule_length(unless_told: u64) -> Duration {
     let told = std::env::var("THROTTLEKIT_FLEET_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(told.unwrap_or(unless_told))
 }
 
-/// Says what was seen, in words that `cargo xtask verify fleet` reads.
+/// Prints the results in words that `cargo xtask verify fleet` reads.
 pub(crate) fn tell(name: &str, facts: &[(&str, u64)]) {
     let words: Vec<_> = facts.iter().map(|(what, value)| format!("{what}={value}")).collect();
     println!("fleet: {name} {}", words.join(" "));

@@ -1,4 +1,4 @@
-//! What a node process does: asks the shipped limiter as its demand says, and writes down what was admitted.
+//! A node process: sends requests to the shipped limiter by its demand, and logs admissions.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use super::{Broken, NodePlan, Plan};
 const KEY: &str = "shared";
 const CALLERS: u64 = 4;
 const COST_MAX: u64 = 3;
-/// Units that a thread cache takes out at a time.
+/// Units that a thread cache takes at a time.
 const CACHE_UNITS: u64 = 4;
-/// The most a learner may ask for.
+/// The maximum batch of a learner.
 const LEARNED_MAX: u64 = 100;
-/// Longer than replies are held up, so that late ones count.
+/// Longer than the delay of replies, so that late ones count.
 const DEADLINE: Duration = Duration::from_millis(400);
 const PROBE_EVERY: Duration = Duration::from_millis(20);
 
-/// Serves until its parent is gone or ends it.
+/// Serves until its parent exits or ends it.
 pub(crate) async fn serve(plan: &Plan, post: &Post) -> ! {
     let node = &plan.nodes[post.number];
     let store = RedisStore::builder(&post.url).deadline(DEADLINE).breaker(5, PROBE_EVERY);
@@ -91,7 +91,7 @@ fn start<S: Store, C: LeaseClock + 'static>(
     tokio::spawn(end_with_input(limiter));
 }
 
-/// A node whose parent has let go of it gives back what it holds, and ends.
+/// Sends the node's units back and exits, once its parent has closed its input.
 async fn end_with_input<S: Store, C: LeaseClock + 'static>(limiter: Arc<SharedLimiter<S, C>>) {
     let _ = spawn_blocking(|| std::io::stdin().read(&mut [0])).await;
     let _ = limiter.close().await;
@@ -105,7 +105,8 @@ struct Caller {
     dice: Dice,
 }
 
-/// Asks for ever. The first caller asks for one unit at a time, so that the last of a window is spent.
+/// Sends requests forever. The first caller requests one unit at a time, so that the last of a window is
+/// spent.
 async fn ask_on<S: Store, C: LeaseClock + 'static>(
     limiter: Arc<SharedLimiter<S, C>>,
     log: Arc<Log>,

@@ -1,4 +1,5 @@
-//! What a fleet is made of. Parent and nodes build the same plan, so that none of it has to be passed on.
+//! The configuration of all nodes. Parent and nodes build the same plan, so that none of it has to be passed
+//! on.
 
 use std::time::Duration;
 
@@ -6,7 +7,7 @@ use throttlekit::{Limit, Rate};
 
 use super::Fault;
 
-/// One fleet.
+/// One configuration.
 pub(crate) struct Plan {
     /// The name of the test, which nodes run again.
     pub(crate) test: &'static str,
@@ -15,27 +16,27 @@ pub(crate) struct Plan {
     pub(crate) faults: &'static [Fault],
 }
 
-/// The limit all nodes keep together.
+/// The shared limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rule {
     Window { limit: u64, length: Duration },
     Gcra { per_second: u32, burst: u64, hold: Duration },
 }
 
-/// How one node is set up.
+/// The configuration of one node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodePlan {
     /// Leases only for keys with many requests.
     pub(crate) auto: bool,
-    /// Learned, if none.
+    /// Learned if `None`.
     pub(crate) batch: Option<u64>,
     pub(crate) refill_at_percent: u8,
     pub(crate) share: u64,
     pub(crate) return_after: Duration,
-    /// One of its callers draws units into a thread cache of its own. What a thread cache holds when the node fetches
-    /// more is lost.
+    /// One of its callers takes units into its own thread cache. Units in a thread cache are lost when the
+    /// node leases more.
     pub(crate) thread_cache: bool,
-    /// Carries units over, as one of so many nodes.
+    /// Carries units over, as one of this many nodes.
     pub(crate) carry: Option<u64>,
     pub(crate) clock: NodeClock,
     pub(crate) broken: Option<Broken>,
@@ -49,16 +50,16 @@ pub(crate) enum NodeClock {
     Tick,
 }
 
-/// What is wrong with a node that a judge must catch.
+/// A seeded bug of a node, which the judge must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// Its clock shows one second for so many.
+    /// Its clock counts one second for this many.
     SlowClock(u32),
     /// Its clock stands still while the process is stopped, as one that counts processor time does.
     FrozenClock,
-    /// Units live from when the reply came and not from when the request went.
+    /// Units live from the arrival of the reply and not from the sending of the request.
     AnchoredAtReply,
-    /// A return is tried again under another name.
+    /// A return is retried under another identifier.
     ReturnsTwice,
 }
 
@@ -77,12 +78,12 @@ impl NodePlan {
         }
     }
 
-    /// Seldom asked, seldom lent to; sizes learned.
+    /// Few requests, few leases; sizes are learned.
     pub(crate) fn auto() -> Self {
         Self { auto: true, batch: None, ..Self::leased(0) }
     }
 
-    /// Gives back soon what it does not need.
+    /// Sends unused units back soon.
     pub(crate) fn generous(self) -> Self {
         Self { return_after: Duration::from_millis(40), ..self }
     }
@@ -103,7 +104,7 @@ impl Rule {
         .unwrap()
     }
 
-    /// Demand changes this often; with the windows, where there are any.
+    /// Returns the interval at which demand changes; the window, where there is one.
     pub(crate) fn phase(self) -> Duration {
         match self {
             Self::Window { length, .. } => length,
@@ -111,7 +112,7 @@ impl Rule {
         }
     }
 
-    /// What may pass in a phase, but for bursts.
+    /// Returns the units that may pass in a phase, except for bursts.
     pub(crate) fn units_per_phase(self) -> u64 {
         match self {
             Self::Window { limit, .. } => limit,

@@ -13,7 +13,7 @@ const PRIMARIES: usize = 3;
 const SLOTS: usize = 16_384;
 const READY_MAX: Duration = Duration::from_secs(15);
 
-/// Nodes 0 to 2 begin as primaries; node `n + 3` is the replica of `n`.
+/// Nodes 0 to 2 start as primaries; node `n + 3` is the replica of `n`.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Server>,
 }
@@ -36,7 +36,7 @@ impl Cluster {
         &self.nodes[primary + PRIMARIES]
     }
 
-    /// A caller's key whose state lives on this primary, for a fixed window.
+    /// Returns a caller's key whose state is on this primary, for a fixed window.
     pub(crate) fn key_on(&self, primary: usize, policy: &str) -> String {
         let (first, last) = range(primary);
         let lives_there = |key: &String| (first..=last).contains(&slot_of(&window_key(policy, key)).into());
@@ -87,7 +87,7 @@ impl Cluster {
     }
 }
 
-/// Where a fixed window of this policy keeps a key.
+/// Returns the stored name of a key in a fixed window of this policy.
 pub(crate) fn window_key(policy: &str, key: &str) -> String {
     format!("tk:{{{policy}/{key}}}w:")
 }

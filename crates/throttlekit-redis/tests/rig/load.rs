@@ -1,4 +1,4 @@
-//! Callers who ask one after another and write down what they heard.
+//! Callers that send requests one after another and record the responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,14 +11,14 @@ use tokio::task::JoinSet;
 
 use super::{Limiter, is_own, now};
 
-/// One answer.
+/// One response.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
     pub(crate) key: Arc<str>,
     pub(crate) at: Timestamp,
     pub(crate) took: Duration,
     pub(crate) allowed: bool,
-    /// Nothing, where an error was returned.
+    /// `None` where an error was returned.
     pub(crate) guarantee: Option<Guarantee>,
     pub(crate) error: Option<StoreError>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// So many callers for each key, each with a pause between its asks.
+    /// Starts `callers` callers for each key, each with a pause between its requests.
     pub(crate) fn start(limiter: &Arc<Limiter>, keys: &[&str], callers: usize, pause: Duration) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let mut tasks = JoinSet::new();
@@ -42,7 +42,7 @@ impl Load {
         Self { callers: tasks, over }
     }
 
-    /// All answers, in the order they came.
+    /// Returns all responses, in the order of arrival.
     pub(crate) async fn finish(self) -> Vec<Heard> {
         self.over.store(true, Relaxed);
         let mut heard: Vec<Heard> = self.callers.join_all().await.into_iter().flatten().collect();
@@ -82,13 +82,13 @@ pub(crate) fn admitted(heard: &[Heard]) -> u64 {
     heard.iter().filter(|answer| answer.allowed).count() as u64
 }
 
-/// When the store itself first answered after an instant.
+/// Returns the time of the store's own first response after an instant.
 pub(crate) fn exact_after(heard: &[Heard], after: Timestamp) -> Option<Timestamp> {
     let is_it = |answer: &&Heard| answer.at > after && answer.guarantee.is_some_and(is_own);
     heard.iter().find(is_it).map(|answer| answer.at)
 }
 
-/// Every answer is the store's own, or a refusal that says why; none is an error.
+/// Checks that every response is the store's own, or a refusal with a reason, and none is an error.
 pub(crate) fn labelled(heard: &[Heard]) {
     for answer in heard {
         match answer.guarantee {

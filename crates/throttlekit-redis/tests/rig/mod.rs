@@ -1,4 +1,4 @@
-//! Private servers to break, a proxy that loses what it is told to, and callers who write down what they heard.
+//! Private servers for fault injection, a lossy proxy, and callers that record their responses.
 
 mod cluster;
 mod load;
@@ -23,24 +23,24 @@ pub(crate) use server::{Connection, Server, ask};
 
 pub(crate) type Limiter = throttlekit::SharedLimiter<RedisStore>;
 
-/// How soon good answers must come again once a server could give them.
+/// The maximum time until exact responses resume once a server could give them.
 pub(crate) const RECOVERY_MAX: Duration = Duration::from_millis(300);
 pub(crate) const DAY: Duration = Duration::from_secs(86_400);
-/// The machine may be busy with something else once; three times in a row is us.
+/// A machine may be busy once; three failures in a row are ours.
 const ATTEMPTS: usize = 3;
 
-/// One clock for all measurements of a test.
+/// Returns the time of one clock for all measurements of a test.
 pub(crate) fn now() -> Timestamp {
     static CLOCK: std::sync::OnceLock<PreciseClock> = std::sync::OnceLock::new();
     CLOCK.get_or_init(PreciseClock::new).now()
 }
 
-/// Says what was measured. The figures of `docs/concepts/failure-modes.md` are what this prints.
+/// Prints a measurement. The figures of `docs/concepts/failure-modes.md` are printed here.
 pub(crate) fn figure(fault: &str, what: &str, value: impl std::fmt::Display) {
     println!("{fault}: {what} {value}");
 }
 
-/// The best of a few attempts keeps the bar.
+/// Checks that the best of a few attempts meets the threshold.
 pub(crate) async fn recovers(fault: &str, mut attempt: impl AsyncFnMut(usize) -> Duration) {
     let mut measured = Vec::new();
     for number in 0..ATTEMPTS {
@@ -54,7 +54,7 @@ pub(crate) async fn recovers(fault: &str, mut attempt: impl AsyncFnMut(usize) ->
     assert!(measured.iter().min() <= Some(&RECOVERY_MAX), "{fault}: {measured:?}");
 }
 
-/// Looks every few milliseconds until it holds.
+/// Polls every few milliseconds until it holds.
 pub(crate) async fn until(what: &str, limit: Duration, mut holds: impl AsyncFnMut() -> bool) -> Timestamp {
     let begun = now();
     while !holds().await {
@@ -64,24 +64,24 @@ pub(crate) async fn until(what: &str, limit: Duration, mut holds: impl AsyncFnMu
     now()
 }
 
-/// Whether an answer is the store's own. Most servers here have run for seconds and are asked about days, so they are not
-/// vouched for yet, and their answers are bounded: `label_truth.rs` is about that.
+/// Returns `true` if a response is the store's own. Most servers here have run for seconds and decide about
+/// days, so they are not vouched for yet, and their responses are bounded: `label_truth.rs` tests that.
 pub(crate) fn is_own(guarantee: Guarantee) -> bool {
     matches!(guarantee, Guarantee::Exact | Guarantee::Bounded(_))
 }
 
-/// Resident memory of this process, in bytes.
+/// Returns the resident memory of this process, in bytes.
 pub(crate) fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
 }
 
-/// Open files and sockets of this process.
+/// Returns the number of open files and sockets of this process.
 pub(crate) fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// The bound of a tail: 99 in 100 took no longer.
+/// Returns the 99th percentile.
 pub(crate) fn p99(mut took: Vec<Duration>) -> Duration {
     took.sort_unstable();
     took[took.len() * 99 / 100]

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// What happens to bytes. Connections are counted by generations, so that old ones can stay as they are.
+/// The treatment of bytes. Connections are counted by generations, so that old ones can stay unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Forward,
@@ -26,13 +26,13 @@ pub(crate) struct Proxy {
 struct State {
     upstream: AtomicU16,
     mode: watch::Sender<Mode>,
-    /// Connections made before this number are silent for ever.
+    /// Connections made before this number are silent forever.
     silenced_before: AtomicU64,
     made: AtomicU64,
-    /// The next reply is thrown away, and its connection with it.
+    /// The next reply is dropped, and its connection closed.
     lose_next_reply: AtomicBool,
     lost: AtomicU64,
-    /// So many requests to come are also carried out a second time, and that reply thrown away.
+    /// The number of next requests that are also executed a second time, with that reply dropped.
     repeat: AtomicU64,
     repeated: AtomicU64,
     resets: watch::Sender<u64>,
@@ -67,28 +67,28 @@ impl Proxy {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Connections made so far.
+    /// Returns the number of connections made so far.
     pub(crate) fn connections(&self) -> u64 {
         self.state.made.load(SeqCst)
     }
 
-    /// Replies lost so far.
+    /// Returns the number of replies lost so far.
     pub(crate) fn lost(&self) -> u64 {
         self.state.lost.load(SeqCst)
     }
 
-    /// All connections, and those to come, go silent while their sockets stay open.
+    /// Makes all connections, present and future, silent while their sockets stay open.
     pub(crate) fn fall_silent(&self) {
         self.state.mode.send_replace(Mode::Silent);
     }
 
-    /// New connections work; old ones stay silent.
+    /// Lets new connections work; old ones stay silent.
     pub(crate) fn heal_for_new_connections(&self) {
         self.state.silenced_before.store(self.connections(), SeqCst);
         self.state.mode.send_replace(Mode::Forward);
     }
 
-    /// Every reply comes so much later.
+    /// Delays every reply by this much.
     pub(crate) fn delay(&self, by: Duration) {
         self.state.mode.send_replace(Mode::Delay(by));
     }
@@ -97,28 +97,28 @@ impl Proxy {
         self.state.mode.send_replace(Mode::Forward);
     }
 
-    /// Forwards the next request, throws its reply away and closes the connection.
+    /// Forwards the next request, drops its reply and closes the connection.
     pub(crate) fn lose_next_reply(&self) {
         self.state.lose_next_reply.store(true, SeqCst);
     }
 
-    /// Sends the next requests a second time, as something on the way does that believes them lost.
+    /// Sends the next requests a second time, like a proxy that retries.
     pub(crate) fn repeat_next_requests(&self, requests: u64) {
         self.state.repeat.store(requests, SeqCst);
     }
 
-    /// Requests sent a second time so far.
+    /// Returns the number of requests sent a second time so far.
     pub(crate) fn repeated(&self) -> u64 {
         self.state.repeated.load(SeqCst)
     }
 
-    /// Cuts all connections off; new ones go to this port.
+    /// Closes all connections; new ones go to this port.
     pub(crate) fn lead_to(&self, port: u16) {
         self.state.upstream.store(port, SeqCst);
         self.reset_all();
     }
 
-    /// Cuts all connections off.
+    /// Closes all connections.
     pub(crate) fn reset_all(&self) {
         self.state.resets.send_modify(|resets| *resets += 1);
     }
@@ -162,7 +162,7 @@ impl State {
         }
     }
 
-    /// The same bytes over a connection of their own, up to the first of the replies.
+    /// Sends the same bytes over another connection, up to the first of the replies.
     async fn again(&self, request: &[u8]) {
         let Ok(mut server) = TcpStream::connect(("127.0.0.1", self.upstream.load(SeqCst))).await else {
             return;
@@ -196,7 +196,7 @@ impl State {
         }
     }
 
-    /// Returns when bytes of this connection may go on: for a silenced one, never.
+    /// Returns when bytes of this connection may pass: for a silenced one, never.
     async fn passable(&self, number: u64) {
         let mut mode = self.mode.subscribe();
         let _ = mode.wait_for(|mode| *mode != Mode::Silent).await;

@@ -15,7 +15,7 @@ pub(crate) struct Sentinels {
 }
 
 impl Sentinels {
-    /// The servers run; the Sentinels are laid out.
+    /// Creates running servers and the configuration of the Sentinels.
     pub(crate) async fn lay_out() -> Self {
         let primary = Server::start(&[]).await;
         let follow = format!("--replicaof 127.0.0.1 {}", primary.port);
@@ -43,7 +43,7 @@ impl Sentinels {
         self.sentinels.iter().map(Server::url).collect()
     }
 
-    /// How many Sentinels name this port.
+    /// Returns the number of Sentinels that name this port.
     pub(crate) async fn votes(&self, port: u16) -> usize {
         let named = join_all(self.sentinels.iter().map(|sentinel| async move {
             let named: (String, u16) = sentinel.ask("SENTINEL GET-MASTER-ADDR-BY-NAME mymaster").await;

@@ -1,4 +1,4 @@
-//! One server of the Redis family, on a port and in a folder of its own.
+//! One server of the Redis family, with its own port and directory.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -12,12 +12,12 @@ use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisError, Value};
 
 use super::{now, until};
 
-/// Below what the system gives to outgoing connections; a cluster's bus is 10,000 above.
+/// Below the range of outgoing connections; a cluster's bus is 10,000 above.
 const PORT_FIRST: u16 = 11_000;
 const PORT_COUNT: u16 = 9_000;
 const START_MAX: Duration = Duration::from_secs(10);
 const TRIES: usize = 20;
-/// Nothing on disk, nothing waited for.
+/// Nothing on disk, no delays.
 const FIXED: [&str; 10] = [
     "--bind",
     "127.0.0.1",
@@ -39,13 +39,13 @@ pub(crate) struct Server {
     options: Vec<String>,
     env: Vec<(&'static str, String)>,
     folder: PathBuf,
-    /// The configuration, where it is a Sentinel.
+    /// The configuration file, if it is a Sentinel.
     sentinel: Option<PathBuf>,
     child: Option<Child>,
 }
 
 impl Server {
-    /// A Redis that answers.
+    /// Starts a Redis server and waits until it responds.
     pub(crate) async fn start(options: &[&str]) -> Self {
         Self::start_program("redis-server", options, vec![]).await
     }
@@ -66,7 +66,7 @@ impl Server {
         panic!("{program} does not start: see {}", server.folder.display());
     }
 
-    /// A Redis that is laid out, and not there yet.
+    /// Creates a Redis server that is configured and not started.
     pub(crate) fn absent(options: &[&str]) -> Self {
         let port = free_port();
         let folder = std::env::temp_dir().join(format!("throttlekit-faults-{}-{port}", std::process::id()));
@@ -83,7 +83,7 @@ impl Server {
         }
     }
 
-    /// Starts it where it was laid out, and returns when it answers.
+    /// Starts it and returns when it responds.
     pub(crate) async fn up(&mut self) {
         assert!(self.try_up().await, "{} does not start on port {}", self.program, self.port);
     }
@@ -104,12 +104,12 @@ impl Server {
         self.child = Some(child);
     }
 
-    /// Makes a Sentinel of it, set up by this file.
+    /// Makes it a Sentinel, configured by this file.
     pub(crate) fn be_sentinel(&mut self, file: &Path) {
         self.sentinel = Some(file.to_owned());
     }
 
-    /// Whether it came to answer, and not another in its place.
+    /// Returns `true` if it started to respond, and not another server on its port.
     async fn try_up(&mut self) -> bool {
         self.spawn();
         let begun = now();
@@ -133,13 +133,13 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// A connection of the test's own, without any of ours in between.
+    /// Opens a direct connection of the test.
     pub(crate) async fn connection(&self) -> Result<Connection, RedisError> {
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         Client::open(self.url())?.get_multiplexed_async_connection_with_config(&config).await
     }
 
-    /// Asks it directly; words are separated by blanks.
+    /// Sends a command directly; words are separated by spaces.
     pub(crate) async fn ask<T: FromRedisValue>(&self, command: &str) -> T {
         self.try_ask(command).await.unwrap_or_else(|error| panic!("{command}: {error}"))
     }
@@ -148,7 +148,7 @@ impl Server {
         ask(&mut self.connection().await?, command).await
     }
 
-    /// `kill -9`, and seen dead.
+    /// Kills it with `kill -9` and waits until it is dead.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -156,7 +156,7 @@ impl Server {
         }
     }
 
-    /// Stops it in its tracks (`STOP`), or lets it go on (`CONT`).
+    /// Stops it (`STOP`), or continues it (`CONT`).
     pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.as_ref().expect("it runs").id();
         let done = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status();
@@ -202,7 +202,7 @@ pub(crate) async fn ask<T: FromRedisValue>(
     cmd.query_async(connection).await
 }
 
-/// A port that nobody listens on, nor on that of its bus. Begins at a place of this process's own.
+/// Returns a port that is free, as is that of its bus. Starts at a position specific to this process.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let begin = (std::process::id().wrapping_mul(7_919) % u32::from(PORT_COUNT)) as u16;
