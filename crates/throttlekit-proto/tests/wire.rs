@@ -44,7 +44,7 @@ fn asks_are_read_as_the_python_client_writes_them() {
         cost: 100,
         hold: 1500,
         value: 2,
-        keys: vec![],
+        ..Default::default()
     };
     assert_wire(&admit, b"\x0a\x03llm\x12\x01k\x18\x64\x20\xdc\x0b\x28\x02");
     let release = v1::ReleaseRequest { lease_id: "l1".into(), dropped: true, ..Default::default() };

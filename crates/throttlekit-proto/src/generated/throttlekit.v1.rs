@@ -195,6 +195,13 @@ pub struct AdmitRequest {
     /// Further keys of the same call, for policies that limit by several. All are charged, or none.
     #[prost(string, repeated, tag = "100")]
     pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Maximum time to wait in order until the request is allowed; 0 decides at once. The policy may allow less, or
+    /// none.
+    #[prost(int64, tag = "101")]
+    pub wait_ms: i64,
+    /// Priority among the requests that wait; 0 is the most urgent.
+    #[prost(uint32, tag = "102")]
+    pub priority: u32,
 }
 /// The response to Admit.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -215,9 +222,12 @@ pub struct AdmitResponse {
     #[prost(bool, tag = "5")]
     pub policy_denied: bool,
     /// Duration of the admission without a heartbeat, rounded down, from when the request was received. A holder
-    /// counts from when it sent the request, on its own clock, so that it stops first.
+    /// counts from when it sent the request, on its own clock, plus `waited_ms`, so that it stops first.
     #[prost(int64, tag = "100")]
     pub lease_for_ms: i64,
+    /// Time that the request waited on the server, rounded down.
+    #[prost(int64, tag = "101")]
+    pub waited_ms: i64,
 }
 /// Releases an admission.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -745,6 +755,326 @@ pub struct ResetRequest {
 /// A completed reset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ResetResponse {}
+/// Units to grant.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GrantRequest {
+    /// The policy by name. If it has a token budget, the grant is for that; else for its rates.
+    #[prost(string, tag = "1")]
+    pub policy: ::prost::alloc::string::String,
+    /// The key.
+    #[prost(string, tag = "2")]
+    pub key: ::prost::alloc::string::String,
+    /// Further keys of the same call, for policies that limit by several.
+    #[prost(string, repeated, tag = "3")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Number of units, at least 1. What exceeds the current use has no effect.
+    #[prost(int64, tag = "4")]
+    pub units: i64,
+    /// Idempotency key of 1 to 128 bytes. A grant that is sent again within a day counts once.
+    #[prost(string, tag = "5")]
+    pub id: ::prost::alloc::string::String,
+}
+/// A granted credit.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GrantResponse {
+    /// True if this grant counted before, and not again.
+    #[prost(bool, tag = "1")]
+    pub repeated: bool,
+    /// Units left now.
+    #[prost(int64, tag = "2")]
+    pub remaining: i64,
+    /// The limit.
+    #[prost(int64, tag = "3")]
+    pub limit: i64,
+}
+/// Limits in place of those of a policy. What is omitted stays as in the policy.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LimitChanges {
+    /// Rates.
+    #[prost(message, repeated, tag = "1")]
+    pub rates: ::prost::alloc::vec::Vec<RateChange>,
+    /// Token budget; 0 if it stays.
+    #[prost(int64, tag = "2")]
+    pub budget: i64,
+    /// Always allows, without deciding. Excludes other limits.
+    #[prost(bool, tag = "3")]
+    pub unlimited: bool,
+}
+/// Other numbers for one rate of a policy. Its algorithm stays, and its counts continue.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RateChange {
+    /// Name of the rate; empty for the first one.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Number of units.
+    #[prost(int64, tag = "2")]
+    pub limit: i64,
+    /// Maximum number of units at once after idle time; 0 if it stays.
+    #[prost(int64, tag = "3")]
+    pub burst: i64,
+    /// Period in milliseconds; 0 if it stays. Not for quotas.
+    #[prost(int64, tag = "4")]
+    pub per_ms: i64,
+}
+/// Other limits for some keys of a policy.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Override {
+    /// The policy by name.
+    #[prost(string, tag = "1")]
+    pub policy: ::prost::alloc::string::String,
+    /// The key, or a prefix before a `*`. The longest match applies; of equal ones this, and not that of the policy file.
+    #[prost(string, tag = "2")]
+    pub key: ::prost::alloc::string::String,
+    /// Limits. Excludes a plan.
+    #[prost(message, optional, tag = "3")]
+    pub limits: ::core::option::Option<LimitChanges>,
+    /// Name of the plan that the key is assigned to. Excludes limits.
+    #[prost(string, tag = "4")]
+    pub plan: ::prost::alloc::string::String,
+    /// Expiry, by the clock of the store; 0 if it does not expire.
+    #[prost(int64, tag = "5")]
+    pub expires_at: i64,
+    /// Time at which it was set. Set by the server.
+    #[prost(int64, tag = "6")]
+    pub set_at: i64,
+    /// Name of the principal that set it. Set by the server.
+    #[prost(string, tag = "7")]
+    pub set_by: ::prost::alloc::string::String,
+    /// Reason why it does not apply now, such as a rate that the policy file no longer has. Set by the server.
+    #[prost(string, tag = "8")]
+    pub problem: ::prost::alloc::string::String,
+}
+/// An override to set.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SetOverrideRequest {
+    /// The override. It replaces another for the same key or prefix.
+    #[prost(message, optional, tag = "1")]
+    pub r#override: ::core::option::Option<Override>,
+    /// Time until it expires, in milliseconds, instead of expires_at; 0 if it does not expire.
+    #[prost(int64, tag = "2")]
+    pub for_ms: i64,
+}
+/// A set override. This server applies it already, the others within a second.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SetOverrideResponse {
+    /// The override.
+    #[prost(message, optional, tag = "1")]
+    pub r#override: ::core::option::Option<Override>,
+}
+/// An override to remove.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveOverrideRequest {
+    /// The policy by name.
+    #[prost(string, tag = "1")]
+    pub policy: ::prost::alloc::string::String,
+    /// The key or prefix, as it was set.
+    #[prost(string, tag = "2")]
+    pub key: ::prost::alloc::string::String,
+}
+/// A removed override.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveOverrideResponse {
+    /// True if there was one.
+    #[prost(bool, tag = "1")]
+    pub removed: bool,
+}
+/// A query of overrides.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListOverridesRequest {
+    /// The policy by name.
+    #[prost(string, tag = "1")]
+    pub policy: ::prost::alloc::string::String,
+    /// Prefix of the keys; empty for all.
+    #[prost(string, tag = "2")]
+    pub prefix: ::prost::alloc::string::String,
+    /// Maximum number, up to 500; 0 for 100.
+    #[prost(int32, tag = "3")]
+    pub page_size: i32,
+    /// next_page_token of the page before; empty for the first one.
+    #[prost(string, tag = "4")]
+    pub page_token: ::prost::alloc::string::String,
+}
+/// Overrides in the order of their keys.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListOverridesResponse {
+    /// Overrides.
+    #[prost(message, repeated, tag = "1")]
+    pub overrides: ::prost::alloc::vec::Vec<Override>,
+    /// Token of the next page; empty if this is the last one.
+    #[prost(string, tag = "2")]
+    pub next_page_token: ::prost::alloc::string::String,
+}
+/// Named limits of a policy.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Plan {
+    /// The policy by name.
+    #[prost(string, tag = "1")]
+    pub policy: ::prost::alloc::string::String,
+    /// Name of the plan.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Limits.
+    #[prost(message, optional, tag = "3")]
+    pub limits: ::core::option::Option<LimitChanges>,
+    /// Number of overrides that name it. Set by the server.
+    #[prost(int64, tag = "4")]
+    pub assigned: i64,
+}
+/// A plan to set.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SetPlanRequest {
+    /// The plan. It replaces another of the same policy and name.
+    #[prost(message, optional, tag = "1")]
+    pub plan: ::core::option::Option<Plan>,
+}
+/// A set plan. This server applies it already, the others within a second.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetPlanResponse {}
+/// A plan to remove.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemovePlanRequest {
+    /// The policy by name.
+    #[prost(string, tag = "1")]
+    pub policy: ::prost::alloc::string::String,
+    /// Name of the plan.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+/// A removed plan.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemovePlanResponse {
+    /// True if there was one.
+    #[prost(bool, tag = "1")]
+    pub removed: bool,
+}
+/// A query of plans.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListPlansRequest {
+    /// The policy by name.
+    #[prost(string, tag = "1")]
+    pub policy: ::prost::alloc::string::String,
+}
+/// Plans in the order of their names.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListPlansResponse {
+    /// Plans.
+    #[prost(message, repeated, tag = "1")]
+    pub plans: ::prost::alloc::vec::Vec<Plan>,
+}
+/// Leases of some clients. Filters that are empty match all.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeaseFilter {
+    /// The policy by name. Required.
+    #[prost(string, tag = "1")]
+    pub policy: ::prost::alloc::string::String,
+    /// The key.
+    #[prost(string, tag = "2")]
+    pub key: ::prost::alloc::string::String,
+    /// Name of the principal that holds them.
+    #[prost(string, tag = "3")]
+    pub principal: ::prost::alloc::string::String,
+    /// The handle of one lease.
+    #[prost(string, tag = "4")]
+    pub handle: ::prost::alloc::string::String,
+}
+/// A query of leases.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListLeasesRequest {
+    /// Leases to list.
+    #[prost(message, optional, tag = "1")]
+    pub filter: ::core::option::Option<LeaseFilter>,
+    /// Maximum number, up to 500; 0 for 100.
+    #[prost(int32, tag = "2")]
+    pub page_size: i32,
+    /// next_page_token of the page before; empty for the first one.
+    #[prost(string, tag = "3")]
+    pub page_token: ::prost::alloc::string::String,
+}
+/// A lease that a client holds for admitted work.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HeldLease {
+    /// Handle of the lease for operators. It is not the lease_id, which only its holder knows.
+    #[prost(string, tag = "1")]
+    pub handle: ::prost::alloc::string::String,
+    /// The policy.
+    #[prost(string, tag = "2")]
+    pub policy: ::prost::alloc::string::String,
+    /// The keys of the call.
+    #[prost(string, repeated, tag = "3")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Name of the principal that holds it; empty if anonymous.
+    #[prost(string, tag = "4")]
+    pub principal: ::prost::alloc::string::String,
+    /// Time since it was admitted.
+    #[prost(int64, tag = "5")]
+    pub held_for_ms: i64,
+}
+/// Leases in the order of their handles.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListLeasesResponse {
+    /// Leases.
+    #[prost(message, repeated, tag = "1")]
+    pub leases: ::prost::alloc::vec::Vec<HeldLease>,
+    /// Token of the next page; empty if this is the last one.
+    #[prost(string, tag = "2")]
+    pub next_page_token: ::prost::alloc::string::String,
+}
+/// Leases to end.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReleaseLeasesRequest {
+    /// Leases to end: at most 500 in one request.
+    #[prost(message, optional, tag = "1")]
+    pub filter: ::core::option::Option<LeaseFilter>,
+}
+/// Ended leases.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReleaseLeasesResponse {
+    /// Number of leases that ended.
+    #[prost(int64, tag = "1")]
+    pub released: i64,
+    /// True if there are more: send the request again.
+    #[prost(bool, tag = "2")]
+    pub more: bool,
+}
+/// A request to stop the server.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainRequest {}
+/// The server began to drain.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainResponse {}
+/// A request to read files again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReloadRequest {}
+/// Files were read.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReloadResponse {
+    /// Digest of the policy file that is loaded now.
+    #[prost(string, tag = "1")]
+    pub config_hash: ::prost::alloc::string::String,
+    /// Error of the policy file on disk, if it was rejected.
+    #[prost(string, tag = "2")]
+    pub error: ::prost::alloc::string::String,
+}
+/// A log filter.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetLogFilterRequest {
+    /// The filter: `info`, `debug`, `throttlekit_server=debug,warn`. Empty for the one that the server started with.
+    #[prost(string, tag = "1")]
+    pub filter: ::prost::alloc::string::String,
+}
+/// The log filter is set.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetLogFilterResponse {}
+/// A query of the configuration.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetConfigRequest {}
+/// The configuration.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetConfigResponse {
+    /// A JSON document: the options of the server and the loaded policy file.
+    #[prost(string, tag = "1")]
+    pub json: ::prost::alloc::string::String,
+}
 /// Retry advice for a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -2390,7 +2720,8 @@ pub mod admin_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// Actions of operators. The caller needs the endpoint `admin` for the policy and its keys.
+    /// Actions of operators. The caller needs the endpoint `admin`: for the policy and its keys, for all keys of the policy
+    /// where a plan changes, and for all policies where the whole server is concerned. All actions are in the audit log.
     #[derive(Debug, Clone)]
     pub struct AdminClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -2482,6 +2813,322 @@ pub mod admin_client {
                 .insert(GrpcMethod::new("throttlekit.v1.Admin", "Reset"));
             self.inner.unary(req, path, codec).await
         }
+        /// Grants units once: what the keys have used of their current windows is reduced by them.
+        pub async fn grant(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GrantRequest>,
+        ) -> std::result::Result<tonic::Response<super::GrantResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/throttlekit.v1.Admin/Grant",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("throttlekit.v1.Admin", "Grant"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Sets other limits for a key or a prefix, on all servers of this store.
+        pub async fn set_override(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetOverrideRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetOverrideResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/throttlekit.v1.Admin/SetOverride",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("throttlekit.v1.Admin", "SetOverride"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Removes an override. Idempotent.
+        pub async fn remove_override(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveOverrideRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveOverrideResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/throttlekit.v1.Admin/RemoveOverride",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("throttlekit.v1.Admin", "RemoveOverride"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lists overrides, in the order of policies and keys.
+        pub async fn list_overrides(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListOverridesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListOverridesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/throttlekit.v1.Admin/ListOverrides",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("throttlekit.v1.Admin", "ListOverrides"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Sets the limits of a plan. They apply to all keys that are assigned to it.
+        pub async fn set_plan(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetPlanRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetPlanResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/throttlekit.v1.Admin/SetPlan",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("throttlekit.v1.Admin", "SetPlan"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Removes a plan that no override names. Idempotent.
+        pub async fn remove_plan(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemovePlanRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemovePlanResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/throttlekit.v1.Admin/RemovePlan",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("throttlekit.v1.Admin", "RemovePlan"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lists the plans of a policy.
+        pub async fn list_plans(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListPlansRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListPlansResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/throttlekit.v1.Admin/ListPlans",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("throttlekit.v1.Admin", "ListPlans"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Lists leases that clients hold at this server.
+        pub async fn list_leases(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListLeasesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListLeasesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/throttlekit.v1.Admin/ListLeases",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("throttlekit.v1.Admin", "ListLeases"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends leases that clients hold at this server, as if their heartbeats had stopped.
+        pub async fn release_leases(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReleaseLeasesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReleaseLeasesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/throttlekit.v1.Admin/ReleaseLeases",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("throttlekit.v1.Admin", "ReleaseLeases"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Stops this server as SIGTERM does: it reports not ready, serves for the lame-duck time, and ends.
+        pub async fn drain(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DrainRequest>,
+        ) -> std::result::Result<tonic::Response<super::DrainResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/throttlekit.v1.Admin/Drain",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("throttlekit.v1.Admin", "Drain"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Reads the policy file, tokens and certificates of this server again.
+        pub async fn reload(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ReloadRequest>,
+        ) -> std::result::Result<tonic::Response<super::ReloadResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/throttlekit.v1.Admin/Reload",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("throttlekit.v1.Admin", "Reload"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Sets the log filter of this server until it ends. The audit log stays.
+        pub async fn set_log_filter(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetLogFilterRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetLogFilterResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/throttlekit.v1.Admin/SetLogFilter",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("throttlekit.v1.Admin", "SetLogFilter"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Returns the configuration of this server, without secrets.
+        pub async fn get_config(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetConfigRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetConfigResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::SmallBuffers::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/throttlekit.v1.Admin/GetConfig",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("throttlekit.v1.Admin", "GetConfig"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -2502,8 +3149,101 @@ pub mod admin_server {
             &self,
             request: tonic::Request<super::ResetRequest>,
         ) -> std::result::Result<tonic::Response<super::ResetResponse>, tonic::Status>;
+        /// Grants units once: what the keys have used of their current windows is reduced by them.
+        async fn grant(
+            &self,
+            request: tonic::Request<super::GrantRequest>,
+        ) -> std::result::Result<tonic::Response<super::GrantResponse>, tonic::Status>;
+        /// Sets other limits for a key or a prefix, on all servers of this store.
+        async fn set_override(
+            &self,
+            request: tonic::Request<super::SetOverrideRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetOverrideResponse>,
+            tonic::Status,
+        >;
+        /// Removes an override. Idempotent.
+        async fn remove_override(
+            &self,
+            request: tonic::Request<super::RemoveOverrideRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveOverrideResponse>,
+            tonic::Status,
+        >;
+        /// Lists overrides, in the order of policies and keys.
+        async fn list_overrides(
+            &self,
+            request: tonic::Request<super::ListOverridesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListOverridesResponse>,
+            tonic::Status,
+        >;
+        /// Sets the limits of a plan. They apply to all keys that are assigned to it.
+        async fn set_plan(
+            &self,
+            request: tonic::Request<super::SetPlanRequest>,
+        ) -> std::result::Result<tonic::Response<super::SetPlanResponse>, tonic::Status>;
+        /// Removes a plan that no override names. Idempotent.
+        async fn remove_plan(
+            &self,
+            request: tonic::Request<super::RemovePlanRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemovePlanResponse>,
+            tonic::Status,
+        >;
+        /// Lists the plans of a policy.
+        async fn list_plans(
+            &self,
+            request: tonic::Request<super::ListPlansRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListPlansResponse>,
+            tonic::Status,
+        >;
+        /// Lists leases that clients hold at this server.
+        async fn list_leases(
+            &self,
+            request: tonic::Request<super::ListLeasesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListLeasesResponse>,
+            tonic::Status,
+        >;
+        /// Ends leases that clients hold at this server, as if their heartbeats had stopped.
+        async fn release_leases(
+            &self,
+            request: tonic::Request<super::ReleaseLeasesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ReleaseLeasesResponse>,
+            tonic::Status,
+        >;
+        /// Stops this server as SIGTERM does: it reports not ready, serves for the lame-duck time, and ends.
+        async fn drain(
+            &self,
+            request: tonic::Request<super::DrainRequest>,
+        ) -> std::result::Result<tonic::Response<super::DrainResponse>, tonic::Status>;
+        /// Reads the policy file, tokens and certificates of this server again.
+        async fn reload(
+            &self,
+            request: tonic::Request<super::ReloadRequest>,
+        ) -> std::result::Result<tonic::Response<super::ReloadResponse>, tonic::Status>;
+        /// Sets the log filter of this server until it ends. The audit log stays.
+        async fn set_log_filter(
+            &self,
+            request: tonic::Request<super::SetLogFilterRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetLogFilterResponse>,
+            tonic::Status,
+        >;
+        /// Returns the configuration of this server, without secrets.
+        async fn get_config(
+            &self,
+            request: tonic::Request<super::GetConfigRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetConfigResponse>,
+            tonic::Status,
+        >;
     }
-    /// Actions of operators. The caller needs the endpoint `admin` for the policy and its keys.
+    /// Actions of operators. The caller needs the endpoint `admin`: for the policy and its keys, for all keys of the policy
+    /// where a plan changes, and for all policies where the whole server is concerned. All actions are in the audit log.
     #[derive(Debug)]
     pub struct AdminServer<T> {
         inner: Arc<T>,
@@ -2608,6 +3348,573 @@ pub mod admin_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ResetSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/throttlekit.v1.Admin/Grant" => {
+                    #[allow(non_camel_case_types)]
+                    struct GrantSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::GrantRequest>
+                    for GrantSvc<T> {
+                        type Response = super::GrantResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GrantRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::grant(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GrantSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/throttlekit.v1.Admin/SetOverride" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetOverrideSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::SetOverrideRequest>
+                    for SetOverrideSvc<T> {
+                        type Response = super::SetOverrideResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetOverrideRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::set_override(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetOverrideSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/throttlekit.v1.Admin/RemoveOverride" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveOverrideSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::RemoveOverrideRequest>
+                    for RemoveOverrideSvc<T> {
+                        type Response = super::RemoveOverrideResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveOverrideRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::remove_override(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveOverrideSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/throttlekit.v1.Admin/ListOverrides" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListOverridesSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::ListOverridesRequest>
+                    for ListOverridesSvc<T> {
+                        type Response = super::ListOverridesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListOverridesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_overrides(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListOverridesSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/throttlekit.v1.Admin/SetPlan" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetPlanSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::SetPlanRequest>
+                    for SetPlanSvc<T> {
+                        type Response = super::SetPlanResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetPlanRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::set_plan(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetPlanSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/throttlekit.v1.Admin/RemovePlan" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemovePlanSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::RemovePlanRequest>
+                    for RemovePlanSvc<T> {
+                        type Response = super::RemovePlanResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemovePlanRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::remove_plan(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemovePlanSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/throttlekit.v1.Admin/ListPlans" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListPlansSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::ListPlansRequest>
+                    for ListPlansSvc<T> {
+                        type Response = super::ListPlansResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListPlansRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_plans(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListPlansSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/throttlekit.v1.Admin/ListLeases" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListLeasesSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::ListLeasesRequest>
+                    for ListLeasesSvc<T> {
+                        type Response = super::ListLeasesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListLeasesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::list_leases(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListLeasesSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/throttlekit.v1.Admin/ReleaseLeases" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReleaseLeasesSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::ReleaseLeasesRequest>
+                    for ReleaseLeasesSvc<T> {
+                        type Response = super::ReleaseLeasesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReleaseLeasesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::release_leases(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReleaseLeasesSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/throttlekit.v1.Admin/Drain" => {
+                    #[allow(non_camel_case_types)]
+                    struct DrainSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::DrainRequest>
+                    for DrainSvc<T> {
+                        type Response = super::DrainResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DrainRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::drain(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DrainSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/throttlekit.v1.Admin/Reload" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReloadSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::ReloadRequest>
+                    for ReloadSvc<T> {
+                        type Response = super::ReloadResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ReloadRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::reload(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReloadSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/throttlekit.v1.Admin/SetLogFilter" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetLogFilterSvc<T: Admin>(pub Arc<T>);
+                    impl<
+                        T: Admin,
+                    > tonic::server::UnaryService<super::SetLogFilterRequest>
+                    for SetLogFilterSvc<T> {
+                        type Response = super::SetLogFilterResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetLogFilterRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::set_log_filter(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetLogFilterSvc(inner);
+                        let codec = crate::codec::SmallBuffers::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/throttlekit.v1.Admin/GetConfig" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetConfigSvc<T: Admin>(pub Arc<T>);
+                    impl<T: Admin> tonic::server::UnaryService<super::GetConfigRequest>
+                    for GetConfigSvc<T> {
+                        type Response = super::GetConfigResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetConfigRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Admin>::get_config(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetConfigSvc(inner);
                         let codec = crate::codec::SmallBuffers::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
