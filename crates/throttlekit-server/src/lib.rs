@@ -20,6 +20,7 @@ pub mod policy;
 mod principal;
 mod reload;
 mod server;
+mod server_config;
 mod server_error;
 mod share;
 mod store_options;

@@ -19,6 +19,7 @@ use tower::Layer;
 use tower::util::MapResponse;
 
 use crate::access::{Identify, PROXY_TOKEN, Secrets};
+use crate::api::admin::{Control, Operator};
 use crate::api::direct::Direct;
 use crate::api::envoy::{EnvoyAuthorization, EnvoyRls};
 use crate::api::fair_use::{FairUse, SESSION};
@@ -28,7 +29,9 @@ use crate::api::grpc::{
 };
 use crate::api::http::HttpApi;
 use crate::api::resp::RespApi;
+use crate::api::unary::Unary;
 use crate::engine::{Backend, Engine, EngineOptions};
+use crate::limits::ENVOY_BYTES_MAX;
 use crate::listen::{self, Commands, Counters, ListenOptions, Speaks, Stats, Tls, TlsFiles};
 use crate::reload::{Loaded, Reloader};
 use crate::server_error::ServerError;
@@ -39,15 +42,19 @@ use crate::telemetry::{
 
 /// Interval at which certificates are checked for changes.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(60);
+/// Maximum time that a start waits for overrides of the store.
+const OVERRIDES_WITHIN: Duration = Duration::from_secs(2);
 
 /// Paths of the services that decide most requests.
 const RATE_LIMITER: &str = "/throttlekit.v1.RateLimiter/";
 const ENVOY: &str = "/envoy.service.ratelimit.v3.RateLimitService/";
 
 /// The gRPC services: those that decide most requests, and a router for the others.
-type GrpcApi = Direct<RateLimiterServices, Direct<RateLimitServiceServer<EnvoyRls>, Routes>>;
+type GrpcApi = Direct<RateLimiterServices, Direct<EnvoyServices, Routes>>;
+/// The service of Envoy's decisions, and its errors.
+type EnvoyServices = Unary<EnvoyRls, RateLimitServiceServer<EnvoyRls>>;
 /// The service of sessions, and that of all other methods.
-type RateLimiterServices = Direct<SessionApi, RateLimiterServer<RateLimiterApi>>;
+type RateLimiterServices = Direct<SessionApi, Unary<RateLimiterApi, RateLimiterServer<RateLimiterApi>>>;
 
 /// Options of a server.
 #[derive(Clone)]
@@ -177,8 +184,8 @@ impl Seen {
         let principals = self.shares.principals();
         let certificate_expires = self.tls.as_ref().and_then(Tls::expires);
         let callers_refused = reloader.refused();
-        let envoy = self.envoy.stats();
-        ServerStats { listeners, envoy, load, principals, callers_refused, certificate_expires }
+        let (envoy, envoy_rules) = (self.envoy.stats(), self.envoy.rule_stats());
+        ServerStats { listeners, envoy, envoy_rules, load, principals, callers_refused, certificate_expires }
     }
 }
 
@@ -198,7 +205,7 @@ pub struct Server {
     grace: Duration,
     /// Background tasks, which end with the server.
     minding: JoinSet<()>,
-    tls: Option<Tls>,
+    control: Arc<Control>,
     traces: Traces,
 }
 
@@ -217,6 +224,11 @@ impl Server {
         let traces = Traces::start(collector, &telemetry)?;
         let engine = EngineOptions { observer: telemetry.clone(), ..options.engine.clone() };
         let engine = Engine::start(engine, loaded.file)?;
+        if tokio::time::timeout(OVERRIDES_WITHIN, engine.look_for_overrides()).await.is_err() {
+            tracing::warn!(
+                "overrides are not read yet: the limits of the policy file apply until the store responds"
+            );
+        }
         let (grpc_listener, grpc) = options.bind(options.grpc, "--listen").await?;
         let (stop, stopped) = watch::channel(false);
         let seen = Seen {
@@ -228,6 +240,13 @@ impl Server {
             shares: Shares::new(options.limits.clone()),
             tls: options.tls.clone(),
         };
+        let control = Arc::new(Control {
+            engine: engine.clone(),
+            reloader: reloader.clone(),
+            tls: options.tls.clone(),
+            options: options.described(),
+            stop: watch::Sender::new(false),
+        });
         let mut server = Self {
             seen: Arc::new(seen),
             engine,
@@ -241,7 +260,7 @@ impl Server {
             grace: options.limits.grace,
             listeners: JoinSet::new(),
             minding: JoinSet::new(),
-            tls: options.tls.clone(),
+            control,
             traces,
         };
         let identify = Identify::by(server.reloader.access()).proxy_token(options.proxy_token.clone());
@@ -261,7 +280,8 @@ impl Server {
         if let Some(address) = options.http {
             let (listener, address) = options.bind(address, "--http").await?;
             server.http = Some(address);
-            let api = HttpApi::new(server.engine.clone()).trusted_hops(options.trusted_hops).into_service();
+            let api = HttpApi::new(server.engine.clone()).operator(server.operator());
+            let api = api.trusted_hops(options.trusted_hops).into_service();
             let api = identify.layer(fair(&seen.http).layer(spans.layer(api)));
             let http = listening(Speaks::Http, &seen.http);
             server.open("http", listen::serve(listener, api, http, stops(stopped.clone())));
@@ -286,6 +306,7 @@ impl Server {
             server.open("metrics", listen::serve(listener, page, metrics, stops(stopped)));
         }
         server.reloader.watch(server.engine.clone(), options.reload_every);
+        server.minding.spawn(server.engine.clone().follow_overrides());
         server.minding.spawn(watch_store(server.telemetry.clone(), server.engine.clone()));
         if let Some(tls) = options.tls {
             server.minding.spawn(async move { tls.follow(CERTIFICATES_EVERY).await });
@@ -302,9 +323,10 @@ impl Server {
         let shares = self.seen.shares.clone();
         let rate_limiter = RateLimiterServer::new(RateLimiterApi::new(engine.clone()));
         let rate_limiter = rate_limiter.max_decoding_message_size(bytes_max);
+        let rate_limiter = Unary::new(RateLimiterApi::new(engine.clone()), bytes_max, rate_limiter);
         let rate_limiter = Direct::new(|_, path| path == SESSION, self.session_api(), rate_limiter);
         let fleet = FleetServer::new(LeaseApi::new(engine.clone()));
-        let admin = AdminServer::new(AdminApi::new(engine.clone()));
+        let admin = AdminServer::new(AdminApi::new(engine.clone()).operator(self.operator()));
         let monitor = MonitorApi::new(self.telemetry.clone(), engine.clone(), self.reloader.clone());
         let mut routes = Routes::new(fleet.max_decoding_message_size(bytes_max))
             .add_service(MonitorServer::new(monitor).max_decoding_message_size(bytes_max))
@@ -316,9 +338,14 @@ impl Server {
                 .register_encoded_file_descriptor_set(throttlekit_proto::DESCRIPTORS);
             routes = routes.add_service(known.build_v1().map_err(ServerError::telemetry)?);
         }
-        let envoy = self.seen.envoy.clone().into_service();
+        let envoy = self.seen.envoy.clone();
+        let envoy = Unary::new(envoy.clone(), ENVOY_BYTES_MAX, envoy.into_service());
         let others = Direct::new(|_, path| path.starts_with(ENVOY), envoy, routes.prepare());
         Ok(Direct::new(|_, path| path.starts_with(RATE_LIMITER), rate_limiter, others))
+    }
+
+    fn operator(&self) -> Operator {
+        Operator::new(self.engine.clone()).of_server(self.control.clone())
     }
 
     fn session_api(&self) -> SessionApi {
@@ -401,18 +428,15 @@ impl Server {
 
     /// Checks the policy file, the token files and the certificates now, and logs the result.
     pub fn look_now(&self) -> impl Future<Output = ()> + Send + 'static {
-        let (reloader, engine, tls) = (self.reloader.clone(), self.engine.clone(), self.tls.clone());
+        let control = self.control.clone();
         async move {
-            // A changed file is applied once two reads of it were identical.
-            let mut changed = reloader.look_and_log(&engine).await;
-            changed |= reloader.look_and_log(&engine).await;
-            if let Some(tls) = tls {
-                changed |= tls.reload_and_log().await;
-            }
-            if !changed {
-                tracing::info!("policy file and certificates unchanged");
-            }
+            control.look().await;
         }
+    }
+
+    /// Completes when an operator requests a stop over an API. The server reports not ready then, and still serves.
+    pub fn drained(&self) -> impl Future<Output = ()> + Send + 'static {
+        stops(self.control.stop.subscribe())
     }
 
     /// Sets readiness to not serving (`/readyz`, `grpc.health.v1`), so that load balancers choose another server.

@@ -42,6 +42,11 @@ pub(crate) fn millis_down(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// Converts a priority. Those beyond the last one are equal.
+pub(crate) fn class(priority: u32) -> u8 {
+    u8::try_from(priority).unwrap_or(u8::MAX)
+}
+
 /// Returns the keys of each of many calls: one each, and further ones for all of them or for none.
 pub(crate) fn calls<'a>(keys: &'a [String], others: &[&'a [String]]) -> Result<Vec<Vec<&'a [u8]>>, Refusal> {
     if !others.is_empty() && others.len() != keys.len() {

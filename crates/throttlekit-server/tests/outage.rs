@@ -5,7 +5,7 @@ use std::time::Duration;
 use throttlekit::Guarantee;
 use throttlekit_redis::RedisStore;
 use throttlekit_server::internals::access::Principal;
-use throttlekit_server::internals::engine::{Backend, Engine, EngineOptions, PolicyCall};
+use throttlekit_server::internals::engine::{Backend, Engine, EngineOptions, PolicyCall, WorkTerms};
 use throttlekit_server::policy;
 
 use crate::own_redis::OwnRedis;
@@ -75,7 +75,7 @@ async fn admissions_checks_and_debits_of_one_budget_pass_one_share_together() {
         passed += checked(&engine, "tokens", 1).await;
         let debited = engine.debit(ask("tokens", 1), None).await.unwrap();
         passed += u64::from(debited.decision.allowed);
-        let admitted = engine.admit(&anyone, ask("tokens", 1), 1.0, None).await.unwrap();
+        let admitted = engine.admit(&anyone, ask("tokens", 1), WorkTerms::default()).await.unwrap();
         passed += u64::from(admitted.answer.decision.allowed);
     }
     assert_eq!(passed, SHARE);

@@ -240,7 +240,7 @@ mod tests {
     use crate::test_events::event;
 
     #[test]
-    fn a_flood_is_told_in_short_bursts() {
+    fn a_flood_is_logged_in_short_bursts() {
         const EVENTS: usize = 100;
         let (items, waiting) = sync_channel(EVENTS);
         let counts = Counts::new(1);

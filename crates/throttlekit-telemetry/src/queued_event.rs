@@ -100,7 +100,7 @@ mod tests {
     use crate::test_events::event;
 
     #[test]
-    fn an_event_comes_back_as_it_was_but_for_the_end_of_a_long_key() {
+    fn an_event_is_decoded_unchanged_except_for_the_end_of_a_long_key() {
         let (counts, hash) = (Counts::new(4), SecretHash::random());
         let back = |event: &Event<'_>| {
             let note = QueuedEvent::of(event, counts.count(event), &hash);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_up_to_1024_bytes_are_told_apart_and_longer_ones_by_their_length() {
+    fn keys_of_up_to_1024_bytes_are_distinct_and_longer_ones_by_their_length() {
         let hash = SecretHash::random();
         let of = |key: &[u8]| QueuedEvent::of(&Event { key, ..event() }, 0, &hash).hash(&hash);
         let mut long = vec![1; HASHED_BYTES_MAX];

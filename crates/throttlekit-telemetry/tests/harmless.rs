@@ -14,7 +14,7 @@ use throttlekit_telemetry::{Telemetry, TelemetryBuilder};
 const ASKS: u64 = 20_000;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long something took.
+/// Measures the duration of a call.
 fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
     let clock = PreciseClock::new();
     let before = clock.now();
@@ -22,7 +22,8 @@ fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
     (answer, Duration::from_nanos(clock.now().as_nanos().saturating_sub(before.as_nanos())))
 }
 
-/// Asks through a telemetry on a thread that has to come back: if one decision waits for a subscriber, this fails.
+/// Sends requests through a telemetry on a thread that has to return: if one decision waits for a subscriber,
+/// this fails.
 fn asks_come_back(builder: TelemetryBuilder) -> (Arc<Telemetry>, Duration) {
     let telemetry = Arc::new(builder.start().unwrap());
     let observer = Arc::clone(&telemetry);
@@ -37,7 +38,7 @@ fn asks_come_back(builder: TelemetryBuilder) -> (Arc<Telemetry>, Duration) {
     (telemetry, took)
 }
 
-/// A subscriber that waits until it is let go, and how often it was shown something.
+/// Returns a subscriber that blocks until it is released, and the number of its events.
 fn blocked() -> (impl FnMut(&Event<'_>) + Send, Sender<()>, Arc<AtomicU64>) {
     let (let_go, gate): (_, Receiver<()>) = channel();
     let shown = Arc::new(AtomicU64::new(0));
@@ -66,7 +67,7 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_blocked_subscriber_changes_and_delays_nothing_and_what_it_missed_is_counted() {
+fn a_blocked_subscriber_delays_nothing_and_its_missed_events_are_counted() {
     let (subscriber, let_go, shown) = blocked();
     let (telemetry, took) = asks_come_back(Telemetry::builder().subscribe(subscriber).queue(64));
     println!("{ASKS} asks beside a blocked subscriber: {took:?}");
@@ -92,8 +93,8 @@ fn a_slow_subscriber_delays_nothing() {
 }
 
 #[test]
-fn a_subscriber_that_panics_is_removed_and_the_others_go_on() {
-    /// Panics with something that panics, and as it is dropped.
+fn a_subscriber_that_panics_is_removed_and_the_others_continue() {
+    /// Panics with a value that panics, and again when that is dropped.
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -125,7 +126,7 @@ fn a_subscriber_that_panics_is_removed_and_the_others_go_on() {
 }
 
 #[test]
-fn events_are_shown_in_order_and_as_they_were() {
+fn events_are_delivered_unchanged_and_in_order() {
     let shown = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&shown);
     let subscriber = move |event: &Event<'_>| sink.lock().unwrap().push((event.key.to_vec(), event.decision));
@@ -137,7 +138,7 @@ fn events_are_shown_in_order_and_as_they_were() {
 }
 
 #[test]
-fn dropping_it_shows_what_waits() {
+fn dropping_it_delivers_queued_events() {
     let (subscriber, shown) = counting();
     let telemetry = Telemetry::builder().subscribe(subscriber).start().unwrap();
     for _ in 0..1_000 {
@@ -148,7 +149,7 @@ fn dropping_it_shows_what_waits() {
 }
 
 #[test]
-fn dropping_it_waits_for_a_blocked_subscriber_no_longer_than_told_and_counts_what_is_lost() {
+fn dropping_it_waits_for_a_blocked_subscriber_up_to_the_timeout_and_counts_lost_events() {
     let (subscriber, let_go, shown) = blocked();
     let wait = Duration::from_millis(100);
     let telemetry = Telemetry::builder().subscribe(subscriber).drain_max(wait).start().unwrap();

@@ -1,4 +1,4 @@
-//! Tests of what subscribers receive.
+//! Tests of the events that subscribers receive.
 
 mod common;
 mod harmless;

@@ -1,4 +1,4 @@
-//! What OpenTelemetry is told, read back from its own SDK.
+//! The output to OpenTelemetry, read back from its own SDK.
 #![cfg(feature = "opentelemetry")]
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ fn a_denial_by_an_axis_has_exactly_these_attributes() {
 }
 
 #[test]
-fn the_axis_is_told_only_if_one_denied_and_the_wait_only_if_a_clock_tells_it() {
+fn the_axis_is_reported_only_on_denial_and_the_wait_only_if_it_is_known() {
     let has = |event: &Event<'_>| {
         let told = told(event);
         [Attributes::BINDING_AXIS, Attributes::RETRY_AFTER_MS].map(|name| told.contains_key(name))
@@ -48,12 +48,12 @@ fn the_axis_is_told_only_if_one_denied_and_the_wait_only_if_a_clock_tells_it() {
 }
 
 #[test]
-fn numbers_too_large_are_told_as_the_largest() {
+fn numbers_too_large_are_clamped() {
     let told = told(&Event { decision: ALLOW_FULL, ..event("chat", true, None) });
     assert_eq!(told["throttlekit.limit"], Value::I64(i64::MAX));
 }
 
-/// What the exporter has of one instrument: counts by the values of their attributes.
+/// Returns the exported values of one instrument: counts by the values of their attributes.
 fn counts_of(exporter: &InMemoryMetricExporter, name: &str) -> BTreeMap<String, u64> {
     let exported = exporter.get_finished_metrics().unwrap();
     let scopes = exported.last().unwrap().scope_metrics();

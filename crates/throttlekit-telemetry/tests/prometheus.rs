@@ -1,4 +1,4 @@
-//! What Prometheus scrapes.
+//! The output to Prometheus.
 #![cfg(feature = "prometheus")]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,8 @@ use throttlekit::observe::{Event, Observer};
 use throttlekit::{Axis, Guarantee};
 use throttlekit_telemetry::{Counts, Telemetry, prometheus};
 
-/// The counters of a page, each once. Sums of histograms are not whole numbers, and have a test of their own.
+/// Returns the counters of a page, each once. Sums of histograms are not whole numbers, and have a test of
+/// their own.
 fn scrape(counts: &Counts) -> BTreeMap<String, u64> {
     let page = prometheus::text(counts);
     assert!(page.ends_with("# EOF\n"));
@@ -22,13 +23,13 @@ fn scrape(counts: &Counts) -> BTreeMap<String, u64> {
     samples
 }
 
-/// The sum of all samples of this name whose labels contain this.
+/// Returns the sum of all samples of this name whose labels contain this.
 fn sum(samples: &BTreeMap<String, u64>, name: &str, label: &str) -> u64 {
     let of_name = |sample: &str| sample == name || sample.starts_with(&format!("{name}{{"));
     samples.iter().filter(|(key, _)| of_name(key) && key.contains(label)).map(|(_, count)| count).sum()
 }
 
-/// Whatever is scraped adds up, for each policy.
+/// Checks that every scrape adds up, for each policy.
 fn adds_up(samples: &BTreeMap<String, u64>, policies: &[&str]) {
     for policy in policies {
         let label = format!("policy=\"{policy}\"");
@@ -46,7 +47,7 @@ fn adds_up(samples: &BTreeMap<String, u64>, policies: &[&str]) {
 }
 
 #[test]
-fn counters_only_grow_and_add_up_in_every_scrape_while_threads_ask() {
+fn counters_only_grow_and_add_up_in_every_scrape_under_load() {
     const ROUNDS: u64 = 2_000;
     const POLICIES: [&str; 2] = ["chat", "embed"];
     let telemetry = Telemetry::builder().queue(16).start().unwrap();

@@ -1,4 +1,4 @@
-//! What `tracing` is told.
+//! The output to `tracing`.
 #![cfg(feature = "tracing")]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use tracing::{Level, Metadata, info_span};
 
 type Fields = BTreeMap<&'static str, String>;
 
-/// Writes down what it is told.
+/// Records events and spans.
 #[derive(Clone, Default)]
 struct Listener {
     events: Arc<Mutex<Vec<(Level, String, Fields)>>>,
@@ -105,7 +105,7 @@ fn each_decision_is_one_event_with_its_fields() {
 }
 
 #[test]
-fn what_a_silent_store_decided_is_a_warning() {
+fn decisions_during_an_outage_are_warnings() {
     let open = Event { guarantee: Guarantee::Open, ..event("chat", true, None) };
     let closed = Event { guarantee: Guarantee::Closed, ..event("chat", false, Some(Axis::Rate)) };
     let local = Event { guarantee: Guarantee::Local, ..event("chat", true, None) };
@@ -115,14 +115,14 @@ fn what_a_silent_store_decided_is_a_warning() {
 }
 
 #[test]
-fn keys_are_told_only_if_asked_for() {
+fn keys_are_recorded_only_on_request() {
     let odd = Event { key: b"al\xFFce", ..event("chat", true, None) };
     assert!(!told(Decisions::new(), &[odd])[0].2.contains_key("key"));
     assert_eq!(told(Decisions::new().with_keys(), &[odd])[0].2["key"], "al\u{FFFD}ce");
 }
 
 #[test]
-fn a_span_is_told_in_the_fields_that_it_declared() {
+fn a_span_records_only_its_declared_fields() {
     let listener = Listener::default();
     with_default(&Dispatch::new(listener.clone()), || {
         let span = info_span!("all", throttlekit.allowed = Empty, throttlekit.binding_axis = Empty);
@@ -133,7 +133,7 @@ fn a_span_is_told_in_the_fields_that_it_declared() {
 }
 
 #[test]
-fn a_span_that_declared_all_is_told_all() {
+fn a_span_with_all_fields_records_all() {
     let listener = Listener::default();
     with_default(&Dispatch::new(listener.clone()), || {
         let span = info_span!(

@@ -197,6 +197,19 @@ impl Caller {
         self.why_not(endpoint).map_or(Ok(()), |why| Err(self.refused(endpoint, why)))
     }
 
+    /// Checks whether it may use this endpoint for all policies and all keys: for requests that concern the whole
+    /// server. If not, returns a refusal and counts it.
+    pub fn may_everywhere(&self, endpoint: Endpoint) -> Result<(), Refusal> {
+        self.may_use(endpoint)?;
+        match &self.rights {
+            Rights::Listed(allowed) if !allowed.grants.iter().any(|grant| grant.covers_all(endpoint)) => {
+                let why = format!("{} may not use {endpoint:?} for all policies and keys", self.said());
+                Err(self.refused(endpoint, why))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn why_not(&self, endpoint: Endpoint) -> Option<String> {
         match (&self.rights, endpoint) {
             (Rights::Open { monitor: false, .. }, Endpoint::Monitor) => Some(NO_MONITOR.into()),
@@ -225,7 +238,9 @@ impl Caller {
             Rights::Open { monitor: false, .. } if path.starts_with("/throttlekit.v1.Monitor/") => {
                 Some(NO_MONITOR)
             }
-            Rights::Open { reserve: false, .. } if path.starts_with("/throttlekit.v1.Fleet/") => {
+            Rights::Open { reserve: false, .. }
+                if path.starts_with("/throttlekit.v1.Fleet/") || path == "/v1/reserve" =>
+            {
                 Some(NO_FLEET)
             }
             _ => None,

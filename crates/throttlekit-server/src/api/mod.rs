@@ -1,7 +1,7 @@
 //! The APIs of the server: gRPC, Envoy's rate limit service, HTTP, RESP. They translate requests for the engine and
 //! never decide.
 
-mod admin;
+pub(crate) mod admin;
 pub(crate) mod debit_id;
 pub(crate) mod direct;
 pub mod envoy;
@@ -12,3 +12,4 @@ pub(crate) mod lease_id;
 #[cfg(test)]
 mod multi_key_tests;
 pub(crate) mod resp;
+pub(crate) mod unary;

@@ -1,19 +1,22 @@
 //! Admission of work under a lease: debited while it runs, ended by its client or when its heartbeats stop.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use throttlekit::clock::{BootClock, Clock};
-use throttlekit::store::LeaseId;
-use throttlekit::{Admit as _, Axis};
+use throttlekit::store::{LeaseId, StoreError};
+use throttlekit::{Admission, Admit as _, Axis, Call};
 
 use super::admitted_work::NotDebited;
+use super::call_queue::CallQueue;
 use super::lease_capacity::{Full, LeaseUsage};
 use super::policy_call::Keys;
 use super::recovery;
 use super::running_policy::RunningPolicy;
-use super::{Admitted, Answered, Ended, Engine, HeartbeatResult, PolicyCall, Refusal};
+use super::{Admitted, Answered, Ended, Engine, HeartbeatResult, Later, PolicyCall, Refusal, WorkTerms};
 use crate::principal::Principal;
+use crate::share::Turn;
 
 /// Maximum time that a stopping server waits for returns to reach the stores.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
@@ -24,8 +27,18 @@ impl Engine {
         &self,
         who: &Principal,
         ask: PolicyCall<'_>,
-        value: f64,
-        hold: Option<f64>,
+        terms: WorkTerms,
+    ) -> Result<Admitted, Refusal> {
+        self.admit_in_turn(who, ask, terms, None).await
+    }
+
+    /// Like [`admit`](Self::admit). The turn of the request ends when it begins to wait.
+    pub(crate) async fn admit_in_turn(
+        &self,
+        who: &Principal,
+        ask: PolicyCall<'_>,
+        terms: WorkTerms,
+        turn: Option<&Turn>,
     ) -> Result<Admitted, Refusal> {
         ask.judge()?;
         let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
@@ -33,23 +46,66 @@ impl Engine {
         variant.admits()?;
         if variant.is_unlimited() {
             let answer = self.told(&served, &ask, Answered::free(), since);
-            return Ok(Admitted { answer, lease: None });
+            return Ok(Admitted::at_once(answer));
+        }
+        if let Some(denied) = variant.denies() {
+            return Ok(Admitted::at_once(self.told(&served, &ask, denied, since)));
         }
         variant.has_keys(1 + ask.others.len())?;
         if let Some((limit, left)) = self.recovering(&served) {
             let answer = self.told(&served, &ask, recovery::denial(limit, left), since);
-            return Ok(Admitted { answer, lease: None });
+            return Ok(Admitted::at_once(answer));
         }
         // Frees expired slots first.
         self.shared.leases.expire();
         let place = self.shared.leases.reserve(who.owner(), served.lease_for())?;
-        let call = ask.call().value(value);
-        let call = if let Some(hold) = hold { call.hold(hold) } else { call };
-        let admission = variant.limits.admit(call).await?;
+        let call = ask.work(&terms);
+        let (admission, waited) = match &variant.queue {
+            None => (variant.limits.admit(call).await, Duration::ZERO),
+            Some(queue) => {
+                let may_wait = !served.spec.shadow && !self.is_draining();
+                let wait = if may_wait { queue.allows(terms.wait) } else { Duration::ZERO };
+                self.admit_queued(queue, call, wait, turn).await
+            }
+        };
+        let admission = admission?;
         let answer = Answered::admitted(&admission);
-        let held = admission.permit.map(|permit| place.hold(&served.name, ask.owned_keys(), permit));
-        let lease = held.transpose()?;
-        Ok(Admitted { answer: self.told(&served, &ask, answer, since), lease })
+        let lease = match admission.permit {
+            Some(permit) if variant.holds() => {
+                Some(place.hold(who, &served.name, ask.owned_keys(), permit)?)
+            }
+            // Nobody settles it later: the estimated cost is the cost.
+            Some(permit) => {
+                permit.success();
+                None
+            }
+            None => None,
+        };
+        // A wait is not time that the decision took.
+        Ok(Admitted { answer: self.told(&served, &ask, answer, since + waited), lease, waited })
+    }
+
+    /// Decides a call that may wait. Returns the time that it waited as well.
+    async fn admit_queued(
+        &self,
+        queue: &CallQueue,
+        call: Call<'_>,
+        wait: Duration,
+        turn: Option<&Turn>,
+    ) -> (Result<Admission, StoreError>, Duration) {
+        // A caller that has too many requests waiting gets its decision at once.
+        let waits = turn.filter(|_| !wait.is_zero()).map(Turn::waits);
+        let wait = if matches!(waits, Some(None)) { Duration::ZERO } else { wait };
+        let mut decision: Later<'_, _> = Box::pin(queue.admit(call, wait, self.drains()));
+        if let Poll::Ready(decided) = futures_util::poll!(decision.as_mut()) {
+            return (decided, Duration::ZERO);
+        }
+        let since = self.shared.clock.now();
+        if let Some(turn) = turn.filter(|_| !wait.is_zero()) {
+            turn.pause();
+        }
+        let decided = decision.await;
+        (decided, if wait.is_zero() { Duration::ZERO } else { self.shared.clock.now().since(since) })
     }
 
     /// Returns the concurrency limit of a policy that grants no slots yet after a start, and the time until it does.

@@ -1,21 +1,30 @@
 //! Admitted work: a permit, which debits borrow and which is settled when the work ends.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use throttlekit::clock::{BootClock, Clock};
 use throttlekit::guard::Ending;
 use throttlekit::internals::Ends;
 use throttlekit::internals::Mutex;
-use throttlekit::store::StoreError;
+use throttlekit::rate::Timestamp;
+use throttlekit::store::{LeaseId, Owner, StoreError};
 use throttlekit::{Decision, Guarantee, SharedPermit};
 
 use super::Ended;
 use super::lease_capacity::LeaseSlot;
 use super::policy_call::Keys;
+use crate::principal::Principal;
 
 /// Admitted work.
 pub(super) struct AdmittedWork {
     pub(super) policy: Arc<str>,
     pub(super) keys: Keys,
+    /// The principal that holds it.
+    pub(super) principal: Principal,
+    /// Its lease, once it has one.
+    pub(super) lease: OnceLock<(Owner, LeaseId)>,
+    /// Time of admission.
+    pub(super) since: Timestamp,
     stage: Mutex<Stage>,
     /// Freed when the last reference is dropped.
     _slot: LeaseSlot,
@@ -58,9 +67,17 @@ pub(super) enum NotDebited {
 }
 
 impl AdmittedWork {
-    pub(super) fn new(policy: &Arc<str>, keys: Keys, permit: SharedPermit, mut slot: LeaseSlot) -> Self {
+    pub(super) fn new(
+        who: &Principal,
+        policy: &Arc<str>,
+        keys: Keys,
+        permit: SharedPermit,
+        mut slot: LeaseSlot,
+    ) -> Self {
         slot.held_for(policy);
-        Self { policy: policy.clone(), keys, stage: Mutex::new(Stage::Held(permit)), _slot: slot }
+        let (policy, principal, since) = (policy.clone(), who.clone(), BootClock.now());
+        let lease = OnceLock::new();
+        Self { policy, keys, principal, lease, since, stage: Mutex::new(Stage::Held(permit)), _slot: slot }
     }
 
     pub(super) async fn debit(self: &Arc<Self>, tokens: u64) -> Result<(Decision, Guarantee), NotDebited> {

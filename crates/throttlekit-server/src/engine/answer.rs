@@ -86,6 +86,15 @@ pub struct Admitted {
     pub answer: Answered,
     /// The lease, if the call was admitted.
     pub lease: Option<WorkLease>,
+    /// Time that the call waited until it was decided.
+    pub waited: Duration,
+}
+
+impl Admitted {
+    /// Creates the response to a call that was decided at once and holds nothing.
+    pub(super) fn at_once(answer: Answered) -> Self {
+        Self { answer, lease: None, waited: Duration::ZERO }
+    }
 }
 
 /// A lease that a client holds until it releases it, or until its heartbeats stop.

@@ -8,8 +8,8 @@ use throttlekit::clock::{Clock, WallClock};
 use throttlekit::forward_store;
 use throttlekit::limiter::KeyMemory;
 use throttlekit::store::{
-    Charges, MembershipStore, MemoryStore, Outcome, RegionStore, SlotStore, Store, StoreClientStats,
-    StoreError,
+    Charge, Charges, Decided, MembershipStore, MemoryStore, Outcome, RegionStore, SlotStore, Store,
+    StoreClientStats, StoreError,
 };
 use throttlekit_postgres::PostgresStore;
 use throttlekit_redis::RedisStore;
@@ -151,6 +151,12 @@ impl Store for Counted {
         let Backend::Memory(store) = &self.backend else { return None };
         self.calls.fetch_add(1, Relaxed);
         store.admit_now(ask).map(|answer| self.seen(answer))
+    }
+
+    fn decide_now(&self, charge: &Charge<'_>) -> Option<Result<Decided, StoreError>> {
+        let Backend::Memory(store) = &self.backend else { return None };
+        self.calls.fetch_add(1, Relaxed);
+        store.decide_now(charge).map(|answer| self.seen(answer))
     }
 }
 

@@ -14,11 +14,16 @@ pub(super) struct ByKey<T> {
 impl<T> ByKey<T> {
     /// Returns the value of a key.
     pub(super) fn get(&self, key: &[u8]) -> Option<&T> {
+        self.longest(key).map(|(_, value)| value)
+    }
+
+    /// Returns the value of a key, and the length of the prefix that matches it: `usize::MAX` for the whole key.
+    pub(super) fn longest(&self, key: &[u8]) -> Option<(usize, &T)> {
         let by_prefix = || {
             let mut prefixes = self.lengths.iter().filter_map(|length| key.get(..*length));
-            prefixes.find_map(|prefix| self.prefixes.get(prefix))
+            prefixes.find_map(|prefix| Some((prefix.len(), self.prefixes.get(prefix)?)))
         };
-        self.whole.get(key).or_else(by_prefix)
+        self.whole.get(key).map(|value| (usize::MAX, value)).or_else(by_prefix)
     }
 
     /// Returns all values.

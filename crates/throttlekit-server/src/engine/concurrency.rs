@@ -12,6 +12,8 @@ use crate::policy::{AdaptiveSpec, ConcurrencySpec, EstimatorSpec, Scope};
 
 /// Factor by which AIMD lowers the limit when work is dropped.
 const BACKOFF: f64 = 0.9;
+/// Maximum number of calls that wait for slots in this process: more than the queues of policies let wait.
+const QUEUE_MAX: u32 = 1 << 20;
 /// Minimum time that a slot on the store lives without a heartbeat of the server, for stores that are slow to respond.
 const STORE_LIVES_MIN: Duration = Duration::from_secs(1);
 /// Maximum error of clocks and rounding, as a fraction of a lease.
@@ -51,8 +53,10 @@ impl Concurrency {
     pub(super) fn new(spec: &ConcurrencySpec, policy: &str, store: &Counted) -> Result<Self, String> {
         let limit = limit_of(spec);
         let built = match spec.scope {
-            Scope::Instance => Guard::new(limit).map(Self::Instance),
-            Scope::InstanceKey => KeyedGuard::new(limit).map(Self::InstanceKey),
+            Scope::Instance => Guard::builder(limit).queue_max(QUEUE_MAX).build().map(Self::Instance),
+            Scope::InstanceKey => {
+                Guard::builder(limit).queue_max(QUEUE_MAX).build_per_key().map(Self::InstanceKey)
+            }
             Scope::Key => SharedGuard::builder(store.clone(), policy, Limit::per_key(spec.limit))
                 .lease(store_lease(spec.slot_lease()))
                 .clock_error(outliving(spec.slot_lease()))
@@ -62,7 +66,7 @@ impl Concurrency {
             // without.
             Scope::Fleet => {
                 let guard = SharedGuard::builder(store.clone(), policy, limit).divided();
-                guard.linger(spec.slot_lease()).build().map(Self::Fleet)
+                guard.linger(spec.slot_lease()).queue_max(QUEUE_MAX).build().map(Self::Fleet)
             }
         };
         built.map_err(|error| error.to_string())
@@ -91,6 +95,11 @@ impl Concurrency {
             // An adaptive limit continues from its current value, and the others keep the limit they were built with.
             _ => {}
         }
+    }
+
+    /// Checks whether all keys share the slots.
+    pub(super) fn ignores_keys(&self) -> bool {
+        matches!(self, Self::Instance(_) | Self::Fleet(_))
     }
 
     /// Checks whether slots are counted in this process only.

@@ -9,9 +9,11 @@ use throttlekit::store::{HeartbeatOutcome, LeaseId, Owner, Slot};
 use throttlekit::{Decision, Guarantee, SharedPermit};
 
 use super::admitted_work::{AdmittedWork, NotDebited, RegisteredWork};
+use super::held_leases::LeaseFilter;
 use super::lease_capacity::{Full, LeaseCapacity, LeaseSlot, LeaseUsage};
 use super::policy_call::Keys;
 use super::{Ended, HeartbeatResult, WorkLease};
+use crate::principal::Principal;
 
 /// Interval at which a drain checks for remaining leases.
 const DRAIN_LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -112,6 +114,31 @@ impl Leases {
         true
     }
 
+    /// Returns the leases that a filter fits, whatever their handle.
+    pub(super) fn matching(&self, filter: &LeaseFilter) -> Vec<(Owner, LeaseId, Arc<AdmittedWork>)> {
+        let mut found = Vec::new();
+        for registry in self.all() {
+            registry.count(|RegisteredWork(work)| {
+                let fits = filter.fits(&work.policy, &work.keys, work.principal.name());
+                if let Some((owner, lease)) = work.lease.get().filter(|_| fits) {
+                    found.push((*owner, *lease, work.clone()));
+                }
+                fits
+            });
+        }
+        found
+    }
+
+    /// Ends a lease without a report of its client. Returns whether there was one.
+    pub(super) fn end(&self, owner: Owner, lease: LeaseId) -> bool {
+        let work = self.all().into_iter().find_map(|registry| registry.take(owner, lease));
+        let held = work.is_some();
+        if let Some(RegisteredWork(work)) = work {
+            work.end_unheard(false);
+        }
+        held
+    }
+
     /// Charges held work for what it produced: its estimate covers the debit first.
     pub(super) async fn debit(
         &self,
@@ -168,11 +195,20 @@ impl Leases {
 
 impl Reserved {
     /// Holds a permit. Releases it if the registry is full, which has as many slots as there is capacity.
-    pub(super) fn hold(self, policy: &Arc<str>, keys: Keys, permit: SharedPermit) -> Result<WorkLease, Full> {
+    pub(super) fn hold(
+        self,
+        who: &Principal,
+        policy: &Arc<str>,
+        keys: Keys,
+        permit: SharedPermit,
+    ) -> Result<WorkLease, Full> {
         let Self { owner, slot, registry } = self;
-        let work = AdmittedWork::new(policy, keys, permit, slot);
-        match registry.admit(owner, RegisteredWork(Arc::new(work))) {
-            Ok((id, Slot { lives, .. })) => Ok(WorkLease { id, lives, until: WallClock.now() + lives }),
+        let work = Arc::new(AdmittedWork::new(who, policy, keys, permit, slot));
+        match registry.admit(owner, RegisteredWork(work.clone())) {
+            Ok((id, Slot { lives, .. })) => {
+                let _ = work.lease.set((owner, id));
+                Ok(WorkLease { id, lives, until: WallClock.now() + lives })
+            }
             Err(RegisteredWork(work)) => {
                 work.end_as(Ended { ignored: true, actual_cost: Some(0), ..Ended::default() });
                 Err(Full::Server)

@@ -1,7 +1,9 @@
 //! The limits of one policy that one call to the store charges as an atomic group.
 
+use throttlekit::limiter::SharedLimiterBuilder;
 use throttlekit::policy::{Dimension, SharedPolicyBuilder};
-use throttlekit::{BuildError, Limit, OnOutage, SharedLimiter};
+use throttlekit::store::Store;
+use throttlekit::{Axis, BuildError, Limit, OnOutage, SharedLimiter};
 
 use super::backend::Counted;
 
@@ -15,6 +17,23 @@ pub(super) struct NamedLimit {
     pub(super) on: Dimension,
     /// Index of that key.
     pub(super) by: usize,
+    /// Indexes of further keys that are counted in the same counts. Budgets only.
+    pub(super) also: Vec<usize>,
+}
+
+impl NamedLimit {
+    /// Returns the indexes of all keys that it counts by.
+    pub(super) fn keys(&self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.by).chain(self.also.iter().copied())
+    }
+
+    fn on(&self) -> impl Iterator<Item = Dimension> {
+        std::iter::once(self.on).chain(self.also.iter().map(|by| Axis::Cost.by(*by)))
+    }
+
+    fn also_by<S: Store>(&self, builder: SharedLimiterBuilder<S>) -> SharedLimiterBuilder<S> {
+        self.also.iter().fold(builder, |builder, by| builder.also_by(*by))
+    }
 }
 
 /// Limits on the store, and the axis of each.
@@ -25,22 +44,25 @@ pub(super) struct LimitGroup {
 }
 
 impl LimitGroup {
-    /// Combines the limits of a policy to an atomic group. If all count by one key, that key selects the cluster slot.
+    /// Combines the limits of a policy to an atomic group. If all count by one key, that key selects the cluster slot,
+    /// unless others of the policy count by others: then all its keys live in `one_slot`.
     pub(super) fn new(
         store: Counted,
         policy: &str,
         limits: &[NamedLimit],
+        one_slot: bool,
         on_outage: OnOutage,
     ) -> Result<Self, BuildError> {
         let [first, others @ ..] = limits else {
             return Err(BuildError::OutOfRange { setting: "limits", expected: "at least one on the store" });
         };
         let builder = SharedLimiter::builder(store, policy, first.limit).first_limit(first.by, &first.name);
-        let builder = others
-            .iter()
-            .fold(builder, |builder, limit| builder.limit_by(limit.by, &limit.name, limit.limit));
+        let builder = others.iter().fold(first.also_by(builder), |builder, limit| {
+            limit.also_by(builder.limit_by(limit.by, &limit.name, limit.limit))
+        });
+        let builder = if one_slot { builder.one_slot() } else { builder };
         let limiter = builder.on_outage(on_outage).build()?;
-        Ok(Self { limiter, on: limits.iter().map(|limit| limit.on).collect() })
+        Ok(Self { limiter, on: limits.iter().flat_map(NamedLimit::on).collect() })
     }
 
     /// Adds them to a policy with several axes.

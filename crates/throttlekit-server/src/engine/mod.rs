@@ -5,19 +5,26 @@ mod admitted_work;
 mod answer;
 mod backend;
 mod by_key;
+mod call_queue;
 mod coalesced;
 mod concurrency;
 mod failures;
 mod fairness;
+mod grants;
+mod held_leases;
 mod lease_capacity;
 mod leases;
 mod lender;
 mod limit_group;
 mod observer;
+mod operator;
+mod overrides;
+mod own_limits;
 mod policy_call;
 mod policy_set;
 mod recovery;
 mod running_policy;
+mod shared_record;
 mod unit_leases;
 mod variant;
 mod view;
@@ -25,7 +32,6 @@ mod view;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -41,16 +47,22 @@ pub use coalesced::Coalesced;
 pub use concurrency::GuardView;
 use failures::Failures;
 pub use failures::StoreFailure;
+pub use held_leases::{HeldLease, LeaseFilter};
 pub use lease_capacity::LeaseUsage;
 use leases::Leases;
 pub use observer::DecisionObserver;
-pub use policy_call::{Ended, HandBack, KEY_BYTES_MAX, MANY_MAX, PolicyCall};
+pub use operator::{Expiry, OverrideView};
+use overrides::Overrides;
+pub use overrides::{Limits, OVERRIDES_MAX, Override, OverridesView, Plan, RateChange, Terms};
+pub(crate) use own_limits::OwnLimit;
+pub use policy_call::{Ended, HandBack, KEY_BYTES_MAX, MANY_MAX, PolicyCall, WorkTerms};
 use policy_set::PolicySet;
 use recovery::Recovery;
 use running_policy::RunningPolicy;
 use unit_leases::{UnitLease, UnitLeases};
 pub use view::{PolicyView, Reloaded, StoreHealth};
 
+use crate::audit::Actions;
 use crate::policy::PolicyFile;
 use crate::principal::Principal;
 use crate::server_error::ServerError;
@@ -120,9 +132,11 @@ struct Shared {
     running: ArcSwap<PolicySet>,
     leases: Leases,
     recovery: Recovery,
-    draining: AtomicBool,
+    draining: tokio::sync::watch::Sender<bool>,
     unit_leases: UnitLeases,
     failures: Arc<Failures>,
+    overrides: Overrides,
+    actions: Actions,
     clock: PreciseClock,
     /// Held during a reload.
     reloading: tokio::sync::Mutex<()>,
@@ -135,14 +149,17 @@ impl Engine {
         let (running, _) = PolicySet::of(file, &options, &failures, None)?;
         let leases = Leases::new(options.leases_max, options.leases_per_principal_max);
         let recovery = Recovery::starting(options.recovers, BootClock.now());
+        let overrides = Overrides::new(&options.backend, &failures);
         let shared = Arc::new(Shared {
             options,
             running: ArcSwap::from_pointee(running),
             leases,
             recovery,
-            draining: AtomicBool::new(false),
+            draining: tokio::sync::watch::Sender::new(false),
             unit_leases: UnitLeases::default(),
+            overrides,
             failures,
+            actions: Actions::default(),
             clock: PreciseClock::new(),
             reloading: tokio::sync::Mutex::default(),
         });
@@ -165,10 +182,61 @@ impl Engine {
 
     /// Decides, and charges if allowed. For policies without slots.
     pub async fn check(&self, ask: PolicyCall<'_>) -> Result<Answered, Refusal> {
+        match self.check_now(&ask) {
+            Some(answer) => answer,
+            None => {
+                let later: Later<'_, _> = Box::pin(self.check_by(ask, None));
+                later.await
+            }
+        }
+    }
+
+    /// Checks at once, if that needs no store: `None` if it does. For callers that would set a timer otherwise.
+    pub(crate) fn check_now(&self, ask: &PolicyCall<'_>) -> Option<Result<Answered, Refusal>> {
+        if let Err(refusal) = ask.judge() {
+            return Some(Err(refusal));
+        }
+        let running = self.shared.running.load();
+        let served = running.policies.get(ask.policy)?;
+        self.check_here(served, ask, self.shared.clock.now())
+    }
+
+    fn check_here(
+        &self,
+        served: &RunningPolicy,
+        ask: &PolicyCall<'_>,
+        since: Timestamp,
+    ) -> Option<Result<Answered, Refusal>> {
+        let answer = served.variant(ask.key).check_now(&ask.call())?;
+        Some(answer.map(|answer| self.told(served, ask, answer, since)))
+    }
+
+    /// Checks the same, by a limit of its own in place of the policy's if it has one.
+    pub(crate) async fn check_by(
+        &self,
+        ask: PolicyCall<'_>,
+        own_limit: Option<OwnLimit>,
+    ) -> Result<Answered, Refusal> {
         ask.judge()?;
         let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
-        let answer = served.variant(ask.key).check(ask.call()).await?;
+        let answer = served.variant_by(ask.key, own_limit)?.check(ask.call()).await?;
         Ok(self.told(&served, &ask, answer, since))
+    }
+
+    /// Charges whatever is left, for work that is done. For policies with rates only.
+    pub(crate) async fn charge(&self, ask: PolicyCall<'_>) -> Result<Answered, Refusal> {
+        ask.judge()?;
+        let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
+        let answer = served.variant(ask.key).charge(ask.call()).await?;
+        Ok(self.told(&served, &ask, answer, since))
+    }
+
+    /// Returns units that were charged, to the window of this instant. Returns what is left then.
+    pub(crate) async fn refund(&self, ask: PolicyCall<'_>) -> Result<Answered, Refusal> {
+        ask.judge()?;
+        let served = self.policy(ask.policy)?;
+        let answer = served.variant(ask.key).refund(ask.call()).await?;
+        Ok(if served.spec.shadow { answer.shadowed() } else { answer })
     }
 
     /// Checks several calls of one cost, in one batch where the store allows it; responses have the order of the calls.
@@ -235,9 +303,18 @@ impl Engine {
 
     /// Returns what is left, without charging.
     pub async fn peek(&self, ask: PolicyCall<'_>) -> Result<Answered, Refusal> {
+        self.peek_by(ask, None).await
+    }
+
+    /// Peeks by a limit of its own in place of the policy's, if it has one.
+    pub(crate) async fn peek_by(
+        &self,
+        ask: PolicyCall<'_>,
+        own_limit: Option<OwnLimit>,
+    ) -> Result<Answered, Refusal> {
         ask.judge()?;
         let served = self.policy(ask.policy)?;
-        let answer = served.variant(ask.key).peek(ask.call()).await?;
+        let answer = served.variant_by(ask.key, own_limit)?.peek(ask.call()).await?;
         Ok(if served.spec.shadow { answer.shadowed() } else { answer })
     }
 
@@ -255,7 +332,7 @@ impl Engine {
         served.variant(ask.key).forecast(ask.call()).await
     }
 
-    /// Debits a token budget for what was produced: the cost is the tokens. A debit with an idempotency key counts
+    /// Debits the token budgets for what was produced, all or none: the cost is the tokens. A debit with an idempotency key counts
     /// once.
     pub async fn debit(&self, ask: PolicyCall<'_>, name: Option<DebitId>) -> Result<Answered, Refusal> {
         ask.judge()?;
@@ -288,6 +365,10 @@ impl Engine {
         let variant = served.variant(ask.key).clone();
         if variant.is_unlimited() {
             return Ok(Granted::freely(ask.cost));
+        }
+        if let Some(denied) = variant.denies() {
+            let told = self.told(&served, &ask, denied, since);
+            return Ok(if told.shadow_denied { Granted::freely(ask.cost) } else { Granted::nothing() });
         }
         let no_lender = "this policy leases nothing to clients: set `fleet: {}`";
         let lender = variant.lender.as_ref().ok_or_else(|| Refusal::Unsupported(no_lender.into()))?;

@@ -46,6 +46,25 @@ pub struct Ended {
     pub latency: Option<Duration>,
 }
 
+/// Terms of work that is to be admitted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkTerms {
+    /// Value of the work, for policies with prices.
+    pub value: f64,
+    /// Expected seconds for which it holds its slot, if known.
+    pub hold: Option<f64>,
+    /// Maximum time to wait until it is allowed. The policy may allow less, or none.
+    pub wait: Duration,
+    /// Priority among those that wait; 0 is the most urgent.
+    pub priority: u8,
+}
+
+impl Default for WorkTerms {
+    fn default() -> Self {
+        Self { value: 1.0, hold: None, wait: Duration::ZERO, priority: 0 }
+    }
+}
+
 /// Units that a client returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HandBack {
@@ -59,6 +78,12 @@ impl<'a> PolicyCall<'a> {
     /// Returns the call for limiters.
     pub(super) fn call(&self) -> Call<'a> {
         Call::by(self.key).and(self.others).cost(self.cost)
+    }
+
+    /// Returns the call of work with these terms.
+    pub(super) fn work(&self, terms: &WorkTerms) -> Call<'a> {
+        let call = self.call().value(terms.value).priority(terms.priority);
+        if let Some(hold) = terms.hold { call.hold(hold) } else { call }
     }
 
     /// Returns all keys, the first one first.

@@ -1,6 +1,6 @@
 //! The policies of one file, and their replacement by those of the next: built as a whole, then applied as a whole.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::failures::Failures;
@@ -13,10 +13,13 @@ use crate::server_error::ServerError;
 /// Maximum number of checks whether a removed policy is still in use.
 const UNUSED_TRIES_MAX: u32 = 40;
 
+/// Policies by name. Operators choose the names, and each decision looks one up: a fast hash.
+type ByName = std::collections::HashMap<Box<str>, Arc<RunningPolicy>, foldhash::fast::RandomState>;
+
 /// The running policies of one file.
 pub(super) struct PolicySet {
     pub(super) file: Arc<PolicyFile>,
-    pub(super) policies: HashMap<Box<str>, Arc<RunningPolicy>>,
+    pub(super) policies: ByName,
 }
 
 impl Engine {
@@ -27,9 +30,13 @@ impl Engine {
         let (running, reloaded) =
             PolicySet::of(file, &self.shared.options, &self.shared.failures, Some(&before))?;
         // Overrides share variants: each is listed once, since a second reference here would look like one in use.
-        let mut known: HashSet<_> = running.variants().map(Arc::as_ptr).collect();
-        let gone: Vec<_> =
-            before.variants().filter(|variant| known.insert(Arc::as_ptr(variant))).cloned().collect();
+        let mut known: HashSet<_> = running.variants().map(|variant| Arc::as_ptr(&variant)).collect();
+        let gone: Vec<_> = before.variants().filter(|variant| known.insert(Arc::as_ptr(variant))).collect();
+        let new = running.policies.values().filter(|served| {
+            let known = before.policies.get(&*served.name);
+            !known.is_some_and(|known| Arc::ptr_eq(known, served))
+        });
+        new.for_each(|served| drop(self.shared.overrides.fill(served)));
         // Everything is built: from here on nothing fails.
         running.policies.values().for_each(|served| served.put_in_force());
         self.shared.running.store(Arc::new(running));
@@ -54,7 +61,7 @@ impl PolicySet {
             defaults: &file.defaults,
             failures,
         };
-        let (mut policies, mut reloaded) = (HashMap::new(), Reloaded::default());
+        let (mut policies, mut reloaded) = (ByName::default(), Reloaded::default());
         for (name, spec) in &file.policies {
             let known = before.and_then(|before| before.policies.get(name.as_str()));
             let same = known.filter(|known| same_defaults.is_some() && known.spec == *spec);
@@ -74,14 +81,14 @@ impl PolicySet {
         Ok((Self { file: Arc::new(file), policies }, reloaded))
     }
 
-    fn variants(&self) -> impl Iterator<Item = &Arc<Variant>> {
+    fn variants(&self) -> impl Iterator<Item = Arc<Variant>> {
         self.policies.values().flat_map(|served| served.variants())
     }
 }
 
 /// Returns the units that removed policies had fetched, once their pending requests are done. Units fetched after that
 /// expire with their window.
-async fn close_when_unused(gone: Vec<Arc<Variant>>) {
+pub(super) async fn close_when_unused(gone: Vec<Arc<Variant>>) {
     let used = |variant: &Arc<Variant>| Arc::strong_count(variant) > 1;
     for _ in 0..UNUSED_TRIES_MAX {
         if !gone.iter().any(used) {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -15,9 +16,13 @@ use super::by_key::ByKey;
 use super::concurrency::{Concurrency, GuardView};
 use super::failures::Failures;
 use super::fairness::Fairness;
+use super::overrides::{Limits, Live};
+use super::own_limits::{OwnLimit, OwnLimits};
 use super::variant::{Common, Variant};
 use super::{Answered, PolicyCall, Refusal};
-use crate::policy::{ConcurrencySpec, Defaults, LEASE_FOR, OutageSpec, OverrideSpec, PolicySpec, Scope};
+use crate::policy::{
+    ConcurrencySpec, Defaults, LEASE_FOR, OutageSpec, OverrideSpec, Period, PolicySpec, RateSpec, Scope, Span,
+};
 use crate::server_error::ServerError;
 
 /// One running policy. Cheap to clone, except for overrides.
@@ -33,6 +38,10 @@ pub(super) struct RunningPolicy {
     fairness: Option<Fairness>,
     base: Arc<Variant>,
     overrides: ByKey<Arc<Variant>>,
+    /// Overrides that operators set while servers run.
+    pub(super) live: Live,
+    store: Counted,
+    own_limits: OwnLimits,
 }
 
 /// The store and defaults that all policies share.
@@ -89,6 +98,7 @@ impl RunningPolicy {
             }
             None => None,
         };
+        let kept_store = store.clone();
         let common = Common { name, store, on_outage, guards: guards.as_ref(), fairness: fairness.as_ref() };
         let mut served = Self {
             name: name.into(),
@@ -98,12 +108,17 @@ impl RunningPolicy {
             in_memory: matches!(context.backend, Backend::Memory(_)),
             base: Arc::new(if spec.disabled {
                 Variant::unlimited()
+            } else if spec.deny {
+                Variant::deny()
             } else {
                 Variant::new(spec, &common).map_err(cannot_run)?
             }),
             overrides: overrides(spec, &common).map_err(cannot_run)?,
+            live: Live::default(),
             guards: None,
             fairness: None,
+            store: kept_store,
+            own_limits: OwnLimits::default(),
         };
         (served.guards, served.fairness) = (guards.clone(), fairness.clone());
         if let Some(before) = before {
@@ -137,7 +152,10 @@ impl RunningPolicy {
             };
             // If all limits count by one key they are stored together there, so one that changes its key moves the
             // others.
-            (spec.rate.iter().map(rate).collect::<Vec<_>>(), spec.cost.as_ref().map(|cost| cost.by))
+            (
+                spec.rate.iter().map(rate).collect::<Vec<_>>(),
+                spec.cost.iter().map(|cost| (cost.limit_name(), cost.by.clone())).collect::<Vec<_>>(),
+            )
         };
         let fair = |spec: &PolicySpec| spec.fair.as_ref().map(|fair| (fair.per, fair.regions));
         if rules(&self.spec) != rules(&before.spec) || fair(&self.spec) != fair(&before.spec) {
@@ -148,9 +166,57 @@ impl RunningPolicy {
         }
     }
 
-    /// Returns the variant of a key: by the whole key, else by the longest prefix, else the policy's own.
-    pub(super) fn variant(&self, key: &[u8]) -> &Arc<Variant> {
-        self.overrides.get(key).unwrap_or(&self.base)
+    /// Returns the variant of a key: by the whole key, else by the longest prefix, else the policy's own. Of equal
+    /// matches, that of an operator precedes that of the file.
+    pub(super) fn variant(&self, key: &[u8]) -> Picked<'_> {
+        let in_file = self.overrides.longest(key);
+        let live = self.live.find(key, in_file.map_or(0, |(length, _)| length));
+        match live.and_then(|live| live.variant(|limits| self.build(limits))) {
+            Some(variant) => Picked::Live(variant),
+            None => Picked::InFile(in_file.map_or(&self.base, |(_, variant)| variant)),
+        }
+    }
+
+    /// Builds the variant of limits that an operator set. Returns `None` if they do not fit this version of the file.
+    fn build(&self, limits: &Limits) -> Option<Variant> {
+        let built = limits.over(&self.spec).and_then(|instead| {
+            let (guards, fairness) = (self.guards.as_ref(), self.fairness.as_ref());
+            let (store, on_outage) = (self.store.clone(), self.on_outage);
+            let common = Common { name: &self.name, store, on_outage, guards, fairness };
+            overridden(&self.spec, &instead, &common)
+        });
+        let not_applied = |error: &String| {
+            tracing::warn!(policy = &*self.name, error, "override not applied");
+        };
+        built.inspect_err(not_applied).ok()
+    }
+
+    /// Returns the variant of a key, or that of the limit which the request brought along: the policy's only rate with
+    /// other numbers, under the same counts.
+    pub(super) fn variant_by(
+        &self,
+        key: &[u8],
+        own_limit: Option<OwnLimit>,
+    ) -> Result<Arc<Variant>, Refusal> {
+        let (Some(own), [rate]) = (own_limit, &self.spec.rate[..]) else {
+            return Ok(self.variant(key).clone());
+        };
+        if self.variant(key).is_unlimited() || self.variant(key).denies().is_some() {
+            return Ok(self.variant(key).clone());
+        }
+        let built = self.own_limits.get(own, || {
+            let (limit, per, burst) = (own.limit, Period::Span(Span(own.per)), None);
+            let rate = vec![RateSpec { limit, per, burst, ..rate.clone() }];
+            let common = Common {
+                name: &self.name,
+                store: self.store.clone(),
+                on_outage: self.on_outage,
+                guards: None,
+                fairness: None,
+            };
+            Variant::new(&PolicySpec { rate, wait: None, ..self.spec.clone() }, &common)
+        });
+        built.map_err(|why| Refusal::Invalid(format!("invalid limit of the request: {why}")))
     }
 
     /// Checks many calls, in one batch for each variant. None is checked if one lacks a key.
@@ -158,11 +224,11 @@ impl RunningPolicy {
         &self,
         asks: &[PolicyCall<'_>],
     ) -> Result<Vec<Result<Answered, Refusal>>, Refusal> {
-        let mut alike: Vec<(&Arc<Variant>, Vec<usize>)> = Vec::new();
+        let mut alike: Vec<(Picked<'_>, Vec<usize>)> = Vec::new();
         for (index, ask) in asks.iter().enumerate() {
             let variant = self.variant(ask.key);
             variant.has_keys(1 + ask.others.len())?;
-            match alike.iter_mut().find(|(known, _)| Arc::ptr_eq(known, variant)) {
+            match alike.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &variant)) {
                 Some((_, indices)) => indices.push(index),
                 None => alike.push((variant, vec![index])),
             }
@@ -237,6 +303,16 @@ impl RunningPolicy {
         self.base.kind()
     }
 
+    /// Returns the number of calls that wait here.
+    pub(super) fn waiting(&self) -> u64 {
+        let mut waiting: Vec<_> = self.variants().filter(|variant| variant.queue.is_some()).collect();
+        // A variant that several overrides share counts once.
+        waiting.sort_by_key(Arc::as_ptr);
+        waiting.dedup_by_key(|variant| Arc::as_ptr(variant));
+        let queues = waiting.iter().filter_map(|variant| variant.queue.as_ref());
+        queues.map(|queue| queue.waiting() as u64).sum()
+    }
+
     /// Returns the number of store calls for it.
     pub(super) fn store_calls(&self) -> u64 {
         self.calls.load(Relaxed)
@@ -259,8 +335,27 @@ impl RunningPolicy {
     }
 
     /// Returns the variants of all keys. One that several overrides share is repeated.
-    pub(super) fn variants(&self) -> impl Iterator<Item = &Arc<Variant>> {
-        std::iter::once(&self.base).chain(self.overrides.values())
+    pub(super) fn variants(&self) -> impl Iterator<Item = Arc<Variant>> {
+        std::iter::once(&self.base).chain(self.overrides.values()).cloned().chain(self.live.built())
+    }
+}
+
+/// The variant of a key.
+pub(super) enum Picked<'a> {
+    /// Of the file.
+    InFile(&'a Arc<Variant>),
+    /// Of an operator's override.
+    Live(Arc<Variant>),
+}
+
+impl Deref for Picked<'_> {
+    type Target = Arc<Variant>;
+
+    fn deref(&self) -> &Arc<Variant> {
+        match self {
+            Self::InFile(variant) => variant,
+            Self::Live(variant) => variant,
+        }
     }
 }
 
@@ -289,11 +384,14 @@ fn overridden(spec: &PolicySpec, instead: &OverrideSpec, common: &Common<'_>) ->
     if instead.unlimited || spec.disabled {
         return Ok(Variant::unlimited());
     }
+    if instead.deny || spec.deny {
+        return Ok(Variant::deny());
+    }
     let mut spec = spec.clone();
     if !instead.rate.is_empty() {
         spec.rate.clone_from(&instead.rate);
     }
-    if instead.cost.is_some() {
+    if !instead.cost.is_empty() {
         spec.cost.clone_from(&instead.cost);
     }
     Variant::new(&spec, common)

@@ -1,7 +1,6 @@
 //! Views of the engine for telemetry.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use throttlekit::fair::TenantShare;
 use throttlekit::limiter::KeyMemory;
@@ -57,6 +56,8 @@ pub struct PolicyView {
     pub store_calls: u64,
     /// True in shadow mode.
     pub shadow: bool,
+    /// Number of calls that wait here.
+    pub waiting: u64,
 }
 
 impl Engine {
@@ -82,14 +83,21 @@ impl Engine {
         !answer.is_err_and(|error| error.is_outage())
     }
 
-    /// Sets readiness to not serving, permanently. Decisions continue.
+    /// Sets readiness to not serving, permanently. Decisions continue, and calls that wait are decided at once.
     pub fn begin_draining(&self) {
-        self.shared.draining.store(true, Relaxed);
+        self.shared.draining.send_replace(true);
     }
 
     /// Checks whether this server is about to stop.
     pub fn is_draining(&self) -> bool {
-        self.shared.draining.load(Relaxed)
+        *self.shared.draining.borrow()
+    }
+
+    /// Completes when this server begins to drain.
+    pub(super) async fn drains(&self) {
+        let mut draining = self.shared.draining.subscribe();
+        // The sender is part of the engine, so it cannot fail.
+        let _ = draining.wait_for(|draining| *draining).await;
     }
 
     /// Returns the running policies, by name.
@@ -142,7 +150,7 @@ impl PolicyView {
             .rate
             .first()
             .and_then(|rate| Some((rate.to_limit().ok()?.units(), format!("{:?}", rate.algorithm))));
-        let budget = || spec.cost.as_ref().map(|cost| (cost.budget, "TokenBudget".to_owned()));
+        let budget = || spec.cost.first().map(|cost| (cost.budget, "TokenBudget".to_owned()));
         let fair = || spec.fair.as_ref().map(|fair| (fair.limit, "FairShare".to_owned()));
         let (limit, strategy) = first.or_else(budget).or_else(fair).unwrap_or_default();
         Self {
@@ -152,6 +160,7 @@ impl PolicyView {
             strategy,
             store_calls: served.store_calls(),
             shadow: spec.shadow,
+            waiting: served.waiting(),
         }
     }
 }

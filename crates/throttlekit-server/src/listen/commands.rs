@@ -2,14 +2,16 @@
 //!
 //! What one read brought is answered in order, and one write sends the responses.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Context;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::body::{REST_BYTES_MAX, REST_FOR};
@@ -87,11 +89,12 @@ where
         let received = vec![0; self.bytes_max].into_boxed_slice();
         let (length, responses) = (0, Vec::new());
         let exchanges = Exchanges { io, session, activity: activity.clone(), received, length, responses };
-        let leaving = Notify::new();
+        // The task that sets it polls the connection right after: nobody has to be woken.
+        let leaving = AtomicBool::new(false);
         let mut connection = pin!(exchanges.run(&leaving));
         let poll = |cx: &mut Context<'_>, leaves| {
             if leaves {
-                leaving.notify_one();
+                leaving.store(true, Relaxed);
             }
             connection.as_mut().poll(cx)
         };
@@ -116,13 +119,16 @@ struct Exchanges<I, S> {
 
 impl<I: AsyncRead + AsyncWrite + Unpin, S: Session> Exchanges<I, S> {
     /// Answers commands until the client closes the connection, or has to leave.
-    async fn run(mut self, leaving: &Notify) -> io::Result<Next> {
+    async fn run(mut self, leaving: &AtomicBool) -> io::Result<Next> {
         let mut next = Next::Read;
         while next == Next::Read {
-            let read = tokio::select! {
-                biased;
-                () = leaving.notified() => None,
-                read = self.io.read(&mut self.received[self.length..]) => Some(read?),
+            let read = {
+                let mut read = pin!(self.io.read(&mut self.received[self.length..]));
+                let read = poll_fn(|cx| match leaving.load(Relaxed) {
+                    true => Poll::Ready(None),
+                    false => read.as_mut().poll(cx).map(Some),
+                });
+                read.await.transpose()?
             };
             next = match read {
                 Some(0) => return Ok(Next::Close),

@@ -16,7 +16,7 @@ use throttlekit::internals::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::Status;
 use tower::Service;
 
@@ -25,6 +25,7 @@ use super::counters::count;
 use super::deadline::deadline;
 use super::supervise::supervise;
 use super::watchdog::{Activity, CountedIo, Exchange};
+use super::within::within;
 use super::{ListenOptions, Peer, Speaks};
 use crate::share::{Account, Requests, Running};
 
@@ -242,14 +243,15 @@ impl<F> Answering<F> {
     where
         F: Future<Output = Result<Response<B>, Infallible>>,
     {
-        let response = match timeout(self.time, self.response).await {
+        let Self { exchange, is_grpc, time, response } = self;
+        let response = match within(|| Instant::now() + time, response).await {
             Ok(Ok(response)) => response,
             Err(_) => {
                 count(&options.counters.late);
-                say(self.is_grpc, Status::deadline_exceeded("request timed out"))
+                say(is_grpc, Status::deadline_exceeded("request timed out"))
             }
         };
-        response.map(|body| Delivery::new(body, self.exchange))
+        response.map(|body| Delivery::new(body, exchange))
     }
 }
 

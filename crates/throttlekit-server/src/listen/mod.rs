@@ -17,6 +17,7 @@ mod serve;
 mod supervise;
 mod tls;
 mod watchdog;
+mod within;
 
 pub use bind::judge_bind;
 pub use body::Delivery;
@@ -29,6 +30,7 @@ pub use peer::Peer;
 pub(crate) use serve::serve_protocol;
 pub use serve::{ListenOptions, Speaks, serve};
 pub use tls::{Tls, TlsFiles};
+pub(crate) use within::within;
 
 pub use crate::limits::Limits;
 pub use crate::share::Processor;

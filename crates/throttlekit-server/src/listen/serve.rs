@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http::{Request, Response};
 use hyper::body::{Body, Incoming};
 use tokio::net::{TcpListener, TcpStream};
@@ -24,6 +25,11 @@ use crate::share::Processor;
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Minimum interval between log lines about that, for each listener.
 const WARN_EVERY: Duration = Duration::from_secs(1);
+/// Time for which connections are still accepted after shutdown: those that the system has accepted already would be
+/// reset with the listener.
+const LAST_WITHIN: Duration = Duration::from_millis(20);
+/// Maximum number of connections that are accepted after that time.
+const LAST_MAX: usize = 1_024;
 /// Time to end in addition to the grace of each connection.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
@@ -82,43 +88,81 @@ pub(crate) async fn serve_protocol<P: Protocol>(
     options: ListenOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Stats {
-    let shared = Arc::new(options);
-    let ListenOptions { limits, counters, processor, .. } = &*shared;
-    let (capacity, (close, closing)) = (Arc::<ConnectionCapacity>::default(), watch::channel(false));
+    let (close, closing) = watch::channel(false);
     // Nothing is sent: it ends when the last connection has dropped its sender.
     let (alive, mut gone) = mpsc::channel::<Infallible>(1);
-    let (mut shutdown, mut warned) = (std::pin::pin!(shutdown), None);
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = shutdown.as_mut() => break,
-            accepted = listener.accept() => accepted,
-        };
-        let Some((tcp, address)) = taken(accepted, counters, &mut warned).await else { continue };
-        let (peer, account) = Peer::at(address).connected(processor);
-        let slot = match capacity.acquire(&peer, limits) {
-            Ok(slot) => slot,
-            Err(full) => {
-                // Closed immediately: a response would need the resources that are exhausted.
-                count(if full == Full::All { &counters.over_cap } else { &counters.over_peer_cap });
-                continue;
-            }
-        };
-        count(&counters.accepted);
-        let held = (slot, alive.clone(), Ends(shared.clone()));
-        let (protocol, shared, closing) = (protocol.clone(), shared.clone(), closing.clone());
-        tokio::spawn(account.clone().run(async move {
-            connection::run(tcp, (peer, account), protocol, &shared, closing).await;
-            drop(held);
-        }));
-    }
-    drop((listener, alive));
+    let shared = Arc::new(options);
+    let ListenOptions { limits, counters, .. } = &*shared;
+    let accepting = Accepting {
+        protocol,
+        shared: shared.clone(),
+        capacity: Arc::default(),
+        closing,
+        alive,
+        warned: None,
+    };
+    accepting.until(listener, shutdown).await;
     // Fails if there is no connection.
     let _ = close.send(true);
     if timeout(limits.grace + END_WITHIN, gone.recv()).await.is_err() {
         tracing::warn!("connections abandoned after their grace period");
     }
     counters.stats()
+}
+
+/// Accepts connections and starts them.
+struct Accepting<P> {
+    protocol: P,
+    shared: Arc<ListenOptions>,
+    capacity: Arc<ConnectionCapacity>,
+    /// Changes when connections have to close.
+    closing: watch::Receiver<bool>,
+    /// Dropped with the last connection.
+    alive: mpsc::Sender<Infallible>,
+    /// Time of the last log line about the system.
+    warned: Option<Instant>,
+}
+
+impl<P: Protocol> Accepting<P> {
+    /// Accepts connections until shutdown, and those that the system has accepted by then.
+    async fn until(mut self, listener: TcpListener, shutdown: impl Future<Output = ()>) {
+        let mut over = std::pin::pin!(async {
+            shutdown.await;
+            sleep(LAST_WITHIN).await;
+        });
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                () = over.as_mut() => break,
+                accepted = listener.accept() => accepted,
+            };
+            self.start(accepted).await;
+        }
+        for _ in 0..LAST_MAX {
+            let Some(accepted) = listener.accept().now_or_never() else { break };
+            self.start(accepted).await;
+        }
+    }
+
+    async fn start(&mut self, accepted: io::Result<(TcpStream, SocketAddr)>) {
+        let ListenOptions { limits, counters, processor, .. } = &*self.shared;
+        let Some((tcp, address)) = taken(accepted, counters, &mut self.warned).await else { return };
+        let (peer, account) = Peer::at(address).connected(processor);
+        let slot = match self.capacity.acquire(&peer, limits) {
+            Ok(slot) => slot,
+            // Closed immediately: a response would need the resources that are exhausted.
+            Err(full) => {
+                return count(if full == Full::All { &counters.over_cap } else { &counters.over_peer_cap });
+            }
+        };
+        count(&counters.accepted);
+        let held = (slot, self.alive.clone(), Ends(self.shared.clone()));
+        let (protocol, shared, closing) = (self.protocol.clone(), self.shared.clone(), self.closing.clone());
+        tokio::spawn(account.clone().run(async move {
+            connection::run(tcp, (peer, account), protocol, &shared, closing).await;
+            drop(held);
+        }));
+    }
 }
 
 /// Counts the end of a connection, whatever ends it.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::model::{ConcurrencySpec, FleetSpec, LeaseSpec};
+use super::model::{ConcurrencySpec, FleetSpec, LeaseSpec, WaitSpec};
 
 /// The most keys of one request.
-pub const KEYS_MAX: usize = 4;
+pub const KEYS_MAX: usize = 8;
 /// Time for which servers hold leased units of a smooth rate.
 pub const HELD_FOR: Duration = Duration::from_millis(100);
 /// Time for which a client's slot is held without a heartbeat.
@@ -14,6 +14,8 @@ pub const LEASE_FOR: Duration = Duration::from_secs(2);
 pub const LENT_MAX: u64 = 1_000_000;
 /// Time for which units of a smooth rate are leased to clients, and for which a fallback leases during an outage.
 pub const LENT_FOR: Duration = Duration::from_secs(1);
+/// Maximum number of calls that wait for one policy.
+const WAITING_MAX: u32 = 1_000;
 
 impl LeaseSpec {
     /// Returns the time for which servers hold leased units of a smooth rate. Default: [`HELD_FOR`].
@@ -33,5 +35,12 @@ impl FleetSpec {
     /// Returns the maximum number of units that are leased to a client at a time. Default: [`LENT_MAX`].
     pub fn units_max(&self) -> u64 {
         self.lease_max.unwrap_or(LENT_MAX)
+    }
+}
+
+impl WaitSpec {
+    /// Returns the maximum number of calls that wait. Default: 1,000.
+    pub fn calls_max(&self) -> u32 {
+        self.queue.unwrap_or(WAITING_MAX)
     }
 }

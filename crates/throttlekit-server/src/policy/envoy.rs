@@ -36,6 +36,10 @@ pub enum HeadersSpec {
     RetryAfter,
     /// Also `x-ratelimit-limit`, `-remaining` and `-reset`, for an Envoy that does not add them.
     All,
+    /// `retry-after`, and `ratelimit` and `ratelimit-policy` of the IETF draft, with a member for each policy.
+    Draft,
+    /// All of these.
+    Both,
     /// None.
     None,
 }
@@ -52,6 +56,19 @@ pub struct RuleSpec {
     /// Always allows these descriptors.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlimited: bool,
+    /// Names of policies that are not checked for other descriptors of a request that has one of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaces: Vec<String>,
+    /// Counts hits in full, even beyond the limit, since the work is done: for `apply_on_stream_done`. A policy with only
+    /// a `cost` always does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub debit: bool,
+    /// Uses the `limit` of a descriptor, if it has one, in place of that of the policy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_limit_override: bool,
+    /// Returns the hits of descriptors with `is_negative_hits`. Units of an earlier window go to the present one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_refunds: bool,
 }
 
 /// One entry of a descriptor.

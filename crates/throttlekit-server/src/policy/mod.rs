@@ -21,7 +21,7 @@ mod span;
 mod tests;
 mod tree;
 
-use shape::{OneOrMany, one_or_many};
+use shape::{OneOrMany, one_or_many, one_or_many_indexes};
 
 pub use access::{AccessSpec, Endpoint, GrantSpec, PrincipalSpec, TokenSpec};
 pub use check::{Finding, Severity};
@@ -44,7 +44,7 @@ pub use check::{
 #[doc(hidden)]
 pub use defaults::{HELD_FOR, KEYS_MAX, LEASE_FOR, LENT_FOR, LENT_MAX};
 #[doc(hidden)]
-pub use import::{Imported, import_envoy};
+pub use import::{EnvoyImport, Imported, import_envoy};
 #[doc(hidden)]
 pub use limits::BUCKETS_DEFAULT;
 #[doc(hidden)]

@@ -50,9 +50,11 @@ pub struct PolicySpec {
     #[serde(deserialize_with = "super::one_or_many")]
     #[schemars(with = "super::OneOrMany<RateSpec>")]
     pub rate: Vec<RateSpec>,
-    /// Token budget, charged after the work is done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<CostSpec>,
+    /// Token budgets, charged after the work is done: one, or several that must all allow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::one_or_many")]
+    #[schemars(with = "super::OneOrMany<CostSpec>")]
+    pub cost: Vec<CostSpec>,
     /// Limit of concurrent requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<ConcurrencySpec>,
@@ -65,6 +67,9 @@ pub struct PolicySpec {
     /// Lets clients lease units of its limit and spend them locally.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetSpec>,
+    /// Lets calls of Admit wait until they are allowed, in order. Without it, every call is decided at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<WaitSpec>,
     /// Fallback while the store is unavailable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_outage: Option<OutageSpec>,
@@ -74,6 +79,9 @@ pub struct PolicySpec {
     /// Allows everything without deciding, to disable a policy at once.
     #[serde(default, skip_serializing_if = "is_default")]
     pub disabled: bool,
+    /// Denies everything without counting, to block a policy at once.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub deny: bool,
     /// Other limits for some keys: by the whole key, or by a prefix that ends in `*`. The longest match applies.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub overrides: BTreeMap<String, OverrideSpec>,
@@ -88,12 +96,17 @@ pub struct OverrideSpec {
     #[serde(deserialize_with = "super::one_or_many")]
     #[schemars(with = "super::OneOrMany<RateSpec>")]
     pub rate: Vec<RateSpec>,
-    /// Token budget.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<CostSpec>,
+    /// Token budgets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "super::one_or_many")]
+    #[schemars(with = "super::OneOrMany<CostSpec>")]
+    pub cost: Vec<CostSpec>,
     /// Always allows these keys, without deciding.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unlimited: bool,
+    /// Always denies these keys, without counting.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub deny: bool,
 }
 
 /// Algorithm of a rate.
@@ -142,6 +155,13 @@ pub struct RateSpec {
     /// Minutes east of UTC at which a quota's day begins.
     #[serde(default, skip_serializing_if = "is_default")]
     pub utc_offset_minutes: i32,
+    /// First day of the week, for a quota per `week`. Default: `monday`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub week_starts: Option<WeekdaySpec>,
+    /// Beginning of one window of a fixed window, such as `2026-12-01T06:00:00Z`; all others follow from it. Default:
+    /// the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchor: Option<String>,
     /// Index of the call's key to count by: 0 is the key itself, 1 the first of the further keys.
     #[serde(default, skip_serializing_if = "is_default")]
     pub by: u8,
@@ -150,7 +170,7 @@ pub struct RateSpec {
     pub lease: Option<LeaseSpec>,
 }
 
-/// A duration, or a part of the calendar.
+/// A duration, a part of the calendar, or all time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(untagged)]
 #[non_exhaustive]
@@ -159,6 +179,17 @@ pub enum Period {
     Calendar(CalendarPart),
     /// A duration.
     Span(Span),
+    /// All time, for a token budget that never resets.
+    Total(TotalPart),
+}
+
+/// All time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+#[non_exhaustive]
+pub enum TotalPart {
+    Total,
 }
 
 /// A part of the calendar.
@@ -168,10 +199,25 @@ pub enum Period {
 pub enum CalendarPart {
     /// From midnight to midnight.
     Day,
-    /// From Monday to Sunday.
+    /// From Monday, or the day that `week_starts` names.
     Week,
     /// From the first to the last.
     Month,
+}
+
+/// A day of the week.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+#[non_exhaustive]
+pub enum WeekdaySpec {
+    Monday,
+    Tuesday,
+    Wednesday,
+    Thursday,
+    Friday,
+    Saturday,
+    Sunday,
 }
 
 /// Calls to the store that a limit makes.
@@ -207,16 +253,28 @@ pub struct LeaseSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CostSpec {
+    /// Name that distinguishes it from the policy's other budgets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Number of tokens. The debit that exceeds the budget is counted in full, later ones are denied.
     pub budget: u64,
-    /// Length of the windows, or a part of the calendar.
+    /// Length of the windows, a part of the calendar, or `total`: the tokens never come back.
     pub per: Period,
     /// Minutes east of UTC at which a day begins.
     #[serde(default, skip_serializing_if = "is_default")]
     pub utc_offset_minutes: i32,
-    /// Index of the call's key to count by.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub by: u8,
+    /// First day of the week, for a budget per `week`. Default: `monday`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub week_starts: Option<WeekdaySpec>,
+    /// Beginning of one window, if `per` is a duration; all others follow from it. Default: the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub anchor: Option<String>,
+    /// Index of the call's key to count by. Of a list, the call is counted once on each of its keys, in the same counts:
+    /// a run draws on itself and on the runs that it is a part of. All but the first may be missing. Default: 0.
+    #[serde(default = "first_key", skip_serializing_if = "is_first_key")]
+    #[serde(deserialize_with = "super::one_or_many_indexes")]
+    #[schemars(with = "super::OneOrMany<u8>")]
+    pub by: Vec<u8>,
 }
 
 /// Calls whose slots are counted together.
@@ -323,6 +381,18 @@ pub struct FleetSpec {
     pub share: Option<u64>,
 }
 
+/// Waiting of calls that are not allowed yet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WaitSpec {
+    /// Maximum time that a call waits, up to 5 s. A call that asks for less waits for less.
+    pub max: Span,
+    /// Maximum number of calls that wait in one server, of all keys together; one more is denied at once. Default:
+    /// 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u32>,
+}
+
 /// Fallback while the store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -343,6 +413,14 @@ pub enum OutageSpec {
 /// Deserializes a value that is present: an empty value is an error, and not the same as an omitted one.
 fn said<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(input: D) -> Result<Option<T>, D::Error> {
     T::deserialize(input).map(Some)
+}
+
+fn first_key() -> Vec<u8> {
+    vec![0]
+}
+
+fn is_first_key(by: &[u8]) -> bool {
+    by == [0]
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -9,7 +9,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
 
 use super::error::did_you_mean;
-use super::model::{CalendarPart, Period};
+use super::model::{CalendarPart, Period, TotalPart};
 use super::span::Span;
 
 /// One item, or a list of them.
@@ -52,8 +52,37 @@ pub(super) fn one_or_many<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     input.deserialize_any(Either(PhantomData))
 }
 
+/// Reads a number as a list of one.
+pub(super) fn one_or_many_indexes<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<u8>, D::Error> {
+    struct Indexes;
+
+    impl<'de> Visitor<'de> for Indexes {
+        type Value = Vec<u8>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the index of a key, or a list of them")
+        }
+
+        fn visit_u64<E: de::Error>(self, index: u64) -> Result<Vec<u8>, E> {
+            let wrong = |_| E::invalid_value(de::Unexpected::Unsigned(index), &self);
+            u8::try_from(index).map(|index| vec![index]).map_err(wrong)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<u8>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(index) = list.next_element()? {
+                all.push(index);
+            }
+            Ok(all)
+        }
+    }
+
+    input.deserialize_any(Indexes)
+}
+
 const PARTS: [(&str, CalendarPart); 3] =
     [("day", CalendarPart::Day), ("week", CalendarPart::Week), ("month", CalendarPart::Month)];
+const TOTAL: &str = "total";
 /// Terms of other tools, and their meaning here.
 const WORDS: [(&str, &str); 5] =
     [("second", "1s"), ("minute", "1m"), ("hour", "1h"), ("year", "365d"), ("daily", "day")];
@@ -65,10 +94,13 @@ impl FromStr for Period {
         if let Some((_, part)) = PARTS.iter().find(|(name, _)| *name == text) {
             return Ok(Self::Calendar(*part));
         }
+        if text == TOTAL {
+            return Ok(Self::Total(TotalPart::Total));
+        }
         if let Some((_, meant)) = WORDS.iter().find(|(word, _)| *word == text) {
             return Err(format!("invalid period `{text}`: write `{meant}`"));
         }
-        let parts = PARTS.iter().map(|(name, _)| *name);
+        let parts = PARTS.iter().map(|(name, _)| *name).chain([TOTAL]);
         text.parse().map(Self::Span).map_err(|wrong: String| wrong + &did_you_mean(text, parts))
     }
 }
@@ -77,6 +109,7 @@ impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Span(span) => span.fmt(f),
+            Self::Total(_) => f.write_str(TOTAL),
             Self::Calendar(CalendarPart::Day) => f.write_str("day"),
             Self::Calendar(CalendarPart::Week) => f.write_str("week"),
             Self::Calendar(CalendarPart::Month) => f.write_str("month"),

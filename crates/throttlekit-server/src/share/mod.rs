@@ -36,6 +36,8 @@ type CallerMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomSta
 const STREAMS_MAX: u64 = 1_024;
 /// Maximum number of sessions, over all listeners.
 const SESSIONS_MAX: u64 = 1_024;
+/// Maximum number of requests that wait for a limit, over all listeners.
+const WAITS_MAX: u64 = 1_024;
 /// Maximum number of streams of denials, over all listeners.
 pub(crate) const WATCHERS_MAX: usize = 64;
 
@@ -66,6 +68,7 @@ pub(crate) struct Shares {
     streams: Mutex<Crowd>,
     watchers: Mutex<Crowd>,
     sessions: Mutex<Crowd>,
+    waits: Mutex<Crowd>,
     tallies: Tallies,
     limits: Limits,
 }
@@ -78,6 +81,7 @@ impl Shares {
             streams: Mutex::new(Crowd::new(STREAMS_MAX)),
             watchers: Mutex::new(Crowd::new(WATCHERS_MAX as u64)),
             sessions: Mutex::new(Crowd::new(SESSIONS_MAX)),
+            waits: Mutex::new(Crowd::new(WAITS_MAX)),
             tallies: Tallies::default(),
             limits,
         })
@@ -126,6 +130,12 @@ impl Shares {
         self.turn_for(who, 1).await
     }
 
+    /// Begins the turn of a request, if it need not wait.
+    pub(crate) fn turn_now(self: &Arc<Self>, who: &Who) -> Option<Turn> {
+        let begins = self.turns.lock().begin_now(who, 1);
+        begins.then(|| self.begun(who.clone(), 1, self.tallies.of(&who.group)))
+    }
+
     /// Waits for the turn of several requests of one decision each, which a connection sent together.
     pub(crate) async fn turn_for(self: &Arc<Self>, who: Who, requests: u64) -> Option<Turn> {
         let tally = self.tallies.of(&who.group);
@@ -133,14 +143,13 @@ impl Shares {
             tally.shed(requests);
             return None;
         }
+        Some(self.begun(who, requests, tally))
+    }
+
+    fn begun(self: &Arc<Self>, who: Who, requests: u64, tally: Arc<Tally>) -> Turn {
         tally.begun(requests);
-        Some(Turn {
-            shares: self.clone(),
-            who,
-            tally,
-            units: AtomicU64::new(requests),
-            is_used: AtomicBool::new(false),
-        })
+        let (shares, units, is_used) = (self.clone(), AtomicU64::new(requests), AtomicBool::new(false));
+        Turn { shares, who, tally, units, is_used }
     }
 
     /// Waits for the turn of `units` units. Returns whether it came.
@@ -257,6 +266,16 @@ impl Turn {
         comes
     }
 
+    /// Takes capacity for a request of the same caller that waits for a limit; `None` if it has too many.
+    pub(crate) fn waits(&self) -> Option<OpenStream> {
+        OpenStream::enter(&self.shares, self.who.clone(), |shares| &shares.waits)
+    }
+
+    /// Ends the turn of a request that begins to wait, so that others have theirs meanwhile.
+    pub(crate) fn pause(&self) {
+        self.shares.end(&self.who, self.units.swap(0, Relaxed));
+    }
+
     /// Takes capacity for a stream of denials of the same caller, which outlasts its turn; `None` if it has too many.
     pub(crate) fn watcher(&self) -> Option<OpenStream> {
         OpenStream::enter(&self.shares, self.who.clone(), |shares| &shares.watchers)
@@ -358,6 +377,26 @@ mod tests {
         drop(first);
         assert_eq!(load(&shares), (1, 0), "it was told");
         drop(second);
+        assert_eq!(load(&shares), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_waits_ends_its_turn_and_counts_for_its_caller() {
+        let shares = shares();
+        let turn = shares.turn(who(1, 1, 1)).await.unwrap();
+        let waits: Vec<_> = std::iter::from_fn(|| turn.waits()).collect();
+        assert!(
+            (WAITS_MAX / 4..WAITS_MAX).contains(&(waits.len() as u64)),
+            "{} of one connection",
+            waits.len()
+        );
+        turn.pause();
+        assert_eq!(load(&shares), (0, 0), "others have their turn");
+        let other = shares.turn(who(2, 1, 2)).await.unwrap();
+        assert!(other.waits().is_some(), "no caller takes all of it");
+        drop(waits);
+        assert!(turn.waits().is_some());
+        drop((turn, other));
         assert_eq!(load(&shares), (0, 0));
     }
 }

@@ -104,8 +104,16 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Requests the turn of a request of `units` units.
-    pub(super) fn ask(&mut self, who: &Who, units: u64, tell: impl FnOnce() -> T) -> Asked {
+    /// Begins the turn of a request of `units` units, if it need not wait. Returns whether it did.
+    pub(super) fn begin_now(&mut self, who: &Who, units: u64) -> bool {
+        let begins = self.begins(who, units);
+        if !begins {
+            self.forget(&who.group);
+        }
+        begins
+    }
+
+    fn begins(&mut self, who: &Who, units: u64) -> bool {
         let (now, lead, held, capacity) = (self.now, self.lead, self.held, self.capacity);
         let nobody_waits = self.order.is_empty();
         let flow = self.flow(who);
@@ -115,8 +123,16 @@ impl<T> Turns<T> {
             flow.held += units;
             self.now = flow.begin(units, now, lead);
             self.held += units;
+        }
+        begins
+    }
+
+    /// Requests the turn of a request of `units` units.
+    pub(super) fn ask(&mut self, who: &Who, units: u64, tell: impl FnOnce() -> T) -> Asked {
+        if self.begins(who, units) {
             return Asked::Begins;
         }
+        let (now, lead) = (self.now, self.lead);
         if self.queue.as_mut().is_some_and(|queue| !queue.enter(who, 1)) {
             self.forget(&who.group);
             return Asked::Full;

@@ -14,10 +14,11 @@ use throttlekit::Axis;
 use throttlekit::clock::{BootClock, Clock};
 use throttlekit::observe::Event;
 use tracing_subscriber::filter::EnvFilter;
-use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Registry, fmt, reload};
 
+use crate::audit::AUDIT;
 use crate::server_error::ServerError;
 
 /// Maximum number of lines in the queue.
@@ -27,6 +28,19 @@ const BYTES_MAX: usize = 1024 * 1024;
 
 /// The queue of the log of this process.
 static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// The filter of the log of this process.
+static FILTER: OnceLock<Filter> = OnceLock::new();
+
+/// A filter that can be replaced.
+struct Filter {
+    /// The one that the process started with.
+    first: String,
+    handle: reload::Handle<EnvFilter, Registry>,
+}
+
+/// Maximum length of a filter that is set at run time, in bytes.
+const FILTER_BYTES_MAX: usize = 1_024;
 
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,9 +60,8 @@ pub enum LogFormat {
 ///
 /// If the filter is invalid, no thread can be started, or a log is already installed.
 pub fn logs(format: LogFormat, filter: &str) -> Result<(), ServerError> {
-    let invalid = |error| ServerError::telemetry(format_args!("log filter `{filter}`: {error}"));
-    let filter = EnvFilter::try_new(filter).map_err(invalid)?;
-    let registry = tracing_subscriber::registry().with(filter);
+    let (layer, handle) = reload::Layer::new(parsed(filter)?);
+    let registry = tracing_subscriber::registry().with(layer);
     let queue = Queue::start(io::stderr()).map_err(ServerError::telemetry)?;
     let lines = fmt::layer().with_writer({
         let queue = queue.clone();
@@ -60,9 +73,32 @@ pub fn logs(format: LogFormat, filter: &str) -> Result<(), ServerError> {
     };
     set.map_err(ServerError::telemetry)?;
     let _ = QUEUE.set(queue);
+    let _ = FILTER.set(Filter { first: filter.to_owned(), handle });
     // The default hook writes to standard error itself, and would block on its reader.
     std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
     Ok(())
+}
+
+/// Replaces the filter of the log of this process; an empty one restores the first. The audit log is never filtered
+/// out by it.
+///
+/// # Errors
+///
+/// If the filter is invalid or longer than 1,024 bytes, or [`logs`] was not called.
+pub fn set_log_filter(filter: &str) -> Result<(), ServerError> {
+    let Some(Filter { first, handle }) = FILTER.get() else {
+        return Err(ServerError::telemetry("this process has no log of its own"));
+    };
+    if filter.len() > FILTER_BYTES_MAX {
+        return Err(ServerError::telemetry(format_args!("log filter longer than {FILTER_BYTES_MAX} bytes")));
+    }
+    let filter = if filter.is_empty() { parsed(first)? } else { parsed(&format!("{filter},{AUDIT}=info"))? };
+    handle.reload(filter).map_err(ServerError::telemetry)
+}
+
+fn parsed(filter: &str) -> Result<EnvFilter, ServerError> {
+    let invalid = |error| ServerError::telemetry(format_args!("log filter `{filter}`: {error}"));
+    EnvFilter::try_new(filter).map_err(invalid)
 }
 
 /// Waits until all lines that were logged before are written, for at most `within`. Returns whether they are.

@@ -18,7 +18,7 @@ use throttlekit_telemetry::{GUARANTEES, OTHER, prometheus};
 
 use super::server_stats::ServerStats;
 use super::server_telemetry::{PolicySnapshot, ServerTelemetry, StoreRecord};
-use crate::engine::{Engine, GuardView, LeaseUsage, StoreHealth};
+use crate::engine::{Engine, GuardView, LeaseUsage, OverridesView, StoreHealth};
 use crate::reload::ConfigStatus;
 
 /// Content type of the page.
@@ -46,8 +46,11 @@ pub fn metrics(
 struct Page {
     policies: Vec<PolicySnapshot>,
     engine_calls: BTreeMap<String, u64>,
+    waiting: BTreeMap<String, u64>,
     guards: Vec<GuardView>,
     leases: LeaseUsage,
+    overrides: OverridesView,
+    actions: Vec<(&'static str, u64)>,
     health: StoreHealth,
     store: StoreRecord,
     keys: KeyMemory,
@@ -62,17 +65,21 @@ impl Page {
         let running = engine.policies();
         let crowded = running.len() > telemetry.options().policies_max;
         let labelled = |name: &str| !crowded || policies.iter().any(|known| known.counts.policy() == name);
-        let mut engine_calls = BTreeMap::new();
+        let (mut engine_calls, mut waiting) = (BTreeMap::new(), BTreeMap::new());
         for policy in &running {
             let label = if labelled(&policy.name) { &policy.name } else { OTHER };
             *engine_calls.entry(label.to_owned()).or_default() += policy.store_calls;
+            *waiting.entry(label.to_owned()).or_default() += policy.waiting;
         }
         let mut guards = engine.guards();
         guards.retain(|guard| labelled(&guard.policy));
         Self {
             engine_calls,
+            waiting,
             guards,
             leases: engine.lease_usage(),
+            overrides: engine.overrides_view(),
+            actions: engine.actions().counts().to_vec(),
             health: engine.store_health(),
             store: telemetry.store(),
             keys: engine.key_memory().unwrap_or_default(),
@@ -121,7 +128,9 @@ impl Page {
             histogram.encode_histogram::<[(&str, &str); 0]>(*sum, *count, buckets, None)?;
         }
         let calls = self.engine_calls.iter().map(|(name, calls)| (name.as_str(), *calls));
-        page.counters("engine_calls", "Calls to the store for this policy", calls)
+        page.counters("engine_calls", "Calls to the store for this policy", calls)?;
+        let waiting = self.waiting.iter().map(|(name, calls)| (name.as_str(), *calls));
+        page.gauges("policy_waiting", "Calls that wait until they are allowed", waiting)
     }
 
     fn write_guards(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
@@ -148,6 +157,27 @@ impl Page {
         page.gauge("leases_max", "Maximum number of leases that clients hold here", max)?;
         page.gauge("leases_caller_held", "Leases of the caller that has most", caller_held)?;
         page.gauge("leases_caller_max", "Maximum number of leases of one caller", caller_max)
+    }
+
+    fn write_operators(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
+        let mut family =
+            page.family("admin_actions", "Actions of operators that were done", MetricType::Counter)?;
+        for (action, count) in &self.actions {
+            ConstCounter::new(*count).encode(family.encode_family(&[("action", *action)])?)?;
+        }
+        let OverridesView { overrides, plans, failures, looked_at } = self.overrides;
+        page.gauge("overrides", "Overrides of limits that operators set, as known here", overrides)?;
+        page.gauge("plans", "Plans that operators set, as known here", plans)?;
+        page.counter(
+            "overrides_failures",
+            "Times that overrides could not be read from the store",
+            failures,
+        )?;
+        page.gauge(
+            "overrides_read_timestamp_seconds",
+            "Time at which overrides were last read from the store, since the Unix epoch; 0 if never",
+            looked_at.as_millis_ceil() / 1_000,
+        )
     }
 
     fn write_server(&self, page: &mut Writer<'_, '_>) -> fmt::Result {
@@ -228,6 +258,7 @@ impl Collector for Page {
         let page = &mut Writer(&mut encoder);
         self.write_policies(page)?;
         self.write_guards(page)?;
+        self.write_operators(page)?;
         self.write_server(page)
     }
 }

@@ -19,6 +19,8 @@ pub struct ServerStats {
     pub listeners: Vec<(&'static str, Stats)>,
     /// Counts of Envoy's rate limit service.
     pub envoy: EnvoyStats,
+    /// Counts of the rules of Envoy's descriptors.
+    pub envoy_rules: Vec<EnvoyRuleStats>,
     /// Current load.
     pub load: Load,
     /// Counts of each principal.
@@ -43,6 +45,19 @@ pub struct EnvoyStats {
     /// Descriptors that could not be counted: the caller lacks the right, more than any limit, or more than can be
     /// decided in time. They were denied.
     pub refused: u64,
+}
+
+/// Counts of the descriptors that one rule matched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvoyRuleStats {
+    /// Domain of the rule.
+    pub domain: Box<str>,
+    /// Its entries, as in `key=value,key`.
+    pub entries: Box<str>,
+    /// Descriptors that were within their limit.
+    pub within_limit: u64,
+    /// Descriptors that were over it, or could not be counted.
+    pub over_limit: u64,
 }
 
 /// A count of a listener.
@@ -172,6 +187,18 @@ impl ServerStats {
                 None,
                 MetricType::Counter,
             )?)?;
+        }
+        self.write_envoy_rules(page)
+    }
+
+    fn write_envoy_rules(&self, page: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Descriptors by the rule that matched them";
+        let mut family = page.encode_descriptor("envoy_descriptors", help, None, MetricType::Counter)?;
+        for EnvoyRuleStats { domain, entries, within_limit, over_limit } in &self.envoy_rules {
+            for (result, count) in [("within_limit", within_limit), ("over_limit", over_limit)] {
+                let labels = [("domain", &**domain), ("entries", &**entries), ("result", result)];
+                ConstCounter::new(*count).encode(family.encode_family(&labels)?)?;
+            }
         }
         Ok(())
     }

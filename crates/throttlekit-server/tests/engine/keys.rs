@@ -2,7 +2,7 @@
 
 use throttlekit::store::DebitId;
 use throttlekit_server::internals::access::Principal;
-use throttlekit_server::internals::engine::{Ended, Engine, HandBack, PolicyCall, Refusal};
+use throttlekit_server::internals::engine::{Ended, Engine, HandBack, PolicyCall, Refusal, WorkTerms};
 
 use super::{ask, engine};
 
@@ -83,7 +83,8 @@ async fn units_are_lent_by_the_key_that_the_rate_goes_by() {
 #[tokio::test]
 async fn a_lease_remembers_every_key_that_it_was_given_for() {
     let (engine, who) = (engine(POLICIES), Principal::anyone());
-    let lease = engine.admit(&who, of("held", "ada", ACME, 10), 1.0, None).await.unwrap().lease.unwrap();
+    let lease =
+        engine.admit(&who, of("held", "ada", ACME, 10), WorkTerms::default()).await.unwrap().lease.unwrap();
     let (policy, keys) = engine.lease_of(&who, lease.id).unwrap();
     assert_eq!(
         (&*policy, keys.iter().map(AsRef::as_ref).collect::<Vec<_>>()),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throttlekit_server::internals::access::Principal;
-use throttlekit_server::internals::engine::{Backend, Ended, Engine, EngineOptions, Refusal};
+use throttlekit_server::internals::engine::{Backend, Ended, Engine, EngineOptions, Refusal, WorkTerms};
 
 use super::{ask, file};
 
@@ -23,7 +23,7 @@ async fn admitted(engine: &Engine, asks: usize, who: impl Fn(usize) -> Principal
     let each = (0..asks).map(|number| {
         let (engine, who) = (engine.clone(), who(number));
         let policy = if number % 2 == 0 { "p" } else { "q" };
-        tokio::spawn(async move { engine.admit(&who, ask(policy, "k", 10), 1.0, None).await })
+        tokio::spawn(async move { engine.admit(&who, ask(policy, "k", 10), WorkTerms::default()).await })
     });
     let mut leases = 0;
     for answer in each.collect::<Vec<_>>() {
@@ -64,12 +64,18 @@ async fn who_finds_no_room_is_refused_before_the_store_is_asked() {
     let engine = holding(1, 1);
     let calls =
         |engine: &Engine| engine.policies().iter().map(|policy| policy.store_calls).collect::<Vec<_>>();
-    engine.admit(&Principal::named("ada"), ask("p", "k", 1), 1.0, None).await.unwrap().lease.unwrap();
+    engine
+        .admit(&Principal::named("ada"), ask("p", "k", 1), WorkTerms::default())
+        .await
+        .unwrap()
+        .lease
+        .unwrap();
     let before = calls(&engine);
     assert!(before.iter().any(|calls| *calls > 0), "the first one asked it");
     for who in ["ada", "eve"] {
         for policy in ["p", "q"] {
-            let refused = engine.admit(&Principal::named(who), ask(policy, "k", 1), 1.0, None).await;
+            let refused =
+                engine.admit(&Principal::named(who), ask(policy, "k", 1), WorkTerms::default()).await;
             assert!(matches!(refused, Err(Refusal::TooMany(_))), "{refused:?}");
         }
     }
@@ -80,23 +86,26 @@ async fn who_finds_no_room_is_refused_before_the_store_is_asked() {
 async fn a_place_is_free_again_after_a_denial_a_release_and_an_end() {
     let engine = holding(1, 1);
     let who = Principal::named("ada");
-    let once = engine.admit(&who, ask("once", "k", 1), 1.0, None).await.unwrap().lease.unwrap();
+    let once = engine.admit(&who, ask("once", "k", 1), WorkTerms::default()).await.unwrap().lease.unwrap();
     assert!(engine.release(&who, once.id, Ended::default()));
     for _ in 0..3 {
-        assert!(engine.admit(&who, ask("once", "k", 1), 1.0, None).await.unwrap().lease.is_none(), "denied");
+        assert!(
+            engine.admit(&who, ask("once", "k", 1), WorkTerms::default()).await.unwrap().lease.is_none(),
+            "denied"
+        );
     }
     for _ in 0..3 {
-        let held = engine.admit(&who, ask("p", "k", 1), 1.0, None).await.unwrap().lease.unwrap();
+        let held = engine.admit(&who, ask("p", "k", 1), WorkTerms::default()).await.unwrap().lease.unwrap();
         assert!(
-            engine.admit(&who, ask("q", "k", 1), 1.0, None).await.is_err(),
+            engine.admit(&who, ask("q", "k", 1), WorkTerms::default()).await.is_err(),
             "another life, the same place"
         );
         assert!(engine.release(&who, held.id, Ended::default()));
         assert_eq!(engine.leases_held(), 0);
     }
-    let held = engine.admit(&who, ask("p", "k", 1), 1.0, None).await.unwrap().lease.unwrap();
+    let held = engine.admit(&who, ask("p", "k", 1), WorkTerms::default()).await.unwrap().lease.unwrap();
     tokio::time::sleep(held.lives + Duration::from_millis(50)).await;
-    assert!(engine.admit(&who, ask("p", "k", 1), 1.0, None).await.unwrap().lease.is_some());
+    assert!(engine.admit(&who, ask("p", "k", 1), WorkTerms::default()).await.unwrap().lease.is_some());
 }
 
 #[tokio::test]
@@ -106,7 +115,9 @@ async fn leases_are_counted_by_policy_as_they_come_and_go() {
     let held = |engine: &Engine| engine.guards().iter().map(|guard| guard.in_flight).collect::<Vec<_>>();
     let mut leases = Vec::new();
     for policy in ["p", "p", "q"] {
-        leases.push(engine.admit(&who, ask(policy, "k", 1), 1.0, None).await.unwrap().lease.unwrap().id);
+        leases.push(
+            engine.admit(&who, ask(policy, "k", 1), WorkTerms::default()).await.unwrap().lease.unwrap().id,
+        );
     }
     assert_eq!((held(&engine), engine.leases_held()), (vec![0, 2, 1], 3));
     engine.release(&who, leases[0], Ended::default());
@@ -132,7 +143,7 @@ async fn after_a_restart_slots_are_denied_with_a_wait_until_the_leases_before_ha
         ));
         let who = Principal::named("ada");
         let started = tokio::time::Instant::now();
-        let denied = engine.admit(&who, ask("p", "k", 10), 1.0, None).await.unwrap();
+        let denied = engine.admit(&who, ask("p", "k", 10), WorkTerms::default()).await.unwrap();
         let wait = denied.answer.decision.retry_after.wait().expect("it names a wait");
         assert!(denied.lease.is_none() && !denied.answer.decision.allowed, "{scope}");
         assert!(wait <= lease_for && wait > lease_for / 2, "{scope}: {wait:?}");
@@ -140,7 +151,10 @@ async fn after_a_restart_slots_are_denied_with_a_wait_until_the_leases_before_ha
         assert_eq!(engine.peek(ask("p", "k", 1)).await.unwrap().decision.remaining, 100, "{scope}");
         assert!(engine.guards()[0].fenced, "{scope}");
         tokio::time::sleep(wait).await;
-        assert!(engine.admit(&who, ask("p", "k", 10), 1.0, None).await.unwrap().lease.is_some(), "{scope}");
+        assert!(
+            engine.admit(&who, ask("p", "k", 10), WorkTerms::default()).await.unwrap().lease.is_some(),
+            "{scope}"
+        );
         assert!(started.elapsed() >= wait && !engine.guards()[0].fenced, "{scope}");
     }
 }
@@ -148,7 +162,8 @@ async fn after_a_restart_slots_are_denied_with_a_wait_until_the_leases_before_ha
 #[tokio::test]
 async fn a_policy_without_slots_does_not_wait_after_a_restart() {
     let engine = recovering("  p: {rate: {limit: 5, per: 1s}, cost: {budget: 100, per: 1d}}\n");
-    let admitted = engine.admit(&Principal::named("ada"), ask("p", "k", 1), 1.0, None).await.unwrap();
+    let admitted =
+        engine.admit(&Principal::named("ada"), ask("p", "k", 1), WorkTerms::default()).await.unwrap();
     assert!(admitted.answer.decision.allowed);
 }
 
@@ -159,12 +174,12 @@ async fn a_lease_that_outlives_the_server_keeps_its_slot_on_the_store() {
     let start = |policies: &str| Engine::start(EngineOptions::over(store.clone()), file(policies)).unwrap();
     let policies = "  p: {concurrency: {limit: 1, scope: key, lease_for: 30s}}\n";
     let (first, who) = (start(policies), Principal::named("ada"));
-    first.admit(&who, ask("p", "k", 1), 1.0, None).await.unwrap().lease.unwrap();
+    first.admit(&who, ask("p", "k", 1), WorkTerms::default()).await.unwrap().lease.unwrap();
     first.drain(Duration::ZERO).await;
     assert_eq!(first.leases_held(), 0);
     drop(first);
     let second = start(policies);
-    assert!(second.admit(&who, ask("p", "k", 1), 1.0, None).await.unwrap().lease.is_none());
+    assert!(second.admit(&who, ask("p", "k", 1), WorkTerms::default()).await.unwrap().lease.is_none());
 }
 
 /// Slots that the store counts are counted on when the length of a lease changes, each kept for as long as its own.
@@ -173,7 +188,7 @@ async fn a_changed_lease_for_keeps_the_count_of_slots_on_the_store() {
     let engine = holding(100, 100);
     engine.reload(file("  s: {concurrency: {limit: 2, scope: key, lease_for: 20s}}\n")).await.unwrap();
     let who = Principal::named("ada");
-    let admit = async || engine.admit(&who, ask("s", "k", 1), 1.0, None).await.unwrap().lease;
+    let admit = async || engine.admit(&who, ask("s", "k", 1), WorkTerms::default()).await.unwrap().lease;
     assert!(admit().await.is_some());
     let reloaded = engine.reload(file("  s: {concurrency: {limit: 2, scope: key, lease_for: 40s}}\n")).await;
     assert!(reloaded.unwrap().warnings.is_empty(), "they are not counted from zero");

@@ -1,5 +1,6 @@
 //! Policies in the engine, called as every API calls it.
 
+mod budgets;
 mod keys;
 mod leases;
 mod reload;
@@ -11,7 +12,7 @@ use throttlekit::Retry;
 use throttlekit::store::DebitId;
 use throttlekit_server::internals::access::{Principal, Secrets};
 use throttlekit_server::internals::engine::{
-    Backend, Ended, Engine, EngineOptions, HandBack, PolicyCall, Refusal,
+    Backend, Ended, Engine, EngineOptions, HandBack, PolicyCall, Refusal, WorkTerms,
 };
 use throttlekit_server::internals::reload::{Loaded, Reloader};
 use throttlekit_server::policy;
@@ -88,7 +89,9 @@ async fn a_key_that_a_limit_goes_by_has_to_come_along() {
     assert!(refused(engine.check(ask("p", "ada", 1)).await.map(drop)));
     assert!(refused(engine.peek(ask("p", "ada", 1)).await.map(drop)));
     assert!(refused(engine.debit(ask("p", "ada", 1), None).await.map(drop)));
-    assert!(refused(engine.admit(&Principal::anyone(), ask("p", "ada", 1), 1.0, None).await.map(drop)));
+    assert!(refused(
+        engine.admit(&Principal::anyone(), ask("p", "ada", 1), WorkTerms::default()).await.map(drop)
+    ));
     assert!(refused(engine.check_many("p", &[vec![b"ada"]], 1).await.map(drop)));
     let both = PolicyCall { others: &[b"acme"], ..ask("p", "ada", 1) };
     assert!(engine.check(both).await.unwrap().decision.allowed);
@@ -115,6 +118,41 @@ async fn many_keys_are_answered_in_order_whatever_holds_for_each() {
     let seen: Vec<_> = answers.iter().map(|a| (a.decision.allowed, a.decision.limit)).collect();
     let free = (true, u64::MAX);
     assert_eq!(seen, [(true, 1), (true, 3), free, (false, 1), (true, 3), (true, 1), free]);
+}
+
+#[tokio::test]
+async fn a_policy_or_a_key_that_is_blocked_is_denied_by_every_endpoint_and_not_counted() {
+    let rate = "rate: {algorithm: fixed_window, limit: 5, per: 1d}, fleet: {}";
+    let engine = engine(&format!(
+        "  no: {{deny: true}}\n  some: {{{rate}, overrides: {{'bad-*': {{deny: true}}}}}}\n  looks: {{{rate}, deny: true, shadow: true}}\n"
+    ));
+    let who = Principal::anyone();
+    for (policy, key) in [("no", "ada"), ("some", "bad-1")] {
+        let ask = || ask(policy, key, 1);
+        let admitted = engine.admit(&who, ask(), WorkTerms::default()).await.unwrap();
+        assert!(admitted.lease.is_none());
+        let answers = [
+            engine.check(ask()).await.unwrap(),
+            engine.peek(ask()).await.unwrap(),
+            engine.debit(ask(), None).await.unwrap(),
+            engine.check_many(policy, &[vec![key.as_bytes()]], 1).await.unwrap()[0],
+            admitted.answer,
+        ];
+        for answer in answers {
+            let decision = answer.decision;
+            assert_eq!((decision.allowed, decision.limit, decision.remaining), (false, 0, 0));
+            assert_eq!(
+                (decision.retry_after, answer.binding_axis),
+                (Retry::Never, Some(throttlekit::Axis::Rate))
+            );
+        }
+        assert_eq!(engine.forecast(ask()).await.unwrap().spendable_now, 0);
+        assert_eq!(engine.reserve(&who, ask(), None).await.unwrap().units, 0);
+    }
+    assert_eq!(allowed(&engine, "some", "good", 9).await, 5);
+    let looked = engine.check(ask("looks", "ada", 1)).await.unwrap();
+    assert!(looked.decision.allowed && looked.shadow_denied);
+    assert!(engine.reserve(&who, ask("looks", "ada", 3), None).await.unwrap().units >= 3);
 }
 
 #[tokio::test]
@@ -150,14 +188,17 @@ async fn a_policy_that_is_switched_off_or_only_looks_lends_freely() {
 async fn work_that_falls_silent_gives_its_slot_back_and_stays_charged() {
     let engine = engine("  p: {concurrency: {limit: 1, lease_for: 1s}, cost: {budget: 100, per: 1d}}\n");
     let (ada, eve) = (Principal::named("ada"), Principal::named("eve"));
-    let held = engine.admit(&ada, ask("p", "k", 30), 1.0, None).await.unwrap().lease.unwrap();
-    assert!(engine.admit(&ada, ask("p", "k", 1), 1.0, None).await.unwrap().lease.is_none(), "one at a time");
+    let held = engine.admit(&ada, ask("p", "k", 30), WorkTerms::default()).await.unwrap().lease.unwrap();
+    assert!(
+        engine.admit(&ada, ask("p", "k", 1), WorkTerms::default()).await.unwrap().lease.is_none(),
+        "one at a time"
+    );
     assert!(!engine.release(&eve, held.id, Ended::default()), "another's");
     assert_eq!(engine.heartbeat(&eve, &[held.id]).reclaimed, [held.id]);
     assert!(engine.lease_of(&eve, held.id).is_err());
     assert_eq!(&*engine.lease_of(&ada, held.id).unwrap().0, "p");
     std::thread::sleep(Duration::from_millis(1_100));
-    let next = engine.admit(&ada, ask("p", "k", 70), 1.0, None).await.unwrap();
+    let next = engine.admit(&ada, ask("p", "k", 70), WorkTerms::default()).await.unwrap();
     assert!(next.lease.is_some(), "30 stay charged, and 70 are left: {next:?}");
     assert!(engine.heartbeat(&ada, &[held.id]).live.is_empty());
     let settled = Ended { actual_cost: Some(20), ..Ended::default() };
@@ -179,15 +220,34 @@ async fn a_reload_keeps_what_was_used_and_a_bad_one_changes_nothing() {
     let engine =
         engine("  p: {rate: {algorithm: fixed_window, limit: 5, per: 1d}}\n  q: {concurrency: {limit: 1}}\n");
     assert_eq!(allowed(&engine, "p", "a", 9).await, 5);
-    let held = engine.admit(&Principal::anyone(), ask("q", "a", 1), 1.0, None).await.unwrap().lease.unwrap();
+    let held = engine
+        .admit(&Principal::anyone(), ask("q", "a", 1), WorkTerms::default())
+        .await
+        .unwrap()
+        .lease
+        .unwrap();
     let more =
         file("  p: {rate: {algorithm: fixed_window, limit: 7, per: 1d}}\n  q: {concurrency: {limit: 2}}\n");
     let reloaded = engine.reload(more).await.unwrap();
     assert_eq!(reloaded.changed, ["p", "q"]);
     assert!(reloaded.warnings.is_empty(), "{reloaded:?}");
     assert_eq!(allowed(&engine, "p", "a", 9).await, 2, "five of seven were used");
-    assert!(engine.admit(&Principal::anyone(), ask("q", "a", 1), 1.0, None).await.unwrap().lease.is_some());
-    assert!(engine.admit(&Principal::anyone(), ask("q", "a", 1), 1.0, None).await.unwrap().lease.is_none());
+    assert!(
+        engine
+            .admit(&Principal::anyone(), ask("q", "a", 1), WorkTerms::default())
+            .await
+            .unwrap()
+            .lease
+            .is_some()
+    );
+    assert!(
+        engine
+            .admit(&Principal::anyone(), ask("q", "a", 1), WorkTerms::default())
+            .await
+            .unwrap()
+            .lease
+            .is_none()
+    );
     assert!(engine.release(&Principal::anyone(), held.id, Ended::default()), "held over the reload");
     let other = file("  p: {rate: {limit: 7, per: 1d}}\n");
     let reloaded = engine.reload(other).await.unwrap();

@@ -1,7 +1,7 @@
 //! A file that is refused has changed nothing, whichever of its policies was at fault.
 
 use throttlekit_server::internals::access::Principal;
-use throttlekit_server::internals::engine::{Ended, Engine};
+use throttlekit_server::internals::engine::{Ended, Engine, WorkTerms};
 use throttlekit_server::policy::PolicySpec;
 
 use super::{allowed, ask, engine, file};
@@ -19,7 +19,8 @@ fn running(limit: u32, weight: u32) -> String {
 /// Returns the number of concurrent admissions that a policy allows.
 async fn at_once(engine: &Engine, policy: &str) -> usize {
     let (who, mut held) = (Principal::anyone(), Vec::new());
-    while let Some(lease) = engine.admit(&who, ask(policy, "k", 1), 1.0, None).await.unwrap().lease {
+    while let Some(lease) = engine.admit(&who, ask(policy, "k", 1), WorkTerms::default()).await.unwrap().lease
+    {
         held.push(lease.id);
     }
     assert!(held.iter().all(|lease| engine.release(&who, *lease, Ended::default())));

@@ -166,6 +166,53 @@ async fn tokens_are_counted_when_the_response_has_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tokens_from_metadata_are_counted_in_full_when_the_response_has_ended() {
+    let stand = Stand::start("gateway", false).await;
+    for used in [30, 60, 90, 120] {
+        assert_eq!(stand.get("/gateway", &[("x-user", "gil")]).await.status, 200, "{used} after it");
+        stand.until_debited("gateway-tokens", "gil", used).await;
+    }
+    assert_eq!(stand.get("/gateway", &[("x-user", "gil")]).await.status, 429, "120 of 100 are used");
+    assert_eq!(stand.served(), 4);
+}
+
+/// A request takes ten, and four come back when its response has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn units_that_were_not_needed_come_back_when_the_response_has_ended() {
+    let stand = Stand::start("refund", false).await;
+    let ask = async || stand.get("/reserve", &[("x-user", "rita"), ("x-answer-tokens", "4")]).await;
+    for used in [6, 12, 18, 24] {
+        assert_eq!(ask().await.status, 200);
+        stand.until_debited("reserved-rows", "rita", used).await;
+    }
+    assert_eq!(ask().await.status, 429, "24 of 30 are used, and ten are needed");
+    assert_eq!(stand.served(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_get_the_headers_of_the_draft_for_each_policy() {
+    let stand = Stand::start("draft", false).await;
+    let reply = stand.get("/batch", &[("x-user", "dora"), ("x-rows", "60")]).await;
+    let policies = r#""per-user";q=20;w=3600, "rows";q=100;w=86400"#;
+    assert_eq!(reply.header("ratelimit-policy"), policies);
+    let left = reply.header("ratelimit");
+    assert!(left.starts_with(r#""per-user";r=19;t="#) && left.contains(r#", "rows";r=40;t="#), "{left}");
+    let denied = stand.get("/batch", &[("x-user", "dora"), ("x-rows", "60")]).await;
+    assert_eq!((denied.status, denied.header("ratelimit-policy")), (429, policies.into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_envoy_brings_along_applies() {
+    let stand = Stand::start("partner", false).await;
+    for left in ["2", "1", "0"] {
+        let reply = stand.get("/partner", &[("x-user", "pia")]).await;
+        assert_eq!((reply.status, reply.header("x-ratelimit-remaining")), (200, left.into()));
+        assert_eq!(reply.header("x-ratelimit-limit"), "3, 3;w=3600;name=\"partners\"");
+    }
+    assert_eq!(stand.get("/partner", &[("x-user", "pia")]).await.status, 429, "three, and not ten");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn while_the_server_is_gone_requests_pass_or_fail_as_envoy_was_told_and_limits_hold_after() {
     for (name, denies) in [("open", false), ("shut", true)] {
         let mut stand = Stand::start(name, denies).await;

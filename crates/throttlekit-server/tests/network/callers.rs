@@ -71,3 +71,31 @@ async fn refusals_do_not_end_the_connection_that_others_use_too() {
     }
     assert!(client.check_as(&[("authorization", "Bearer foo")], "api", "k").await.is_ok());
 }
+
+/// The same over HTTP and gRPC: credentials are missing, and not a right.
+#[tokio::test]
+async fn reserving_without_the_secret_is_unauthenticated_over_http_as_well() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let (server, _file) = crate::fair::serve(|options| {
+        options.secrets = Secrets { fleet: Secret::of(b"lend me some"), ..Secrets::default() };
+    })
+    .await;
+    let status = async |headers: &str| {
+        let mut tcp = tokio::net::TcpStream::connect(server.http().unwrap()).await.unwrap();
+        let body = r#"{"policy":"lent","key":"k"}"#;
+        let request = format!(
+            "POST /v1/reserve HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             {headers}content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        tcp.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        tcp.read_to_string(&mut answer).await.unwrap();
+        (answer[9..12].to_owned(), answer.contains("www-authenticate: Bearer"))
+    };
+    assert_eq!(status("").await, ("401".into(), true));
+    assert_eq!(status("authorization: Bearer wrong\r\n").await, ("401".into(), true));
+    assert_eq!(status("authorization: Bearer lend me some\r\n").await, ("200".into(), false));
+    let client = Client::connect(server.grpc()).await.unwrap();
+    assert_eq!(reserve(&client, &[]).await.unwrap_err().code(), Code::Unauthenticated);
+}

@@ -74,3 +74,22 @@ async fn the_idle_do_not_hold_a_server_up() {
     let stats = timeout(Duration::from_secs(2), done).await.unwrap().unwrap();
     assert_eq!((stats.accepted, stats.cut_off), (1, 0));
 }
+
+/// The system accepts connections before the server does. Those that it has accepted are served, or rejected: a reset
+/// would leave their clients in doubt.
+#[tokio::test]
+async fn a_connection_that_waits_to_be_accepted_at_the_end_is_not_reset() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let early = TcpStream::connect(address).await.unwrap();
+    let serving = serve(listener, tower::service_fn(slow), ListenOptions::default(), async {});
+    let serving = tokio::spawn(serving);
+    let (send, connection) = h2::client::handshake(early).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let asked = Client::with(send).raw("/0", &[], Bytes::new()).await;
+    let stats = timeout(Duration::from_secs(5), serving).await.unwrap().unwrap();
+    // Served, or reported as not processed.
+    let ended = connection.await.unwrap();
+    assert!(ended.is_ok(), "{ended:?}, {asked:?}");
+    assert_eq!((stats.accepted, stats.cut_off), (1, 0));
+}

@@ -26,3 +26,4 @@ mod session_stream;
 mod siege;
 mod target;
 mod tls;
+mod waits;

@@ -15,11 +15,11 @@ use std::time::Duration;
 use throttlekit::rate::Timestamp;
 use throttlekit_server::internals::access::Principal;
 use throttlekit_server::internals::access::Secrets;
-use throttlekit_server::internals::engine::{Backend, Engine, EngineOptions, PolicyCall};
+use throttlekit_server::internals::engine::{Backend, Engine, EngineOptions, PolicyCall, WorkTerms};
 use throttlekit_server::internals::listen::Stats;
 use throttlekit_server::internals::reload::{Loaded, Reloader};
 use throttlekit_server::internals::telemetry::{
-    PrincipalSeen, ServerStats, ServerTelemetry, TelemetryOptions,
+    EnvoyRuleStats, PrincipalSeen, ServerStats, ServerTelemetry, TelemetryOptions,
 };
 
 /// `api` lets 3 a minute pass, `tried` would let 1, `slots` holds 2.
@@ -73,6 +73,7 @@ fn server_stats() -> ServerStats {
     let listeners = vec![("grpc", Stats::default())];
     ServerStats {
         listeners,
+        envoy_rules: vec![EnvoyRuleStats::default()],
         principals: vec![principal],
         callers_refused: vec![("no_token", 0)],
         certificate_expires: Some(Timestamp::from_millis(1_796_083_200_000)),
@@ -89,7 +90,7 @@ async fn load(telemetry: &ServerTelemetry, engine: &Engine) {
     }
     for _ in 0..3 {
         let ask = PolicyCall { policy: "slots", key: b"bob", others: &[], cost: 1 };
-        engine.admit(&Principal::anyone(), ask, 1.0, None).await.unwrap();
+        engine.admit(&Principal::anyone(), ask, WorkTerms::default()).await.unwrap();
     }
     assert!(telemetry.flush(Duration::from_secs(20)));
 }

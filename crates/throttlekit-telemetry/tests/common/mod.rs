@@ -1,4 +1,4 @@
-//! Events that limits decided.
+//! Events of decided requests.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use throttlekit::rate::Timestamp;
 use throttlekit::{Axis, Call, Decision, Guarantee, Limiter, Rate, Retry};
 use throttlekit_telemetry::PolicyCounts;
 
-/// A decision without a limit behind it.
+/// Returns a decision without a limit behind it.
 pub(crate) fn event(policy: &'static str, allowed: bool, axis: Option<Axis>) -> Event<'static> {
     Event {
         policy,
@@ -26,7 +26,7 @@ pub(crate) fn event(policy: &'static str, allowed: bool, axis: Option<Axis>) -> 
     }
 }
 
-/// Asks a limit so many times, with nothing left to chance, and shows each answer to the observer.
+/// Sends `asks` requests to a limit, deterministically, and passes each decision to the observer.
 pub(crate) fn ask(asks: u64, mut observe: impl FnMut(&Event<'_>)) -> Vec<Decision> {
     let clock = std::sync::Arc::new(ManualClock::default());
     let limiter = Limiter::builder(Rate::per_second(10)).clock(clock.clone()).build().expect("a limit");
@@ -49,7 +49,7 @@ pub(crate) fn ask(asks: u64, mut observe: impl FnMut(&Event<'_>)) -> Vec<Decisio
     (0..asks).map(ask).collect()
 }
 
-/// What has to hold of a policy's counters whenever they are read.
+/// Checks the invariants of a policy's counters, which hold whenever they are read.
 pub(crate) fn sums(counts: &PolicyCounts) {
     let by_axis: u64 = Axis::ALL.into_iter().map(|axis| counts.denied_by(axis)).sum();
     assert_eq!(by_axis + counts.denied_by_no_axis(), counts.denied());

@@ -21,6 +21,23 @@ pub struct Found<'a> {
     pub policy: Option<&'a str>,
     /// Keys that it is counted under: the policy's key, and its further keys if the rule names some.
     pub keys: Vec<Vec<u8>>,
+    /// The way in which it is counted.
+    pub counting: Counting,
+    /// Policies that are not checked for the other descriptors of the request.
+    pub replaces: &'a [Box<str>],
+    /// Index of the rule among those of all domains.
+    pub rule: usize,
+}
+
+/// The way in which the hits of a descriptor are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counting {
+    /// In full, even beyond the limit.
+    pub debit: bool,
+    /// By the limit of the descriptor, if it has one.
+    pub limit_override: bool,
+    /// Negative hits are returned.
+    pub refunds: bool,
 }
 
 #[derive(Default)]
@@ -50,18 +67,22 @@ struct Rule {
     policy: Option<Box<str>>,
     /// The entries whose values are counted separately, and the key that each is a part of.
     counted: Vec<(usize, u8)>,
+    counting: Counting,
+    replaces: Box<[Box<str>]>,
+    index: usize,
 }
 
 impl Matcher {
     /// Compiles the rules. If two match the same descriptors, the first applies.
     pub fn of(domains: &[DomainSpec]) -> Self {
-        let mut matcher = Self::default();
+        let (mut matcher, mut index) = (Self::default(), 0);
         for spec in domains {
             let domain = matcher.domains.entry(spec.domain.as_str().into()).or_default();
             domain.tree = spec.tree;
             for rule in &spec.rules {
                 let node = rule.entries.iter().fold(&mut domain.root, Node::then);
-                node.rule.get_or_insert_with(|| Rule::of(rule));
+                node.rule.get_or_insert_with(|| Rule::of(rule, index));
+                index += 1;
             }
         }
         matcher
@@ -71,7 +92,9 @@ impl Matcher {
     pub fn find<V: AsRef<[u8]>>(&self, domain: &str, entries: &[(&str, V)]) -> Option<Found<'_>> {
         let domain = self.domains.get(domain)?;
         let rule = domain.root.find(entries, domain.tree)?;
-        Some(Found { policy: rule.policy.as_deref(), keys: rule.keys(entries) })
+        let (policy, keys, rule_index) = (rule.policy.as_deref(), rule.keys(entries), rule.index);
+        let (counting, replaces) = (rule.counting, &rule.replaces);
+        Some(Found { policy, keys, counting, replaces, rule: rule_index })
     }
 }
 
@@ -108,14 +131,20 @@ impl Values {
 }
 
 impl Rule {
-    fn of(spec: &RuleSpec) -> Self {
+    fn of(spec: &RuleSpec, index: usize) -> Self {
         let apart = |entry: &EntrySpec| {
             !entry.shared && entry.value.as_ref().is_none_or(|value| value.ends_with('*'))
         };
         let entries = spec.entries.iter().enumerate();
         let counted = entries.filter(|(_, entry)| apart(entry)).map(|(place, entry)| (place, entry.by));
         let policy = spec.policy.as_deref().filter(|_| !spec.unlimited).map(Into::into);
-        Self { policy, counted: counted.collect() }
+        let counting = Counting {
+            debit: spec.debit,
+            limit_override: spec.allow_limit_override,
+            refunds: spec.allow_refunds,
+        };
+        let replaces = spec.replaces.iter().map(|name| name.as_str().into()).collect();
+        Self { policy, counted: counted.collect(), counting, replaces, index }
     }
 
     fn keys<V: AsRef<[u8]>>(&self, entries: &[(&str, V)]) -> Vec<Vec<u8>> {

@@ -6,11 +6,13 @@
 
 mod authorization;
 mod key;
+mod limit_override;
 mod matcher;
 mod metadata;
 mod request;
 mod response;
 mod rules;
+mod statistics;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
+use hyper::body::Bytes;
 use throttlekit::clock::{Clock, WallClock};
 use throttlekit::internals::Mutex;
 use throttlekit_proto::envoy::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
@@ -27,18 +30,20 @@ use tonic::{Request, Response, Status};
 
 pub use authorization::EnvoyAuthorization;
 pub use key::joined;
-pub use matcher::{Found, Matcher};
+pub use matcher::{Counting, Found, Matcher};
 pub use request::{DESCRIPTORS_MAX, DOMAIN_BYTES_MAX};
 
 use crate::access::Caller;
 use crate::api::grpc::status;
+use crate::api::unary::{Method, framed};
 use crate::engine::Engine;
 use crate::limits::ENVOY_BYTES_MAX;
 use crate::policy::Endpoint;
-use crate::telemetry::EnvoyStats;
+use crate::telemetry::{EnvoyRuleStats, EnvoyStats};
 use request::{Charge, Judged};
 use response::Told;
 use rules::Table;
+use statistics::RuleCounts;
 
 /// The service. Cheap to clone.
 #[derive(Clone)]
@@ -66,7 +71,7 @@ struct Counts {
 impl EnvoyRls {
     /// Creates the service of this engine. Its rules are those of the current file.
     pub fn new(engine: Engine) -> Self {
-        let table = ArcSwap::from_pointee(Table::of(engine.file()));
+        let table = ArcSwap::from_pointee(Table::of(engine.file(), &RuleCounts::default()));
         let shared = Shared { engine, table, compiling: Mutex::default(), counts: Counts::default() };
         Self { shared: Arc::new(shared) }
     }
@@ -88,6 +93,11 @@ impl EnvoyRls {
         }
     }
 
+    /// Returns the counts of each rule of the current file.
+    pub fn rule_stats(&self) -> Vec<EnvoyRuleStats> {
+        self.table().counts.stats()
+    }
+
     /// Returns the rules of the current file, compiled once for each file.
     fn table(&self) -> Arc<Table> {
         let file = self.shared.engine.file();
@@ -101,7 +111,7 @@ impl EnvoyRls {
         if Arc::ptr_eq(&table.file, &file) {
             return table;
         }
-        let table = Arc::new(Table::of(file));
+        let table = Arc::new(Table::of(file, &table.counts));
         self.shared.table.store(table.clone());
         table
     }
@@ -123,17 +133,20 @@ impl EnvoyRls {
         }
         request::check_form(request)?;
         let table = self.table();
-        let each = request.descriptors.iter();
-        let charges: Vec<_> = each.map(|descriptor| Charge::of(&table, request, descriptor)).collect();
+        let charges = Charge::all(&table, request);
         self.count(request, &charges);
         if caller.turn_for(charges.len()).await.is_err() {
             return Ok(self.over_limit());
         }
         let engine = &self.shared.engine;
-        let judged = join_all(charges.iter().map(|charge| charge.ask(caller, engine))).await;
+        let judged = match &charges[..] {
+            [one] => vec![one.ask(caller, engine).await],
+            several => join_all(several.iter().map(|charge| charge.ask(caller, engine))).await,
+        };
         caller.got(judged.iter().filter_map(Judged::answer));
         let told: Vec<_> =
             charges.iter().zip(judged).map(|(charge, judged)| Told { charge, judged }).collect();
+        told.iter().for_each(|told| told.count(&table.counts));
         let refused = told.iter().filter(|told| matches!(told.judged, Judged::Refused)).count();
         self.shared.counts.refused.fetch_add(refused as u64, Relaxed);
         let response = response::response(&table, table.adds(&request.domain), &told, WallClock.now());
@@ -157,11 +170,22 @@ impl EnvoyRls {
                 count.fetch_add(by as u64, Relaxed);
             }
         };
-        let each = request.descriptors.iter();
+        let each = || request.descriptors.iter().zip(charges);
         add(&counts.requests, 1);
         add(&counts.unmatched, charges.iter().filter(|charge| **charge == Charge::NoRule).count());
-        add(&counts.overrides_ignored, each.clone().filter(|one| one.limit.is_some()).count());
-        add(&counts.refunds_ignored, each.filter(|one| one.is_negative_hits).count());
+        let ignored = each().filter(|(one, charge)| one.limit.is_some() && !charge.has_own_limit());
+        add(&counts.overrides_ignored, ignored.count());
+        let ignored = each().filter(|(one, charge)| one.is_negative_hits && !charge.is_refund());
+        add(&counts.refunds_ignored, ignored.count());
+    }
+}
+
+impl Method for EnvoyRls {
+    const PATH: &'static str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    type Request = RateLimitRequest;
+
+    async fn answer(&self, caller: Caller, request: RateLimitRequest) -> Result<Bytes, Status> {
+        self.decide(&caller, &request).await.map(|response| framed(&response))
     }
 }
 

@@ -9,6 +9,8 @@ use throttlekit_proto::envoy::{Code, DescriptorStatus, HeaderValue, RateLimit, R
 use super::metadata;
 use super::request::{Charge, Judged};
 use super::rules::{Adds, Table};
+use super::statistics::RuleCounts;
+use crate::api::http::forward_auth::{self, period};
 use crate::engine::{Answered, Refusal};
 use crate::policy::HeadersSpec;
 
@@ -30,6 +32,16 @@ impl Told<'_> {
         }
     }
 
+    /// Counts the descriptor for its rule.
+    pub(super) fn count(&self, counts: &RuleCounts) {
+        let Charge::Of { rule, .. } = self.charge else { return };
+        match &self.judged {
+            Judged::Answered(answer) => counts.count(*rule, !answer.decision.allowed),
+            Judged::Refused => counts.count(*rule, true),
+            Judged::Passes | Judged::Failed(_) => {}
+        }
+    }
+
     /// Returns the reason why there is no decision.
     pub(super) fn failure(self) -> Option<Refusal> {
         match self.judged {
@@ -46,8 +58,7 @@ pub(super) fn response(table: &Table, adds: Adds, told: &[Told<'_>], now: Timest
     RateLimitResponse {
         overall_code: if over { Code::OverLimit } else { Code::Ok }.into(),
         statuses,
-        response_headers_to_add: binding
-            .map_or_else(Vec::new, |(_, answer)| written(adds.headers, answer, now)),
+        response_headers_to_add: headers(table, adds.headers, told, binding, now),
         dynamic_metadata: if adds.metadata { metadata::of(binding, told) } else { None },
         ..Default::default()
     }
@@ -68,8 +79,12 @@ fn status(table: &Table, told: &Told<'_>, now: Timestamp) -> DescriptorStatus {
         // An unlimited policy has no limit to report.
         return DescriptorStatus { code: code.into(), limit_remaining: u32::MAX, ..passes };
     }
-    let (requests, unit) =
-        table.told(policy).map_or((decision.limit, Default::default()), |told| told.per_unit(answer));
+    let told_limit =
+        || table.told(policy).map_or((decision.limit, Default::default()), |told| told.per_unit(answer));
+    let (requests, unit) = match told.charge {
+        Charge::Of { own_limit: Some(limit), .. } => (limit.requests.into(), limit.unit),
+        _ => told_limit(),
+    };
     let limit = RateLimit { requests_per_unit: clamped(requests), unit: unit.into(), name: policy.into() };
     DescriptorStatus {
         code: code.into(),
@@ -95,6 +110,41 @@ fn until_reset(decision: &Decision, now: Timestamp) -> Duration {
     }
 }
 
+fn headers(
+    table: &Table,
+    style: HeadersSpec,
+    told: &[Told<'_>],
+    binding: Option<(&str, &Answered)>,
+    now: Timestamp,
+) -> Vec<HeaderValue> {
+    let mut lines = binding.map_or_else(Vec::new, |(_, answer)| written(style, answer, now));
+    if matches!(style, HeadersSpec::Draft | HeadersSpec::Both) {
+        lines.extend(draft(table, told));
+    }
+    lines
+}
+
+/// Returns the headers of the IETF draft: lists with a member for each policy.
+fn draft(table: &Table, told: &[Told<'_>]) -> Vec<HeaderValue> {
+    let mut answered: Vec<_> = told.iter().filter_map(Told::answered).collect();
+    // Of several descriptors with one policy, the tightest.
+    answered.sort_by_key(|(policy, answer)| (*policy, std::cmp::Reverse(tightness(answer))));
+    answered.dedup_by_key(|(policy, _)| *policy);
+    let each: Vec<_> = answered
+        .into_iter()
+        .map(|(policy, answer)| {
+            let spec = table.file.policies.get(policy);
+            forward_auth::told(policy, answer, spec.and_then(|spec| period(spec, answer)))
+        })
+        .collect();
+    let line = |name: &str| {
+        let members = each.iter().filter_map(|response| response.headers().get(name)?.to_str().ok());
+        let value = members.collect::<Vec<_>>().join(", ");
+        (!value.is_empty()).then(|| HeaderValue { key: name.into(), value, ..Default::default() })
+    };
+    ["ratelimit-policy", "ratelimit"].into_iter().filter_map(line).collect()
+}
+
 fn written(headers: HeadersSpec, answer: &Answered, now: Timestamp) -> Vec<HeaderValue> {
     let decision = &answer.decision;
     let header = |key: &str, value: u64| HeaderValue {
@@ -103,7 +153,7 @@ fn written(headers: HeadersSpec, answer: &Answered, now: Timestamp) -> Vec<Heade
         ..Default::default()
     };
     let mut lines = Vec::new();
-    if headers == HeadersSpec::All && decision.limit != u64::MAX {
+    if matches!(headers, HeadersSpec::All | HeadersSpec::Both) && decision.limit != u64::MAX {
         lines.push(header("x-ratelimit-limit", decision.limit));
         lines.push(header("x-ratelimit-remaining", decision.remaining));
         lines.push(header("x-ratelimit-reset", seconds_ceil(until_reset(decision, now))));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use throttlekit_proto::envoy::{RateLimitDescriptor, Unit};
 
 use super::matcher::{Found, Matcher};
+use super::statistics::RuleCounts;
 use crate::engine::Answered;
 use crate::policy::{CalendarPart, DomainSpec, HeadersSpec, Period, PolicyFile, PolicySpec, RateSpec};
 
@@ -16,6 +17,7 @@ pub(super) struct Table {
     matcher: Matcher,
     domains: HashMap<Box<str>, Adds>,
     policies: HashMap<Box<str>, Told>,
+    pub(super) counts: RuleCounts,
 }
 
 /// Additions to the responses of a domain.
@@ -43,7 +45,8 @@ struct ToldLimit {
 }
 
 impl Table {
-    pub(super) fn of(file: Arc<PolicyFile>) -> Self {
+    /// Compiles a file. Rules that were in the previous one continue their counts.
+    pub(super) fn of(file: Arc<PolicyFile>, previous: &RuleCounts) -> Self {
         let adds = |spec: &DomainSpec| Adds { headers: spec.headers, metadata: spec.metadata };
         let domains = file.envoy.iter().map(|domain| (domain.domain.as_str().into(), adds(domain)));
         let policies = file.policies.iter().map(|(name, spec)| (name.as_str().into(), Told::of(spec)));
@@ -51,6 +54,7 @@ impl Table {
             matcher: Matcher::of(&file.envoy),
             domains: domains.collect(),
             policies: policies.collect(),
+            counts: RuleCounts::of(&file, previous),
             file,
         }
     }
@@ -71,14 +75,14 @@ impl Table {
 
 impl Told {
     fn of(spec: &PolicySpec) -> Self {
-        let is_budget = spec.cost.is_some()
+        let is_budget = !spec.cost.is_empty()
             && spec.rate.is_empty()
             && spec.concurrency.is_none()
             && spec.fair.is_none()
             && spec.price.is_none();
         let instead = spec.overrides.values();
         let rates = spec.rate.iter().chain(instead.clone().flat_map(|other| &other.rate)).filter_map(rate);
-        let costs = spec.cost.iter().chain(instead.filter_map(|other| other.cost.as_ref()));
+        let costs = spec.cost.iter().chain(instead.flat_map(|other| &other.cost));
         let costs =
             costs.map(|cost| ToldLimit { units: cost.budget, per_unit: cost.budget, unit: unit(cost.per) });
         let otherwise = spec.fair.as_ref().map_or(Unit::Unknown, |fair| unit(Period::Span(fair.per)));
@@ -106,6 +110,7 @@ fn unit(period: Period) -> Unit {
         Period::Calendar(CalendarPart::Week) => return Unit::Week,
         Period::Calendar(CalendarPart::Month) => return Unit::Month,
         Period::Span(span) => span.0,
+        Period::Total(_) => return Unit::Unknown,
     };
     let units = [
         (1, Unit::Second),

@@ -20,7 +20,7 @@ fn entry(key: &str, value: Option<&str>) -> EntrySpec {
 }
 
 fn rule(entries: &[EntrySpec], policy: &str) -> RuleSpec {
-    RuleSpec { entries: entries.to_vec(), policy: Some(policy.into()), unlimited: false }
+    RuleSpec { entries: entries.to_vec(), policy: Some(policy.into()), ..RuleSpec::default() }
 }
 
 /// Returns a file with windows of ten a minute and three an hour, a smooth rate, a budget, and rules for them.
@@ -33,6 +33,9 @@ fn file() -> PolicyFile {
             "smooth": { "rate": { "limit": 2, "per": "1s", "burst": 3 } },
             "tokens": { "cost": { "budget": 100, "per": "1d" } },
             "trial": { "rate": { "algorithm": "fixed_window", "limit": 1, "per": "1m" }, "shadow": true },
+            "own": { "rate": { "algorithm": "fixed_window", "limit": 10, "per": "1m" } },
+            "paced": { "rate": { "limit": 10, "per": "1m" } },
+            "blocked": { "deny": true },
             "off": { "rate": { "limit": 1, "per": "1m" }, "disabled": true },
             "both": { "rate": [
                 { "name": "tenant", "algorithm": "fixed_window", "limit": 5, "per": "1m" },
@@ -49,7 +52,15 @@ fn file() -> PolicyFile {
                 { "entries": [{ "key": "smooth" }], "policy": "smooth" },
                 { "entries": [{ "key": "model" }], "policy": "tokens" },
                 { "entries": [{ "key": "trial" }], "policy": "trial" },
+                { "entries": [{ "key": "own" }], "policy": "own", "allow_limit_override": true },
+                { "entries": [{ "key": "paced" }], "policy": "paced", "allow_limit_override": true },
+                { "entries": [{ "key": "back" }], "policy": "minute", "allow_refunds": true },
+                { "entries": [{ "key": "tokens_back" }], "policy": "tokens", "allow_refunds": true },
+                { "entries": [{ "key": "done" }], "policy": "minute", "debit": true },
                 { "entries": [{ "key": "off" }], "policy": "off" },
+                { "entries": [{ "key": "blocked" }], "policy": "blocked", "debit": true, "allow_refunds": true },
+                { "entries": [{ "key": "partner" }], "policy": "hour", "replaces": ["minute"] },
+                { "entries": [{ "key": "staff" }], "unlimited": true, "replaces": ["minute", "hour"] },
                 { "entries": [{ "key": "tenant" }, { "key": "member", "by": 1 }], "policy": "both" },
             ],
         }, {
@@ -117,6 +128,35 @@ async fn the_tenth_passes_and_the_eleventh_is_over_the_limit() {
     assert!(matches!(said(&over, "retry_after_ms"), Some(Kind::NumberValue(wait)) if wait > 0.0));
     let bob = ask(&api, vec![descriptor(&[("user", "bob")])]).await;
     assert_eq!(remaining(&bob), [9]);
+}
+
+#[tokio::test]
+async fn a_rule_replaces_the_policies_of_other_descriptors_of_the_request() {
+    let api = api();
+    let [user, ip] = [descriptor(&[("user", "a")]), descriptor(&[("ip", "b")])];
+    let [partner, staff] = [descriptor(&[("partner", "p")]), descriptor(&[("staff", "s")])];
+    for left in (0..3).rev() {
+        let response = ask(&api, vec![user.clone(), partner.clone()]).await;
+        assert_eq!(remaining(&response), [0, left], "the first is not counted");
+    }
+    assert_eq!(ask(&api, vec![partner.clone()]).await.overall_code(), Code::OverLimit);
+    let response = ask(&api, vec![user.clone(), ip.clone(), partner, staff]).await;
+    assert_eq!((response.overall_code(), remaining(&response)), (Code::Ok, vec![0, 0, 0, u32::MAX]));
+    assert_eq!(remaining(&ask(&api, vec![user, ip]).await), [9, 2], "alone they are counted");
+    assert_eq!(api.stats().unmatched, 0);
+}
+
+#[tokio::test]
+async fn a_policy_that_denies_is_over_a_limit_of_zero() {
+    let api = api();
+    for units in [0, 1, 5] {
+        let response = ask(&api, vec![hits(units, &[("blocked", "x")])]).await;
+        assert_eq!((response.overall_code(), remaining(&response)), (Code::OverLimit, vec![0]));
+        assert_eq!(response.statuses[0].current_limit.as_ref().map(|limit| limit.requests_per_unit), Some(0));
+        assert_eq!(response.response_headers_to_add, [], "no wait helps");
+    }
+    let back = RateLimitDescriptor { is_negative_hits: true, ..hits(1, &[("blocked", "x")]) };
+    assert_eq!(ask(&api, vec![back]).await.overall_code(), Code::OverLimit);
 }
 
 #[tokio::test]
@@ -252,6 +292,69 @@ async fn what_cannot_be_done_is_counted_and_charges_nothing() {
     assert_eq!((stats.refunds_ignored, stats.overrides_ignored), (1, 1));
 }
 
+fn own_limit(requests_per_unit: u32, unit: i32, entries: &[(&str, &str)]) -> RateLimitDescriptor {
+    let limit = Some(RateLimitOverride { requests_per_unit, unit });
+    RateLimitDescriptor { limit, ..descriptor(entries) }
+}
+
+fn code(response: &RateLimitResponse) -> Code {
+    response.statuses[0].code()
+}
+
+#[tokio::test]
+async fn a_descriptor_brings_its_own_limit_where_the_rule_allows_it() {
+    let api = api();
+    for (key, unit) in [("own", Unit::Minute), ("own", Unit::Year), ("paced", Unit::Minute)] {
+        let name = format!("{key}{}", unit as i32);
+        let three = || own_limit(3, unit as i32, &[(key, &name)]);
+        for left in [2, 1, 0] {
+            let response = ask(&api, vec![three()]).await;
+            assert_eq!((code(&response), remaining(&response)), (Code::Ok, vec![left]), "{name}");
+            let limit = response.statuses[0].current_limit.clone().unwrap();
+            assert_eq!((limit.requests_per_unit, limit.unit()), (3, unit));
+        }
+        assert_eq!(code(&ask(&api, vec![three()]).await), Code::OverLimit);
+        let peek = RateLimitDescriptor { hits_addend: Some(0), ..three() };
+        assert_eq!(code(&ask(&api, vec![peek]).await), Code::OverLimit);
+    }
+    // The counts are those of the key: its three requests count by the limit of the policy, and by another of its own.
+    assert_eq!(remaining(&ask(&api, vec![descriptor(&[("own", "own2")])]).await), [6]);
+    assert_eq!(remaining(&ask(&api, vec![own_limit(20, 2, &[("own", "own2")])]).await), [15]);
+    assert_eq!(code(&ask(&api, vec![own_limit(0, 2, &[("own", "none")])]).await), Code::OverLimit);
+    assert_eq!(api.stats().overrides_ignored, 0);
+    // A unit that is not known leaves the limit of the policy.
+    assert_eq!(remaining(&ask(&api, vec![own_limit(3, 99, &[("own", "odd")])]).await), [9]);
+    assert_eq!(api.stats().overrides_ignored, 1);
+}
+
+#[tokio::test]
+async fn negative_hits_are_returned_where_the_rule_allows_it_and_never_beyond_the_limit() {
+    let api = api();
+    let back = |key: &'static str, units| RateLimitDescriptor {
+        is_negative_hits: true,
+        ..hits(units, &[(key, "a")])
+    };
+    for (key, limit) in [("back", 10), ("tokens_back", 100)] {
+        assert_eq!(remaining(&ask(&api, vec![hits(7, &[(key, "a")])]).await), [limit - 7]);
+        assert_eq!(remaining(&ask(&api, vec![back(key, 4)]).await), [limit - 3]);
+        assert_eq!(remaining(&ask(&api, vec![back(key, 50)]).await), [limit], "at most what was used");
+    }
+    assert_eq!(api.stats().refunds_ignored, 0);
+}
+
+#[tokio::test]
+async fn hits_of_work_that_is_done_are_counted_in_full_beyond_the_limit() {
+    let api = api();
+    assert_eq!(remaining(&ask(&api, vec![hits(9, &[("done", "a")])]).await), [1]);
+    assert_eq!(code(&ask(&api, vec![hits(30, &[("done", "a")])]).await), Code::Ok, "one was left");
+    // It counts though nothing is left, and a return of as much as went beyond leaves nothing either.
+    assert_eq!(code(&ask(&api, vec![hits(5, &[("done", "a")])]).await), Code::OverLimit);
+    let back = RateLimitDescriptor { is_negative_hits: true, ..hits(34, &[("back", "a")]) };
+    assert_eq!(remaining(&ask(&api, vec![back]).await), [0], "44 were counted");
+    let back = RateLimitDescriptor { is_negative_hits: true, ..hits(1, &[("back", "a")]) };
+    assert_eq!(remaining(&ask(&api, vec![back]).await), [1]);
+}
+
 #[tokio::test]
 async fn a_new_file_brings_new_rules_and_counts_go_on() {
     let api = api();
@@ -268,6 +371,56 @@ async fn a_new_file_brings_new_rules_and_counts_go_on() {
     let headers: Vec<_> = response.response_headers_to_add.iter().map(|header| header.key.as_str()).collect();
     assert_eq!(headers, ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]);
     assert!(Arc::ptr_eq(&before, &api.table()), "one file is compiled once");
+}
+
+/// Returns the headers of a style, about a window with seven of ten left and a smooth rate.
+async fn headers_of(style: HeadersSpec) -> Vec<(String, String)> {
+    let api = api();
+    let mut file = file();
+    file.envoy[0].headers = style;
+    api.shared.engine.reload(file).await.unwrap();
+    let descriptors =
+        vec![descriptor(&[("smooth", "a")]), hits(3, &[("user", "a")]), hits(0, &[("user", "b")])];
+    let response = ask(&api, descriptors).await;
+    let each = response.response_headers_to_add.into_iter().map(|header| (header.key, header.value));
+    // A reset depends on the time of the test.
+    each.filter(|(key, _)| !key.ends_with("reset")).collect()
+}
+
+#[tokio::test]
+async fn each_style_has_its_headers_and_the_draft_has_a_member_for_each_policy() {
+    let keys = |headers: &[(String, String)]| headers.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>();
+    let legacy = ["x-ratelimit-limit", "x-ratelimit-remaining"];
+    let draft = ["ratelimit-policy", "ratelimit"];
+    assert!(
+        headers_of(HeadersSpec::RetryAfter).await.is_empty()
+            && headers_of(HeadersSpec::None).await.is_empty()
+    );
+    assert_eq!(keys(&headers_of(HeadersSpec::All).await), legacy);
+    assert_eq!(keys(&headers_of(HeadersSpec::Both).await), [legacy, draft].concat());
+    let headers = headers_of(HeadersSpec::Draft).await;
+    assert_eq!(keys(&headers), draft);
+    assert!(headers[0].1.starts_with(r#""minute";q=10;w=60, "smooth";q="#), "{}", headers[0].1);
+    // Of both users with the policy, the one with less left.
+    assert!(headers[1].1.starts_with(r#""minute";r=7;t="#), "{}", headers[1].1);
+    assert!(headers[1].1.contains(r#", "smooth";r=2;t="#), "{}", headers[1].1);
+}
+
+#[tokio::test]
+async fn descriptors_are_counted_by_their_rule() {
+    let api = api();
+    for _ in 0..12 {
+        ask(&api, vec![descriptor(&[("user", "a")]), descriptor(&[("nobody", "a")])]).await;
+    }
+    ask(&api, vec![descriptor(&[("tenant", "t"), ("member", "m")])]).await;
+    let counts = |entries: &str| {
+        let all = api.rule_stats();
+        let one = all.iter().find(|stats| &*stats.domain == "edge" && &*stats.entries == entries).unwrap();
+        (one.within_limit, one.over_limit)
+    };
+    assert_eq!(counts("user"), (10, 2));
+    assert_eq!(counts("tenant,member"), (1, 0));
+    assert_eq!(counts("user=root"), (0, 0));
 }
 
 #[tokio::test]

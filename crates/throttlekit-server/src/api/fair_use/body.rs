@@ -4,13 +4,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use futures_util::poll;
-use http_body_util::{BodyExt, Full};
+use futures_util::{FutureExt, poll};
+use http_body_util::BodyExt;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use pin_project_lite::pin_project;
-use tokio::time::timeout;
+use tokio::time::Instant;
 
-use crate::listen::read_rest;
+use crate::listen::{read_rest, within};
 use crate::share::{Shares, Who};
 
 /// Bytes that an incomplete body counts for in addition to its own: about what is kept for its request.
@@ -20,14 +20,22 @@ pin_project! {
     /// A body that was read whole, or one that is streamed while it is served.
     #[project = Kind]
     pub(crate) enum Whole {
-        Came { #[pin] body: Full<Bytes> },
+        Came { bytes: Option<Bytes> },
         Comes { #[pin] body: Incoming },
     }
 }
 
 impl Whole {
     pub(super) fn of(bytes: Bytes) -> Self {
-        Self::Came { body: Full::new(bytes) }
+        Self::Came { bytes: Some(bytes).filter(|bytes| !bytes.is_empty()) }
+    }
+
+    /// Returns the whole body, if it was read.
+    pub(crate) fn bytes(&self) -> Option<&Bytes> {
+        match self {
+            Self::Came { bytes } => bytes.as_ref(),
+            Self::Comes { .. } => None,
+        }
     }
 }
 
@@ -40,21 +48,23 @@ impl Body for Whole {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         match self.project() {
-            Kind::Came { body } => body.poll_frame(context).map_err(|never| match never {}),
+            Kind::Came { bytes } => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Kind::Comes { body } => body.poll_frame(context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Came { body } => body.is_end_stream(),
+            Self::Came { bytes } => bytes.is_none(),
             Self::Comes { body } => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Came { body } => body.size_hint(),
+            Self::Came { bytes } => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
             Self::Comes { body } => body.size_hint(),
         }
     }
@@ -75,49 +85,86 @@ pub(super) enum Missing {
 pub(super) async fn whole(
     shares: &Arc<Shares>,
     who: &Who,
-    body: Incoming,
+    read: Read,
     bytes_max: usize,
 ) -> Result<Whole, Missing> {
-    let read = timeout(shares.limits().body_for, read(shares, who, body, bytes_max)).await;
+    let begun = Instant::now();
+    let read = within(|| begun + shares.limits().body_for, rest(shares, who, read, bytes_max)).await;
     let bytes = read.unwrap_or(Err(Missing::Late))?;
     Ok(Whole::of(bytes))
 }
 
-async fn read(
-    shares: &Arc<Shares>,
-    who: &Who,
-    mut body: Incoming,
-    bytes_max: usize,
-) -> Result<Bytes, Missing> {
-    let (mut bytes, mut pieces) = (Bytes::new(), Vec::new());
-    let mut held = None;
-    while !body.is_end_stream() && bytes.len().max(pieces.len()) <= bytes_max {
-        let mut frame = body.frame();
-        // Usually it arrives with its headers, and nothing is counted.
+/// A body, as far as it was read.
+pub(super) struct Read {
+    body: Incoming,
+    bytes: Bytes,
+    pieces: Vec<u8>,
+}
+
+impl Read {
+    /// Begins to read a body: takes what has arrived, which is usually all of it.
+    pub(super) fn begin(body: Incoming, bytes_max: usize) -> Result<Self, Missing> {
+        let mut read = Self { body, bytes: Bytes::new(), pieces: Vec::new() };
+        while read.is_incomplete(bytes_max) {
+            match read.body.frame().now_or_never() {
+                Some(Some(frame)) => read.take(frame)?,
+                Some(None) => break,
+                None => return Ok(read),
+            }
+        }
+        Ok(read)
+    }
+
+    /// Returns the body, if it was read.
+    pub(super) fn done(self, bytes_max: usize) -> Result<Whole, Self> {
+        if self.is_incomplete(bytes_max) { Err(self) } else { Ok(Whole::of(self.into_bytes())) }
+    }
+
+    fn is_incomplete(&self, bytes_max: usize) -> bool {
+        !self.body.is_end_stream() && self.length() <= bytes_max
+    }
+
+    fn length(&self) -> usize {
+        self.bytes.len().max(self.pieces.len())
+    }
+
+    fn take(&mut self, frame: Result<Frame<Bytes>, hyper::Error>) -> Result<(), Missing> {
+        let Ok(data) = frame.map_err(|_| Missing::Broken)?.into_data() else { return Ok(()) };
+        if self.bytes.is_empty() {
+            self.bytes = data;
+        } else {
+            if self.pieces.is_empty() {
+                self.pieces.extend_from_slice(&self.bytes);
+            }
+            self.pieces.extend_from_slice(&data);
+        }
+        Ok(())
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.pieces.is_empty() { self.bytes } else { self.pieces.into() }
+    }
+}
+
+async fn rest(shares: &Arc<Shares>, who: &Who, mut read: Read, bytes_max: usize) -> Result<Bytes, Missing> {
+    let mut held = HeldBytes::of(shares, who);
+    while read.is_incomplete(bytes_max) {
+        let mut frame = read.body.frame();
         let frame = match poll!(&mut frame) {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
-                let length = bytes.len().max(pieces.len()) as u64;
-                let held = held.get_or_insert_with(|| HeldBytes::of(shares, who));
+                let length = read.bytes.len().max(read.pieces.len()) as u64;
                 if !held.grow(length) {
-                    read_rest(body).await;
+                    read_rest(read.body).await;
                     return Err(Missing::Crowded);
                 }
                 frame.await
             }
         };
         let Some(frame) = frame else { break };
-        let Ok(data) = frame.map_err(|_| Missing::Broken)?.into_data() else { continue };
-        if bytes.is_empty() {
-            bytes = data;
-        } else {
-            if pieces.is_empty() {
-                pieces.extend_from_slice(&bytes);
-            }
-            pieces.extend_from_slice(&data);
-        }
+        read.take(frame)?;
     }
-    Ok(if pieces.is_empty() { bytes } else { pieces.into() })
+    Ok(read.into_bytes())
 }
 
 /// Capacity for a body that is incomplete, released on drop.

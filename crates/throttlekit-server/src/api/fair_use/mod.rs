@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use futures_util::future::Either;
 use http::request::Parts;
 use http::{Extensions, Request, Response};
 use hyper::body::{Bytes, Incoming};
@@ -17,9 +18,10 @@ use tower::{Layer, Service};
 use crate::access::{Caller, is_open};
 use crate::limits::ENVOY_BYTES_MAX;
 use crate::listen::{Counters, Peer, is_grpc, say};
-use crate::share::{Shares, Who};
+use crate::share::{Shares, Turn, Who};
 pub(crate) use body::HeldBytes;
-use body::{Missing, Whole, whole};
+pub(crate) use body::Whole;
+use body::{Missing, Read, whole};
 
 /// The service whose streaming requests need no turn.
 const STREAMED: &str = "/grpc.reflection.";
@@ -47,19 +49,43 @@ impl FairUse {
         Self { shares, counters }
     }
 
-    /// Returns the request with its body, and its turn unless it needs none; or the status for its client.
-    async fn begin(&self, request: Request<Incoming>) -> Result<Request<Whole>, Status> {
-        let (mut parts, body) = request.into_parts();
-        if parts.uri.path().starts_with(STREAMED) || parts.uri.path() == SESSION {
+    /// Returns the request with its body, and its turn unless it needs none, if all of that is there at once; or the
+    /// request as far as it has begun.
+    fn begin_now(&self, request: Request<Incoming>) -> Result<Request<Whole>, Box<Begun>> {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path();
+        if path.starts_with(STREAMED) || path == SESSION {
             return Ok(Request::from_parts(parts, Whole::Comes { body }));
         }
         let who = who(&parts.extensions);
         if let Some(account) = parts.extensions.get::<Peer>().and_then(|peer| peer.account.as_ref()) {
             account.belongs_to(&who);
         }
-        let asks_for_envoy = ENVOY_ASKS.contains(&parts.uri.path());
+        let asks_for_envoy = ENVOY_ASKS.contains(&path);
         let bytes_max = if asks_for_envoy { ENVOY_BYTES_MAX } else { self.shares.limits().message_bytes_max };
-        let body = match whole(&self.shares, &who, body, bytes_max).await {
+        let body = Read::begin(body, bytes_max).map(|read| read.done(bytes_max));
+        let begun =
+            |parts, body| Box::new(Begun { parts, who: who.clone(), body, asks_for_envoy, bytes_max });
+        match body {
+            Ok(Ok(body)) if is_open(path) => Ok(Request::from_parts(parts, body)),
+            Ok(Ok(body)) => match self.shares.turn_now(&who) {
+                Some(turn) => Ok(with_turn(parts, body, turn)),
+                None => Err(begun(parts, Ok(BodyBegun::Whole(body)))),
+            },
+            Ok(Err(read)) => Err(begun(parts, Ok(BodyBegun::Part(read)))),
+            Err(missing) => Err(begun(parts, Err(missing))),
+        }
+    }
+
+    /// Returns the request that has begun, or the status for its client.
+    async fn begin(&self, begun: Box<Begun>) -> Result<Request<Whole>, Status> {
+        let Begun { parts, who, body, asks_for_envoy, bytes_max } = *begun;
+        let body = match body {
+            Ok(BodyBegun::Whole(body)) => Ok(body),
+            Ok(BodyBegun::Part(read)) => whole(&self.shares, &who, read, bytes_max).await,
+            Err(missing) => Err(missing),
+        };
+        let body = match body {
             Ok(body) => body,
             Err(why) => {
                 let status = self.missing(why);
@@ -77,10 +103,7 @@ impl FairUse {
             self.counters.count_shed();
             return if asks_for_envoy { Ok(crowded(parts, body)) } else { Err(Status::unavailable(CROWDED)) };
         };
-        if let Some(caller) = parts.extensions.get_mut::<Caller>() {
-            caller.takes(turn);
-        }
-        Ok(Request::from_parts(parts, body))
+        Ok(with_turn(parts, body, turn))
     }
 
     fn missing(&self, why: Missing) -> Status {
@@ -96,6 +119,27 @@ impl FairUse {
             Missing::Broken => Status::cancelled("request body incomplete"),
         }
     }
+}
+
+/// A request that waits for its body, or for its turn.
+struct Begun {
+    parts: Parts,
+    who: Who,
+    body: Result<BodyBegun, Missing>,
+    asks_for_envoy: bool,
+    bytes_max: usize,
+}
+
+enum BodyBegun {
+    Part(Read),
+    Whole(Whole),
+}
+
+fn with_turn(mut parts: Parts, body: Whole, turn: Turn) -> Request<Whole> {
+    if let Some(caller) = parts.extensions.get_mut::<Caller>() {
+        caller.takes(turn);
+    }
+    Request::from_parts(parts, body)
 }
 
 /// Returns the group that a request with these extensions counts for.
@@ -153,22 +197,29 @@ where
 {
     type Response = Response<R>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<R>, Infallible>> + Send>>;
+    type Future = Either<S::Future, Waits<R>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        let is_grpc = is_grpc(&request);
+        let begun = match self.uses.begin_now(request) {
+            Ok(request) => return Either::Left(self.inner.call(request)),
+            Err(begun) => begun,
+        };
         // Calls the service that is ready, and keeps its clone.
         let clone = self.inner.clone();
         let (mut inner, uses) = (std::mem::replace(&mut self.inner, clone), self.uses.clone());
-        Box::pin(async move {
-            let is_grpc = is_grpc(&request);
-            match uses.begin(request).await {
+        Either::Right(Box::pin(async move {
+            match uses.begin(begun).await {
                 Ok(request) => inner.call(request).await,
                 Err(status) => Ok(say(is_grpc, status)),
             }
-        })
+        }))
     }
 }
+
+/// A request that waits.
+type Waits<R> = Pin<Box<dyn Future<Output = Result<Response<R>, Infallible>> + Send>>;

@@ -1,5 +1,7 @@
 //! Calls that unary methods and sessions decide alike: rights, validation, engine.
 
+use std::time::Duration;
+
 use throttlekit::Retry;
 use throttlekit_proto::v1::{CheckRequest, DebitRequest, Decision, PeekRequest, Retry as RetryName};
 use tonic::Status;
@@ -88,22 +90,45 @@ pub(super) fn units(name: &str, units: i64) -> Result<u64, Status> {
     }
 }
 
-/// Encodes a decision.
-pub(super) fn decision(answer: &Answered) -> Decision {
-    let decided = &answer.decision;
-    let retry = match decided.retry_after {
+/// Parses a number of milliseconds.
+pub(super) fn millis(name: &str, millis: i64) -> Result<Duration, Status> {
+    let wrong = |_| Status::invalid_argument(format!("invalid {name}: expected 0 or more"));
+    u64::try_from(millis).map(Duration::from_millis).map_err(wrong)
+}
+
+/// Returns the advice on the wire.
+pub(super) fn retry_name(retry: Retry) -> RetryName {
+    match retry {
         Retry::Now => RetryName::Now,
         Retry::After(_) => RetryName::After,
         Retry::OnRelease => RetryName::OnRelease,
         Retry::Never => RetryName::Never,
-    };
+    }
+}
+
+/// Decides a check, if that needs no store.
+pub(super) fn check_now(
+    engine: &Engine,
+    caller: &Caller,
+    request: &CheckRequest,
+) -> Option<Result<Answered, Status>> {
+    let others = slices(&request.keys);
+    match check_call(caller, request, &others) {
+        Ok(call) => Some(engine.check_now(&call)?.and_then(Answered::decided).map_err(status)),
+        Err(refused) => Some(Err(refused)),
+    }
+}
+
+/// Encodes a decision.
+pub(super) fn decision(answer: &Answered) -> Decision {
+    let decided = &answer.decision;
     Decision {
         allowed: decided.allowed,
         limit: signed(decided.limit),
         remaining: signed(decided.remaining),
         reset_at: millis_at(decided.reset_at),
         retry_after_ms: retry_millis(decided.retry_after),
-        retry: retry.into(),
+        retry: retry_name(decided.retry_after).into(),
         guarantee: answer.guarantee.label().into(),
         overshoot_bound: overshoot(answer.guarantee),
         binding_axis: axis_name(answer.binding_axis),

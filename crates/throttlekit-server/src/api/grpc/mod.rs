@@ -2,6 +2,7 @@
 
 mod admin;
 mod calls;
+mod encoding;
 mod health;
 mod lease_service;
 mod monitor;

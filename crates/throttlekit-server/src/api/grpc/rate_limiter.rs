@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use futures_util::stream::Empty;
+use hyper::body::Bytes;
 use throttlekit::store::LeaseId;
 use throttlekit_proto::v1::rate_limiter_server::RateLimiter;
 use throttlekit_proto::v1::{
@@ -14,13 +15,15 @@ use throttlekit_proto::v1::{
 };
 use tonic::{Request, Response, Status, Streaming};
 
-use super::calls::{self, decision, units};
+use super::calls::{self, decision, millis, units};
+use super::encoding::check_response;
 use super::status::status;
 use crate::access::Caller;
 use crate::api::lease_id;
-use crate::engine::{Ended, Engine, PolicyCall};
+use crate::api::unary::Method;
+use crate::engine::{Answered, Ended, Engine, PolicyCall, WorkTerms};
 use crate::policy::Endpoint;
-use crate::wire_format::{self, axis_name, millis_at, millis_down, signed, slices};
+use crate::wire_format::{self, axis_name, class, millis_at, millis_down, signed, slices};
 
 /// Maximum number of leases that one heartbeat renews.
 const HEARTBEATS_MAX: usize = 1_900;
@@ -40,9 +43,25 @@ impl RateLimiterApi {
         Self { engine }
     }
 
+    async fn decide(&self, caller: &Caller, request: &CheckRequest) -> Result<Answered, Status> {
+        let answer = calls::check(&self.engine, caller, request).await?;
+        caller.got([&answer]);
+        Ok(answer)
+    }
+
     /// Splits a request into its caller and its message.
     fn from<T>(&self, request: Request<T>) -> (Caller, T) {
         (Caller::of(request.extensions(), &self.engine), request.into_inner())
+    }
+}
+
+/// The method `Check`.
+impl Method for RateLimiterApi {
+    const PATH: &'static str = "/throttlekit.v1.RateLimiter/Check";
+    type Request = CheckRequest;
+
+    async fn answer(&self, caller: Caller, request: CheckRequest) -> Result<Bytes, Status> {
+        self.decide(&caller, &request).await.map(|answer| check_response(&answer))
     }
 }
 
@@ -50,8 +69,7 @@ impl RateLimiterApi {
 impl RateLimiter for RateLimiterApi {
     async fn check(&self, request: Request<CheckRequest>) -> Result<Response<CheckResponse>, Status> {
         let (caller, request) = self.from(request);
-        let answer = calls::check(&self.engine, &caller, &request).await?;
-        caller.got([&answer]);
+        let answer = self.decide(&caller, &request).await?;
         Ok(Response::new(CheckResponse { decision: Some(decision(&answer)) }))
     }
 
@@ -105,7 +123,8 @@ impl RateLimiter for RateLimiterApi {
     }
 
     async fn admit(&self, request: Request<AdmitRequest>) -> Result<Response<AdmitResponse>, Status> {
-        let (caller, AdmitRequest { policy, key, cost, hold, value, keys }) = self.from(request);
+        let (caller, AdmitRequest { policy, key, cost, hold, value, keys, wait_ms, priority }) =
+            self.from(request);
         let others = slices(&keys);
         caller.may(Endpoint::Admit, &policy, key.as_bytes()).map_err(status)?;
         caller.may_each(Endpoint::Admit, &policy, &others).map_err(status)?;
@@ -113,10 +132,11 @@ impl RateLimiter for RateLimiterApi {
             PolicyCall { policy: &policy, key: key.as_bytes(), others: &others, cost: units("cost", cost)? };
         // The value of the work, and the milliseconds for which it expects to hold its slot.
         let value = units("value", value)? as f64;
-        let hold =
-            u64::try_from(hold).map_err(|_| Status::invalid_argument("invalid hold: expected 0 or more"))?;
-        let hold = (hold > 0).then(|| Duration::from_millis(hold).as_secs_f64());
-        let admitted = self.engine.admit(caller.principal(), ask, value, hold).await.map_err(status)?;
+        let hold = millis("hold", hold)?;
+        let hold = (!hold.is_zero()).then_some(hold.as_secs_f64());
+        let terms = WorkTerms { value, hold, wait: millis("wait_ms", wait_ms)?, priority: class(priority) };
+        let admitted = self.engine.admit_in_turn(caller.principal(), ask, terms, caller.turn()).await;
+        let admitted = admitted.map_err(status)?;
         caller.got([&admitted.answer]);
         admitted.answer.decided().map_err(status)?;
         let (lease_id, lease_expires_at, lives) = match admitted.lease {
@@ -131,6 +151,7 @@ impl RateLimiter for RateLimiterApi {
             binding_axis: axis_name(answer.binding_axis),
             policy_denied: answer.policy_denied,
             lease_for_ms: millis_down(lives),
+            waited_ms: millis_down(admitted.waited),
         }))
     }
 

@@ -14,6 +14,7 @@ use throttlekit::Retry;
 use super::HttpApi;
 use super::problem::Problem;
 use crate::access::Caller;
+use crate::api::fair_use::Whole;
 use crate::engine::Answered;
 
 /// Maximum size of a request, in bytes.
@@ -52,9 +53,7 @@ impl<T: DeserializeOwned> Asked<T> {
         B: hyper::body::Body<Error: Into<BoxError>>,
     {
         let (parts, body) = request.into_parts();
-        let denied = denied_as(&parts.uri)?;
-        is_json(&parts.headers)?;
-        let caller = Caller::of(&parts.extensions, &api.engine);
+        let asked = Head::of(&parts, api)?;
         let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
         let body = body.map_err(|error| match error.downcast_ref::<LengthLimitError>() {
             Some(_) => Problem::new(
@@ -63,11 +62,37 @@ impl<T: DeserializeOwned> Asked<T> {
             ),
             None => Problem::bad("request body incomplete: send it again"),
         })?;
-        let body = serde_json::from_slice(&body.to_bytes());
-        let body = body.map_err(|error| {
+        asked.with(&body.to_bytes())
+    }
+
+    /// Reads a request whose body has arrived.
+    pub(super) async fn read_whole(request: http::Request<Whole>, api: &HttpApi) -> Result<Self, Problem> {
+        let (parts, body) = request.into_parts();
+        match body.bytes().filter(|bytes| bytes.len() <= BODY_BYTES_MAX) {
+            Some(bytes) => Head::of(&parts, api)?.with(bytes),
+            None => Self::read(http::Request::from_parts(parts, body), api).await,
+        }
+    }
+}
+
+/// A request without its body.
+struct Head {
+    caller: Caller,
+    denied: StatusCode,
+}
+
+impl Head {
+    fn of(parts: &http::request::Parts, api: &HttpApi) -> Result<Self, Problem> {
+        let denied = denied_as(&parts.uri)?;
+        is_json(&parts.headers)?;
+        Ok(Self { caller: Caller::of(&parts.extensions, &api.engine), denied })
+    }
+
+    fn with<T: DeserializeOwned>(self, body: &[u8]) -> Result<Asked<T>, Problem> {
+        let body = serde_json::from_slice(body).map_err(|error| {
             Problem::bad(format!("invalid request: {error}; see the schema in /openapi.json"))
         })?;
-        Ok(Self { caller, body, denied })
+        Ok(Asked { caller: self.caller, body, denied: self.denied })
     }
 }
 

@@ -3,6 +3,8 @@
 //! A denial is a response, so it is 200 with `allowed: false`, unless the caller requests 429. An error is a problem
 //! document (RFC 9457) with the next step.
 
+mod admin_routes;
+mod admin_wire;
 mod body;
 mod cached;
 pub(super) mod forward_auth;
@@ -24,6 +26,7 @@ use throttlekit::http::ClientIp;
 pub use body::BODY_BYTES_MAX;
 pub use openapi::document;
 
+use super::admin::Operator;
 use super::direct::Direct;
 use crate::engine::Engine;
 use cached::Cached;
@@ -34,6 +37,7 @@ use routes::CheckRoute;
 #[derive(Clone)]
 pub struct HttpApi {
     engine: Engine,
+    operator: Operator,
     address: Arc<ClientIp>,
     ready: Arc<Cached>,
 }
@@ -46,7 +50,13 @@ pub fn router(engine: Engine) -> Router {
 impl HttpApi {
     /// Creates the API of this engine.
     pub fn new(engine: Engine) -> Self {
-        Self { engine, address: Arc::new(forward_auth::address(0)), ready: Arc::default() }
+        let operator = Operator::new(engine.clone());
+        Self { engine, operator, address: Arc::new(forward_auth::address(0)), ready: Arc::default() }
+    }
+
+    /// Sets the operator whose actions it offers.
+    pub(crate) fn operator(self, operator: Operator) -> Self {
+        Self { operator, ..self }
     }
 
     /// Sets the number of proxies between clients and this server, including the one that sends the request.
@@ -82,7 +92,7 @@ impl HttpApi {
             .route("/v1/release", post(routes::release))
             .route("/v1/heartbeat", post(routes::heartbeat))
             .route("/v1/reserve", post(routes::reserve))
-            .route("/v1/admin/reset", post(routes::reset))
+            .merge(admin_routes::routes())
             .route("/v1/forward-auth/{policy}", any(forward_auth::auth))
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))

@@ -10,6 +10,12 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
+use super::admin_wire::{
+    Configuration, FilesReloaded, GrantRequest, Granted, HeldLeases, LeasesReleased, ListLeasesRequest,
+    ListOverridesRequest, ListPlansRequest, Nothing, OverrideSet, Overrides, Plans, ReleaseLeasesRequest,
+    RemoveOverrideRequest, RemovePlanRequest, Removed, SetLogFilterRequest, SetOverrideRequest,
+    SetPlanRequest,
+};
 use super::health::Health;
 use super::problem::Problem;
 use super::wire::{
@@ -41,6 +47,19 @@ pub fn document() -> Value {
         "/v1/heartbeat": schemas.ask::<HeartbeatRequest, Renewed>("Renews admissions while their work runs", false),
         "/v1/reserve": schemas.ask::<ReserveRequest, Lent>("Leases units of a rate, to spend locally", false),
         "/v1/admin/reset": schemas.ask::<ResetRequest, Done>("Forgets what a key has used; needs the endpoint `admin`", false),
+        "/v1/admin/grant": schemas.ask::<GrantRequest, Granted>("Grants units once: the current use of a key is reduced by them", false),
+        "/v1/admin/set_override": schemas.ask::<SetOverrideRequest, OverrideSet>("Sets other limits for a key or a prefix, on all servers of the store", false),
+        "/v1/admin/remove_override": schemas.ask::<RemoveOverrideRequest, Removed>("Removes an override; idempotent", false),
+        "/v1/admin/list_overrides": schemas.ask::<ListOverridesRequest, Overrides>("Lists overrides of a policy", false),
+        "/v1/admin/set_plan": schemas.ask::<SetPlanRequest, Done>("Sets the limits of a plan; needs the endpoint `admin` for all keys of the policy", false),
+        "/v1/admin/remove_plan": schemas.ask::<RemovePlanRequest, Removed>("Removes a plan that no override names; idempotent", false),
+        "/v1/admin/list_plans": schemas.ask::<ListPlansRequest, Plans>("Lists the plans of a policy", false),
+        "/v1/admin/list_leases": schemas.ask::<ListLeasesRequest, HeldLeases>("Lists leases that clients hold at this server", false),
+        "/v1/admin/release_leases": schemas.ask::<ReleaseLeasesRequest, LeasesReleased>("Ends leases that clients hold at this server", false),
+        "/v1/admin/drain": schemas.ask::<Nothing, Done>("Stops this server as SIGTERM does; needs the endpoint `admin` for all policies and keys", false),
+        "/v1/admin/reload": schemas.ask::<Nothing, FilesReloaded>("Reads the policy file, tokens and certificates of this server again; needs `admin` for all policies and keys", false),
+        "/v1/admin/set_log_filter": schemas.ask::<SetLogFilterRequest, Done>("Sets the log filter of this server until it ends; needs `admin` for all policies and keys", false),
+        "/v1/admin/get_config": schemas.ask::<Nothing, Configuration>("Returns the configuration of this server without secrets; needs `admin` for all policies and keys", false),
         "/v1/forward-auth/{policy}": schemas.forward_auth(),
         "/healthz": schemas.look::<Health>("The process runs", false),
         "/readyz": schemas.look::<Health>("The store responds", true),

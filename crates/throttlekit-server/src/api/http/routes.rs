@@ -6,11 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::BoxError;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{Request, StatusCode};
-use hyper::body::Body;
 use tower::Service;
 
 use super::HttpApi;
@@ -19,13 +17,14 @@ use super::problem::Problem;
 use super::wire::{
     AdmitRequest, Admitted, CheckManyRequest, CheckRequest, DebitRequest, Decided, DecidedMany, Done,
     ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Renewed,
-    ReserveRequest, ResetRequest, at, unsigned,
+    ReserveRequest, at, unsigned,
 };
 use crate::api::debit_id::{self, Stream};
-use crate::api::{admin, grpc, lease_id};
-use crate::engine::{Ended, HandBack, PolicyCall};
+use crate::api::fair_use::Whole;
+use crate::api::{grpc, lease_id};
+use crate::engine::{Ended, HandBack, PolicyCall, WorkTerms};
 use crate::policy::Endpoint;
-use crate::wire_format::{calls, held, millis_down, slices};
+use crate::wire_format::{calls, class, held, millis_down, slices};
 
 type Answer = Result<Response, Problem>;
 
@@ -33,10 +32,7 @@ type Answer = Result<Response, Problem>;
 #[derive(Clone)]
 pub(crate) struct CheckRoute(pub(super) HttpApi);
 
-impl<B> Service<Request<B>> for CheckRoute
-where
-    B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
-{
+impl Service<Request<Whole>> for CheckRoute {
     type Response = Response;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
@@ -45,10 +41,10 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, request: Request<Whole>) -> Self::Future {
         let api = self.0.clone();
         Box::pin(async move {
-            let answer = match Asked::read(request, &api).await {
+            let answer = match Asked::read_whole(request, &api).await {
                 Ok(asked) => check(State(api), asked).await,
                 Err(problem) => Err(problem),
             };
@@ -126,13 +122,16 @@ pub(super) async fn debit(State(api): State<HttpApi>, asked: Asked<DebitRequest>
 }
 
 pub(super) async fn admit(State(api): State<HttpApi>, asked: Asked<AdmitRequest>) -> Answer {
-    let AdmitRequest { policy, key, cost, hold, value, keys } = &asked.body;
+    let AdmitRequest { policy, key, cost, hold, value, keys, wait_ms, priority } = &asked.body;
     let others = slices(keys);
     asked.caller.may(Endpoint::Admit, policy, key.as_bytes())?;
     asked.caller.may_each(Endpoint::Admit, policy, &others)?;
     let ask = PolicyCall { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
     let hold = (*hold > 0).then(|| Duration::from_millis(*hold).as_secs_f64());
-    let admitted = api.engine.admit(asked.caller.principal(), ask, units(*value) as f64, hold).await?;
+    let (value, wait) = (units(*value) as f64, Duration::from_millis(*wait_ms));
+    let terms = WorkTerms { value, hold, wait, priority: class(*priority) };
+    let (who, turn) = (asked.caller.principal(), asked.caller.turn());
+    let admitted = api.engine.admit_in_turn(who, ask, terms, turn).await?;
     asked.caller.got([&admitted.answer]);
     admitted.answer.decided()?;
     let body = Admitted {
@@ -140,6 +139,7 @@ pub(super) async fn admit(State(api): State<HttpApi>, asked: Asked<AdmitRequest>
         lease_id: admitted.lease.map(|held| lease_id::written(held.id)).unwrap_or_default(),
         lease_expires_at: admitted.lease.map_or(0, |held| at(held.until)),
         lease_for_ms: admitted.lease.map_or(0, |held| unsigned(millis_down(held.lives))),
+        waited_ms: unsigned(millis_down(admitted.waited)),
     };
     Ok(asked.answer(&admitted.answer, &body))
 }
@@ -190,13 +190,6 @@ pub(super) async fn reserve(State(api): State<HttpApi>, asked: Asked<ReserveRequ
     let ask = PolicyCall { policy, key: key.as_bytes(), others: &others, cost: wants };
     let granted = api.engine.reserve_at_least(asked.caller.principal(), ask, units(*least), back).await?;
     Ok(json(StatusCode::OK, &Lent { lease: grpc::lease(&granted).into() }))
-}
-
-/// Forgets what a key has used.
-pub(super) async fn reset(State(api): State<HttpApi>, asked: Asked<ResetRequest>) -> Answer {
-    let ResetRequest { policy, key, keys } = &asked.body;
-    admin::reset(&api.engine, &asked.caller, policy, key, keys).await?;
-    Ok(json(StatusCode::OK, &Done {}))
 }
 
 /// Replaces zero by one, as in every wire format.

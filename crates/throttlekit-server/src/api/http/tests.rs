@@ -337,13 +337,41 @@ async fn every_route_is_described_and_answers_as_described() {
             "/v1/debit",
             json!({ "policy": "tokens", "key": "a", "tokens": 3, "stream": "", "number": 0, "lease_id": "", "keys": [] }),
         ),
-        ("/v1/admit", json!({ "policy": "work", "key": "a", "cost": 1, "hold": 5, "value": 1, "keys": [] })),
+        (
+            "/v1/admit",
+            json!({ "policy": "work", "key": "a", "cost": 1, "hold": 5, "value": 1, "keys": [], "wait_ms": 0, "priority": 0 }),
+        ),
         (
             "/v1/release",
             json!({ "lease_id": "x", "dropped": true, "actual_cost": null, "ignored": false, "latency_ms": 3 }),
         ),
         ("/v1/heartbeat", json!({ "lease_ids": ["x"] })),
         ("/v1/admin/reset", json!({ "policy": "api", "key": "a", "keys": [] })),
+        ("/v1/admin/grant", json!({ "policy": "api", "key": "a", "keys": [], "units": 1, "id": "x" })),
+        (
+            "/v1/admin/set_plan",
+            json!({ "policy": "api", "name": "gold", "limits": { "rates": [{ "limit": 9 }] } }),
+        ),
+        ("/v1/admin/list_plans", json!({ "policy": "api" })),
+        (
+            "/v1/admin/set_override",
+            json!({ "policy": "api", "key": "b", "limits": null, "plan": "gold", "for_ms": 9_000, "expires_at": 0 }),
+        ),
+        (
+            "/v1/admin/list_overrides",
+            json!({ "policy": "api", "prefix": "", "page_size": 5, "page_token": "" }),
+        ),
+        ("/v1/admin/remove_override", json!({ "policy": "api", "key": "b" })),
+        ("/v1/admin/remove_plan", json!({ "policy": "api", "name": "gold" })),
+        (
+            "/v1/admin/list_leases",
+            json!({ "filter": { "policy": "work" }, "page_size": 5, "page_token": "" }),
+        ),
+        ("/v1/admin/release_leases", json!({ "filter": { "policy": "work" } })),
+        ("/v1/admin/reload", json!({})),
+        ("/v1/admin/set_log_filter", json!({ "filter": "info" })),
+        ("/v1/admin/get_config", json!({})),
+        ("/v1/admin/drain", json!({})),
         ("/v1/reserve", json!({ "policy": "lent", "key": "a", "wants": 1, "returned": null, "keys": [] })),
     ];
     let looks = ["/healthz", "/readyz", "/openapi.json", "/v1/forward-auth/{policy}"];

@@ -132,6 +132,12 @@ pub(super) struct AdmitRequest {
     /// Further keys of the same call, for policies that limit by several. All are charged, or none.
     #[serde(default)]
     pub(super) keys: Vec<String>,
+    /// Milliseconds to wait until the request is allowed, if the policy lets requests wait; 0 decides at once.
+    #[serde(default)]
+    pub(super) wait_ms: u64,
+    /// Priority among those that wait; 0 is the most urgent.
+    #[serde(default)]
+    pub(super) priority: u32,
 }
 
 /// Releases an admission.
@@ -300,8 +306,10 @@ pub(super) struct Admitted {
     /// Time at which the admission expires without a heartbeat.
     pub(super) lease_expires_at: u64,
     /// Milliseconds for which the admission lasts without a heartbeat; 0 if nothing is held. A holder counts from when
-    /// it sent the request, on its own clock.
+    /// it sent the request, on its own clock, plus `waited_ms`.
     pub(super) lease_for_ms: u64,
+    /// Milliseconds that the request waited on the server, rounded down.
+    pub(super) waited_ms: u64,
 }
 
 /// An empty response.

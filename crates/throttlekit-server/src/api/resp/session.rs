@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use throttlekit::clock::{Clock, WallClock};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::RespApi;
 use super::parser::{Command, ProtocolError, parse};
@@ -12,7 +12,7 @@ use super::throttle::{self, is_throttle};
 use crate::access::{AuthError, Caller, Secret};
 use crate::api::fair_use::named;
 use crate::engine::{Answered, PolicyCall};
-use crate::listen::{Next, Peer, Session, Step};
+use crate::listen::{Next, Peer, Session, Step, within};
 use crate::policy::Endpoint;
 use crate::share::Turn;
 
@@ -158,7 +158,7 @@ impl RespSession {
         is_late: &mut bool,
     ) -> Result<Answered, Failure> {
         if !*is_late {
-            match timeout_at(deadline, self.api.engine.check(call)).await {
+            match within(|| deadline, self.api.engine.check(call)).await {
                 Ok(answer) => return answer.and_then(Answered::decided).map_err(Failure::Refused),
                 Err(_) => *is_late = true,
             }

@@ -8,13 +8,14 @@ use throttlekit::price::{Pricer, Prices};
 use throttlekit::{Admit, Axis, BuildError, OnOutage, SharedLimiter, SharedPolicy};
 
 use super::super::backend::Counted;
+use super::super::call_queue::CallQueue;
 use super::super::concurrency::Concurrency;
 use super::super::fairness::Fairness;
 use super::super::lender::Lender;
 use super::super::limit_group::{LimitGroup, NamedLimit};
 use super::Variant;
 use super::support::Support;
-use crate::policy::{COST_NAME, LeaseMode, LeaseSpec, PolicySpec, PriceSpec, RateSpec};
+use crate::policy::{CostSpec, LeaseMode, LeaseSpec, PolicySpec, PriceSpec, RateSpec, WaitSpec};
 
 /// Context that the variants of a policy share.
 pub(in crate::engine) struct Common<'a> {
@@ -27,7 +28,7 @@ pub(in crate::engine) struct Common<'a> {
 
 /// The limits of a policy, by where they are counted.
 struct Limits {
-    /// All limits; the budget last.
+    /// All limits; the budgets last.
     every: Vec<NamedLimit>,
     /// Limits that the store counts at every call.
     strict: Vec<NamedLimit>,
@@ -47,19 +48,23 @@ impl Variant {
             [] => None,
             every => Some(common.group(every)?),
         };
-        let Decider { limits: decides, support, policy } = Decider::of(spec, common, &limits, all.as_ref())?;
+        let decider = Decider::of(spec, common, &limits, all.as_ref())?;
+        let (queue, decider) = match &spec.wait {
+            Some(wait) => decider.with_queue(wait, spec, common, &limits, all.as_ref())?,
+            None => (None, decider),
+        };
+        let Decider { limits: decides, alone, support, policy } = decider;
         Ok(Self {
             limits: decides,
+            alone: alone.filter(|_| queue.is_none()),
             support,
             all,
-            budget: match limits.every.last() {
-                Some(budget) if spec.cost.is_some() => Some(common.alone(budget, &limits.every)?),
-                _ => None,
-            },
+            budgets: debited(spec, common, &limits.every)?,
             keys: limits.every.iter().map(|limit| limit.by + 1).max().unwrap_or(1),
             leased: limits.leased.map(|leased| leased.limiter),
             policy,
             lender: lender(spec, common)?,
+            queue,
         })
     }
 }
@@ -80,10 +85,9 @@ impl Limits {
                 None => limits.strict.push(limit),
             }
         }
-        if let Some(budget) = budget(spec)? {
-            limits.every.push(budget.clone());
-            limits.strict.push(budget);
-        }
+        let budgets = budgets(spec)?;
+        limits.every.extend(budgets.iter().cloned());
+        limits.strict.extend(budgets);
         Ok(limits)
     }
 }
@@ -91,27 +95,45 @@ impl Limits {
 /// Returns the rates of a policy, each with its leasing options.
 fn rates(spec: &PolicySpec) -> Result<Vec<(NamedLimit, Option<&LeaseSpec>)>, String> {
     // If nothing else counts the cost of a call, its rates do.
-    let weighted = spec.cost.is_none() && spec.fair.is_none();
+    let weighted = spec.cost.is_empty() && spec.fair.is_none();
     let named = |place: usize, rate: &RateSpec| -> Result<NamedLimit, String> {
         let by = usize::from(rate.by);
         let on = if weighted { Axis::Rate.by(by).weighted() } else { Axis::Rate.by(by) };
         let unnamed = || if place == 0 { String::new() } else { place.to_string() };
         let name = rate.name.clone().unwrap_or_else(unnamed);
-        Ok(NamedLimit { name, limit: rate.to_limit().map_err(wrong)?, on, by })
+        Ok(NamedLimit { name, limit: rate.to_limit().map_err(wrong)?, on, by, also: Vec::new() })
     };
     let each = spec.rate.iter().enumerate();
     each.map(|(place, rate)| Ok((named(place, rate)?, rate.lease.as_ref()))).collect()
 }
 
-fn budget(spec: &PolicySpec) -> Result<Option<NamedLimit>, String> {
-    let Some(cost) = &spec.cost else { return Ok(None) };
-    let (by, limit) = (usize::from(cost.by), cost.to_limit().map_err(wrong)?);
-    Ok(Some(NamedLimit { name: COST_NAME.into(), limit, on: Axis::Cost.by(by), by }))
+fn budgets(spec: &PolicySpec) -> Result<Vec<NamedLimit>, String> {
+    let budget = |cost: &CostSpec| {
+        let mut keys = cost.by.iter().map(|by| usize::from(*by));
+        let by = keys.next().ok_or("a budget counts by at least one key")?;
+        let limit = cost.to_limit().map_err(wrong)?;
+        Ok(NamedLimit { name: cost.limit_name(), limit, on: Axis::Cost.by(by), by, also: keys.collect() })
+    };
+    spec.cost.iter().map(budget).collect()
+}
+
+/// Creates the group of the budgets alone, under the same keys on the store as in the group of all limits.
+fn debited(
+    spec: &PolicySpec,
+    common: &Common<'_>,
+    every: &[NamedLimit],
+) -> Result<Option<SharedLimiter<Counted>>, String> {
+    let budgets = &every[every.len() - spec.cost.len()..];
+    let Some(first) = budgets.first() else { return Ok(None) };
+    let one_slot = every.iter().flat_map(NamedLimit::keys).any(|by| by != first.by);
+    Ok(Some(common.group_in(budgets, one_slot)?.limiter))
 }
 
 /// The limits of a variant as one, and the requests that they support.
 struct Decider {
     limits: Arc<dyn Admit>,
+    /// The limiter of all limits, if checks need nothing else.
+    alone: Option<SharedLimiter<Counted>>,
     support: Support,
     policy: Option<Arc<SharedPolicy>>,
 }
@@ -126,7 +148,7 @@ impl Decider {
     ) -> Result<Self, String> {
         let slots = common.guards.is_some();
         let parts = usize::from(!spec.rate.is_empty())
-            + usize::from(spec.cost.is_some())
+            + usize::from(!spec.cost.is_empty())
             + usize::from(common.fairness.is_some())
             + usize::from(limits.leased.is_some() && spec.rate.len() > 1);
         if slots || spec.price.is_some() || parts > 1 {
@@ -139,12 +161,34 @@ impl Decider {
             return Ok(Self::alone(fairness.limiter.clone(), Support::FAIR));
         }
         let none = || "the policy has no axis: add rate, cost, concurrency or fair".to_owned();
-        let support = if spec.cost.is_some() { Support::BUDGET } else { Support::RATE };
-        all.map(|all| Self::alone(all.limiter.clone(), support)).ok_or_else(none)
+        let support = if !spec.cost.is_empty() { Support::BUDGET } else { Support::RATE };
+        let limiter = all.ok_or_else(none)?.limiter.clone();
+        let alone = support.check.is_ok().then(|| limiter.clone());
+        Ok(Self { alone, ..Self::alone(limiter, support) })
+    }
+
+    /// Adds the queue of calls that wait. It needs a policy, which gives back what a call was charged that left while its
+    /// decision was in progress.
+    fn with_queue(
+        self,
+        wait: &WaitSpec,
+        spec: &PolicySpec,
+        common: &Common<'_>,
+        limits: &Limits,
+        all: Option<&LimitGroup>,
+    ) -> Result<(Option<CallQueue>, Self), String> {
+        let policy = match self.policy {
+            Some(policy) => policy,
+            None => Arc::new(fused(spec, common, limits, all)?),
+        };
+        let counts_by_key = limits.leased.is_some() || all.is_some() || common.fairness.is_some();
+        let one_for_all = !counts_by_key && common.guards.is_some_and(Concurrency::ignores_keys);
+        let queue = CallQueue::new(policy.clone(), wait, one_for_all).map_err(wrong)?;
+        Ok((Some(queue), Self { policy: Some(policy), support: self.support.waiting(), ..self }))
     }
 
     fn alone(limits: impl Admit, support: Support) -> Self {
-        Self { limits: Arc::new(limits), support, policy: None }
+        Self { limits: Arc::new(limits), alone: None, support, policy: None }
     }
 
     fn of_axes(policy: SharedPolicy, slots: bool) -> Self {
@@ -206,17 +250,11 @@ fn lender(spec: &PolicySpec, common: &Common<'_>) -> Result<Option<Lender>, Stri
 
 impl Common<'_> {
     fn group(&self, limits: &[NamedLimit]) -> Result<LimitGroup, String> {
-        LimitGroup::new(self.store.clone(), self.name, limits, self.on_outage).map_err(wrong)
+        self.group_in(limits, false)
     }
 
-    /// Creates a limiter of one limit, under the same keys on the store as in the group of all limits.
-    fn alone(&self, limit: &NamedLimit, every: &[NamedLimit]) -> Result<SharedLimiter<Counted>, String> {
-        let builder = SharedLimiter::builder(self.store.clone(), self.name, limit.limit)
-            .first_limit(limit.by, &limit.name)
-            .on_outage(self.on_outage);
-        let alike = every.iter().all(|other| other.by == limit.by);
-        let builder = if alike { builder } else { builder.one_slot() };
-        builder.build().map_err(wrong)
+    fn group_in(&self, limits: &[NamedLimit], one_slot: bool) -> Result<LimitGroup, String> {
+        LimitGroup::new(self.store.clone(), self.name, limits, one_slot, self.on_outage).map_err(wrong)
     }
 
     fn leased(&self, limit: &NamedLimit, lease: &LeaseSpec) -> Result<SharedLimiter<Counted>, BuildError> {

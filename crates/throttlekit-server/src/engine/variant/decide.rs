@@ -1,12 +1,14 @@
 //! Decisions of a variant: check, peek, forecast, debit.
 
+use std::future::pending;
 use std::time::Duration;
 
 use throttlekit::clock::{Clock, WallClock};
 use throttlekit::rate::{ALLOW_FULL, Forecast, Timestamp, combine};
 use throttlekit::store::{DebitId, Store, StoreError};
-use throttlekit::{Answer, Axis, Call, Guarantee, Retry};
+use throttlekit::{Admission, Answer, Axis, Call, Guarantee, Retry, SharedLimiter};
 
+use super::super::backend::Counted;
 use super::super::{Answered, Later, Refusal};
 use super::{Variant, unsupported};
 
@@ -16,13 +18,29 @@ const LOOK_AGAIN_MIN: Duration = Duration::from_millis(1);
 const AT_ONCE_MAX: usize = 32;
 
 impl Variant {
+    /// Checks a call at once, as [`check`](Self::check) does, if that needs no store and no queue.
+    #[inline]
+    pub(in crate::engine) fn check_now(&self, call: &Call<'_>) -> Option<Result<Answered, Refusal>> {
+        let limiter = self.alone.as_ref()?;
+        if let Err(refusal) = self.has_keys(call.key_count()) {
+            return Some(Err(refusal));
+        }
+        Some(match limiter.check_now(call)? {
+            Ok(answer) => Ok(answered(&answer, Axis::Rate)),
+            Err(error) => Err(error.into()),
+        })
+    }
+
     pub(in crate::engine) async fn check(&self, call: Call<'_>) -> Result<Answered, Refusal> {
         self.has_keys(call.key_count())?;
         self.support.check.map_err(unsupported)?;
-        // A decision that needs no store is there at once, and then this allocates nothing.
-        let admission = match self.limits.admit(call).now_or_later() {
-            Ok(admission) => admission?,
-            Err(later) => later.await?,
+        let admission = match self.waiting() {
+            None => self.decide(call).await?,
+            // Nobody overtakes those who wait.
+            Some(queue) => {
+                let at_once: Later<'_, _> = Box::pin(queue.admit(call, Duration::ZERO, pending()));
+                at_once.await?
+            }
         };
         let answer = Answered::admitted(&admission);
         if let Some(permit) = admission.permit {
@@ -32,9 +50,17 @@ impl Variant {
         Ok(answer)
     }
 
+    async fn decide(&self, call: Call<'_>) -> Result<Admission, StoreError> {
+        // A decision that needs no store is there at once, and then this allocates nothing.
+        match self.limits.admit(call).now_or_later() {
+            Ok(admission) => admission,
+            Err(later) => later.await,
+        }
+    }
+
     /// Checks several calls, in one batch where limits on the store alone decide.
     pub(in crate::engine) async fn check_many(&self, calls: &[Call<'_>]) -> Vec<Result<Answered, Refusal>> {
-        if let Some(all) = self.all.as_ref().filter(|_| self.support.batches) {
+        if let Some(all) = self.all.as_ref().filter(|_| self.support.batches && self.waiting().is_none()) {
             let answers = Box::pin(all.limiter.check_many(calls.iter().copied())).await.into_iter();
             return answers.map(|answer| Ok(answered(&answer?, Axis::Rate))).collect();
         }
@@ -69,8 +95,67 @@ impl Variant {
     /// Peeks where no limits are on the store, with a call of cost zero.
     async fn peek_free(&self, call: Call<'_>) -> Result<Answered, Refusal> {
         self.support.peek.map_err(unsupported)?;
+        if let Some(denied) = self.denies() {
+            return Ok(denied);
+        }
         let answer = Answered::admitted(&self.limits.admit(call.cost(0)).await?);
         Ok(looked(answer, Axis::Fairness, self.limits.now()))
+    }
+
+    /// Charges a call whatever is left of the limits, and returns what is left then. It is allowed if something was left
+    /// before, as with a budget; it counts in any case.
+    pub(in crate::engine) async fn charge(&self, call: Call<'_>) -> Result<Answered, Refusal> {
+        self.has_keys(call.key_count())?;
+        if let Some(free) = self.without_limits() {
+            return Ok(free);
+        }
+        let Some(all) = &self.all else { return Err(unsupported("has no limit to charge")) };
+        let before = self.peek(call).await?;
+        match Box::pin(all.limiter.charge(call)).await {
+            Ok(()) => {}
+            // The fallback decided: there is no store to charge.
+            Err(error) if error.is_outage() => return Ok(before),
+            Err(error) => return Err(error.into()),
+        }
+        let mut decision = before.decision;
+        decision.remaining = decision.remaining.saturating_sub(call.units());
+        Ok(Answered::of(decision, before.guarantee, Axis::Rate))
+    }
+
+    /// Returns the response of a variant without limits, which allows or denies everything.
+    fn without_limits(&self) -> Option<Answered> {
+        self.is_unlimited().then(Answered::free).or_else(|| self.denies())
+    }
+
+    /// Returns units to the limits of a call, and reports what is left then.
+    pub(in crate::engine) async fn refund(&self, call: Call<'_>) -> Result<Answered, Refusal> {
+        self.has_keys(call.key_count())?;
+        if let Some(free) = self.without_limits() {
+            return Ok(free);
+        }
+        let Some(all) = &self.all else { return Err(unsupported("has no limit to refund")) };
+        match Box::pin(all.limiter.take_back(call)).await {
+            Err(error) if !error.is_outage() => return Err(error.into()),
+            _ => {}
+        }
+        self.peek(call).await
+    }
+
+    /// Checks that units can be granted to the keys of a call.
+    pub(in crate::engine) fn can_grant(&self, call: Call<'_>) -> Result<(), Refusal> {
+        self.has_keys(call.key_count())?;
+        self.granted().map(drop)
+    }
+
+    /// Gives units back to the budgets of a call, or to its rates if there are none: at most what was used of them.
+    pub(in crate::engine) async fn grant(&self, call: Call<'_>) -> Result<(), Refusal> {
+        Ok(Box::pin(self.granted()?.take_back(call)).await?)
+    }
+
+    fn granted(&self) -> Result<&SharedLimiter<Counted>, Refusal> {
+        let rates = || self.all.as_ref().map(|all| &all.limiter);
+        let none = || unsupported("has no limit on the store to grant units of");
+        self.budgets.as_ref().or_else(rates).ok_or_else(none)
     }
 
     /// Forgets the keys of a call in all limits on the store.
@@ -85,6 +170,10 @@ impl Variant {
         if self.is_unlimited() {
             let now = WallClock.now();
             return Ok(Forecast { spendable_now: u64::MAX, next_replenish_at: now, full_at: now });
+        }
+        if self.denies().is_some() {
+            let never = Timestamp::from_nanos(u64::MAX);
+            return Ok(Forecast { spendable_now: 0, next_replenish_at: never, full_at: never });
         }
         let Some(all) = &self.all else {
             return Err(unsupported("has no limit to forecast"));
@@ -105,20 +194,21 @@ impl Variant {
         }
     }
 
+    /// Debits all budgets, or none.
     pub(in crate::engine) async fn debit(
         &self,
         call: Call<'_>,
         id: Option<DebitId>,
     ) -> Result<Answered, Refusal> {
         self.has_keys(call.key_count())?;
-        let Some(budget) = &self.budget else {
+        let Some(budgets) = &self.budgets else {
             let none = Err(unsupported("has no token budget: use Check, or add a `cost` to the policy"));
-            return if self.is_unlimited() { Ok(Answered::free()) } else { none };
+            return self.without_limits().map_or(none, Ok);
         };
         let debited = match id {
-            Some(id) => Box::pin(budget.debit(call, id)).await,
+            Some(id) => Box::pin(budgets.debit(call, id)).await,
             // Without an idempotency key it is not retried, so it need not be remembered.
-            None => Box::pin(budget.check(call)).await,
+            None => Box::pin(budgets.check(call)).await,
         };
         match debited {
             Ok(answer) => Ok(answered(&answer, Axis::Cost)),

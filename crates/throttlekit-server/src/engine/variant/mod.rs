@@ -2,31 +2,36 @@
 
 mod build;
 mod decide;
+mod deny;
 mod support;
 
 use std::sync::Arc;
 
 use throttlekit::admit::Unlimited;
-use throttlekit::{Admit, SharedLimiter, SharedPolicy};
+use throttlekit::{Admit, Axis, Guarantee, SharedLimiter, SharedPolicy};
 
 pub(super) use build::Common;
 
-use super::Refusal;
 use super::backend::Counted;
+use super::call_queue::CallQueue;
 use super::lender::Lender;
 use super::limit_group::LimitGroup;
+use super::{Answered, Refusal};
+use deny::{Deny, denial};
 use support::Support;
 
 /// The limits that apply to some keys of a policy.
 pub(super) struct Variant {
     /// Decides calls.
     pub(super) limits: Arc<dyn Admit>,
+    /// The limiter of all limits, if checks need nothing else and nobody can wait: it decides at once on memory.
+    alone: Option<SharedLimiter<Counted>>,
     /// The requests that it supports.
     support: Support,
     /// All limits on the store as a group, for peeks, forecasts and batches.
     all: Option<LimitGroup>,
-    /// The budget alone, for debits.
-    budget: Option<SharedLimiter<Counted>>,
+    /// The budgets without the rates, for debits.
+    budgets: Option<SharedLimiter<Counted>>,
     /// Number of keys that its limits count by.
     keys: usize,
     /// Leased limiter of this instance, if there is one. Closed with the server.
@@ -34,6 +39,8 @@ pub(super) struct Variant {
     /// The policy of several axes, if it is one. It settles in the background.
     policy: Option<Arc<SharedPolicy>>,
     pub(super) lender: Option<Lender>,
+    /// The calls that wait, if any may.
+    pub(super) queue: Option<CallQueue>,
 }
 
 impl Variant {
@@ -41,14 +48,26 @@ impl Variant {
     pub(super) fn unlimited() -> Self {
         Self {
             limits: Arc::new(Unlimited),
+            alone: None,
             support: Support::UNLIMITED,
             all: None,
-            budget: None,
+            budgets: None,
             keys: 1,
             leased: None,
             policy: None,
             lender: None,
+            queue: None,
         }
+    }
+
+    /// Creates a variant that denies everything.
+    pub(super) fn deny() -> Self {
+        Self { limits: Arc::new(Deny), support: Support::DENY, ..Self::unlimited() }
+    }
+
+    /// Returns the denial, if everything is denied.
+    pub(super) fn denies(&self) -> Option<Answered> {
+        self.support.denies.then(|| Answered::of(denial(), Guarantee::Exact, Axis::Rate))
     }
 
     /// Returns the name of its kind.
@@ -75,6 +94,16 @@ impl Variant {
     /// Checks that calls can hold a lease while their work runs.
     pub(super) fn admits(&self) -> Result<(), Refusal> {
         self.support.admit.map_err(unsupported)
+    }
+
+    /// Checks whether admitted work holds a lease.
+    pub(super) fn holds(&self) -> bool {
+        self.support.holds
+    }
+
+    /// Returns the queue of waiting calls, if some wait now.
+    fn waiting(&self) -> Option<&CallQueue> {
+        self.queue.as_ref().filter(|queue| queue.waiting() > 0)
     }
 
     /// Checks whether returns to stores are still pending.

@@ -14,12 +14,16 @@ pub(super) struct Support {
     pub(super) kind: &'static str,
     /// True if everything is allowed.
     pub(super) unlimited: bool,
+    /// True if everything is denied.
+    pub(super) denies: bool,
     /// True if the limits on the store alone decide a check, so that one round trip decides many.
     pub(super) batches: bool,
     pub(super) check: Supported,
     /// Peeks where no limits are on the store.
     pub(super) peek: Supported,
     pub(super) admit: Supported,
+    /// True if admitted work holds a lease.
+    pub(super) holds: bool,
 }
 
 impl Support {
@@ -27,11 +31,16 @@ impl Support {
     pub(super) const UNLIMITED: Self = Self {
         kind: "unlimited",
         unlimited: true,
+        denies: false,
         batches: false,
         check: Ok(()),
         peek: Ok(()),
         admit: Ok(()),
+        holds: false,
     };
+
+    /// Everything is denied.
+    pub(super) const DENY: Self = Self { kind: "deny", unlimited: false, denies: true, ..Self::UNLIMITED };
 
     /// Rates, on the store.
     pub(super) const RATE: Self =
@@ -54,11 +63,16 @@ impl Support {
 
     /// Several axes.
     pub(super) const AXES: Self =
-        Self { kind: "admission", batches: false, peek: NO_LIMIT, admit: Ok(()), ..Self::RATE };
+        Self { kind: "admission", batches: false, peek: NO_LIMIT, admit: Ok(()), holds: true, ..Self::RATE };
 
     /// Several axes with slots, or slots alone.
     pub(super) const SLOTS: Self = Self {
         check: Err("holds a slot while work runs: use Admit, and Release when the work is done"),
         ..Self::AXES
     };
+
+    /// Returns it with calls that may wait, which only Admit allows.
+    pub(super) fn waiting(self) -> Self {
+        Self { admit: Ok(()), ..self }
+    }
 }

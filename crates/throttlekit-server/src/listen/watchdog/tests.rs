@@ -1,4 +1,5 @@
 use futures_util::FutureExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 
@@ -103,4 +104,37 @@ fn who_gives_up_less_than_half_does_not_offend() {
         }
     }
     assert!(activity.offended().now_or_never().is_none());
+}
+
+/// Bytes that a client had sent before it saw the end. Left unread, they would reset its connection, and it would lose the
+/// responses that it has not read.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_shut_down_reads_what_its_client_still_sends() {
+    let (mut client, server) = tokio::io::duplex(16);
+    let mut io = CountedIo::new(server, Activity::new(&Limits::default()));
+    io.write_all(b"response").await.unwrap();
+    let closing = tokio::spawn(async move { io.shutdown().await.map(|()| io) });
+    // More than the pipe holds: this ends only if somebody reads.
+    client.write_all(&[1; 1_000]).await.unwrap();
+    let mut response = Vec::new();
+    client.read_to_end(&mut response).await.unwrap();
+    assert_eq!(response, b"response");
+    assert!(!closing.is_finished(), "the client has not closed its side");
+    drop(client);
+    closing.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_closes_nothing_or_sends_without_end_holds_no_connection_open() {
+    let (_silent, server) = tokio::io::duplex(16);
+    let begun = Instant::now();
+    CountedIo::new(server, Activity::new(&Limits::default())).shutdown().await.unwrap();
+    assert_eq!(begun.elapsed(), REST_FOR);
+
+    let (mut busy, server) = tokio::io::duplex(4 << 10);
+    let sending = tokio::spawn(async move { while busy.write_all(&[1; 1 << 10]).await.is_ok() {} });
+    let begun = Instant::now();
+    CountedIo::new(server, Activity::new(&Limits::default())).shutdown().await.unwrap();
+    assert!(begun.elapsed() < REST_FOR);
+    sending.await.unwrap();
 }

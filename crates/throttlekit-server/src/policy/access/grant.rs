@@ -37,6 +37,11 @@ impl Grant {
         self.endpoints.contains(&endpoint)
     }
 
+    /// Checks whether it opens an endpoint for all policies and keys.
+    pub(crate) fn covers_all(&self, endpoint: Endpoint) -> bool {
+        self.opens(endpoint) && self.policies.is_empty() && self.keys.is_empty()
+    }
+
     pub(crate) fn allows(&self, endpoint: Endpoint, policy: &str, key: &[u8]) -> bool {
         let any = self.policies.is_empty();
         self.opens(endpoint)

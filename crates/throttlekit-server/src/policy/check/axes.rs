@@ -8,12 +8,13 @@ use throttlekit::rate::{LimitError, Timestamp};
 use throttlekit::store::{LIVES_MAX, LIVES_MIN, SLOTS_MAX};
 
 use super::super::model::{
-    ConcurrencySpec, CostSpec, FairSpec, OutageSpec, Period, PolicyFile, PolicySpec, PriceSpec, Scope,
+    CalendarPart, ConcurrencySpec, CostSpec, FairSpec, OutageSpec, Period, PolicyFile, PolicySpec, PriceSpec,
+    Scope, WaitSpec,
 };
 use super::{At, Report, rates, trial};
 
 /// Maximum index of a call's key that a limit may count by; the first is 0.
-pub const BY_MAX: u8 = 3;
+pub const BY_MAX: u8 = 7;
 /// Maximum number of keys of a fair budget with a weight of their own.
 pub const WEIGHTS_MAX: usize = 100_000;
 /// Maximum number of different `lease_for` in a file: leases of each have a registry, and lookups search all of them.
@@ -21,13 +22,15 @@ pub const LEASE_LIVES_MAX: usize = 64;
 /// Maximum `lease_for` of slots that are counted on the store, which keeps each for more than twice as long, and for at
 /// most a day.
 pub const LEASE_FOR_ON_STORE_MAX: Duration = Duration::from_secs(11 * 3_600);
+/// Maximum time that a call waits: half of the time that the server has for a request.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Maximum number of calls that wait for one policy.
+const WAITING_MAX: u32 = 100_000;
 /// Maximum number of tenants that are tracked separately.
 const TENANTS_MAX: usize = 1 << 23;
 
 pub(super) fn check(at: &At, policy: &PolicySpec, outage: OutageSpec, report: &mut Report) {
-    if let Some(cost) = &policy.cost {
-        check_cost(&at.then("cost"), cost, outage, report);
-    }
+    check_costs(&at.then("cost"), &policy.cost, outage, report);
     if let Some(concurrency) = &policy.concurrency {
         check_concurrency(&at.then("concurrency"), concurrency, report);
     }
@@ -37,17 +40,55 @@ pub(super) fn check(at: &At, policy: &PolicySpec, outage: OutageSpec, report: &m
     if let Some(price) = &policy.price {
         check_price(&at.then("price"), price, report);
     }
+    if let Some(wait) = &policy.wait {
+        check_wait(&at.then("wait"), wait, policy, report);
+    }
 }
 
-pub(super) fn check_cost(at: &At, cost: &CostSpec, outage: OutageSpec, report: &mut Report) {
-    if cost.by > BY_MAX {
+/// Checks the budgets of a policy: each separately, and their names, which keep their counts apart.
+pub(super) fn check_costs(at: &At, costs: &[CostSpec], outage: OutageSpec, report: &mut Report) {
+    let one = costs.len() == 1;
+    let mut seen = HashSet::new();
+    for (index, cost) in costs.iter().enumerate() {
+        let at = if one { at.clone() } else { at.index(index) };
+        let wrong = match &cost.name {
+            Some(name) if !seen.insert(name) => {
+                Some(format!("duplicate budget name `{name}`: give each budget its own `name`"))
+            }
+            None if index > 0 => {
+                Some("only the first budget may have no name: add a `name` to this one".to_owned())
+            }
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            report.error(&at.then("name"), wrong);
+        }
+        check_cost(&at, cost, outage, report);
+    }
+}
+
+fn check_cost(at: &At, cost: &CostSpec, outage: OutageSpec, report: &mut Report) {
+    if let Some(name) = &cost.name {
+        report.name(&at.then("name"), "budget", name);
+    }
+    if cost.by.iter().any(|by| *by > BY_MAX) {
         report.error(
             &at.then("by"),
             format!("invalid key index: a call has at most {} keys, so `by` is 0 to {BY_MAX}", BY_MAX + 1),
         );
     }
-    if cost.utc_offset_minutes != 0 && matches!(cost.per, Period::Span(_)) {
+    let repeated = (1..cost.by.len()).any(|place| cost.by[..place].contains(&cost.by[place]));
+    if cost.by.is_empty() || repeated {
+        report.error(&at.then("by"), "invalid list of keys: expected at least one, each once");
+    }
+    if cost.utc_offset_minutes != 0 && !matches!(cost.per, Period::Calendar(_)) {
         report.error(&at.then("utc_offset_minutes"), "applies only to `day`, `week` and `month`: remove it");
+    }
+    if cost.week_starts.is_some() && cost.per != Period::Calendar(CalendarPart::Week) {
+        report.error(&at.then("week_starts"), "applies only to `week`: remove it");
+    }
+    if cost.anchor.is_some() && !matches!(cost.per, Period::Span(_)) {
+        report.error(&at.then("anchor"), "applies only to a duration, such as `30d`: remove it");
     }
     match cost.to_limit() {
         Ok(limit) => trial::try_out(at, &limit, outage, report),
@@ -156,5 +197,21 @@ fn check_price(at: &At, price: &PriceSpec, report: &mut Report) {
     }
     if prices.iter().all(|(_, value)| *value == 0.0) {
         report.warning(at, "every price is 0, so no call is denied by it: remove `price`");
+    }
+}
+
+fn check_wait(at: &At, wait: &WaitSpec, policy: &PolicySpec, report: &mut Report) {
+    if !(Duration::from_millis(1)..=WAIT_MAX).contains(&wait.max.0) {
+        report.error(&at.then("max"), format!("invalid duration {}: expected 1ms to 5s", wait.max));
+    }
+    let calls = wait.calls_max();
+    if !(1..=WAITING_MAX).contains(&calls) {
+        report.error(&at.then("queue"), format!("invalid number {calls}: expected 1 to {WAITING_MAX}"));
+    }
+    if policy.rate.is_empty() && policy.concurrency.is_none() && policy.fair.is_none() {
+        report.error(at, "a token budget alone is debited after the work: add rate, concurrency or fair");
+    }
+    if policy.shadow {
+        report.warning(at, "in shadow mode no call waits, since every call is allowed");
     }
 }

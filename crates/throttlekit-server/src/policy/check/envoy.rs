@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::super::defaults::KEYS_MAX;
 use super::super::envoy::{EntrySpec, RuleSpec};
 use super::super::error::did_you_mean;
-use super::super::model::PolicyFile;
+use super::super::model::{Algorithm, PolicyFile, PolicySpec, RateSpec};
 use super::super::tree::shown;
 use super::{At, Report};
 
@@ -50,6 +50,14 @@ fn one_rule(at: &At, rule: &RuleSpec, file: &PolicyFile, report: &mut Report) {
         .iter()
         .enumerate()
         .for_each(|(i, entry)| one_entry(&at.then("entries").index(i), entry, report));
+    for (index, name) in rule.replaces.iter().enumerate() {
+        let at = at.then("replaces").index(index);
+        if rule.policy.as_ref() == Some(name) {
+            report.error(&at, "the rule would replace its own policy: remove it");
+        } else if !file.policies.contains_key(name) {
+            unknown(&at, name, file, report);
+        }
+    }
     match (&rule.policy, rule.unlimited) {
         (Some(_), true) => {
             report.error(&at.then("policy"), "`unlimited` and a policy contradict each other: keep one");
@@ -61,15 +69,16 @@ fn one_rule(at: &At, rule: &RuleSpec, file: &PolicyFile, report: &mut Report) {
 }
 
 fn leads_to(at: &At, name: &str, rule: &RuleSpec, file: &PolicyFile, report: &mut Report) {
-    let Some(policy) = file.policies.get(name) else {
-        let names = file.policies.keys().map(String::as_str);
-        let hint = if report.findings.len() < HINTS_MAX { did_you_mean(name, names) } else { String::new() };
-        return report.error(at, format!("unknown policy `{}`{hint}", shown(name)));
-    };
+    let Some(policy) = file.policies.get(name) else { return unknown(at, name, file, report) };
     if policy.concurrency.is_some() {
         report.error(at, "this policy holds slots, which Envoy never releases: use one without concurrency");
     }
-    let counted = policy.rate.iter().map(|rate| rate.by).chain(policy.cost.iter().map(|cost| cost.by));
+    counting(at, rule, policy, report);
+    let counted = policy
+        .rate
+        .iter()
+        .map(|rate| rate.by)
+        .chain(policy.cost.iter().filter_map(|cost| cost.by.first().copied()));
     let brought = |by: &u8| *by == 0 || rule.entries.iter().any(|entry| entry.by == *by);
     if let Some(by) = counted.filter(|by| !brought(by)).min() {
         report.error(
@@ -80,6 +89,12 @@ fn leads_to(at: &At, name: &str, rule: &RuleSpec, file: &PolicyFile, report: &mu
     if policy.fleet.is_some() {
         report.warning(at, "clients lease units of this policy: Envoy's requests are counted in addition");
     }
+}
+
+fn unknown(at: &At, name: &str, file: &PolicyFile, report: &mut Report) {
+    let names = file.policies.keys().map(String::as_str);
+    let hint = if report.findings.len() < HINTS_MAX { did_you_mean(name, names) } else { String::new() };
+    report.error(at, format!("unknown policy `{}`{hint}", shown(name)));
 }
 
 fn one_entry(at: &At, entry: &EntrySpec, report: &mut Report) {
@@ -103,5 +118,34 @@ fn one_entry(at: &At, entry: &EntrySpec, report: &mut Report) {
             &at.then("by"),
             "its value is not counted separately, so it is not part of a key: remove `by`",
         );
+    }
+}
+
+/// Checks that the policy of a rule can count as the rule wants.
+fn counting(at: &At, rule: &RuleSpec, policy: &PolicySpec, report: &mut Report) {
+    if policy.deny {
+        return;
+    }
+    let others = policy.fair.is_some() || policy.price.is_some() || policy.concurrency.is_some();
+    let rates_only = !policy.rate.is_empty() && policy.cost.is_empty() && !others;
+    let budget_only = policy.rate.is_empty() && !policy.cost.is_empty() && !others;
+    let leased = policy.rate.iter().any(|rate| rate.lease.is_some());
+    if rule.debit && (!(rates_only || budget_only) || leased) {
+        report.error(at, "`debit` needs a policy with rates only, without `lease`, or with only a cost");
+    }
+    let slides = |rate: &RateSpec| matches!(rate.algorithm, Algorithm::SlidingWindow | Algorithm::SlidingLog);
+    if rule.allow_refunds && (!(rates_only || budget_only) || leased || policy.rate.iter().any(slides)) {
+        report.error(
+            at,
+            "`allow_refunds` needs a policy with rates only, or with only a cost; without `lease`, \
+             sliding_window and sliding_log",
+        );
+    }
+    let quota = policy.rate.iter().any(|rate| rate.algorithm == Algorithm::Quota);
+    if rule.allow_limit_override && (!rates_only || policy.rate.len() != 1 || leased || quota) {
+        report.error(at, "`allow_limit_override` needs a policy with one rate, without `lease` and quota");
+    }
+    if rule.allow_limit_override && rule.debit {
+        report.error(at, "`debit` counts whatever the limit is: remove `allow_limit_override`");
     }
 }

@@ -104,14 +104,17 @@ pub(super) fn too_many(file: &PolicyFile) -> Option<Finding> {
 
 fn one_policy(at: &At, policy: &PolicySpec, file: &PolicyFile, report: &mut Report) {
     let axes = !policy.rate.is_empty()
-        || policy.cost.is_some()
+        || !policy.cost.is_empty()
         || policy.concurrency.is_some()
         || policy.fair.is_some();
-    if !axes && !policy.disabled {
+    if !axes && !policy.disabled && !policy.deny {
         report.error(
             at,
-            "the policy has no limit: add rate, cost, concurrency or fair, or set `disabled: true`",
+            "the policy has no limit: add rate, cost, concurrency or fair, or set `disabled: true` or `deny: true`",
         );
+    }
+    if policy.disabled && policy.deny {
+        report.error(&at.then("deny"), "`disabled` and `deny` contradict each other: keep one");
     }
     if policy.shadow && policy.disabled {
         report.warning(&at.then("shadow"), "the policy is disabled, so shadow mode has no effect");
@@ -147,25 +150,29 @@ fn overrides(at: &At, policy: &PolicySpec, outage_says: OutageSpec, report: &mut
         if key.is_empty() {
             report.error(&at, "an override needs a key, or a prefix that ends in `*`");
         }
-        let says_limits = !spec.rate.is_empty() || spec.cost.is_some();
-        if spec.unlimited && says_limits {
-            report.error(&at, "`unlimited` and limits contradict each other: keep one");
-        }
-        if !spec.unlimited && !says_limits {
-            report.warning(&at, "the override has no effect: add rate, cost or `unlimited: true`");
+        let says_limits = !spec.rate.is_empty() || !spec.cost.is_empty();
+        let says = [(spec.unlimited, "`unlimited`"), (spec.deny, "`deny`"), (says_limits, "limits")];
+        let said: Vec<_> = says.iter().filter(|(is, _)| *is).map(|(_, what)| *what).collect();
+        match said[..] {
+            [] => report.warning(
+                &at,
+                "the override has no effect: add rate, cost, `unlimited: true` or `deny: true`",
+            ),
+            [one, other, ..] => {
+                report.error(&at, format!("{one} and {other} contradict each other: keep one"));
+            }
+            _ => {}
         }
         let mut together = rates::Together::of(policy);
         together.rates = if spec.rate.is_empty() { together.rates } else { &spec.rate };
-        together.cost = spec.cost.as_ref().map(|cost| cost.by).or(together.cost);
+        together.costs = if spec.cost.is_empty() { together.costs } else { &spec.cost };
         if says_limits {
             together.check(&at, report);
         }
         spec.rate.iter().enumerate().for_each(|(i, rate)| {
             rates::check_one(&at.then("rate").index(i), rate, outage_says, report);
         });
-        if let Some(cost) = &spec.cost {
-            axes::check_cost(&at.then("cost"), cost, outage_says, report);
-        }
+        axes::check_costs(&at.then("cost"), &spec.cost, outage_says, report);
     }
 }
 

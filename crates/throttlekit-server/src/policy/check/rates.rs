@@ -9,17 +9,20 @@ use throttlekit::rate::{LimitError, Timestamp};
 use throttlekit::store::Term;
 
 use super::super::model::{
-    Algorithm, FleetSpec, LeaseMode, LeaseSpec, OutageSpec, Period, PolicySpec, RateSpec,
+    Algorithm, CalendarPart, CostSpec, FleetSpec, LeaseMode, LeaseSpec, OutageSpec, Period, PolicySpec,
+    RateSpec,
 };
 use super::axes::BY_MAX;
 use super::{At, Report, trial};
 
 /// Maximum number of rates of a policy.
 pub const RATES_MAX: usize = 6;
-/// Maximum number of limits of a policy that the store checks: rates without a lease, and the cost.
-pub const ON_STORE_MAX: usize = 4;
+/// Maximum number of limits of a policy that the store checks: rates without a lease, and budgets, each once for each
+/// key that it counts by.
+pub const ON_STORE_MAX: usize = 15;
 
-/// Name of a policy's cost among its limits on the store, which no rate beside it may have.
+/// Name of a policy's cost among its limits on the store, which no rate beside it may have. That of a budget with a name
+/// has it as a prefix.
 pub const COST_NAME: &str = "cost";
 
 pub(super) fn check(at: &At, policy: &PolicySpec, outage: OutageSpec, report: &mut Report) {
@@ -32,8 +35,7 @@ pub(super) fn check(at: &At, policy: &PolicySpec, outage: OutageSpec, report: &m
 /// The rates of a policy, or of an override with the rest of its policy.
 pub(super) struct Together<'p> {
     pub(super) rates: &'p [RateSpec],
-    /// Index of the key that the cost counts by, if there is one.
-    pub(super) cost: Option<u8>,
+    pub(super) costs: &'p [CostSpec],
     concurrency: bool,
     fair: bool,
     fleet: Option<&'p FleetSpec>,
@@ -43,7 +45,7 @@ impl<'p> Together<'p> {
     pub(super) fn of(policy: &'p PolicySpec) -> Self {
         Self {
             rates: &policy.rate,
-            cost: policy.cost.as_ref().map(|cost| cost.by),
+            costs: &policy.cost,
             concurrency: policy.concurrency.is_some(),
             fair: policy.fair.is_some(),
             fleet: policy.fleet.as_ref(),
@@ -57,7 +59,8 @@ impl<'p> Together<'p> {
         }
         let leased: Vec<_> =
             self.rates.iter().enumerate().filter_map(|(i, rate)| Some((i, rate.lease.as_ref()?))).collect();
-        let on_store = self.rates.len() - leased.len() + usize::from(self.cost.is_some());
+        let budgets: usize = self.costs.iter().map(|cost| cost.by.len()).sum();
+        let on_store = self.rates.len() - leased.len() + budgets;
         if on_store > ON_STORE_MAX {
             let message =
                 format!("{on_store} limits on the store, cost included, at most {ON_STORE_MAX} are allowed");
@@ -72,7 +75,7 @@ impl<'p> Together<'p> {
         if let [(one, lease)] = leased[..]
             && smooth(self.rates[one].algorithm)
             && lease.mode != LeaseMode::CachedDeny
-            && (self.cost.is_some() || self.fair)
+            && (!self.costs.is_empty() || self.fair)
         {
             let message = "a leased smooth rate refunds nothing, so no limit may deny after it: use fixed_window \
                            or quota, or remove the lease, the cost or the fair budget";
@@ -87,19 +90,28 @@ impl<'p> Together<'p> {
             report.error(&rates.index(one).then("lease"), message);
         }
         if let [(one, _)] = leased[..]
-            && self.rates.iter().map(|rate| rate.by).chain(self.cost).any(|by| by != self.rates[one].by)
+            && self.keys().any(|by| by != self.rates[one].by)
         {
             let message = "leased units are stored by one key, so all limits must use the same: give each the same \
                            `by`, or remove the lease";
             report.error(&rates.index(one).then("lease"), message);
         }
-        let named_cost = |rate: &RateSpec| rate.name.as_deref() == Some(COST_NAME);
-        if let Some(index) = self.rates.iter().position(named_cost).filter(|_| self.cost.is_some()) {
-            let message =
-                format!("the name `{COST_NAME}` is reserved for the policy's cost: choose another name");
+        let of_budget = |rate: &RateSpec| {
+            self.costs.iter().map(CostSpec::limit_name).find(|name| rate.name.as_ref() == Some(name))
+        };
+        if let Some((index, name)) =
+            self.rates.iter().enumerate().find_map(|(index, rate)| Some((index, of_budget(rate)?)))
+        {
+            let message = format!("the name `{name}` is reserved for the policy's cost: choose another name");
             report.error(&rates.index(index).then("name"), message);
         }
         self.check_fleet(&at.then("fleet"), report);
+    }
+
+    /// Returns the indexes of the keys that its limits count by.
+    fn keys(&self) -> impl Iterator<Item = u8> {
+        let budgets = self.costs.iter().flat_map(|cost| cost.by.iter().copied());
+        self.rates.iter().map(|rate| rate.by).chain(budgets)
     }
 
     fn check_fleet(&self, at: &At, report: &mut Report) {
@@ -107,7 +119,7 @@ impl<'p> Together<'p> {
         let [rate] = self.rates else {
             return report.error(at, "clients lease units of one rate: give the policy exactly one");
         };
-        if self.cost.is_some() || self.concurrency || self.fair {
+        if !self.costs.is_empty() || self.concurrency || self.fair {
             let message =
                 "clients lease units of a rate only: move cost, concurrency and fair to another policy";
             report.error(at, message);
@@ -191,10 +203,23 @@ pub(super) fn check_one(at: &At, rate: &RateSpec, outage: OutageSpec, report: &m
                 "only a quota uses calendar periods: set `algorithm: quota`, or write `1d`, `7d`, `30d`";
             report.error(&at.then("per"), message);
         }
+        (_, Period::Total(_)) => {
+            report.error(
+                &at.then("per"),
+                "only a token budget can be `total`: use `cost`, or write a duration",
+            );
+        }
         _ => {}
     }
     if rate.utc_offset_minutes != 0 && rate.algorithm != Algorithm::Quota {
         report.error(&at.then("utc_offset_minutes"), "applies only to a quota: remove it");
+    }
+    let weekly = rate.per == Period::Calendar(CalendarPart::Week);
+    if rate.week_starts.is_some() && !weekly {
+        report.error(&at.then("week_starts"), "applies only to a quota per `week`: remove it");
+    }
+    if rate.anchor.is_some() && rate.algorithm != Algorithm::FixedWindow {
+        report.error(&at.then("anchor"), "applies only to a fixed_window: remove it");
     }
     if rate.by > BY_MAX {
         report.error(

@@ -46,7 +46,9 @@ fn misbehaves(limit: &Limit, now: Timestamp) -> Option<&'static str> {
     }
     limit.charge(&mut key, all, now);
     let spent = limit.decide(&key, 1, now);
+    let total = matches!(limit, Limit::Window(window) if window.is_total());
     let wait = match (spent.allowed, spent.retry_after) {
+        (false, Retry::Never) if total => return None,
         (true, _) => return Some("it allows more than the limit"),
         (false, Retry::After(wait)) if wait > Duration::ZERO => wait,
         _ => return Some("spent units are never replenished"),

@@ -1,22 +1,28 @@
 //! The other axes.
 
-use super::super::model::{ConcurrencySpec, CostSpec, EstimatorSpec, FairSpec, Period, PriceSpec, Scope};
+use super::super::model::{
+    ConcurrencySpec, CostSpec, EstimatorSpec, FairSpec, Period, PriceSpec, Scope, WaitSpec,
+};
 use super::super::span::Span;
 use super::LISTED_MAX;
-use super::format::{count, each, list, some, whom, zone};
+use super::format::{anchored, count, each, list, some, starting, whom_all, zone};
 
 pub(super) fn cost(cost: &CostSpec) -> String {
     let when = match cost.per {
-        Period::Span(span) => format!("in each window of {span}"),
+        Period::Span(span) => format!("in each window of {span}{}", anchored(cost.anchor.as_deref())),
         per @ Period::Calendar(_) => {
-            format!("{} from midnight at {}", each(per), zone(cost.utc_offset_minutes))
+            let (starting, zone) = (starting(cost.week_starts), zone(cost.utc_offset_minutes));
+            format!("{}{starting} from midnight at {zone}", each(per))
         }
+        Period::Total(_) => "in all".into(),
     };
+    let name = cost.name.as_ref().map_or(String::new(), |name| format!("Budget `{name}`: "));
+    let what = if matches!(cost.per, Period::Total(_)) { "their sum" } else { "a window" };
     format!(
-        "{} {when} {}, debited as they are used: the debit that exceeds the budget is still allowed and \
-         counts in full, so a window can exceed {} by at most the largest debit minus one.",
+        "{name}{} {when} {}, debited as they are used: the debit that exceeds the budget is still allowed and \
+         counts in full, so {what} can exceed {} by at most the largest debit minus one.",
         some(cost.budget, "token"),
-        whom(cost.by),
+        whom_all(&cost.by),
         count(cost.budget)
     )
 }
@@ -75,4 +81,12 @@ pub(super) fn price(price: &PriceSpec) -> String {
         return "The price is 0, so it denies no call.".into();
     }
     format!("A call whose value is below {} is denied before anything is charged.", list(parts, " plus "))
+}
+
+pub(super) fn wait(wait: &WaitSpec) -> String {
+    format!(
+        "A call of Admit may wait up to {} until it is allowed, in order; at most {} wait in each server.",
+        wait.max,
+        some(wait.calls_max().into(), "call")
+    )
 }

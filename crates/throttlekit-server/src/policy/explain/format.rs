@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::model::Period;
+use super::super::model::{Period, WeekdaySpec};
 use super::super::span::Span;
 
 /// Formats a count with a comma between thousands.
@@ -34,7 +34,18 @@ pub(super) fn each(per: Period) -> String {
             _ => format!("every {}", Span(span)),
         },
         Period::Calendar(_) => format!("per calendar {per}"),
+        Period::Total(_) => "in all".into(),
     }
+}
+
+/// Formats the instant that windows follow from, if there is one.
+pub(super) fn anchored(anchor: Option<&str>) -> String {
+    anchor.map_or_else(String::new, |anchor| format!(" (one begins at {anchor})"))
+}
+
+/// Formats the first day of a week, if the file names one.
+pub(super) fn starting(day: Option<WeekdaySpec>) -> String {
+    day.map_or_else(String::new, |day| format!(" starting on {day:?}"))
 }
 
 /// Formats the time in which one unit of a limit is replenished: to three places of the largest unit that fits.
@@ -64,6 +75,15 @@ pub(super) fn whom(by: u8) -> String {
     match by {
         0 => "for each key".into(),
         by => format!("for each value of the call's further key {by}"),
+    }
+}
+
+/// The same for a limit that counts by several keys.
+pub(super) fn whom_all(by: &[u8]) -> String {
+    let each = || by.iter().map(u8::to_string).collect();
+    match by {
+        [by] => whom(*by),
+        _ => format!("for each value of the call's keys {}, once for each", list(each(), " and ")),
     }
 }
 

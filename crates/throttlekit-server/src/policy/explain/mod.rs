@@ -40,9 +40,10 @@ fn paragraph(text: &mut String, name: &str, policy: &PolicySpec, defaults: &Defa
     let sentences = (mode(policy).into_iter())
         .chain(policy.concurrency.as_ref().map(axes::concurrency))
         .chain(policy.rate.iter().map(|one| rate::rate(one, counts)))
-        .chain(policy.cost.as_ref().map(axes::cost))
+        .chain(policy.cost.iter().map(axes::cost))
         .chain(policy.fair.as_ref().map(axes::fair))
         .chain(policy.price.as_ref().map(axes::price))
+        .chain(policy.wait.as_ref().map(axes::wait))
         .chain(policy.fleet.as_ref().map(|fleet| rate::reserved(fleet, policy.rate.first())))
         .chain(policy.rate.iter().filter_map(rate::lease))
         .chain(outage::outage(policy, choice))
@@ -57,6 +58,11 @@ fn mode(policy: &PolicySpec) -> Option<String> {
     if policy.disabled {
         return Some("Disabled: everything is allowed, and nothing is checked or counted.".into());
     }
+    if policy.deny {
+        let denied = "Blocked: everything is denied, and nothing is checked or counted.";
+        let shadow = if policy.shadow { " In shadow mode, every call is allowed all the same." } else { "" };
+        return Some(format!("{denied}{shadow}"));
+    }
     let shadow = "Shadow mode: decisions are made and counted, but every call is allowed.";
     policy.shadow.then(|| shadow.into())
 }
@@ -64,7 +70,7 @@ fn mode(policy: &PolicySpec) -> Option<String> {
 /// Returns what rates count: if a cost or a fair budget counts the cost of a call, its rates count calls.
 fn counts(policy: &PolicySpec, spec: Option<&OverrideSpec>) -> rate::Counts {
     let elsewhere =
-        policy.cost.is_some() || policy.fair.is_some() || spec.is_some_and(|spec| spec.cost.is_some());
+        !policy.cost.is_empty() || policy.fair.is_some() || spec.is_some_and(|spec| !spec.cost.is_empty());
     if elsewhere { rate::Counts::Calls } else { rate::Counts::Units }
 }
 
@@ -76,9 +82,12 @@ fn overridden(key: &str, spec: &OverrideSpec, policy: &PolicySpec) -> String {
     if spec.unlimited {
         return format!("{who}: always allowed, not counted.");
     }
+    if spec.deny {
+        return format!("{who}: always denied, not counted.");
+    }
     let counts = counts(policy, Some(spec));
     let rates = spec.rate.iter().map(|one| rate::rate(one, counts));
-    let all: Vec<String> = rates.chain(spec.cost.as_ref().map(axes::cost)).collect();
+    let all: Vec<String> = rates.chain(spec.cost.iter().map(axes::cost)).collect();
     if all.is_empty() {
         format!("{who}: same as the policy.")
     } else {
@@ -100,7 +109,13 @@ fn envoy(text: &mut String, file: &PolicyFile) {
                 .policy
                 .as_ref()
                 .map_or("is always allowed".to_owned(), |policy| format!("uses policy {policy}"));
-            let _ = writeln!(text, "  A descriptor of {} {leads}.", list(entries.collect(), " and "));
+            let named = rule.replaces.iter().map(|policy| format!("policy {policy}"));
+            let replaced = match rule.replaces.is_empty() {
+                true => String::new(),
+                false => format!(", and replaces {}", list(named.collect(), " and ")),
+            };
+            let _ =
+                writeln!(text, "  A descriptor of {} {leads}{replaced}.", list(entries.collect(), " and "));
         }
         if domain.rules.len() > LISTED_MAX {
             let _ = writeln!(text, "  And {} more rules.", count((domain.rules.len() - LISTED_MAX) as u64));

@@ -38,7 +38,10 @@ fn limits(policy: &PolicySpec) -> Vec<(String, Limit)> {
         let name = rate.name.as_ref().map_or("the rate".to_owned(), |name| format!("`{name}`"));
         (name, rate.to_limit())
     });
-    let cost = policy.cost.iter().map(|cost| ("the cost".to_owned(), cost.to_limit()));
+    let cost = policy.cost.iter().map(|cost| {
+        let name = cost.name.as_ref().map_or("the cost".to_owned(), |name| format!("`{name}`"));
+        (name, cost.to_limit())
+    });
     let fair = policy.fair.iter().map(|fair| ("the fair budget".to_owned(), fair.to_limit()));
     rates.chain(cost).chain(fair).filter_map(|(name, limit)| Some((name, limit.ok()?))).collect()
 }

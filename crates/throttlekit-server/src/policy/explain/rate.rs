@@ -6,7 +6,7 @@ use super::super::defaults::LENT_FOR;
 use super::super::limits::BUCKETS_DEFAULT;
 use super::super::model::{Algorithm, FleetSpec, LeaseMode, Period, RateSpec};
 use super::super::span::Span;
-use super::format::{count, each, every, some, whom, zone};
+use super::format::{anchored, count, each, every, some, starting, whom, zone};
 
 /// Quantity that a rate counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,8 +40,9 @@ pub(super) fn rate(rate: &RateSpec, counts: Counts) -> String {
             )
         }
         Algorithm::FixedWindow => format!(
-            "{name}{units} in each window of {per} {who}. Across the boundary of two windows, up to {twice} \
-             can be allowed within {per}."
+            "{name}{units} in each window of {per}{} {who}. Across the boundary of two windows, up to {twice} \
+             can be allowed within {per}.",
+            anchored(rate.anchor.as_deref())
         ),
         Algorithm::SlidingWindow => {
             let buckets = rate.buckets.unwrap_or(BUCKETS_DEFAULT);
@@ -54,9 +55,10 @@ pub(super) fn rate(rate: &RateSpec, counts: Counts) -> String {
             format!("{name}{units} in any {per} {who}, exactly: each admission is stored for {per}.")
         }
         Algorithm::Quota => format!(
-            "{name}{units} {} {who}, from midnight at {}. Around that midnight, up to {twice} can be \
+            "{name}{units} {}{} {who}, from midnight at {}. Around that midnight, up to {twice} can be \
              allowed in a short time.",
             each(per),
+            starting(rate.week_starts),
             zone(rate.utc_offset_minutes)
         ),
     }
@@ -130,6 +132,6 @@ fn units_in(time: Duration, limit: u64, per: Duration) -> u64 {
 fn span(per: Period) -> Duration {
     match per {
         Period::Span(span) => span.0,
-        Period::Calendar(_) => Duration::ZERO,
+        Period::Calendar(_) | Period::Total(_) => Duration::ZERO,
     }
 }

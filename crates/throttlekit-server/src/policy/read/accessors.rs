@@ -34,7 +34,7 @@ impl<'de> MapAccess<'de> for Pairs<'_> {
     type Error = ReadError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, ReadError> {
-        self.value = self.pairs.next();
+        self.value = self.pairs.find(|(_, value)| !value.is_removed());
         let Some((key, _)) = self.value else { return Ok(None) };
         let name: de::value::StrDeserializer<'_, ReadError> = (*key.text).into_deserializer();
         seed.deserialize(name).map(Some).map_err(|wrong| wrong.at(key.at))
@@ -58,7 +58,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     type Error = ReadError;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, ReadError> {
-        let Some((index, item)) = self.items.next() else { return Ok(None) };
+        let Some((index, item)) = self.items.find(|(_, item)| !item.is_removed()) else { return Ok(None) };
         seed.deserialize(item).map(Some).map_err(|wrong| wrong.at(item.at).under(format!("[{index}]")))
     }
 

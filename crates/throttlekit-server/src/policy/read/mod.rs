@@ -2,20 +2,16 @@
 
 mod accessors;
 mod read_error;
+mod recover;
 
 use std::fmt;
 
-use serde::de::{self, Deserializer, Visitor};
+use serde::de::{Deserializer, Visitor};
 
-use super::error::PolicyError;
 use super::tree::{Node, Value, shown};
 use accessors::{Choice, walk_list, walk_mapping};
 use read_error::ReadError;
-
-/// Deserializes a `T` from a tree that was parsed from `source`.
-pub(super) fn read<T: de::DeserializeOwned>(source: &str, root: &Node) -> Result<T, PolicyError> {
-    T::deserialize(root).map_err(|wrong| wrong.at(root.at).finish(source))
-}
+pub(super) use recover::{Unread, is_within, read_all};
 
 impl Node {
     fn found(&self) -> String {
@@ -25,6 +21,7 @@ impl Node {
             Value::Scalar { text, plain: false } => format!("the quoted text \"{}\"", shown(text)),
             Value::List(_) => "a list".into(),
             Value::Mapping(_) => "a mapping".into(),
+            Value::Removed => "nothing".into(),
         }
     }
 
@@ -86,6 +83,7 @@ impl<'de> Deserializer<'de> for &Node {
             _ if self.is_null() => visitor.visit_unit(),
             Value::Mapping(pairs) => return walk_mapping(self.at, pairs, visitor),
             Value::List(items) => return walk_list(self.at, items, visitor),
+            Value::Removed => visitor.visit_unit(),
             Value::Scalar { text, .. } => match (self.boolean(), self.unsigned(u64::MAX), self.float()) {
                 (Some(value), _, _) => visitor.visit_bool(value),
                 (_, Ok(value), _) => visitor.visit_u64(value),
@@ -183,7 +181,7 @@ impl<'de> Deserializer<'de> for &Node {
             Value::Scalar { text, .. } if !self.is_null() => {
                 Choice { name: text, at: self.at, content: None }
             }
-            Value::Mapping(pairs) if pairs.len() == 1 => {
+            Value::Mapping(pairs) if pairs.len() == 1 && !pairs[0].1.is_removed() => {
                 Choice { name: &pairs[0].0.text, at: pairs[0].0.at, content: Some(&pairs[0].1) }
             }
             _ => return self.expected(format_args!("one of {}", variants.join(", "))),

@@ -13,11 +13,13 @@ pub(in crate::policy) struct ReadError {
     steps: Vec<String>,
     place: Option<Place>,
     message: String,
+    /// `true` if a mapping has no such key.
+    is_missing: bool,
 }
 
 impl ReadError {
     pub(super) fn new(message: String) -> Self {
-        Self { steps: Vec::new(), place: None, message }
+        Self { steps: Vec::new(), place: None, message, is_missing: false }
     }
 
     /// Sets the location, unless a more inner one is set.
@@ -28,6 +30,10 @@ impl ReadError {
     pub(super) fn under(mut self, step: String) -> Self {
         self.steps.push(step);
         self
+    }
+
+    pub(super) fn is_missing(&self) -> bool {
+        self.is_missing
     }
 
     pub(super) fn finish(self, source: &str) -> PolicyError {
@@ -71,7 +77,7 @@ impl de::Error for ReadError {
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self::new(format!("missing key `{field}`: add it"))
+        Self { is_missing: true, ..Self::new(format!("missing key `{field}`: add it")) }
     }
 }
 

@@ -17,7 +17,8 @@ fn period() -> impl Strategy<Value = Period> {
     use CalendarPart::{Day, Month, Week};
     prop_oneof![
         span().prop_map(Period::Span),
-        prop_oneof![Just(Day), Just(Week), Just(Month)].prop_map(Period::Calendar)
+        prop_oneof![Just(Day), Just(Week), Just(Month)].prop_map(Period::Calendar),
+        Just(Period::Total(TotalPart::Total)),
     ]
 }
 
@@ -60,6 +61,8 @@ fn rate() -> impl Strategy<Value = RateSpec> {
             buckets,
             early_retry: false,
             utc_offset_minutes,
+            week_starts: None,
+            anchor: None,
             by,
             lease,
         },
@@ -67,8 +70,18 @@ fn rate() -> impl Strategy<Value = RateSpec> {
 }
 
 fn cost() -> impl Strategy<Value = CostSpec> {
-    (any::<u64>(), period(), any::<i32>(), any::<u8>())
-        .prop_map(|(budget, per, utc_offset_minutes, by)| CostSpec { budget, per, utc_offset_minutes, by })
+    let by = proptest::collection::vec(any::<u8>(), 0..4);
+    (any::<u64>(), period(), any::<i32>(), by, of(text())).prop_map(
+        |(budget, per, utc_offset_minutes, by, anchor)| CostSpec {
+            name: anchor.clone(),
+            budget,
+            per,
+            utc_offset_minutes,
+            week_starts: Some(WeekdaySpec::Sunday),
+            anchor,
+            by,
+        },
+    )
 }
 
 fn concurrency() -> impl Strategy<Value = ConcurrencySpec> {
@@ -97,8 +110,13 @@ fn outage() -> impl Strategy<Value = OutageSpec> {
 }
 
 fn overridden() -> impl Strategy<Value = OverrideSpec> {
-    (proptest::collection::vec(rate(), 0..2), of(cost()), any::<bool>())
-        .prop_map(|(rate, cost, unlimited)| OverrideSpec { rate, cost, unlimited })
+    (
+        proptest::collection::vec(rate(), 0..2),
+        proptest::collection::vec(cost(), 0..3),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(rate, cost, unlimited, deny)| OverrideSpec { rate, cost, unlimited, deny })
 }
 
 fn policy() -> impl Strategy<Value = PolicySpec> {
@@ -106,14 +124,20 @@ fn policy() -> impl Strategy<Value = PolicySpec> {
         .prop_map(|(rate, cost, hold)| PriceSpec { rate, cost, hold });
     let fleet =
         (of(any::<u64>()), of(any::<u64>())).prop_map(|(lease_max, share)| FleetSpec { lease_max, share });
-    let axes = (proptest::collection::vec(rate(), 0..3), of(cost()), of(concurrency()), of(fair()));
-    let rest = (of(price), of(fleet), of(outage()), any::<bool>(), any::<bool>());
+    let axes = (
+        proptest::collection::vec(rate(), 0..3),
+        proptest::collection::vec(cost(), 0..3),
+        of(concurrency()),
+        of(fair()),
+    );
+    let wait = (span(), of(any::<u32>())).prop_map(|(max, queue)| WaitSpec { max, queue });
+    let rest = (of(price), of(fleet), of(wait), of(outage()), any::<[bool; 3]>());
     let overrides = proptest::collection::btree_map(text(), overridden(), 0..3);
     (of(text()), axes, rest, overrides).prop_map(
         |(
             description,
             (rate, cost, concurrency, fair),
-            (price, fleet, on_outage, shadow, disabled),
+            (price, fleet, wait, on_outage, [shadow, disabled, deny]),
             overrides,
         )| {
             PolicySpec {
@@ -124,9 +148,11 @@ fn policy() -> impl Strategy<Value = PolicySpec> {
                 fair,
                 price,
                 fleet,
+                wait,
                 on_outage,
                 shadow,
                 disabled,
+                deny,
                 overrides,
             }
         },
@@ -140,8 +166,15 @@ fn domain() -> impl Strategy<Value = DomainSpec> {
         shared,
         by,
     });
-    let rule = (proptest::collection::vec(entry, 0..3), of(text()), any::<bool>())
-        .prop_map(|(entries, policy, unlimited)| RuleSpec { entries, policy, unlimited });
+    let counting = (any::<bool>(), any::<bool>(), any::<bool>());
+    let replaces = proptest::collection::vec(text(), 0..3);
+    let leads = (of(text()), any::<bool>(), replaces);
+    let rule =
+        (proptest::collection::vec(entry, 0..3), leads, counting).prop_map(
+            |(entries, (policy, unlimited, replaces), (debit, allow_limit_override, allow_refunds))| {
+                RuleSpec { entries, policy, unlimited, replaces, debit, allow_limit_override, allow_refunds }
+            },
+        );
     (text(), proptest::collection::vec(rule, 0..3), any::<bool>())
         .prop_map(|(domain, rules, tree)| DomainSpec { domain, rules, tree, ..DomainSpec::default() })
 }

@@ -6,7 +6,7 @@ use super::{api, refused, warned};
 fn the_caret_stands_under_what_is_wrong() {
     let errors = crate::policy::load(&api("rate:\n  limit: 5\n  per: 1m\n  burts: 3")).unwrap_err();
     let expected = "policies.api.rate: unknown key `burts`; did you mean `burst`? Known keys: name, algorithm, limit, per, \
-                    burst, buckets, early_retry, utc_offset_minutes, by, lease
+                    burst, buckets, early_retry, utc_offset_minutes, week_starts, anchor, by, lease
  at line 7, column 7
  7 |       burts: 3
    |       ^";
@@ -33,12 +33,12 @@ fn files_of_the_wrong_form_are_refused_with_the_place_and_a_remedy() {
         ("version: 1\nversion: 1\n", "2:1 duplicate key `version`: keep one of them"),
         ("version: 1\n---\nversion: 1\n", "2:1 more than one YAML document: keep one"),
         (
-            "version: 1\npolicies: &all {}\n",
-            "2:16 anchors (`&…`) and aliases (`*…`) are not supported, because they make small files large: write the value out, or quote it if it is text",
+            "version: 1\npolicies: &all {a: *all}\n",
+            "2:20 the alias is part of the value that it stands for: write it out",
         ),
         (
             "version: 1\npolicies: *all\n",
-            "2:11 anchors (`&…`) and aliases (`*…`) are not supported, because they make small files large: write the value out, or quote it if it is text",
+            "2:11 no anchor `&all` is above the alias `*all`: define it first, or quote it if it is text",
         ),
         ("version: !!int 1\n", "1:16 tags (`!…`) are not supported: remove it"),
         ("version: '1'\n", "1:10 version: expected an integer, found the quoted text \"1\""),
@@ -69,7 +69,7 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
     let table = [
         (
             "rate: {limit: 5, per: 1m, burts: 3}",
-            "4:31 policies.api.rate: unknown key `burts`; did you mean `burst`? Known keys: name, algorithm, limit, per, burst, buckets, early_retry, utc_offset_minutes, by, lease",
+            "4:31 policies.api.rate: unknown key `burts`; did you mean `burst`? Known keys: name, algorithm, limit, per, burst, buckets, early_retry, utc_offset_minutes, week_starts, anchor, by, lease",
         ),
         ("rate: {limit: 5}", "4:11 policies.api.rate: missing key `per`: add it"),
         ("rate: {limit: -5, per: 1s}", "4:19 policies.api.rate.limit: expected an integer, found `-5`"),
@@ -77,7 +77,7 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
         ("rate: 5", "4:11 policies.api.rate: expected a mapping, or a list of mappings, found `5`"),
         (
             "rate: [5]",
-            "4:12 policies.api.rate[0]: expected a mapping with name, algorithm, limit, per, burst, buckets, early_retry, utc_offset_minutes, by, lease, found `5`",
+            "4:12 policies.api.rate[0]: expected a mapping with name, algorithm, limit, per, burst, buckets, early_retry, utc_offset_minutes, week_starts, anchor, by, lease, found `5`",
         ),
         (
             "rate:\n  - {limit: 5, per: 1s}\n  - {limit: 5, per: mnth}",
@@ -97,8 +97,8 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
             "4:35 policies.api.rate.by: expected an integer from 0 to 255, found `300`",
         ),
         (
-            "rate: {limit: 5, per: 1s, by: 4}",
-            "4:35 policies.api.rate[0].by: invalid key index: a call has at most 4 keys, so `by` is 0 to 3",
+            "rate: {limit: 5, per: 1s, by: 8}",
+            "4:35 policies.api.rate[0].by: invalid key index: a call has at most 8 keys, so `by` is 0 to 7",
         ),
         (
             "rate: {limit: 5, per: 1s}\non_outage: local",
@@ -250,7 +250,7 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
         ),
         (
             "description: nothing else",
-            "3:3 policies.api: the policy has no limit: add rate, cost, concurrency or fair, or set `disabled: true`",
+            "3:3 policies.api: the policy has no limit: add rate, cost, concurrency or fair, or set `disabled: true` or `deny: true`",
         ),
         (
             "rate: {limit: 5, per: 1s}\noverrides: {\"\": {unlimited: true, rate: {limit: 0, per: 1s}}}",
@@ -272,7 +272,7 @@ fn what_works_and_is_hardly_meant_is_warned_about() {
     let table = [
         (
             "rate: {limit: 5, per: 1s}\noverrides: {a*b: {}, \"*\": {unlimited: true}}",
-            "warning: policies.api.overrides.*: the override matches every key: change the policy instead\nwarning: policies.api.overrides.a*b: only a `*` at the end is a wildcard: others are matched literally\nwarning: policies.api.overrides.a*b: the override has no effect: add rate, cost or `unlimited: true`",
+            "warning: policies.api.overrides.*: the override matches every key: change the policy instead\nwarning: policies.api.overrides.a*b: only a `*` at the end is a wildcard: others are matched literally\nwarning: policies.api.overrides.a*b: the override has no effect: add rate, cost, `unlimited: true` or `deny: true`",
         ),
         (
             "rate: {limit: 5, per: 1s}\non_outage: {local: {nodes: 1}}",
@@ -319,7 +319,7 @@ envoy:
       - {entries: [{key: a}]}
       - {entries: [], unlimited: true, policy: api}
       - {entries: [{key: b, shared: true}], policy: slots}
-      - {entries: [{key: c, by: 4}, {key: d, value: exact, by: 1}], policy: budget}
+      - {entries: [{key: c, by: 8}, {key: d, value: exact, by: 1}], policy: budget}
   - domain: d
 ";
     let says = r#"4:3 policies."a b": the name of a policy must not contain spaces or invisible characters: `a b`
@@ -332,7 +332,7 @@ envoy:
 13:37 envoy[0].rules[3].entries[0].shared: only the values of a prefix, such as `abc*`, can be counted together
 13:53 envoy[0].rules[3].policy: this policy holds slots, which Envoy never releases: use one without concurrency
 13:53 envoy[0].rules[3].policy: this policy counts by key 1 of a call, which no entry sets: add `by: 1` to one
-14:33 envoy[0].rules[4].entries[0].by: invalid key index: a call has 4 keys, counted from 0
+14:33 envoy[0].rules[4].entries[0].by: invalid key index: a call has 8 keys, counted from 0
 14:64 envoy[0].rules[4].entries[1].by: its value is not counted separately, so it is not part of a key: remove `by`
 15:13 envoy[1].domain: duplicate domain `d`: merge its rules"#;
     assert_eq!(refused(text), says);

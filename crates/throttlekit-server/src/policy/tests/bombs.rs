@@ -12,7 +12,7 @@ fn says(text: &str, words: &str) {
 }
 
 #[test]
-fn a_billion_laughs_end_at_the_first_anchor() {
+fn a_billion_laughs_end_at_the_limit_of_a_file_without_aliases() {
     let mut text = String::from("a: &a [lol, lol]\n");
     for (this, last) in "bcdefghij".chars().zip("abcdefghi".chars()) {
         writeln!(
@@ -21,12 +21,44 @@ fn a_billion_laughs_end_at_the_first_anchor() {
         )
         .unwrap();
     }
-    says(&text, "anchors (`&…`) and aliases (`*…`) are not supported");
+    says(&text, "the file has more than 250000 keys and values");
 }
 
 #[test]
-fn merge_keys_are_unknown_keys() {
-    says("version: 1\n<<: {policies: {}}\n", "unknown key `<<`");
+fn aliases_count_as_what_they_stand_for() {
+    let copies = |each: &str, text: &str| format!("a: &a {text}\nb: [{}]\n", each.repeat(10_000));
+    says(&copies("*a, ", &"x".repeat(SCALAR_BYTES_MAX)), "the aliases stand for more than 1048576 bytes");
+    says(&copies("*a, ", &format!("[{}]", "1, ".repeat(30))), "more than 250000 keys and values");
+    let deep =
+        format!("a: &a {}{}\nb: {}*a{}\n", "[".repeat(20), "]".repeat(20), "[".repeat(20), "]".repeat(20));
+    says(&deep, "nested too deeply with its aliases: at most 32 levels");
+    // An anchor alone takes memory as well: here one around another, all of them around many values.
+    let nested = format!("{}[{}]{}", "&a [".repeat(30), "1, ".repeat(10_000), "]".repeat(30));
+    says(&nested, "more than 250000 keys and values");
+}
+
+#[test]
+fn merge_keys_take_mappings() {
+    says("version: 1\n<<: {policies: 1}\n", "policies: expected a mapping, found `1`");
+    says("version: 1\n<<: 1\n", "2:1 `<<` merges a mapping, or a list of mappings");
+    says("version: 1\n<<: [{}, 1]\n", "2:1 `<<` merges a mapping, or a list of mappings");
+    says("version: 1\n\"<<\": {}\n", "unknown key `<<`");
+}
+
+#[test]
+fn anchors_aliases_and_merge_keys_are_read_as_what_they_stand_for() {
+    let short = "version: 1\npolicies:\n  a:\n    rate: &rate {limit: 5, per: &minute 1m}\n  b: &b {rate: *rate, shadow: true}\n  \
+                 c: {<<: *b, shadow: false}\n  d: {rate: {<<: [{burst: 2}, *rate, {burst: 3}], per: *minute, limit: 7}}\n";
+    let long = "version: 1\npolicies:\n  a: {rate: {limit: 5, per: 1m}}\n  b: {rate: {limit: 5, per: 1m}, shadow: true}\n  \
+                c: {rate: {limit: 5, per: 1m}}\n  d: {rate: {limit: 7, per: 1m, burst: 2}}\n";
+    assert_eq!(load(short).unwrap().0, load(long).unwrap().0);
+    let wrong = short.replace("limit: 5", "limit: 0");
+    let told = refused(&wrong);
+    let lines: Vec<_> = told.lines().map(|line| line.split(": ").next().unwrap_or_default()).collect();
+    assert_eq!(
+        lines,
+        ["4:25 policies.a.rate[0].limit", "4:25 policies.b.rate[0].limit", "4:25 policies.c.rate[0].limit"]
+    );
 }
 
 #[test]
@@ -102,11 +134,19 @@ fn overrides_weights_rates_and_names_have_their_caps() {
         (0..number).map(|i| format!("{{name: n{i}, limit: 5, per: 1s}}, ")).collect::<String>()
     };
     says(&api(&format!("rate: [{}]", rates(7))), "7 rates, at most 6 are allowed");
+    assert!(load(&api(&format!("rate: [{}]", rates(6)))).is_ok());
+    let budgets = |number: usize| {
+        (0..number).map(|i| format!("{{name: n{i}, budget: 5, per: 1s}}, ")).collect::<String>()
+    };
     says(
-        &api(&format!("rate: [{}]", rates(5))),
-        "5 limits on the store, cost included, at most 4 are allowed",
+        &api(&format!("cost: [{}]", budgets(16))),
+        "16 limits on the store, cost included, at most 15 are allowed",
     );
-    assert!(load(&api(&format!("rate: [{}]", rates(4)))).is_ok());
+    assert!(load(&api(&format!("cost: [{}]", budgets(15)))).is_ok());
+    says(
+        &api(&format!("cost: [{} {{name: run, budget: 5, per: total, by: [0, 1]}}]", budgets(14))),
+        "16 limits on the store, cost included, at most 15 are allowed",
+    );
     let named =
         |length: usize| format!("version: 1\npolicies:\n  {}: {{disabled: true}}\n", "n".repeat(length));
     assert!(load(&named(128)).is_ok());

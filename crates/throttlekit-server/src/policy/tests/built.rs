@@ -27,7 +27,8 @@ fn span() -> impl Strategy<Value = Span> {
 
 fn period() -> impl Strategy<Value = Period> {
     let part = select(vec![CalendarPart::Day, CalendarPart::Week, CalendarPart::Month]);
-    prop_oneof![4 => span().prop_map(Period::Span), 1 => part.prop_map(Period::Calendar)]
+    let total = Just(Period::Total(TotalPart::Total));
+    prop_oneof![8 => span().prop_map(Period::Span), 2 => part.prop_map(Period::Calendar), 1 => total]
 }
 
 fn rate() -> impl Strategy<Value = RateSpec> {
@@ -56,6 +57,8 @@ fn rate() -> impl Strategy<Value = RateSpec> {
                 buckets: None,
                 early_retry: false,
                 utc_offset_minutes: 0,
+                week_starts: None,
+                anchor: None,
                 by,
                 lease,
             }
@@ -80,11 +83,25 @@ fn rates() -> impl Strategy<Value = Vec<RateSpec>> {
 
 fn cost() -> impl Strategy<Value = CostSpec> {
     (number(), period(), by()).prop_map(|(budget, per, by)| CostSpec {
+        name: None,
         budget,
         per,
         utc_offset_minutes: 0,
-        by,
+        week_starts: None,
+        anchor: None,
+        by: vec![by],
     })
+}
+
+/// Generates up to three budgets, all but the first with names, some by several keys.
+fn costs() -> impl Strategy<Value = Vec<CostSpec>> {
+    let named = |(place, cost): (usize, CostSpec)| CostSpec {
+        name: (place > 0).then(|| format!("b{place}")),
+        by: if place > 1 { vec![cost.by[0], cost.by[0] + 1] } else { cost.by.clone() },
+        ..cost
+    };
+    let some = prop_oneof![3 => proptest::collection::vec(cost(), 0..=0), 2 => proptest::collection::vec(cost(), 1..=3)];
+    some.prop_map(move |costs| costs.into_iter().enumerate().map(named).collect())
 }
 
 fn concurrency() -> impl Strategy<Value = ConcurrencySpec> {
@@ -129,23 +146,30 @@ fn policy() -> impl Strategy<Value = PolicySpec> {
         Just(OutageSpec::Open),
         nodes.prop_map(|nodes| OutageSpec::Local { nodes })
     ];
-    let instead = (rates(), rare(cost()), select(vec![false, false, true]))
-        .prop_map(|(rate, cost, unlimited)| OverrideSpec { rate, cost, unlimited });
+    let instead =
+        (rates(), costs(), select(vec![(false, false), (false, false), (true, false), (false, true)]))
+            .prop_map(|(rate, cost, (unlimited, deny))| OverrideSpec { rate, cost, unlimited, deny });
     let overrides = rare(instead).prop_map(|spec| spec.into_iter().map(|spec| ("vip*".to_owned(), spec)));
-    let axes = (rates(), rare(cost()), rare(concurrency()), rare(fair()));
-    let rest = (rare(price), rare(fleet), of(outage), select(vec![false, false, false, true]), overrides);
+    let axes = (rates(), costs(), rare(concurrency()), rare(fair()));
+    let wait = (span(), of(0..200_000_u32)).prop_map(|(max, queue)| WaitSpec { max, queue });
+    let disabled = select(vec![(false, false), (false, false), (true, false), (false, true)]);
+    let rest = (rare(price), rare(fleet), rare(wait), of(outage), disabled, overrides);
     (axes, rest).prop_map(
-        |((rate, cost, concurrency, fair), (price, fleet, on_outage, disabled, overrides))| PolicySpec {
-            rate,
-            cost,
-            concurrency,
-            fair,
-            price,
-            fleet,
-            on_outage,
-            disabled,
-            overrides: overrides.collect(),
-            ..PolicySpec::default()
+        |((rate, cost, concurrency, fair), (price, fleet, wait, on_outage, (disabled, deny), overrides))| {
+            PolicySpec {
+                rate,
+                cost,
+                concurrency,
+                fair,
+                price,
+                fleet,
+                wait,
+                on_outage,
+                disabled,
+                deny,
+                overrides: overrides.collect(),
+                ..PolicySpec::default()
+            }
         },
     )
 }

@@ -36,7 +36,7 @@ policies:
   off: {disabled: true}
   lent: {rate: {limit: 100, per: 1m}, fleet: {lease_max: 50, share: 4}}
   pool: {fair: {limit: 1000, per: 10s, weights: {acme: 3, umbrella: 2}}}
-  workers: {concurrency: {limit: 20, adaptive: {min: 5, max: 100}}}
+  workers: {concurrency: {limit: 20, adaptive: {min: 5, max: 100}}, wait: {max: 500ms}}
   zone: {rate: {algorithm: sliding_log, limit: 5, per: 1h}, on_outage: closed}
 envoy:
   - domain: edge
@@ -86,6 +86,7 @@ pool:
 
 workers:
   At most 20 concurrent calls initially, then between 5 and 100 depending on latency, in each server, all keys together. A slot is freed after 2s without a heartbeat.
+  A call of Admit may wait up to 500ms until it is allowed, in order; at most 1,000 calls wait in each server.
   Counted in each server separately, without the store.
 
 zone:

@@ -3,12 +3,13 @@
 use super::*;
 
 fn refused_import(text: &str) -> String {
-    import_envoy(text).expect_err("the file is refused").to_string()
+    let errors = import_envoy(text).expect_err("the file is refused");
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
 fn a_whole_domain_becomes_policies_and_rules() {
-    let imported = import_envoy(DOMAIN).unwrap_or_else(|error| panic!("{error}"));
+    let imported = import_envoy(DOMAIN).unwrap_or_else(|errors| panic!("{}", errors[0]));
     let text = serde_saphyr::to_string(&imported.file).unwrap();
     assert_eq!(text, IMPORTED);
     assert_eq!(imported.notes, NOTES);
@@ -35,8 +36,8 @@ fn what_cannot_be_kept_is_refused_with_its_place() {
              day, week, month, year\n at line 4, column 24",
         ),
         (
-            "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: minute, requests_per_unit: 0}\n",
-            "descriptors[0].rate_limit.requests_per_unit: a limit of 0 is not supported: reject such requests in Envoy itself\n at line 4, column 51",
+            "domain: d\ndescriptors:\n  - key: a\n    rate_limit: {unit: minute}\n",
+            "descriptors[0].rate_limit: missing key `requests_per_unit`: add it; 0 denies everything\n at line 4, column 5",
         ),
         (
             "domain: d\ndescriptors:\n  - key: a\n    value: x*y\n",
@@ -55,6 +56,65 @@ fn what_cannot_be_kept_is_refused_with_its_place() {
         let told = refused_import(text);
         assert!(told.starts_with(says), "{told}");
     }
+}
+
+#[test]
+fn all_errors_are_told_at_once() {
+    let told = refused_import(
+        "domain: ''\ndescriptors:\n  - key: a\n    value: '*a'\n    rate_limit: {unit: x, unit_multiplier: 0}\n  \
+         - {key: '', share_threshold: true}\n",
+    );
+    let paths: Vec<_> = told
+        .lines()
+        .filter(|line| !line.starts_with(' '))
+        .map(|line| line.split(": ").next().unwrap())
+        .collect();
+    let found = [
+        "domain",
+        "descriptors[0].value",
+        "descriptors[0].rate_limit.unit",
+        "descriptors[0].rate_limit.unit_multiplier",
+        "descriptors[0].rate_limit",
+        "descriptors[1].key",
+        "descriptors[1].share_threshold",
+    ];
+    assert_eq!(paths, found, "{told}");
+    let told = refused_import(
+        "domain: d\ndescriptors:\n  - {key: 1, valu: 2}\n  - {value: 3}\n  - {key: a, rate_limit: {unit: []}}\n",
+    );
+    assert_eq!(told.matches("at line").count(), 3, "{told}");
+}
+
+#[test]
+fn several_files_become_one_with_a_domain_each() {
+    let file = |domain: &str, key: &str| {
+        format!(
+            "domain: {domain}\ndescriptors: [{{key: {key}, rate_limit: {{unit: day, requests_per_unit: 1}}}}]\n"
+        )
+    };
+    let mut import = EnvoyImport::default();
+    import.add(&file("a", "b/c")).unwrap();
+    import.add(&file("a/b", "c")).unwrap();
+    let errors = import.clone().add(&file("a", "d")).unwrap_err();
+    assert_eq!(errors[0].message, "`a` is the domain of an earlier file: merge them");
+    let imported = import.finish().unwrap();
+    assert_eq!(imported.file.policies.keys().collect::<Vec<_>>(), ["a/b/c", "a/b/c~2"]);
+    assert_eq!(imported.file.envoy.iter().map(|domain| &*domain.domain).collect::<Vec<_>>(), ["a", "a/b"]);
+}
+
+#[test]
+fn names_of_replaced_limits_become_those_of_their_policies() {
+    let text = "domain: d\ndescriptors:\n  - {key: a, rate_limit: &x {unit: day, requests_per_unit: 1, name: x}}\n  \
+                - {key: b, rate_limit: *x}\n  - {key: c, rate_limit: {<<: *x, replaces: [{name: x}, {name: y}]}}\n  \
+                - {key: e, rate_limit: {unlimited: true, replaces: [{name: x}]}}\n";
+    let imported = import_envoy(text).unwrap_or_else(|errors| panic!("{}", errors[0]));
+    let rules = &imported.file.envoy[0].rules;
+    assert_eq!(rules[2].replaces, ["d/a", "d/b"]);
+    assert_eq!(rules[3].replaces, ["d/a", "d/b", "d/c"]);
+    assert_eq!(
+        imported.notes,
+        ["c: `replaces` is ignored for `y`: no other limit of the domain has this name"]
+    );
 }
 
 #[test]
@@ -99,11 +159,13 @@ descriptors:
   - key: code
     value: 404
     rate_limit: {unit: month, requests_per_unit: 5}
+  - key: code
+    value: 418
+    rate_limit: {unit: second, requests_per_unit: 0}
 ";
 
-const NOTES: [&str; 2] = [
+const NOTES: [&str; 1] = [
     "plan=free: detailed_metric and value_to_metric are ignored: metrics are labeled by policy, without values",
-    "plan=free/path=/files/*: `replaces` is not supported: `search` still applies where both match, so less is allowed than before",
 ];
 
 const IMPORTED: &str = r#"version: 1
@@ -113,6 +175,8 @@ policies:
     - algorithm: fixed_window
       limit: 5
       per: 30d
+  shop/code=418:
+    deny: true
   shop/plan=free/path=/files/*:
     rate:
     - algorithm: fixed_window
@@ -162,6 +226,8 @@ envoy:
     - key: path
       value: /files/*
     policy: shop/plan=free/path=/files/*
+    replaces:
+    - shop/plan=free/path=/search
   - entries:
     - key: plan
       value: staff
@@ -170,5 +236,9 @@ envoy:
     - key: code
       value: "404"
     policy: shop/code=404
+  - entries:
+    - key: code
+      value: "418"
+    policy: shop/code=418
   tree: true
 "#;

@@ -5,15 +5,16 @@ use std::pin::Pin;
 use futures_util::future::join_all;
 use throttlekit_proto::v1::CheckRequest;
 use throttlekit_proto::v1::session_call::Call;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use tonic::Status;
 
 use super::SessionContext;
 use crate::access::Caller;
 use crate::api::fair_use::CROWDED;
-use crate::api::grpc::calls::{check, check_call, debit, peek};
+use crate::api::grpc::calls::{check, check_call, check_now, debit, peek};
 use crate::api::grpc::status::status;
 use crate::engine::{Answered, PART_MAX};
+use crate::listen::within;
 use crate::share::{Turn, Who};
 use crate::wire_format::slices;
 
@@ -98,7 +99,7 @@ impl Batch<'_> {
     async fn decide_part(&self, part: &[PendingCall], outcomes: &mut Vec<Outcome>) -> bool {
         let last = part.iter().map(|call| call.deadline).max().unwrap_or_else(Instant::now);
         let turn = self.context.shares.turn_for(self.who.clone(), part.len() as u64);
-        let turn: Turn = match timeout_at(last, turn).await {
+        let turn: Turn = match within(|| last, turn).await {
             Ok(Some(turn)) => turn,
             Ok(None) => return false,
             Err(_) => {
@@ -107,13 +108,26 @@ impl Batch<'_> {
             }
         };
         let before = outcomes.len();
-        match part {
+        let now = Instant::now();
+        outcomes.extend(part.iter().map_while(|call| self.decide_now(call, now)));
+        match &part[outcomes.len() - before..] {
+            [] => {}
             [one] => outcomes.push(self.decide_one(one).await),
-            _ => outcomes.extend(self.decide_groups(part, last).await),
+            rest => outcomes.extend(self.decide_groups(rest, last).await),
         }
         let denied = outcomes[before..].iter().flatten().filter(|answer| !answer.decision.allowed);
         turn.denied(denied.count() as u64);
         true
+    }
+
+    /// Decides a check, if that needs no store.
+    fn decide_now(&self, PendingCall { deadline, call, .. }: &PendingCall, now: Instant) -> Option<Outcome> {
+        match call {
+            Some(Call::Check(request)) if *deadline > now => {
+                check_now(&self.context.engine, self.caller, request)
+            }
+            _ => None,
+        }
     }
 
     async fn decide_one(&self, PendingCall { deadline, call, .. }: &PendingCall) -> Outcome {
@@ -129,20 +143,20 @@ impl Batch<'_> {
                 None => Err(Status::invalid_argument("a call is neither check, debit nor peek")),
             }
         };
-        timeout_at(*deadline, decided).await.unwrap_or_else(|_| self.late())
+        within(|| *deadline, decided).await.unwrap_or_else(|_| self.late())
     }
 
     /// Decides checks of one policy together, and everything at the same time. Results have the order of the calls.
     async fn decide_groups(&self, part: &[PendingCall], last: Instant) -> Vec<Outcome> {
         let (groups, others) = grouped(part);
         if let ([Group { policy, requests, .. }], []) = (&groups[..], &others[..]) {
-            let decided = timeout_at(last, self.checks(policy, requests)).await;
+            let decided = within(|| last, self.checks(policy, requests)).await;
             return decided.unwrap_or_else(|_| part.iter().map(|_| self.late()).collect());
         }
         let mut work: Vec<GroupDecided<'_>> = Vec::with_capacity(groups.len() + others.len());
         for Group { policy, indices, requests } in groups {
             work.push(Box::pin(async move {
-                (indices, timeout_at(last, self.checks(policy, &requests)).await.unwrap_or_default())
+                (indices, within(|| last, self.checks(policy, &requests)).await.unwrap_or_default())
             }));
         }
         for index in others {

@@ -7,8 +7,8 @@ use hyper::body::{Body, Buf, Bytes};
 use prost::bytes::BytesMut;
 use tonic::Status;
 
-/// Bytes before a message: whether it is compressed, and its length.
-pub(super) const HEAD_BYTES: usize = 5;
+use crate::api::unary::HEAD_BYTES;
+
 /// Size of what was received for which memory is kept while nothing is.
 const KEPT_BYTES: usize = 4 << 10;
 

@@ -15,11 +15,12 @@ use tonic::Status;
 
 use super::body::Outbox;
 use super::calls::{Batch, Outcome, PendingCall};
-use super::encoding::{framed, results};
+use super::encoding::results;
 use super::messages::Messages;
 use super::{SessionContext, WINDOW};
 use crate::access::{AuthError, Caller};
 use crate::api::fair_use::{CROWDED, HeldBytes, named};
+use crate::api::unary::framed;
 use crate::listen::{Limits, Peer};
 use crate::share::{OpenStream, Who};
 

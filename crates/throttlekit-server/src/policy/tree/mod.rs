@@ -1,13 +1,16 @@
 //! A file as a tree in which every node has its location.
 //!
-//! YAML is more than a policy file needs, and the rest of it is how small files expand to large ones. Anchors, aliases,
-//! tags and further documents are rejected, and so is everything that is longer or deeper than any real file.
+//! YAML is more than a policy file needs. Tags and further documents are rejected, and so is everything that is longer or
+//! deeper than any real file, [aliases](anchors) included.
+
+mod anchors;
 
 use std::collections::HashSet;
 
 use serde_saphyr::granit_parser::{self, Event, Marker, Parser, ScalarStyle, StrInput};
 
 use super::error::{Place, PolicyError};
+use anchors::{Anchors, Size, merged};
 
 /// Maximum size of a file, in bytes.
 pub const BYTES_MAX: usize = 1 << 20;
@@ -21,13 +24,13 @@ pub const ITEMS_MAX: usize = 1 << 17;
 pub const SCALAR_BYTES_MAX: usize = 16 << 10;
 
 /// A value and its location.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) at: Place,
     pub(super) value: Value,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Value {
     /// Text as it was written. Without quotes it may be a number.
     Scalar {
@@ -36,17 +39,25 @@ pub(super) enum Value {
     },
     List(Vec<Node>),
     Mapping(Vec<(Key, Node)>),
+    /// A value with an error, which was reported.
+    Removed,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Key {
     pub(super) at: Place,
     pub(super) text: Box<str>,
+    /// `true` for a merge key, which no mapping has once it is read.
+    merges: bool,
 }
 
 impl Node {
     pub(super) fn is_scalar(&self) -> bool {
         matches!(self.value, Value::Scalar { .. })
+    }
+
+    pub(super) fn is_removed(&self) -> bool {
+        matches!(self.value, Value::Removed)
     }
 
     /// Checks whether the value is missing or null.
@@ -76,11 +87,17 @@ enum Open {
     Mapping(Place, Vec<(Key, Node)>, Option<Key>),
 }
 
+/// The number of an anchor.
+type AnchorId = Option<usize>;
+
 struct TreeBuilder<'s> {
     events: Parser<'s, StrInput<'s>>,
-    open: Vec<Open>,
+    open: Vec<(Open, AnchorId)>,
     root: Option<Node>,
+    anchors: Anchors,
     nodes: usize,
+    /// Bytes of text, counted again for each copy.
+    bytes: usize,
 }
 
 fn place(mark: &Marker) -> Place {
@@ -97,7 +114,7 @@ impl<'s> TreeBuilder<'s> {
         };
         options.set_emit_comments(false);
         let events = Parser::new_from_str_with_options(source, options);
-        Self { events, open: Vec::new(), root: None, nodes: 0 }
+        Self { events, open: Vec::new(), root: None, anchors: Anchors::default(), nodes: 0, bytes: 0 }
     }
 
     fn build(mut self) -> Result<Node, Wrong> {
@@ -109,9 +126,6 @@ impl<'s> TreeBuilder<'s> {
                 (Some(place(error.marker())), format!("invalid YAML: {}{hint}", error.info()))
             })?;
             let at = place(&span.start);
-            if event.is_alias() || event.anchor_id().is_some() || matches!(event, Event::UnresolvedAlias(_)) {
-                return Err(no_anchors(at));
-            }
             if event.tag().is_some() {
                 return Err((Some(at), "tags (`!…`) are not supported: remove it".into()));
             }
@@ -122,9 +136,11 @@ impl<'s> TreeBuilder<'s> {
                         return Err((Some(at), "more than one YAML document: keep one".into()));
                     }
                 }
-                Event::Scalar(text, style, ..) => self.scalar(at, text.into(), style)?,
-                Event::SequenceStart(..) => self.begin(at, Open::List(at, Vec::new()))?,
-                Event::MappingStart(..) => self.begin(at, Open::Mapping(at, Vec::new(), None))?,
+                Event::Alias(id) => self.alias(at, id)?,
+                Event::UnresolvedAlias(name) => return Err(no_anchor(at, &name)),
+                Event::Scalar(..) | Event::SequenceStart(..) | Event::MappingStart(..) => {
+                    self.value(at, event)?;
+                }
                 Event::SequenceEnd | Event::MappingEnd => self.end()?,
                 _ => {}
             }
@@ -132,14 +148,44 @@ impl<'s> TreeBuilder<'s> {
         self.root.ok_or_else(|| (None, "the file is empty: start with `version: 1`".into()))
     }
 
-    fn count(&mut self, at: Place) -> Result<(), Wrong> {
-        self.nodes += 1;
+    fn value(&mut self, at: Place, event: Event<'_>) -> Result<(), Wrong> {
+        let anchor = event.anchor_id();
+        match event {
+            Event::Scalar(text, style, ..) => self.scalar(at, text.into(), style, anchor),
+            Event::SequenceStart(..) => self.begin(at, Open::List(at, Vec::new()), anchor),
+            _ => self.begin(at, Open::Mapping(at, Vec::new(), None), anchor),
+        }
+    }
+
+    /// Puts a copy of a value where an alias stands for it.
+    fn alias(&mut self, at: Place, id: usize) -> Result<(), Wrong> {
+        let (node, size) = self.anchors.copy(at, id, self.open.len())?;
+        self.count(at, Size { nodes: size.nodes - 1, ..size })?;
+        if !self.expects_key() {
+            self.put(node);
+            return Ok(());
+        }
+        match node.value {
+            Value::Scalar { text, .. } => self.put_key(Key { at, text, merges: false }),
+            _ => return Err(no_text_key(at)),
+        }
+        Ok(())
+    }
+
+    /// Counts one node, and `more` below or beside it.
+    fn count(&mut self, at: Place, more: Size) -> Result<(), Wrong> {
+        self.nodes += 1 + more.nodes;
+        self.bytes += more.bytes;
         if self.nodes > NODES_MAX {
             return Err((Some(at), format!("the file has more than {NODES_MAX} keys and values")));
         }
+        if self.bytes > BYTES_MAX {
+            let message = format!("the aliases stand for more than {BYTES_MAX} bytes of text: use fewer");
+            return Err((Some(at), message));
+        }
         let beside = match self.open.last() {
-            Some(Open::List(_, items)) => items.len(),
-            Some(Open::Mapping(_, pairs, _)) => pairs.len(),
+            Some((Open::List(_, items), _)) => items.len(),
+            Some((Open::Mapping(_, pairs, _), _)) => pairs.len(),
             None => 0,
         };
         if beside >= ITEMS_MAX {
@@ -148,8 +194,14 @@ impl<'s> TreeBuilder<'s> {
         Ok(())
     }
 
-    fn scalar(&mut self, at: Place, text: Box<str>, style: ScalarStyle) -> Result<(), Wrong> {
-        self.count(at)?;
+    fn scalar(
+        &mut self,
+        at: Place,
+        text: Box<str>,
+        style: ScalarStyle,
+        anchor: AnchorId,
+    ) -> Result<(), Wrong> {
+        self.count(at, Size::default())?;
         if text.len() > SCALAR_BYTES_MAX {
             let message = format!("text has {} bytes, at most {SCALAR_BYTES_MAX} are allowed", text.len());
             return Err((Some(at), message));
@@ -158,47 +210,69 @@ impl<'s> TreeBuilder<'s> {
             let message = format!("text contains U+{:04X}, which is invisible: remove it", u32::from(odd));
             return Err((Some(at), message));
         }
-        if let Some(Open::Mapping(_, _, key @ None)) = self.open.last_mut() {
-            *key = Some(Key { at, text });
-            return Ok(());
+        let plain = style == ScalarStyle::Plain;
+        let merges = plain && &*text == "<<";
+        let node = Node { at, value: Value::Scalar { text, plain } };
+        self.remember(at, anchor, &node)?;
+        match node.value {
+            Value::Scalar { text, .. } if self.expects_key() => self.put_key(Key { at, text, merges }),
+            _ => self.put(node),
         }
-        self.put(Node { at, value: Value::Scalar { text, plain: style == ScalarStyle::Plain } });
         Ok(())
     }
 
-    fn begin(&mut self, at: Place, open: Open) -> Result<(), Wrong> {
-        self.count(at)?;
-        if let Some(Open::Mapping(_, _, None)) = self.open.last() {
-            return Err((Some(at), "a key must be text, not a mapping or a list".into()));
+    fn remember(&mut self, at: Place, anchor: AnchorId, node: &Node) -> Result<(), Wrong> {
+        let Some(id) = anchor else { return Ok(()) };
+        let size = self.anchors.remember(id, node);
+        // The copy takes memory, also if no alias uses it.
+        self.count(at, Size { nodes: size.nodes - 1, ..size })
+    }
+
+    /// Checks whether the next value is a key.
+    fn expects_key(&self) -> bool {
+        matches!(self.open.last(), Some((Open::Mapping(_, _, None), _)))
+    }
+
+    fn put_key(&mut self, read: Key) {
+        if let Some((Open::Mapping(_, _, key), _)) = self.open.last_mut() {
+            *key = Some(read);
+        }
+    }
+
+    fn begin(&mut self, at: Place, open: Open, anchor: AnchorId) -> Result<(), Wrong> {
+        self.count(at, Size::default())?;
+        if self.expects_key() {
+            return Err(no_text_key(at));
         }
         if self.open.len() >= DEPTH_MAX {
             return Err((Some(at), format!("nested too deeply: at most {DEPTH_MAX} levels")));
         }
-        self.open.push(open);
+        self.open.push((open, anchor));
         Ok(())
     }
 
     fn end(&mut self) -> Result<(), Wrong> {
-        let node = match self.open.pop() {
-            Some(Open::List(at, items)) => Node { at, value: Value::List(items) },
-            Some(Open::Mapping(at, pairs, _)) => {
+        let Some((open, anchor)) = self.open.pop() else { return Ok(()) };
+        let node = match open {
+            Open::List(at, items) => Node { at, value: Value::List(items) },
+            Open::Mapping(at, pairs, _) => {
                 let mut seen = HashSet::with_capacity(pairs.len());
                 if let Some((twice, _)) = pairs.iter().find(|(key, _)| !seen.insert(&*key.text)) {
                     let message = format!("duplicate key `{}`: keep one of them", shown(&twice.text));
                     return Err((Some(twice.at), message));
                 }
-                Node { at, value: Value::Mapping(pairs) }
+                Node { at, value: Value::Mapping(merged(pairs)?) }
             }
-            None => return Ok(()),
         };
+        self.remember(node.at, anchor, &node)?;
         self.put(node);
         Ok(())
     }
 
     fn put(&mut self, node: Node) {
         match self.open.last_mut() {
-            Some(Open::List(_, items)) => items.push(node),
-            Some(Open::Mapping(_, pairs, key)) => pairs.extend(key.take().map(|key| (key, node))),
+            Some((Open::List(_, items), _)) => items.push(node),
+            Some((Open::Mapping(_, pairs, key), _)) => pairs.extend(key.take().map(|key| (key, node))),
             None => self.root = Some(node),
         }
     }
@@ -210,10 +284,16 @@ fn is_unwritable(letter: char) -> bool {
     matches!(letter, '\u{7f}'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}')
 }
 
-fn no_anchors(at: Place) -> Wrong {
-    let message = "anchors (`&…`) and aliases (`*…`) are not supported, because they make small files large: write the \
-                   value out, or quote it if it is text";
-    (Some(at), message.into())
+fn no_text_key(at: Place) -> Wrong {
+    (Some(at), "a key must be text, not a mapping or a list".into())
+}
+
+fn no_anchor(at: Place, name: &str) -> Wrong {
+    let message = format!(
+        "no anchor `&{0}` is above the alias `*{0}`: define it first, or quote it if it is text",
+        shown(name)
+    );
+    (Some(at), message)
 }
 
 /// Escapes text for a message.
