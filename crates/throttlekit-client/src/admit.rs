@@ -36,7 +36,7 @@ impl RemotePolicy {
 
     async fn admit_held(&self, request: &Request) -> Result<Admission, Failure> {
         let sent = BootClock.now();
-        let (server, decision, response) = self.client().admit(self.name(), request).await?;
+        let (server, decision, response) = self.client().admit(self.name(), request, self.wait()).await?;
         let axis =
             if response.policy_denied { Some(Axis::Price) } else { wire::axis(&response.binding_axis) };
         let permit = if decision.allowed {

@@ -55,7 +55,8 @@ impl ClientBuilder {
     }
 
     /// Adds a server that shares its store with the first. One is used at a time, chosen at random; if it does not
-    /// respond, the next. Leases are renewed and released at the server that granted them.
+    /// respond, the next. A check, query or reservation for which there is no connection was not sent, and the next server
+    /// decides it at once. Leases are renewed and released at the server that granted them.
     pub fn endpoint(mut self, uri: impl Into<String>) -> Self {
         self.uris.push(uri.into());
         self

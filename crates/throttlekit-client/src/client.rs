@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use throttlekit::BuildError;
@@ -15,7 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
 use crate::channels::Channels;
-use crate::failure::{Failure, is_forbidden, lost};
+use crate::failure::{Failure, is_forbidden, lost, was_not_sent};
 use crate::fallback::Fallback;
 use crate::renewer::Renewer;
 use crate::token::Token;
@@ -130,29 +131,97 @@ impl Client {
             .clone()
     }
 
-    /// Makes one call to the server in use.
-    pub(crate) async fn ask<Q, A, F>(
-        &self,
-        message: Q,
-        rpc: impl FnOnce(Channel, Request<Q>) -> F,
-    ) -> Result<A, Failure>
+    /// Returns the servers to try, in order: the one to use, and those after it.
+    fn servers_from(&self, first: &Arc<Server>) -> impl Iterator<Item = &Arc<Server>> {
+        let servers = &self.inner.servers;
+        let at = servers.iter().position(|server| Arc::ptr_eq(server, first)).unwrap_or(0);
+        servers.iter().cycle().skip(at).take(servers.len())
+    }
+
+    /// Makes one call to the server in use. If there is no connection to it, the call was not sent, and the next server
+    /// decides it.
+    pub(crate) async fn ask<Q, A, F, R>(&self, message: Q, rpc: R) -> Result<A, Failure>
     where
+        Q: Clone + 'static,
         A: Send + 'static,
         F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
+        R: FnOnce(Channel, Request<Q>) -> F + Clone + 'static,
     {
-        self.ask_at(&self.server(), message, rpc).await
+        let first = self.server();
+        let mut failure = None;
+        for server in self.servers_from(&first) {
+            let unsent = Arc::<AtomicBool>::default();
+            let result = self.ask_once(server, message.clone(), rpc.clone(), &unsent).await;
+            if !unsent.load(Relaxed) {
+                return result;
+            }
+            failure = Some(result);
+        }
+        failure.unwrap_or_else(|| Err(StoreError::unavailable("no server").into()))
     }
 
     /// Makes one call to this server.
-    pub(crate) async fn ask_at<Q, A, F>(
+    pub(crate) async fn ask_at<Q, A, F, R>(&self, server: &Server, message: Q, rpc: R) -> Result<A, Failure>
+    where
+        Q: 'static,
+        A: Send + 'static,
+        F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
+        R: FnOnce(Channel, Request<Q>) -> F + 'static,
+    {
+        self.ask_once(server, message, rpc, &Arc::default()).await
+    }
+
+    /// Makes one call to this server, and sets `unsent` if there was no connection.
+    async fn ask_once<Q, A, F, R>(
         &self,
         server: &Server,
         message: Q,
-        rpc: impl FnOnce(Channel, Request<Q>) -> F,
+        rpc: R,
+        unsent: &Arc<AtomicBool>,
     ) -> Result<A, Failure>
     where
+        Q: 'static,
         A: Send + 'static,
         F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
+        R: FnOnce(Channel, Request<Q>) -> F + 'static,
+    {
+        let work = self.work(server, message, rpc, unsent.clone());
+        let answer = server.line.call(work).await.map_err(Failure::Other)?;
+        answer.map_err(|status| self.failure(server, status))
+    }
+
+    /// Makes one call to this server, which may let it wait. Dropped, the call is cancelled.
+    pub(crate) async fn ask_waiting<Q, A, F, R>(
+        &self,
+        server: &Server,
+        wait: Duration,
+        message: Q,
+        rpc: R,
+    ) -> Result<A, Failure>
+    where
+        Q: 'static,
+        A: Send + 'static,
+        F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
+        R: FnOnce(Channel, Request<Q>) -> F + 'static,
+    {
+        let work = self.work(server, message, rpc, Arc::default());
+        let answer = server.line.call_waiting(wait, work).await.map_err(Failure::Other)?;
+        answer.map_err(|status| self.failure(server, status))
+    }
+
+    /// Returns one call to a server. An error is one that the circuit breaker counts.
+    fn work<Q, A, F, R>(
+        &self,
+        server: &Server,
+        message: Q,
+        rpc: R,
+        unsent: Arc<AtomicBool>,
+    ) -> impl Future<Output = Result<Result<A, Status>, StoreError>> + Send + 'static + use<Q, A, F, R>
+    where
+        Q: 'static,
+        A: Send + 'static,
+        F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
+        R: FnOnce(Channel, Request<Q>) -> F + 'static,
     {
         let mut request = Request::new(message);
         if let Some(token) = &self.inner.token {
@@ -160,8 +229,9 @@ impl Client {
         }
         let in_use = server.channels.take();
         let asked = rpc(in_use.channel(), request);
-        let work = async move {
+        async move {
             let answer = asked.await.map(Response::into_inner);
+            unsent.store(answer.as_ref().is_err_and(was_not_sent), Relaxed);
             if let Some(lost) = answer.as_ref().err().and_then(lost) {
                 return Err(lost);
             }
@@ -169,9 +239,7 @@ impl Client {
             // closed.
             in_use.answered();
             Ok(answer)
-        };
-        let answer = server.line.call(work).await.map_err(Failure::Other)?;
-        answer.map_err(|status| self.failure(server, status))
+        }
     }
 
     /// Makes one call to this server over a session. `None` if there is no session, or it ended before the call was

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use throttlekit::StoreError;
 use throttlekit_proto::{CAUSE, STORE_OUTAGE};
-use tonic::{Code, Status};
+use tonic::{Code, ConnectError, Status};
 
 /// Reason why a server decided nothing, as far as this crate distinguishes them. Callers get a [`StoreError`].
 #[derive(Clone, Debug)]
@@ -43,6 +43,18 @@ pub(crate) fn lost(status: &Status) -> Option<StoreError> {
     }
     causes.dedup();
     Some(StoreError::unavailable(causes.join(": ")))
+}
+
+/// Returns whether a call was not sent, as there was no connection: another server may decide it.
+pub(crate) fn was_not_sent(status: &Status) -> bool {
+    let mut next = status.source();
+    while let Some(cause) = next {
+        if cause.is::<ConnectError>() {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
 }
 
 /// Returns whether the server does not accept the token.
@@ -107,6 +119,14 @@ mod tests {
         let mut closed = Status::unavailable("why");
         closed.metadata_mut().insert(CAUSE, STORE_OUTAGE.parse().unwrap());
         assert!(!Failure::from(closed).is_outage(), "the policy decided: it fails closed");
+    }
+
+    #[test]
+    fn only_a_call_without_a_connection_was_not_sent() {
+        let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert!(was_not_sent(&Status::from_error(Box::new(ConnectError(Box::new(refused()))))));
+        assert!(!was_not_sent(&Status::from_error(Box::new(refused()))));
+        assert!(!was_not_sent(&Status::unavailable("a connection was refused")));
     }
 
     #[test]

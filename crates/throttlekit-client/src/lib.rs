@@ -8,6 +8,8 @@
 //!   batches and spends them in this process. The name of the limiter is that of the server's policy. Its bounds are
 //!   those of the guarantees `lease-coupled` and `lease-rolling`.
 //!
+//! [`Client::snapshot_json`] and [`Client::watch`] report the state and the denials of the server.
+//!
 //! ```no_run
 //! use throttlekit::{Rate, SharedLimiter};
 //! use throttlekit_client::Client;
@@ -41,6 +43,7 @@ mod client;
 mod failure;
 mod fallback;
 mod guarantees;
+mod monitor;
 mod permit;
 mod policy;
 mod policy_builder;
@@ -56,6 +59,7 @@ mod wire;
 
 pub use builder::ClientBuilder;
 pub use client::Client;
+pub use monitor::{Denial, Denials};
 pub use policy::RemotePolicy;
 pub use policy_builder::RemotePolicyBuilder;
 pub use store::RemoteStore;

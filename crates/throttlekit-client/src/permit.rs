@@ -46,6 +46,8 @@ impl RemotePermit {
             let client = permit.policy.client();
             let lives = Duration::from_millis(wire::units(told.lease_for_ms));
             let lives = if lives.is_zero() { client.inner.lease_for } else { lives };
+            // The lease begins after the wait.
+            let sent = sent + Duration::from_millis(wire::units(told.waited_ms));
             let hold = Hold::new(told.lease_id, server, lives, sent, permit.background());
             Client::keep(client, &hold);
             (permit.hold, permit.sent) = (Some(hold), sent);

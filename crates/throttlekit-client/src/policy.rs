@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use throttlekit::rate::Forecast;
 use throttlekit::store::DebitId;
@@ -19,7 +20,7 @@ const KEYS_AT_ONCE_MAX: usize = 1_000;
 /// A policy on a server: one call per request. Cheap to clone.
 ///
 /// Keys are text on the wire, and a cost is at least 1. Of a [`Call`], the server gets the keys, the cost, and for
-/// [`admit`](Self::admit) the value and the expected hold time. The instants in a decision are of the server's clock, in
+/// [`admit`](Self::admit) the value, the priority and the expected hold time. The instants in a decision are of the server's clock, in
 /// whole milliseconds, rounded up.
 ///
 /// ```no_run
@@ -37,6 +38,8 @@ const KEYS_AT_ONCE_MAX: usize = 1_000;
 #[derive(Clone)]
 pub struct RemotePolicy {
     shared: Arc<Shared>,
+    /// Maximum time that an admission waits on the server.
+    wait: Duration,
 }
 
 struct Shared {
@@ -59,7 +62,14 @@ impl RemotePolicy {
     pub(crate) fn new(client: Client, name: &str, limit: Option<Limit>, fallback: Fallback) -> Self {
         let units = AtomicU64::new(limit.map_or(0, |limit| limit.units()));
         let (name, holds) = (name.into(), AtomicBool::new(true));
-        Self { shared: Arc::new(Shared { client, name, fallback, limit, units, holds }) }
+        Self {
+            shared: Arc::new(Shared { client, name, fallback, limit, units, holds }),
+            wait: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn waiting(self, wait: Duration) -> Self {
+        Self { wait, ..self }
     }
 
     /// Decides one request, and charges it if allowed. A policy that holds a slot while work runs is
@@ -128,6 +138,13 @@ impl RemotePolicy {
         Ok(wire::forecast(&self.client().forecast(self.name(), request).await?))
     }
 
+    /// Forgets what the keys of a call have used: their next request counts as their first. Units that are leased out
+    /// stay leased. The caller needs the endpoint `admin`. No fallback applies.
+    pub async fn reset<'a>(&self, call: impl Into<Call<'a>>) -> Result<(), StoreError> {
+        let request = Request::of(&call.into())?;
+        Ok(self.client().reset(self.name(), request).await?)
+    }
+
     /// Charges the cost of a call to a token budget, once.
     ///
     /// A debit whose response was lost is sent again, up to three times in all. A stream has one debit in progress at a
@@ -188,6 +205,11 @@ impl RemotePolicy {
     /// Records whether the policy admits work under a lease.
     pub(crate) fn set_holds(&self, holds: bool) {
         self.shared.holds.store(holds, Relaxed);
+    }
+
+    /// Returns the maximum time that an admission waits on the server.
+    pub(crate) fn wait(&self) -> Duration {
+        self.wait
     }
 
     pub(crate) fn client(&self) -> &Client {

@@ -13,10 +13,12 @@ pub(crate) struct Request {
     pub(crate) value: i64,
     /// Expected time that the work holds its slot; 0 if unknown.
     pub(crate) hold_ms: i64,
+    /// Priority among those that wait.
+    pub(crate) priority: u8,
 }
 
 impl Request {
-    /// Converts a call. Its costs for single limits, its weight and its priority have no place on the wire.
+    /// Converts a call. Its costs for single limits and its weight have no place on the wire.
     pub(crate) fn of(call: &Call<'_>) -> Result<Self, StoreError> {
         let bid = call.bid();
         Ok(Self {
@@ -25,12 +27,13 @@ impl Request {
             cost: cost(call.units())?,
             value: value(bid.value)?,
             hold_ms: bid.hold.map_or(0, |seconds| (seconds * 1_000.0).ceil() as i64).max(0),
+            priority: u8::try_from(call.of_priority().level()).unwrap_or(u8::MAX),
         })
     }
 
     /// Returns the request of this cost by one key.
     pub(crate) fn by(key: String, units: u64) -> Result<Self, StoreError> {
-        Ok(Self { key, others: Vec::new(), cost: cost(units)?, value: 1, hold_ms: 0 })
+        Ok(Self { key, others: Vec::new(), cost: cost(units)?, value: 1, hold_ms: 0, priority: 0 })
     }
 
     /// Returns the same with this cost.
@@ -79,10 +82,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_carried_with_its_keys_cost_value_and_hold_time() {
-        let call = Call::by("ada").and(&["acme", "gpt"]).cost(1_200).value(3.7).hold(0.25);
+    fn a_call_is_carried_with_its_keys_cost_value_hold_time_and_priority() {
+        let call = Call::by("ada").and(&["acme", "gpt"]).cost(1_200).value(3.7).hold(0.25).priority(2);
         let others = vec!["acme".to_owned(), "gpt".to_owned()];
-        let expected = Request { key: "ada".into(), others, cost: 1_200, value: 3, hold_ms: 250 };
+        let expected =
+            Request { key: "ada".into(), others, cost: 1_200, value: 3, hold_ms: 250, priority: 2 };
         assert_eq!(Request::of(&call), Ok(expected));
         let plain = Request::of(&Call::by("ada")).unwrap();
         assert_eq!((plain.cost, plain.value, plain.hold_ms), (1, 1, 0));

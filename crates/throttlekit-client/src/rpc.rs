@@ -1,15 +1,17 @@
 //! The calls to a server, one method each.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use throttlekit::StoreError;
 use throttlekit::store::DebitId;
+use throttlekit_proto::v1::admin_client::AdminClient;
 use throttlekit_proto::v1::fleet_client::FleetClient;
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::session_call::Call;
 use throttlekit_proto::v1::{
     AdmitRequest, AdmitResponse, CheckManyRequest, CheckRequest, DebitRequest, Decision, Forecast,
-    ForecastRequest, Keys, Lease, PeekRequest, ReleaseRequest, ReserveRequest,
+    ForecastRequest, Keys, Lease, PeekRequest, ReleaseRequest, ReserveRequest, ResetRequest,
 };
 
 use crate::Client;
@@ -35,7 +37,7 @@ impl Client {
             return decision;
         }
         let call = |channel, message| async move { RateLimiterClient::new(channel).check(message).await };
-        decided(self.ask_at(&server, message(), call).await?.decision)
+        decided(self.ask(message(), call).await?.decision)
     }
 
     /// Decides requests of one cost.
@@ -106,11 +108,12 @@ impl Client {
         decided(self.ask_at(server, message, call).await?.decision)
     }
 
-    /// Admits work, and returns the server that holds its lease.
+    /// Admits work, now or after waiting for up to `wait`. Returns the server that holds its lease.
     pub(crate) async fn admit(
         &self,
         policy: &str,
         request: &Request,
+        wait: Duration,
     ) -> Result<(Arc<Server>, Decision, AdmitResponse), Failure> {
         let message = AdmitRequest {
             policy: policy.into(),
@@ -119,10 +122,16 @@ impl Client {
             hold: request.hold_ms,
             value: request.value,
             keys: request.others.clone(),
+            wait_ms: i64::try_from(wait.as_millis()).unwrap_or(i64::MAX),
+            priority: request.priority.into(),
         };
         let server = self.server();
         let call = |channel, message| async move { RateLimiterClient::new(channel).admit(message).await };
-        let mut response = self.ask_at(&server, message, call).await?;
+        let mut response = if wait.is_zero() {
+            self.ask_at(&server, message, call).await?
+        } else {
+            self.ask_waiting(&server, wait, message, call).await?
+        };
         let decision = decided(response.decision.take())?;
         Ok((server, decision, response))
     }
@@ -144,6 +153,12 @@ impl Client {
     pub(crate) async fn reserve(&self, message: ReserveRequest) -> Result<Lease, Failure> {
         let call = |channel, message| async move { FleetClient::new(channel).reserve(message).await };
         self.ask(message, call).await?.lease.ok_or_else(|| no_answer().into())
+    }
+
+    pub(crate) async fn reset(&self, policy: &str, request: Request) -> Result<(), Failure> {
+        let message = ResetRequest { policy: policy.into(), key: request.key, keys: request.others };
+        let call = |channel, message| async move { AdminClient::new(channel).reset(message).await };
+        self.ask(message, call).await.map(drop)
     }
 }
 

@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status};
 
 use crate::common::{Running, client_of, runtime};
 
-/// A suite's limit as a policy file says it.
+/// Returns a suite's limit in the syntax of a policy file.
 fn policy(spec: &Spec) -> String {
     let ms = |length: &Duration| format!("{}ms", length.as_millis());
     let every = |cadence: &Cadence| match cadence {
@@ -52,7 +52,8 @@ fn policy(spec: &Spec) -> String {
     }
 }
 
-/// The wait of the first implementation's sliding window is a hint, and refuted elsewhere. The server's is exact.
+/// The wait of the first implementation's sliding window is a hint, and refuted elsewhere. The server's is
+/// exact.
 fn exact_wait(suite: &golden::Golden) -> Option<CoreSubject> {
     let Spec::SlidingWindow { limit, length, buckets, .. } = suite.spec else { return None };
     let exact = Spec::SlidingWindow { limit, length, buckets, exact: true };
@@ -60,7 +61,7 @@ fn exact_wait(suite: &golden::Golden) -> Option<CoreSubject> {
 }
 
 #[test]
-fn rate_and_budget_suites_are_answered_field_for_field_over_the_wire() {
+fn rate_and_budget_suites_match_field_for_field_over_the_wire() {
     let suites = golden::suites();
     assert_eq!(suites.len(), 12);
     let entry =
@@ -99,7 +100,7 @@ fn rate_and_budget_suites_are_answered_field_for_field_over_the_wire() {
     });
 }
 
-/// Where waiting never helps, the first implementation says how long anyhow.
+/// If waiting never helps, the first implementation reports a wait anyway.
 fn golden_of(decision: &Decision) -> golden::GoldenDecision {
     assert_ne!(decision.retry_after, Retry::Never, "no suite asks for more than its limit holds");
     golden::GoldenDecision::of(decision).expect("a wait")
@@ -129,7 +130,7 @@ struct Expect {
     decision: Option<golden::GoldenDecision>,
 }
 
-/// Grants that wait to be reserved. None: the server is away.
+/// Grants that wait to be reserved. `None`: the server is unavailable.
 #[derive(Clone, Default)]
 struct Script {
     grants: Arc<Mutex<VecDeque<Lease>>>,
@@ -159,7 +160,8 @@ fn spender(
     clock: &ManualClock,
 ) -> SharedLimiter<RemoteStore, ManualClock> {
     let window = Limit::fixed_window(suite.limit, Duration::from_millis(suite.ttl_ms));
-    // Time is counted here and not measured, so no margin is taken off; and units are reserved when they are needed.
+    // Time is counted here and not measured, so no margin is subtracted; and units are reserved when they are
+    // needed.
     let leasing = Leasing::new().margin(Margin::NONE).refill_at_percent(0).return_after(None);
     let leasing = if suite.window_coupled { leasing } else { leasing.carry(1) };
     let builder = SharedLimiter::builder(client.store(), &suite.name, window.unwrap());
@@ -191,7 +193,7 @@ async fn play(suite: &LeaseSuite, script: &Script, client: &Client) {
             Event::Grant { capacity, expires_at } => granted = Some((*capacity, *expires_at)),
             Event::Spend { now, cost, expect } => {
                 clock.set(Timestamp::from_millis(*now));
-                // A grant is there to be reserved at the spend that needs it.
+                // A grant is available at the spend that needs it.
                 if let Some((capacity, expiry_ms)) = granted.take() {
                     script.grants.lock().unwrap().push_back(Lease {
                         capacity,

@@ -1,5 +1,6 @@
-//! Guarantee `isolated-callers` for the remote client: a limiter that several runtimes share, of which one misbehaves,
-//! over a real server behind a connection that breaks. `cargo xtask verify isolated-callers` runs it at its full size.
+//! Guarantee `isolated-callers` for the remote client: a limiter shared by several runtimes, of which one
+//! misbehaves, over a real server behind a connection that breaks. `cargo xtask verify isolated-callers` runs
+//! it at its full size.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,20 +21,20 @@ use crate::common::Running;
 const POLICIES: &str = "  api: {rate: {algorithm: fixed_window, limit: 1000000000, per: 1h}, fleet: {}}\n";
 const HOUR: Duration = Duration::from_secs(3_600);
 const UNITS: u64 = 1_000_000_000;
-/// Small, so that units are fetched again and again.
+/// Small, so that units are leased again and again.
 const BATCH: u64 = 3;
-/// How many schedules run in an ordinary test; a variable says how many a proof runs.
+/// The number of schedules in an ordinary test; an environment variable sets that of a verification.
 const SCHEDULES: u64 = 24;
 const SCHEDULES_VARIABLE: &str = "ISOLATION_SCHEDULES";
 const AT_ONCE: usize = 8;
 
-/// A limiter of either kind, and the client it stands on.
+/// A limiter of either kind, and its client.
 struct Remote {
     client: Client,
     strict: RemotePolicy,
     leased: Option<SharedLimiter<RemoteStore>>,
     timing: Timing,
-    /// A key of its own, as all schedules share one server.
+    /// A unique key, as all schedules share one server.
     key: String,
 }
 
@@ -46,7 +47,7 @@ fn seen(answer: Option<Result<Answer, StoreError>>) -> Seen {
     }
 }
 
-/// One call for each request; or what is leased, which waits for up to nine deadlines.
+/// One call for each request; or leased units, with a wait of up to nine deadlines.
 impl Shared for Remote {
     fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
         Box::pin(async move {
@@ -94,7 +95,7 @@ impl Bench for RemoteBench {
                 key: format!("{}-", schedule.seed),
             });
             *kept.lock() = Arc::downgrade(&remote);
-            // As whoever waits for the first connection before serving.
+            // Like a service that waits for the first connection before serving.
             let _ = remote.strict.check(Call::by("first")).await;
             Ok(remote as Arc<dyn Shared>)
         })

@@ -1,5 +1,5 @@
-//! Guarantees `lease-coupled` and `lease-rolling` over real sockets: many clients spend what one server lends, however
-//! the network and the server behave.
+//! Guarantees `lease-coupled` and `lease-rolling` over real sockets: many clients spend units that one server
+//! leases, under faults of the network and the server.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -25,7 +25,7 @@ const CLIENTS: usize = 4;
 const THREADS: usize = 3;
 const POLICY: &str = "  api: {rate: {algorithm: fixed_window, limit: 300, per: 500ms}, fleet: {}}\n";
 
-/// Units that surely passed within each window, by the store's own clock, which is this machine's.
+/// Units that certainly passed within each window, by the store's own clock, which is this machine's.
 #[derive(Default)]
 struct Book {
     windows: Mutex<BTreeMap<u64, u64>>,
@@ -37,21 +37,22 @@ impl Book {
         at.as_nanos() / WINDOW.as_nanos() as u64
     }
 
-    /// An ask that passed between two instants. One that spans an edge may be of either window, and counts for none.
+    /// Records a request that passed between two instants. One that spans an edge may belong to either
+    /// window, and counts for none.
     fn passed(&self, units: u64, before: Timestamp, after: Timestamp) {
         if Self::window(before) == Self::window(after) {
             *self.windows.lock().unwrap().entry(Self::window(before)).or_default() += units;
         }
     }
 
-    /// The most that passed in one window, and how many windows there were.
+    /// Returns the maximum that passed in one window, and the number of windows.
     fn most(&self) -> (u64, usize) {
         let windows = self.windows.lock().unwrap();
         (windows.values().copied().max().unwrap_or(0), windows.len())
     }
 }
 
-/// A limiter that spends units of the policy `api`.
+/// Creates a limiter that spends units of the policy `api`.
 fn leased(client: &Client, limit: Limit, leasing: Leasing) -> SharedLimiter<RemoteStore> {
     SharedLimiter::builder(client.store(), "api", limit).leased_with(leasing).build().unwrap()
 }
@@ -63,7 +64,7 @@ fn limiter(address: std::net::SocketAddr) -> SharedLimiter<RemoteStore> {
     leased(&client, window, leasing)
 }
 
-/// Asks at costs of 1 to 7 until told to stop.
+/// Sends requests at costs of 1 to 7 until stopped.
 async fn spend(limiter: SharedLimiter<RemoteStore>, seed: u64, book: Arc<Book>, stop: Arc<AtomicBool>) {
     let mut dice = seed;
     while !stop.load(Relaxed) {
@@ -75,7 +76,7 @@ async fn spend(limiter: SharedLimiter<RemoteStore>, seed: u64, book: Arc<Book>, 
         if answer.allowed {
             assert_eq!(answer.guarantee, Guarantee::Exact);
             book.passed(cost, before, after);
-            // So that units lie in local leases when windows end.
+            // So that units are in local leases when windows end.
             tokio::time::sleep(Duration::from_micros((dice >> 40) % 2_000)).await;
         } else {
             book.outages.fetch_add(u64::from(answer.outage.is_some()), Relaxed);
@@ -114,7 +115,7 @@ impl Crew {
 }
 
 #[test]
-fn lease_coupled_many_clients_never_pass_more_than_the_limit_in_a_window_and_reach_it() {
+fn lease_coupled_many_clients_admit_exactly_the_limit_in_a_window() {
     let server = Running::start(POLICY, Backend::memory());
     let book = runtime().block_on(async {
         let crew = Crew::start(server.address());
@@ -129,7 +130,7 @@ fn lease_coupled_many_clients_never_pass_more_than_the_limit_in_a_window_and_rea
 
 /// The limit holds on every run. On a busy machine little may pass in one of them.
 #[test]
-fn lease_coupled_holds_while_answers_are_late_and_connections_break() {
+fn lease_coupled_holds_while_responses_are_late_and_connections_break() {
     let examines = |_| {
         let (most, windows) = late_and_broken();
         windows >= 6 && most > LIMIT / 4
@@ -137,7 +138,7 @@ fn lease_coupled_holds_while_answers_are_late_and_connections_break() {
     assert!((0..RUNS_MAX).any(examines), "nothing was examined in {RUNS_MAX} runs");
 }
 
-/// The most that passed in one window, and how many windows there were.
+/// Returns the maximum that passed in one window, and the number of windows.
 fn late_and_broken() -> (u64, usize) {
     let server = Running::start(POLICY, Backend::memory());
     let book = runtime().block_on(async {
@@ -157,7 +158,7 @@ fn late_and_broken() -> (u64, usize) {
 
 #[test]
 fn lease_coupled_holds_while_the_server_is_killed_and_started_again() {
-    // What a store keeps outlives the server.
+    // The state of a store outlives the server.
     let mut server = Running::start(POLICY, Backend::memory());
     let clients = runtime();
     let _on = clients.enter();
@@ -176,9 +177,9 @@ fn lease_coupled_holds_while_the_server_is_killed_and_started_again() {
     assert!(book.outages.load(Relaxed) > 0, "the server was never away");
 }
 
-/// Two hundred a second, fifty at once, lent for a second: admitted(Δ) ≤ burst + rate·Δ + rate·h.
+/// Two hundred per second, fifty at once, leased for a second: admitted(Δ) ≤ burst + rate·Δ + rate·h.
 #[test]
-fn lease_rolling_many_clients_pass_no_more_than_the_rate_and_what_is_lent_for_a_second() {
+fn lease_rolling_many_clients_admit_at_most_the_rate_and_the_units_leased_for_a_second() {
     let server =
         Running::start("  api: {rate: {limit: 200, per: 1s, burst: 50}, fleet: {}}\n", Backend::memory());
     runtime().block_on(async {
@@ -223,7 +224,7 @@ fn ask(wants: i64) -> ReserveRequest {
     ReserveRequest { policy: "api".into(), key: "k".into(), wants, ..ReserveRequest::default() }
 }
 
-/// What is handed back is there for others; the same return again is not.
+/// Returned units are available to others; a repeated return is not counted.
 #[test]
 fn a_return_counts_once_however_often_it_arrives() {
     let server = Running::start(HOURLY, Backend::memory());
@@ -242,7 +243,7 @@ fn a_return_counts_once_however_often_it_arrives() {
 }
 
 #[test]
-fn what_a_limiter_holds_goes_back_when_it_closes() {
+fn the_units_of_a_limiter_are_returned_when_it_closes() {
     let server = Running::start(HOURLY, Backend::memory());
     runtime().block_on(async {
         let (client, hour) = (server.client().build().unwrap(), hour());
@@ -258,9 +259,9 @@ fn what_a_limiter_holds_goes_back_when_it_closes() {
     });
 }
 
-/// When a batch runs low the next is fetched, so what is left may be of several leases.
+/// The next batch is leased when one runs low, so unused units may belong to several leases.
 #[test]
-fn what_is_left_of_several_leases_goes_back_whole() {
+fn unused_units_of_several_leases_are_all_returned() {
     let server = Running::start(HOURLY, Backend::memory());
     runtime().block_on(async {
         let (client, hour) = (server.client().build().unwrap(), hour());
@@ -279,9 +280,9 @@ fn what_is_left_of_several_leases_goes_back_whole() {
     });
 }
 
-/// A few units that do not cover the ask would lie idle here, and others would miss them.
+/// A few units that do not cover the request would be idle here, and others would miss them.
 #[test]
-fn fewer_units_than_an_ask_needs_are_left_to_others() {
+fn fewer_units_than_a_request_needs_are_left_to_others() {
     let server = Running::start(HOURLY, Backend::memory());
     runtime().block_on(async {
         let (client, hour) = (server.client().build().unwrap(), hour());
@@ -296,7 +297,7 @@ fn fewer_units_than_an_ask_needs_are_left_to_others() {
 }
 
 #[test]
-fn who_says_what_would_do_is_lent_that_or_more_or_nothing() {
+fn a_lease_has_at_least_its_minimum_or_nothing() {
     let policy = "  api: {rate: {algorithm: fixed_window, limit: 100, per: 1h}, fleet: {lease_max: 30}}\n";
     let server = Running::start(policy, Backend::memory());
     runtime().block_on(async {
@@ -313,7 +314,7 @@ fn who_says_what_would_do_is_lent_that_or_more_or_nothing() {
 
 /// A cost that no lease covers does not empty the window for others.
 #[test]
-fn more_than_the_limit_is_never_and_reserves_nothing() {
+fn a_cost_above_the_limit_is_never_admitted_and_reserves_nothing() {
     let server = Running::start(HOURLY, Backend::memory());
     runtime().block_on(async {
         let (client, hour) = (server.client().build().unwrap(), hour());

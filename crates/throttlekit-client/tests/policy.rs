@@ -15,8 +15,10 @@ use crate::common::{Proxy, Running, client_of, runtime};
 
 const POLICIES: &str = "
   api: {rate: {limit: 10, per: 1m}}
+  daily: {rate: {algorithm: fixed_window, limit: 10, per: 1d}}
   tokens: {cost: {budget: 100, per: 1h}}
   slots: {concurrency: {limit: 1, lease_for: 600ms}}
+  queued: {concurrency: {limit: 1, lease_for: 600ms}, wait: {max: 5s}}
   orgs: {rate: [{limit: 10, per: 1d}, {name: org, algorithm: fixed_window, limit: 9, per: 1d, by: 1}]}
   org_tokens: {cost: {budget: 100, per: 1h, by: 1}}
   org_slots: {concurrency: {limit: 1000}, cost: {budget: 100, per: 1h, by: 1}}
@@ -40,6 +42,28 @@ fn responses_carry_what_the_server_reports() {
         assert_eq!(many.iter().map(|answer| answer.as_ref().unwrap().remaining).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(api.peek("bob").await.unwrap().remaining, 1);
         assert_eq!(api.forecast("bob").await.unwrap().spendable_now, 1);
+    });
+}
+
+/// As in a rolling restart: the server in use is away, and each call is decided by another.
+#[test]
+fn a_call_without_a_connection_is_decided_by_the_next_server() {
+    let server = Running::start(POLICIES, Backend::memory());
+    runtime().block_on(async {
+        // A client chooses its first server at random.
+        for client in 0..16 {
+            // Nothing listens at port 1.
+            let builder =
+                client_of("127.0.0.1:1".parse().unwrap()).endpoint(format!("http://{}", server.address()));
+            let client = (builder.build().unwrap(), format!("client {client}"));
+            let api = client.0.policy("daily");
+            for left in (0..3).rev() {
+                let answer = api.check((client.1.as_str(), 1)).await.unwrap();
+                assert!(answer.outage.is_none() && answer.allowed, "{answer:?}");
+                assert_eq!(answer.remaining, left + 7, "decided once");
+            }
+            assert_eq!(api.peek(client.1.as_str()).await.unwrap().remaining, 7);
+        }
     });
 }
 
@@ -202,7 +226,7 @@ fn a_stream_counts_its_debits_and_an_outage_weakens_its_guarantee() {
 }
 
 #[test]
-fn outages_are_answered_as_chosen_within_the_deadline_and_then_at_once() {
+fn outages_use_the_fallback_within_the_deadline_and_then_at_once() {
     let mut server = Running::start(POLICIES, Backend::memory());
     let clients = runtime();
     let client = {
@@ -253,7 +277,7 @@ fn a_permit_is_kept_alive_while_it_is_held_and_free_once_it_ends() {
         let client = server.client().build().unwrap();
         let slots = client.policy("slots");
         let permit = slots.admit("k").await.unwrap().into_permit().unwrap();
-        // Three lives of the lease.
+        // Three lifetimes of the lease.
         tokio::time::sleep(Duration::from_millis(1_800)).await;
         assert!(!permit.is_fenced());
         let denied = slots.admit("k").await.unwrap();
@@ -273,7 +297,7 @@ fn a_permit_is_kept_alive_while_it_is_held_and_free_once_it_ends() {
     });
 }
 
-/// Each admission wakes whoever renews: that must not put off what is due.
+/// Each admission wakes the renewer: that must not delay renewals that are due.
 #[test]
 fn a_permit_is_kept_alive_while_others_come_and_go() {
     let server =
@@ -290,7 +314,7 @@ fn a_permit_is_kept_alive_while_others_come_and_go() {
 }
 
 #[test]
-fn a_permit_that_cannot_be_renewed_fences_itself_before_the_server_gives_its_slot_away() {
+fn a_permit_that_cannot_be_renewed_is_fenced_before_its_slot_is_reassigned() {
     let mut server = Running::start(POLICIES, Backend::memory());
     let clients = runtime();
     let permit = clients.block_on(async {
@@ -305,19 +329,19 @@ fn a_permit_that_cannot_be_renewed_fences_itself_before_the_server_gives_its_slo
     });
 }
 
-/// One client, used from two runtimes, of which the one ends that happens to run the task.
+/// One client, used from two runtimes, of which the one that happens to run the task ends.
 #[test]
 fn permits_outlive_the_runtime_that_another_was_admitted_on() {
     let policy = "  slots: {concurrency: {limit: 3, scope: key, lease_for: 600ms}}\n";
     let server = Running::start(policy, Backend::memory());
     let (first, second) = (runtime(), runtime());
-    // A channel lives on the runtime that it was made on.
+    // A channel lives on the runtime that created it.
     let slots = second.block_on(async { server.client().build().unwrap().policy("slots") });
     let admit = async |slots: &RemotePolicy| slots.admit("k").await.unwrap().permit.unwrap();
     let on_first = first.block_on(admit(&slots));
     let on_second = second.block_on(admit(&slots));
     first.shutdown_timeout(Duration::from_secs(1));
-    // Two lives of the lease.
+    // Two lifetimes of the lease.
     std::thread::sleep(Duration::from_millis(1_200));
     assert!(!on_second.is_fenced(), "it was admitted before the other runtime ended");
     let later = second.block_on(admit(&slots));
@@ -327,11 +351,12 @@ fn permits_outlive_the_runtime_that_another_was_admitted_on() {
 }
 
 #[test]
-fn a_permit_is_fenced_when_the_server_no_longer_knows_it() {
+fn a_permit_is_fenced_when_its_lease_is_unknown_to_the_server() {
     let mut server = Running::start(POLICIES, Backend::memory());
     let clients = runtime();
     let permit = clients.block_on(async {
-        // Were the server not to say how long the lease lasts, a heartbeat every twenty seconds would not tell in time.
+        // If the server did not report the length of the lease, a heartbeat every twenty seconds would be too
+        // late.
         let client = server.client().lease_for(Duration::from_secs(60)).build().unwrap();
         client.policy("slots").admit("k").await.unwrap().permit.unwrap()
     });
@@ -344,7 +369,7 @@ fn a_permit_is_fenced_when_the_server_no_longer_knows_it() {
 }
 
 #[test]
-fn what_an_admission_produces_is_debited_from_what_was_set_aside() {
+fn the_output_of_an_admission_is_debited_from_its_reservation() {
     let policy = "  llm: {cost: {budget: 100, per: 1h}, concurrency: {limit: 2}}\n";
     let server = Running::start(policy, Backend::memory());
     runtime().block_on(async {
@@ -362,5 +387,35 @@ fn what_an_admission_produces_is_debited_from_what_was_set_aside() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("what was not used did not come back");
+    });
+}
+
+#[test]
+fn a_call_waits_on_the_server_and_its_lease_begins_after_the_wait() {
+    let server = Running::start(POLICIES, Backend::memory());
+    runtime().block_on(async {
+        let client = server.client().build().unwrap();
+        let build = RemotePolicy::builder(&client, "queued").wait(Duration::from_secs(4));
+        let queued = build.build().unwrap();
+        let held = queued.admit("a").await.unwrap().into_permit().unwrap();
+        let next = {
+            let queued = queued.clone();
+            tokio::spawn(async move { queued.admit(Call::by("a").priority(1)).await })
+        };
+        // Longer than a lease, and longer than the timeout of a call.
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        held.success();
+        let admitted = next.await.unwrap().unwrap();
+        assert!(admitted.allowed && admitted.outage.is_none(), "{admitted:?}");
+        let permit = admitted.into_permit().unwrap();
+        assert!(!permit.is_fenced(), "its lease began when it was admitted");
+
+        // A call that is dropped leaves the queue: the slot is for the next.
+        let dropped = tokio::time::timeout(Duration::from_millis(100), queued.admit("a")).await;
+        assert!(dropped.is_err());
+        permit.success();
+        let next = queued.admit("a").await.unwrap();
+        assert!(next.allowed, "{next:?}");
+        assert!(!client.stats().open && client.stats().timed_out == 0, "{:?}", client.stats());
     });
 }

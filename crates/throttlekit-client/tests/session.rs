@@ -21,7 +21,7 @@ fn policy_at(address: SocketAddr) -> (Client, RemotePolicy) {
     (client.clone(), client.policy("api"))
 }
 
-/// Calls until one was sent over a session.
+/// Makes calls until one was sent over a session.
 async fn warm_up(stub: &Stub, policy: &RemotePolicy) {
     let used = async {
         while stub.calls() == 0 {
@@ -166,7 +166,7 @@ fn a_silent_session_costs_a_deadline_and_callers_that_give_up_leave_nothing_behi
             }
         };
         timeout(SOON, opened).await.expect("a session is opened");
-        // Until it is known here, calls are made without it.
+        // Until it is detected here, calls are made without it.
         let silent = async {
             while api.check("alice").await.unwrap().outage.is_none() {
                 sleep(Duration::from_millis(2)).await;
@@ -223,7 +223,7 @@ fn callers_of_several_runtimes_share_a_session_and_no_unit_is_lost_or_invented()
 }
 
 #[test]
-fn a_server_that_is_back_gets_calls_and_a_session_again() {
+fn a_recovered_server_gets_calls_and_a_session_again() {
     let mut server = Running::start("  api: {rate: {limit: 100000, per: 1d}}\n", Backend::memory());
     let runtime = runtime();
     let client = server.client().deadline(DEADLINE).breaker(3, Duration::from_millis(50)).build().unwrap();

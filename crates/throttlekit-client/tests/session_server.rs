@@ -1,4 +1,4 @@
-//! A server whose sessions do as a test wants, and that counts how it is called.
+//! A server with scripted sessions, which counts its calls.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-/// What a session does with the calls that it gets.
+/// The behavior of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Does {
-    /// There are none.
+    /// Sessions are not supported.
     Unsupported,
     /// Allows all.
     Allows,
-    /// Answers each with this code.
+    /// Responds to each with this code.
     Refuses(Code),
     /// Sends a goaway instead of results, and ends with OK.
     Leaves,
     /// Ends with an error.
     Fails,
-    /// Answers nothing.
+    /// Never responds.
     Hangs,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Stub {
 struct Counts {
     /// Checks and debits without a session.
     unary: AtomicU64,
-    /// Sessions that were opened, or not.
+    /// Attempts to open a session.
     opened: AtomicU64,
     /// Calls in sessions.
     calls: AtomicU64,

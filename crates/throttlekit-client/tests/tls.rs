@@ -1,4 +1,4 @@
-//! Who is believed, and who one says to be: certificates on both sides, and a token that is rotated.
+//! Authentication: certificates on both sides, and a token that is rotated.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::common::runtime;
 
 const TOKEN: &str = "Bearer rotated";
 
-/// Lends ten units to whoever has the token.
+/// Leases ten units to callers with the token.
 struct Lender;
 
 #[tonic::async_trait]
@@ -78,7 +78,7 @@ async fn is_lent(client: ClientBuilder) -> Result<bool, String> {
 }
 
 #[test]
-fn both_sides_are_known_by_their_certificates_and_the_caller_by_its_token() {
+fn both_sides_are_authenticated_by_certificates_and_the_caller_by_its_token() {
     runtime().block_on(async {
         let names = Names::new();
         let uri = format!("https://localhost:{}", serve(&names).await.port());
@@ -96,7 +96,7 @@ fn both_sides_are_known_by_their_certificates_and_the_caller_by_its_token() {
 }
 
 #[test]
-fn a_token_in_a_file_is_read_again_when_it_is_refused() {
+fn a_token_file_is_read_again_when_the_token_is_rejected() {
     runtime().block_on(async {
         let names = Names::new();
         let uri = format!("https://localhost:{}", serve(&names).await.port());

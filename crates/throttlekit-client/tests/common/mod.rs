@@ -1,4 +1,4 @@
-//! A server of its own for each test, that can be killed and started again; and a network that misbehaves.
+//! A server for each test that can be killed and started again, and a network with fault injection.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 
-/// A runtime for one side.
+/// Creates a runtime for one side.
 pub(crate) fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-/// A server on a runtime of its own, as it is shipped.
+/// The shipped server on a runtime of its own.
 pub(crate) struct Running {
     options: ServerOptions,
     running: Option<(Runtime, Server)>,
@@ -38,7 +38,7 @@ impl Running {
         running
     }
 
-    /// Ends it as a crash would: nothing is handed back, connections break.
+    /// Ends it like a crash: nothing is returned, connections break.
     pub(crate) fn kill(&mut self) {
         if let Some((runtime, server)) = self.running.take() {
             drop(server);
@@ -46,7 +46,7 @@ impl Running {
         }
     }
 
-    /// Starts it where it was before.
+    /// Starts it again on the same address.
     pub(crate) fn restart(&mut self) {
         let runtime = runtime();
         let server = runtime.block_on(Server::start(self.options.clone())).expect("a server");
@@ -58,7 +58,7 @@ impl Running {
         self.options.grpc
     }
 
-    /// A client of it, with time enough for a busy machine.
+    /// Returns a client of it, with deadlines for a busy machine.
     pub(crate) fn client(&self) -> ClientBuilder {
         client_of(self.address())
     }
@@ -75,18 +75,18 @@ pub(crate) fn client_of(address: SocketAddr) -> ClientBuilder {
     Client::builder(format!("http://{address}")).deadline(Duration::from_secs(2))
 }
 
-/// A way to a server that is late and breaks off.
+/// A proxy to a server that delays and breaks connections.
 pub(crate) struct Proxy {
     pub address: SocketAddr,
     trouble: Arc<Trouble>,
 }
 
-/// What the way does to every piece that passes.
+/// The faults of every chunk that passes.
 #[derive(Default)]
 struct Trouble {
-    /// Answers are late by up to so many milliseconds.
+    /// The maximum delay of responses in milliseconds.
     late_ms: AtomicU64,
-    /// One piece in so many breaks the connection; 0 for none.
+    /// One chunk in this many breaks the connection; 0 for none.
     breaks_one_in: AtomicU64,
     dice: AtomicU64,
 }
@@ -115,7 +115,7 @@ impl Proxy {
         Self { address, trouble }
     }
 
-    /// From now on nothing is late and nothing breaks.
+    /// Ends all faults.
     pub(crate) fn heal(&self) {
         self.trouble.late_ms.store(0, Relaxed);
         self.trouble.breaks_one_in.store(0, Relaxed);
@@ -128,7 +128,7 @@ async fn carry(client: TcpStream, server: SocketAddr, trouble: Arc<Trouble>) {
     let (from_server, to_server) = upstream.into_split();
     let there = pipe(from_client, to_server, trouble.clone(), false);
     let back = pipe(from_server, to_client, trouble, true);
-    // Whichever side breaks off breaks both.
+    // If either side disconnects, both are closed.
     tokio::select! {
         () = there => {}
         () = back => {}
