@@ -1,9 +1,9 @@
 //! Files that are passed to commands.
 
-use std::io::ErrorKind;
-use std::path::Path;
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use throttlekit_server::internals::access;
 use throttlekit_server::policy::{self, Finding, PolicyError, PolicyFile};
 
@@ -42,13 +42,95 @@ pub(crate) fn secrets(path: &Path) -> Result<()> {
 }
 
 fn judged<T>(path: &Path, judge: impl Fn(&str) -> Result<T, Vec<PolicyError>>) -> Result<T> {
-    let bytes = read(path)?;
-    policy::text(&bytes).map_err(|error| vec![error]).and_then(judge).or_else(|errors| {
+    let (bytes, mut errors) = (read(path)?, Errors::default());
+    let judged = policy::text(&bytes).map_err(|error| vec![error]).and_then(judge);
+    let kept = errors.keep(&path.display().to_string(), judged);
+    errors.end("docs/reference/policy-file.md describes the format")?;
+    kept.context("a file has a value or errors")
+}
+
+/// The content of a file, or of standard input.
+pub(crate) struct Input {
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Maximum number of files in one directory.
+const FILES_MAX: usize = 1_000;
+
+/// Reads files, the files of directories, and standard input for `-`, in this order.
+pub(crate) fn inputs(paths: &[PathBuf]) -> Result<Vec<Input>> {
+    let mut inputs = Vec::new();
+    for path in paths {
+        if path.as_os_str() == "-" {
+            // One byte more is refused with its reason.
+            let (mut bytes, most) = (Vec::new(), policy::BYTES_MAX as u64 + 1);
+            std::io::stdin().take(most).read_to_end(&mut bytes).context("cannot read standard input")?;
+            inputs.push(Input { name: "standard input".into(), bytes });
+            continue;
+        }
+        let files = if path.is_dir() { files_of(path)? } else { vec![path.clone()] };
+        for file in files {
+            inputs.push(Input { name: file.display().to_string(), bytes: read(&file)? });
+        }
+    }
+    Ok(inputs)
+}
+
+/// Returns the YAML and JSON files of a directory by name, without hidden ones and those of directories in it.
+fn files_of(directory: &Path) -> Result<Vec<PathBuf>> {
+    let cannot = || format!("{}: cannot list the directory", directory.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).with_context(cannot)? {
+        let path = entry.with_context(cannot)?.path();
+        let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let is_known = path.extension().is_some_and(|end| end == "yaml" || end == "yml" || end == "json");
+        if is_known && !is_hidden && path.is_file() {
+            files.push(path);
+        }
+    }
+    let name = directory.display();
+    ensure!(
+        !files.is_empty(),
+        "{name}: no .yaml, .yml or .json file: pass the path of a file, or another directory"
+    );
+    ensure!(
+        files.len() <= FILES_MAX,
+        "{name}: {} files, at most {FILES_MAX} are read: pass some",
+        files.len()
+    );
+    files.sort();
+    Ok(files)
+}
+
+/// The errors of several files.
+#[derive(Default)]
+pub(crate) struct Errors {
+    count: usize,
+    /// Names of the files that have some.
+    files: Vec<String>,
+}
+
+impl Errors {
+    /// Prints the errors of a file to standard error, or returns the value.
+    pub(crate) fn keep<T>(&mut self, name: &str, judged: Result<T, Vec<PolicyError>>) -> Option<T> {
+        let errors = match judged {
+            Ok(value) => return Some(value),
+            Err(errors) => errors,
+        };
+        eprintln!("{name}:");
         errors.iter().for_each(|error| eprintln!("{error}"));
-        let (count, s) = (errors.len(), if errors.len() == 1 { "" } else { "s" });
-        bail!(
-            "{}: {count} error{s}, see above; docs/reference/policy-file.md describes the format",
-            path.display()
-        )
-    })
+        self.count += errors.len();
+        if self.files.last().is_none_or(|last| last != name) {
+            self.files.push(name.to_owned());
+        }
+        None
+    }
+
+    /// Fails if there were errors, with the names of their files and the next step.
+    pub(crate) fn end(&self, next: &str) -> Result<()> {
+        let (files, s) = (self.files.join(", "), if self.count == 1 { "" } else { "s" });
+        ensure!(self.count == 0, "{files}: {} error{s}, see above; {next}", self.count);
+        Ok(())
+    }
 }

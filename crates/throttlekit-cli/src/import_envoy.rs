@@ -2,26 +2,30 @@
 
 use std::path::PathBuf;
 
-use throttlekit_server::policy;
+use throttlekit_server::policy::{self, EnvoyImport};
 
 use crate::file;
 
 /// Options of `throttlekit import-envoy`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Configuration file of envoyproxy/ratelimit: one domain and its descriptors
-    file: PathBuf,
+    /// Files of envoyproxy/ratelimit, or directories of them; `-` is standard input
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let bytes = file::read(&args.file)?;
-    let refused = |error: policy::PolicyError| {
-        anyhow::anyhow!(
-            "{}: {error}\nnothing was imported: fix the file and run the command again",
-            args.file.display()
-        )
-    };
-    let imported = policy::text(&bytes).and_then(policy::import_envoy).map_err(refused)?;
+    let mut import = EnvoyImport::default();
+    let mut errors = file::Errors::default();
+    for input in file::inputs(&args.files)? {
+        let text = policy::text(&input.bytes).map_err(|error| vec![error]);
+        errors.keep(&input.name, text.and_then(|text| import.add(text)));
+    }
+    const NEXT: &str = "nothing was imported: fix the files and run the command again";
+    errors.end(NEXT)?;
+    let imported = errors.keep("the imported file", import.finish());
+    errors.end(NEXT)?;
+    let Some(imported) = imported else { return Ok(()) };
     imported.notes.iter().for_each(|note| eprintln!("note: {note}"));
     print!("{}", serde_saphyr::to_string(&imported.file)?);
     Ok(())

@@ -1,13 +1,14 @@
 //! The `throttlekit` command.
 
+mod admin;
 mod bench;
 mod connect;
 mod file;
 mod health;
+mod http2_args;
 mod import_envoy;
 mod lint;
 mod migrate;
-mod reset;
 mod schema;
 mod serve;
 mod signals;
@@ -40,7 +41,7 @@ struct Cli {
 enum Command {
     /// Start a server with a policy file
     Serve(Box<serve::Args>),
-    /// Validate a policy file and explain what it does
+    /// Validate policy files and explain what they do
     Lint(lint::Args),
     /// Show a live dashboard of a server in the terminal
     Top(top::Args),
@@ -49,12 +50,28 @@ enum Command {
     /// Check the health of a server, for supervisors and containers
     Health(health::Args),
     /// Forget what a key has used; needs a caller with the endpoint `admin`
-    Reset(reset::Args),
+    Reset(admin::ResetArgs),
+    /// Grant units to a key once; needs a caller with the endpoint `admin`
+    Grant(admin::GrantArgs),
+    /// Set, remove or list other limits for keys while servers run; needs a caller with the endpoint `admin`
+    Override(admin::OverrideArgs),
+    /// Set, remove or list named limits that keys are assigned to; needs a caller with the endpoint `admin`
+    Plan(admin::PlanArgs),
+    /// List or end leases that clients hold at a server; needs a caller with the endpoint `admin`
+    Leases(admin::LeasesArgs),
+    /// Stop a server as SIGTERM does; needs a caller with the endpoint `admin` for everything
+    Drain(admin::ServerArgs),
+    /// Make a server read its files again; needs a caller with the endpoint `admin` for everything
+    Reload(admin::ServerArgs),
+    /// Set the log filter of a server until it ends; needs a caller with the endpoint `admin` for everything
+    LogFilter(admin::LogFilterArgs),
+    /// Print the configuration of a server without secrets; needs a caller with the endpoint `admin` for everything
+    Config(admin::ServerArgs),
     /// Create or upgrade the schema of a PostgreSQL store; needed once
     Migrate(migrate::Args),
     /// Print the JSON Schema of policy files, for editors
     Schema(schema::Args),
-    /// Convert a configuration file of envoyproxy/ratelimit to a policy file
+    /// Convert configuration files of envoyproxy/ratelimit to a policy file
     ImportEnvoy(import_envoy::Args),
 }
 
@@ -83,7 +100,15 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Health(args) => health::run(&args),
-        Command::Reset(args) => reset::run(&args),
+        Command::Reset(args) => admin::reset(&args),
+        Command::Grant(args) => admin::grant(&args),
+        Command::Override(args) => admin::overrides(&args),
+        Command::Plan(args) => admin::plans(&args),
+        Command::Leases(args) => admin::leases(&args),
+        Command::Drain(args) => admin::drain(&args),
+        Command::Reload(args) => admin::reload(&args),
+        Command::LogFilter(args) => admin::log_filter(&args),
+        Command::Config(args) => admin::config(&args),
         Command::Migrate(args) => migrate::run(&args),
         Command::Schema(args) => schema::run(&args),
         Command::ImportEnvoy(args) => import_envoy::run(&args),

@@ -16,6 +16,7 @@ use throttlekit_server::{Server, ServerOptions, StoreUrl};
 use tokio::task::JoinHandle;
 
 use crate::file;
+use crate::http2_args::Http2Args;
 use crate::signals::{LAST_LINES_MAX, Signals, Wish};
 use crate::store_args::{StoreArgs, store_fails};
 use crate::systemd::{self, Manager};
@@ -75,6 +76,9 @@ pub(crate) struct Args {
     /// Grant slots immediately: no earlier process left clients that may still be using them
     #[arg(long, help_heading = "Limits")]
     fresh_start: bool,
+
+    #[command(flatten)]
+    http2: Http2Args,
 
     /// Use this server certificate, in PEM; requires --tls-key
     #[arg(long, value_name = "FILE", help_heading = "Who can connect")]
@@ -197,6 +201,7 @@ async fn serve(args: Args, sockets: Vec<TcpListener>) -> anyhow::Result<()> {
     (options.tls, options.reflection) = (tls, args.reflection);
     options.metrics_without_certificates = args.metrics_without_client_cert;
     options.limits.grace = Duration::from_secs(args.grace_s);
+    args.http2.apply(&mut options.limits);
     #[cfg(feature = "otlp")]
     {
         options.otlp = args.otlp;
@@ -245,11 +250,18 @@ async fn serve(args: Args, sockets: Vec<TcpListener>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks the files at each SIGHUP, until a signal requests a stop. Files that hang do not delay signals.
+/// Checks the files at each SIGHUP, until a signal or an operator requests a stop. Files that hang do not delay signals.
 async fn until_stopped(server: &Server, signals: &mut Signals, manager: &Arc<Manager>) -> Wish {
     let mut looking: Option<JoinHandle<()>> = None;
+    let drained = server.drained();
+    tokio::pin!(drained);
     loop {
-        match signals.next().await {
+        let wish = tokio::select! {
+            biased;
+            wish = signals.next() => wish,
+            () = &mut drained => Wish::Stop,
+        };
+        match wish {
             Wish::Look if looking.as_ref().is_some_and(|looking| !looking.is_finished()) => {
                 tracing::warn!("SIGHUP ignored: files are still being read");
             }

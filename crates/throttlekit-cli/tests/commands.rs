@@ -1,9 +1,10 @@
 //! What people read when they type a command, and when something is in the way: each error names what to do next.
 
 use std::fs;
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::common::Serving;
 use tempfile::TempDir;
@@ -19,9 +20,17 @@ struct Said {
 }
 
 fn throttlekit(args: &[&str]) -> Said {
+    with_input(args, "")
+}
+
+fn with_input(args: &[&str], input: &str) -> Said {
     let mut command = Command::new("timeout");
     command.args(["60", env!("CARGO_BIN_EXE_throttlekit")]).args(args).env_remove("THROTTLEKIT_STORE");
-    let output = command.output().unwrap();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It may end before it reads all of it, or any.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Said { ends_with: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
 }
@@ -53,6 +62,36 @@ fn a_good_file_ends_with_0_and_a_bad_one_with_1_and_its_place() {
     assert_eq!((quiet.ends_with, quiet.out.as_str(), quiet.err.as_str()), (0, "", ""));
     refuses(&["lint", &bad], &["did you mean `limit`?", "at line 3, column 16", "bad.yaml: 1 error"]);
     refuses(&["lint", "nowhere.yaml"], &["nowhere.yaml: No such file", "check the path"]);
+}
+
+#[test]
+fn directories_and_standard_input_are_linted_and_all_errors_are_told() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().to_str().unwrap().to_owned();
+    refuses(&["lint", &path], &["no .yaml, .yml or .json file"]);
+    file(&folder, "good.yaml", GOOD);
+    file(&folder, ".hidden.yaml", BAD);
+    file(&folder, "notes.txt", BAD);
+    let said = throttlekit(&["lint", &path]);
+    assert_eq!((said.ends_with, said.err.as_str()), (0, ""));
+    let twice = "version: 1\npolicies:\n  a: {rate: {limit: x, per: 1y}}\n  b: {rate: {limit: 0, per: 1s}}\n";
+    file(&folder, "bad.yml", BAD);
+    file(&folder, "twice.json", twice);
+    let all = [
+        "bad.yml:",
+        "did you mean `limit`?",
+        "twice.json:",
+        "at line 3, column 21",
+        "per: invalid",
+        "policies.b",
+        ": 4 errors",
+    ];
+    refuses(&["lint", &path], &all);
+
+    let said = with_input(&["lint", "-"], GOOD);
+    assert!(said.ends_with == 0 && said.out.starts_with("api:\n"), "{}", said.out);
+    let said = with_input(&["lint", "-"], BAD);
+    assert!(said.ends_with == 1 && said.err.contains("standard input: 1 error"), "{}", said.err);
 }
 
 #[test]
@@ -214,6 +253,21 @@ descriptors:
     let (file_of, warnings) = policy::load(&said.out).unwrap_or_else(|errors| panic!("{}", errors[0]));
     assert_eq!((file_of.policies.len(), warnings.len()), (1, 0));
     assert_eq!(file_of.policies["edge/user"].rate[0].limit, 20);
+
+    let said = with_input(&["import-envoy", "-"], theirs);
+    assert!(said.ends_with == 0 && policy::load(&said.out).is_ok(), "{}", said.err);
+    let both = TempDir::new().unwrap();
+    file(&both, "one.yaml", theirs);
+    file(&both, "two.yaml", &theirs.replace("edge", "core"));
+    let said = throttlekit(&["import-envoy", both.path().to_str().unwrap()]);
+    let (all, _) = policy::load(&said.out).unwrap_or_else(|errors| panic!("{}", errors[0]));
+    assert_eq!((said.ends_with, all.policies.len(), all.envoy.len()), (0, 2, 2));
+    file(&both, "three.yaml", &theirs.replace("20", "y"));
+    file(&both, "two.yaml", theirs);
+    refuses(
+        &["import-envoy", both.path().to_str().unwrap()],
+        &["three.yaml:", "found `y`", "two.yaml:", "the domain of an earlier file", "2 errors"],
+    );
 
     let odd = theirs.replace("minute", "minuet");
     refuses(

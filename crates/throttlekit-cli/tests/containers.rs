@@ -160,7 +160,12 @@ fn the_image_runs_as_nobody_and_asks_itself_for_its_health() {
 fn policy_files_for_kubernetes_are_valid() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("policies.yaml");
-    let values = ["ops/helm/throttlekit/values.yaml", "ops/kubernetes/istio/values.yaml"].map(yaml);
+    let values = [
+        "ops/helm/throttlekit/values.yaml",
+        "ops/kubernetes/istio/values.yaml",
+        "ops/kubernetes/envoy-gateway/values.yaml",
+    ]
+    .map(yaml);
     let inline = values.iter().map(|values| values["policies"].clone());
     for policies in inline.chain([yaml("ops/kubernetes/policies.yaml")]) {
         // JSON is YAML.
@@ -184,4 +189,31 @@ fn the_envoy_filter_names_a_domain_of_the_policies_and_the_service_of_the_chart(
     assert_eq!(service, "outbound|50051||throttlekit.throttlekit.svc.cluster.local");
     let action = &patches[1]["patch"]["value"]["rate_limits"][0]["actions"][0]["request_headers"];
     assert_eq!(action["descriptor_key"], domain["rules"][0]["entries"][0]["key"]);
+}
+
+#[test]
+fn the_envoy_patch_policy_names_a_domain_of_the_policies_and_the_service_of_the_chart() {
+    let (policy, values) = (
+        yaml("ops/kubernetes/envoy-gateway/envoypatchpolicy.yaml"),
+        yaml("ops/kubernetes/envoy-gateway/values.yaml"),
+    );
+    let [limits, routes, cluster] =
+        [0, 1, 2].map(|patch| &policy["spec"]["jsonPatches"][patch]["operation"]["value"]);
+    let domain = &values["policies"]["envoy"][0];
+    assert_eq!(limits["typed_config"]["domain"], domain["domain"]);
+    let service = &limits["typed_config"]["rate_limit_service"]["grpc_service"]["envoy_grpc"]["cluster_name"];
+    assert_eq!((service, service), (&cluster["name"], &cluster["load_assignment"]["cluster_name"]));
+    let endpoint = &cluster["load_assignment"]["endpoints"][0]["lb_endpoints"][0]["endpoint"];
+    let address = &endpoint["address"]["socket_address"];
+    assert_eq!(address["address"], "throttlekit.throttlekit.svc.cluster.local");
+    assert_eq!(address["port_value"], 50_051);
+    // Requests, and tokens: admitted while some are left, then counted.
+    let limits = routes["envoy.filters.http.ratelimit"]["rate_limits"].as_array().unwrap();
+    let keys = limits.iter().map(|limit| &limit["actions"][0]["request_headers"]["descriptor_key"]);
+    let [requests, tokens] = [0, 1].map(|rule| &domain["rules"][rule]["entries"][0]["key"]);
+    assert_eq!(keys.collect::<Vec<_>>(), [requests, tokens, tokens]);
+    assert_eq!(
+        (&limits[1]["hits_addend"]["number"], &limits[2]["apply_on_stream_done"]),
+        (&0.into(), &true.into())
+    );
 }

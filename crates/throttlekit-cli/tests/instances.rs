@@ -5,8 +5,8 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -107,8 +107,16 @@ impl Drop for Instance {
     }
 }
 
+/// A port below those that the system gives to others: they would take it while its instance is away, and clients would
+/// call them.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    const FIRST: u32 = 11_000;
+    const COUNT: u32 = 10_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let begin = std::process::id().wrapping_mul(7_919);
+    let mut ports = (0..COUNT).map(|_| FIRST + begin.wrapping_add(NEXT.fetch_add(1, Relaxed)) % COUNT);
+    let free = ports.find(|port| TcpListener::bind(("127.0.0.1", *port as u16)).is_ok());
+    free.expect("a free port") as u16
 }
 
 fn channel(port: u16) -> Channel {
@@ -122,17 +130,20 @@ struct Seen {
     denied: AtomicU64,
     /// Asks that got no answer: they may have been counted.
     lost: AtomicU64,
+    /// Why.
+    failures: Mutex<Vec<String>>,
 }
 
 impl Seen {
     fn read(&self) -> (u64, u64, u64) {
+        self.failures.lock().unwrap().iter().for_each(|failure| println!("no answer: {failure}"));
         (self.allowed.load(Relaxed), self.denied.load(Relaxed), self.lost.load(Relaxed))
     }
 }
 
 /// Asks an instance; another, if that one was not there to be asked. Says whether it was allowed; nothing, if an ask that
 /// may have been counted got no answer.
-async fn one_ask(policy: &str, channels: &[Channel], first: usize) -> Result<bool, ()> {
+async fn one_ask(policy: &str, channels: &[Channel], first: usize) -> Result<bool, String> {
     for turn in 0.. {
         let mut limiter = RateLimiterClient::new(channels[(first + turn) % channels.len()].clone());
         let request =
@@ -142,21 +153,27 @@ async fn one_ask(policy: &str, channels: &[Channel], first: usize) -> Result<boo
                 return Ok(answer.get_ref().decision.as_ref().is_some_and(|decision| decision.allowed));
             }
             Err(status) if was_not_sent(&status) => sleep(Duration::from_millis(5)).await,
-            Err(_) => return Err(()),
+            Err(status) => return Err(format!("{status:?}")),
         }
     }
-    Err(())
+    unreachable!("there is always another turn")
 }
 
 /// Whether the request never reached anyone who would answer it: there was no connection, it was still waiting for one
-/// that closed, or it came after the server had said which requests it would still answer (RFC 9113, 6.8). Clients that
+/// that closed or had just closed, or it came after the server had said which requests it would still answer (RFC 9113, 6.8). Clients that
 /// know it send such a request again by themselves.
 fn was_not_sent(status: &tonic::Status) -> bool {
     let said = format!("{status:?}");
-    ["tcp connect error", "Connection refused", "Canceled, \"connection closed\"", "NO_ERROR, Remote"]
-        .iter()
-        .any(|unsent| said.contains(unsent))
+    UNSENT.iter().any(|unsent| said.contains(unsent))
 }
+
+const UNSENT: [&str; 5] = [
+    "tcp connect error",
+    "Connection refused",
+    "Canceled, \"connection closed\"",
+    "Canceled, \"connection was not ready\"",
+    "NO_ERROR, Remote",
+];
 
 /// Two hundred clients that ask one instance or another until they are told to stop.
 struct Crowd {
@@ -182,7 +199,10 @@ impl Crowd {
                     let count = match one_ask(&policy, &channels, client + ask).await {
                         Ok(true) => &seen.allowed,
                         Ok(false) => &seen.denied,
-                        Err(()) => &seen.lost,
+                        Err(failure) => {
+                            seen.failures.lock().unwrap().push(failure);
+                            &seen.lost
+                        }
                     };
                     count.fetch_add(1, Relaxed);
                 }

@@ -60,6 +60,11 @@ impl Serving {
         self.said[listener].as_str().unwrap()
     }
 
+    /// Waits until it has ended by itself.
+    pub(crate) fn ended(mut self) {
+        assert!(self.child.wait().unwrap().success());
+    }
+
     /// Stops it as a supervisor would, and waits until it has ended.
     pub(crate) fn stop(mut self) {
         let id = self.child.id().to_string();
