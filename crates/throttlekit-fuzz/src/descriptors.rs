@@ -1,4 +1,4 @@
-//! Rules and descriptors in any mix, beside a slow search that is plainly right.
+//! Rules and descriptors in any mix, compared with a slow search that is obviously correct.
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use throttlekit_server::internals::api::envoy::{Matcher, joined};
@@ -9,11 +9,11 @@ const RULES_MAX: usize = 8;
 const ENTRIES_MAX: usize = 4;
 const ASKED_MAX: usize = 4;
 const NAMES: [&str; 5] = ["a", "b", "ab", "", "é"];
-/// What joining gives a meaning to, and values that begin alike.
+/// Values with special characters, and values with a common prefix.
 const VALUES: [&str; 16] =
     ["", "a", "ab", "abc", "b", "e", "|", "\\", "\\e", "a|b", "\\#", "é", "*", "a*b", "a\\|", "||"];
 
-/// Lays out rules and asks for descriptors: what is found is what the slow search finds, and different values are
+/// Builds rules and looks up descriptors: the result equals that of the slow search, and different values are
 /// counted under different keys.
 pub fn descriptors(data: &[u8]) -> bool {
     Case::arbitrary(&mut Unstructured::new(data)).is_ok_and(|case| case.judge())
@@ -35,7 +35,7 @@ impl<'a> Arbitrary<'a> for Case {
     }
 }
 
-/// A descriptor: any, or one for a rule that there is, or nearly.
+/// Draws a descriptor: any, or one that matches an existing rule, or nearly.
 fn asked(u: &mut Unstructured<'_>, domains: &[DomainSpec]) -> Result<(String, Vec<(String, String)>)> {
     if domains.is_empty() || u.ratio(1, 4)? {
         return Ok((name(u)?, several(u, ENTRIES_MAX, |u| Ok((name(u)?, value(u)?)))?));
@@ -69,7 +69,7 @@ fn several<'a, T>(
 }
 
 fn name(u: &mut Unstructured<'_>) -> Result<String> {
-    // Two of five are common, so that descriptors meet rules.
+    // Two of five are common, so that descriptors match rules.
     let at = u.arbitrary::<u8>()? % 10;
     Ok(NAMES.get(usize::from(at)).unwrap_or(&"a").to_string())
 }
@@ -77,7 +77,7 @@ fn name(u: &mut Unstructured<'_>) -> Result<String> {
 fn value(u: &mut Unstructured<'_>) -> Result<String> {
     match u.arbitrary::<u8>()? {
         0..16 => Ok(String::arbitrary(u)?.chars().take(12).collect()),
-        // One that is too long to be a key.
+        // A value that is too long for a key.
         16 => Ok("x".repeat(1_020 + usize::from(u.arbitrary::<u8>()? % 8))),
         one => Ok(VALUES[usize::from(one) % VALUES.len()].to_owned()),
     }
@@ -93,14 +93,14 @@ fn rule(u: &mut Unstructured<'_>) -> Result<RuleSpec> {
         Ok(EntrySpec { key: name(u)?, value: pattern, shared: u.ratio(1, 4)?, by: u.arbitrary::<u8>()? % 4 })
     })?;
     let policy = u.arbitrary::<Option<u8>>()?.map(|number| number.to_string());
-    Ok(RuleSpec { entries, policy, unlimited: u.ratio(1, 8)? })
+    Ok(RuleSpec { entries, policy, unlimited: u.ratio(1, 8)?, ..RuleSpec::default() })
 }
 
-/// A rule, what stood at its entries, and the key that was made of it.
+/// A rule, the values at its entries, and the resulting key.
 type Found<'a> = (*const RuleSpec, Vec<Vec<&'a str>>, Vec<Vec<u8>>);
 
 impl Case {
-    /// Whether a descriptor found a rule.
+    /// Checks the descriptors. Returns `true` if one matched a rule.
     fn judge(&self) -> bool {
         let matcher = Matcher::of(&self.domains);
         let mut seen: Vec<Found> = Vec::new();
@@ -126,7 +126,7 @@ impl Case {
         !seen.is_empty()
     }
 
-    /// Two lists of values have one key only if they are one list.
+    /// Checks that two lists of values have the same key only if they are equal.
     fn judge_keys(&self) {
         let lists: Vec<Vec<&str>> = self
             .asked
@@ -141,7 +141,7 @@ impl Case {
         }
     }
 
-    /// The rule that a descriptor goes by, found by looking at all of them at every entry.
+    /// Returns the rule of a descriptor, found by comparing all of them at every entry.
     fn search(&self, domain: &str, entries: &[(&str, &str)]) -> Option<&RuleSpec> {
         let domains = || self.domains.iter().filter(|spec| spec.domain == domain);
         let tree = domains().next_back()?.tree;
@@ -161,7 +161,7 @@ impl Case {
     }
 }
 
-/// How closely a pattern fits: any value, a prefix of so many bytes, exactly.
+/// Returns the specificity of a match: any value, a prefix of a length in bytes, exact.
 fn fits(spec: &EntrySpec, (key, value): &(&str, &str)) -> Option<(u8, usize)> {
     if spec.key != *key {
         return None;
@@ -173,7 +173,7 @@ fn fits(spec: &EntrySpec, (key, value): &(&str, &str)) -> Option<(u8, usize)> {
     }
 }
 
-/// The values that a rule counts apart, for each of its keys.
+/// Returns the values that a rule counts separately, for each of its keys.
 fn counted<'v>(rule: &RuleSpec, entries: &[(&str, &'v str)]) -> Vec<Vec<&'v str>> {
     let mut keys = vec![Vec::new()];
     for (spec, (_, value)) in rule.entries.iter().zip(entries) {

@@ -1,9 +1,9 @@
-//! What strangers send, against everything that reads it: policy files, wire messages, descriptors, sketches and
-//! responses of providers.
+//! Untrusted input against all parsers: policy files, wire messages, descriptors, sketches and responses of
+//! providers.
 //!
-//! Each target takes any bytes and panics where something is not as it must be. They run under libFuzzer, which learns
-//! from coverage which inputs lead further, and under [`run`](run::run), which only mutates [seeds](seeds::of) but needs
-//! nothing beyond a compiler.
+//! Each target takes any bytes and panics if an invariant is violated. They run under libFuzzer, which is
+//! guided by coverage, and under [`run`](run::run), which only mutates [seeds](seeds::of) but needs nothing
+//! beyond a compiler.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -24,7 +24,7 @@ pub use responses::responses;
 pub use sketch::sketch;
 pub use wire::{POLICIES, forget, wire};
 
-/// One target: what it does with bytes, and whether they were good ones.
+/// A target: processes bytes, and returns `true` if they were valid.
 pub type Target = fn(&[u8]) -> bool;
 
 /// The targets by name.

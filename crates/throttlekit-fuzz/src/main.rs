@@ -1,4 +1,4 @@
-//! `fuzz-run TARGET COUNT SEED [FROM]`: a target over so many inputs, and one line for machines.
+//! `fuzz-run TARGET COUNT SEED [FROM]`: runs a target over `COUNT` inputs, and prints one line for machines.
 
 use std::process::ExitCode;
 

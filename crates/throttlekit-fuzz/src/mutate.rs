@@ -1,16 +1,16 @@
-//! New inputs from known ones, without looking what they lead to.
+//! New inputs from existing ones, without coverage.
 
 pub use crate::random::Random;
 use crate::seeds::Seeds;
 
-/// So many changes are made to one seed at the most.
+/// The maximum number of changes to one seed.
 const CHANGES_MAX: u64 = 8;
-/// The longest input: what is longer is slower, and seldom says more.
+/// The maximum length of an input: longer ones are slower, and seldom find more.
 pub const BYTES_MAX: usize = 1_024;
-/// So much is copied, dropped or inserted at once at the most.
+/// The maximum length that is copied, removed or inserted at once.
 const PIECE_MAX: u64 = 32;
 
-/// Some input near the seeds; seldom one that has nothing to do with them.
+/// Returns an input near the seeds, or seldom one unrelated to them.
 pub fn input(random: &mut Random, seeds: &Seeds) -> Vec<u8> {
     let mut bytes = if random.once_in(64) {
         (0..random.below(256)).map(|_| random.below(256) as u8).collect()
@@ -55,7 +55,7 @@ pub fn change(random: &mut Random, seeds: &Seeds, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Puts a number where one stands: in digits, or in bytes.
+/// Replaces a number: in digits, or in bytes.
 fn number(random: &mut Random, bytes: &mut Vec<u8>, at: usize) {
     let number = random.edge();
     let digits = bytes[at..].iter().position(u8::is_ascii_digit).map(|first| at + first);
@@ -78,7 +78,7 @@ mod tests {
     use crate::seeds;
 
     #[test]
-    fn one_number_gives_one_input_and_others_give_others() {
+    fn a_seed_determines_its_input() {
         let seeds = seeds::of("policy");
         let inputs: Vec<_> = (0..100).map(|number| input(&mut Random::of(7, number), &seeds)).collect();
         let again: Vec<_> = (0..100).map(|number| input(&mut Random::of(7, number), &seeds)).collect();

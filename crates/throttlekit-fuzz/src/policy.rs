@@ -1,12 +1,12 @@
-//! A policy file, or a file of another service, from anyone.
+//! An untrusted policy file, or a file of another service.
 
 use throttlekit_server::policy::{self, BYTES_MAX, ERRORS_MAX, PolicyError, PolicyFile, Severity};
 
-/// So much may be told about one file.
+/// The maximum size of the report about one file.
 const TOLD_BYTES_MAX: usize = 1 << 20;
 
-/// Reads bytes as a policy file and as one to import. Whatever loads can be explained, and loads again from what is
-/// written of it.
+/// Reads bytes as a policy file and as one to import. A file that loads can be explained, and loads again
+/// from its serialized form.
 pub fn policy(data: &[u8]) -> bool {
     let text = match policy::text(data) {
         Ok(text) => text,
@@ -37,8 +37,9 @@ pub fn policy(data: &[u8]) -> bool {
             reload(&imported.file);
             true
         }
-        Err(error) => {
-            judge(&error);
+        Err(errors) => {
+            assert!(!errors.is_empty() && errors.len() <= ERRORS_MAX + 1, "{} errors", errors.len());
+            errors.iter().for_each(judge);
             loads
         }
     }
@@ -49,7 +50,7 @@ fn judge(error: &PolicyError) {
     assert!(!told.is_empty() && told.len() < TOLD_BYTES_MAX, "{} bytes about an error", told.len());
 }
 
-/// What is written of a file is that file again, in both notations.
+/// Checks that the serialized form of a file is that file again, in both notations.
 fn reload(file: &PolicyFile) {
     let yaml = serde_saphyr::to_string(file).expect("a file can be written as YAML");
     let json = serde_json::to_string(file).expect("a file can be written as JSON");

@@ -4,7 +4,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The stream of one input among those of a seed.
+    /// Returns the stream of one input of a seed.
     pub fn of(seed: u64, number: u64) -> Self {
         let mut first = Self(seed);
         let start = first.next();
@@ -19,17 +19,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `end`; nothing is below 0, and 0 is given for it.
+    /// Returns a number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
-    /// An index into something of this length, or 0 where that is 0.
+    /// Returns an index into something of this length, or 0 if that is 0.
     pub fn place(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
     }
 
-    /// One of these, if there are any.
+    /// Returns one of these, if there are any.
     pub fn one<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         of.get(self.place(of.len()))
     }
@@ -39,7 +39,7 @@ impl Random {
         self.below(n) == 0
     }
 
-    /// A number that is likely to sit at an edge.
+    /// Returns a number that is likely to be at an edge.
     pub fn edge(&mut self) -> u64 {
         let power = 1_u64.checked_shl(self.below(65) as u32).unwrap_or(0);
         power.wrapping_add(self.below(3)).wrapping_sub(1)

@@ -30,8 +30,9 @@ thread_local! {
         LazyCell::new(|| Builder::new_current_thread().enable_time().build().expect("a runtime"));
 }
 
-/// Reads bytes as a response: a status, headers, an empty line, a body. Reads its limits, learns from them, and reads its
-/// usage: what is learned delays the next call by at most a pause, and pieces of a body give the same usage as the whole.
+/// Reads bytes as a response: a status, headers, an empty line, a body. Reads its limits, learns from them,
+/// and reads its usage: the learned limits delay the next call by at most a pause, and pieces of a body give
+/// the same usage as the whole.
 pub fn responses(data: &[u8]) -> bool {
     let (head, body) = split(data);
     let parts = head_of(head);

@@ -1,4 +1,4 @@
-//! Runs a target over many inputs, without coverage and without anything to install.
+//! Runs a target over many inputs, without coverage and without any dependencies.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,27 +12,27 @@ use crate::mutate::{Random, input};
 use crate::seeds::{self, Seeds};
 use crate::{Target, forget};
 
-/// So many inputs follow each other in one thread, from nothing: what state they share goes no further.
+/// The number of inputs that run in one thread from a fresh state: state they share is not kept longer.
 pub const CHUNK: u64 = 1_000;
-/// After so many crashes the rest is not worth the time.
+/// The number of crashes after which a run stops.
 const CRASHES_MAX: u64 = 5;
-/// One input may take so long on the slowest machine.
+/// The time limit of one input on the slowest machine.
 const HANG: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How many looks pass between two lines of progress.
+/// The number of polls between two lines of progress.
 const LOOKS_TOLD: u32 = 200;
 const THREADS_MAX: usize = 8;
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Ran {
     /// Inputs that were tried.
     pub executions: u64,
-    /// Those that were good: a file that loads, a message that is answered, a descriptor that finds a rule.
+    /// Valid inputs: a file that loads, a message with a response, a descriptor that matches a rule.
     pub good: u64,
-    /// Those that panicked or did not come to an end.
+    /// Inputs that panicked or did not finish.
     pub crashes: u64,
-    /// How long it took.
+    /// The duration.
     pub seconds: f64,
 }
 
@@ -49,7 +49,7 @@ struct Work<'a> {
     crashes: AtomicU64,
 }
 
-/// Tries the inputs `from..from + count` of a seed. Crashes are told as they are found.
+/// Runs the inputs `from..from + count` of a seed. Crashes are printed as they are found.
 pub fn run(name: &str, target: Target, from: u64, count: u64, seed: u64) -> Ran {
     let clock = PreciseClock::new();
     let begun = clock.now();
@@ -87,7 +87,7 @@ pub fn run(name: &str, target: Target, from: u64, count: u64, seed: u64) -> Ran 
                     *seen = (now, clock.now());
                 } else if clock.now().since(seen.1) > HANG {
                     work.tell(now, "it does not come to an end");
-                    // A thread cannot be ended from outside.
+                    // A thread cannot be killed from outside.
                     std::process::exit(1);
                 }
             }
@@ -150,7 +150,7 @@ mod tests {
     use crate::TARGETS;
 
     #[test]
-    fn a_target_that_panics_is_found_and_the_rest_is_left() {
+    fn a_target_that_panics_stops_after_the_maximum_number_of_crashes() {
         let short = |data: &[u8]| {
             assert!(data.len() < 150, "too long");
             true

@@ -1,15 +1,15 @@
-//! The sketch of another node, and the membership record of a fleet that a store kept.
+//! The sketch of another node, and a stored membership record.
 
 use throttlekit_core::concurrency::division::Membership;
 use throttlekit_core::overload::{LinearSketch, Merged};
 
 const HEAD: usize = 32;
 const CHECK: usize = 8;
-/// So large a sketch is built from bytes at the most: what is larger says nothing new, slower.
+/// The maximum size of a sketch that is built from bytes: larger ones find nothing new, more slowly.
 const CELLS_MAX: usize = 1 << 10;
 
-/// Reads bytes as they are, and as they would be if whoever sent them knew the format. What is read is written the
-/// same, and adding it to another never loses a count.
+/// Reads bytes as they are, and as if their sender used the correct format. A parsed value is serialized
+/// unchanged, and merging it into another never loses a count.
 pub fn sketch(data: &[u8]) -> bool {
     if let Ok(membership) = Membership::from_bytes(data) {
         let written = membership.to_bytes();
@@ -28,7 +28,7 @@ pub fn sketch(data: &[u8]) -> bool {
     true
 }
 
-/// Two sketches of one shape and seed, whose numbers are these bytes.
+/// Returns two sketches of one shape and seed, whose numbers are these bytes.
 fn pair(data: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let (shape, rest) = data.split_at_checked(2)?;
     let (width, depth) = (1 + u32::from(shape[0]) % 64, 1 + u32::from(shape[1]) % 16);
@@ -44,7 +44,7 @@ fn pair(data: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
         }
         bytes.extend(print);
         bytes.extend(total);
-        // As often as needed from the beginning, since few inputs are as long as a sketch.
+        // Repeated as often as needed, since few inputs are as long as a sketch.
         let counters = rest.iter().copied().cycle().skip(from);
         bytes.extend(counters.chain(std::iter::repeat(0)).take(cells * 4));
         bytes.extend(fnv(&bytes).to_le_bytes());

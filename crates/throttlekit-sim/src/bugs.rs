@@ -1,7 +1,7 @@
 //! Bugs that drivers, stores and clocks could have, seeded one at a time where production code meets the simulation.
 
 throttlekit_conformance::bugs! {
-    /// A bug to find. Production code has no switches: each changes what goes into it or what comes out.
+    /// A bug to find. Production code has no switches: each bug changes its inputs or its outputs.
     pub enum LeaseBug {
         WallClockExpiry: "The end of a window is compared with the node's wall clock.",
         ReplyAnchored: "The life of a lease is counted from the reply and not from the request.",

@@ -1,17 +1,17 @@
-//! Chance that is the same every time.
+//! Deterministic random numbers.
 
-/// A generator of numbers that look random and follow from a seed: xoshiro256++, seeded by splitmix64.
+/// A pseudorandom number generator: xoshiro256++, seeded by splitmix64.
 #[derive(Clone, Debug)]
 pub struct Dice([u64; 4]);
 
 impl Dice {
-    /// The numbers of this seed.
+    /// Creates the generator of this seed.
     pub fn new(seed: u64) -> Self {
         let mut state = seed;
         Self(core::array::from_fn(|_| splitmix(&mut state)))
     }
 
-    /// Any number.
+    /// Returns any number.
     pub fn roll(&mut self) -> u64 {
         let s = &mut self.0;
         let rolled = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
@@ -25,29 +25,29 @@ impl Dice {
         rolled
     }
 
-    /// A number below `end`; zero if there is none.
+    /// Returns a number below `end`, or zero if `end` is zero.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.roll()) * u128::from(end)) >> 64) as u64
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
         low + self.below((high - low).saturating_add(1))
     }
 
-    /// True so many times in a hundred.
+    /// Returns `true` with a probability of `percent` in a hundred.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of these.
+    /// Returns one element of the slice.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }
 
-    /// A number that is mostly near `mean` or below and sometimes many times as much, as waits are.
+    /// Returns a number that is mostly near `mean` or below and sometimes many times as large, like a wait.
     pub fn long_tailed(&mut self, mean: u64) -> u64 {
-        // Each doubling is half as likely: of the same mean as if it were exponential, without logarithms.
+        // Each doubling is half as likely: the mean of an exponential distribution, without logarithms.
         let doublings = self.roll().trailing_ones().min(8);
         self.below((mean << doublings).max(1) / 2 + 1)
     }

@@ -1,7 +1,7 @@
-//! What befalls a fleet, and how often it did.
+//! Faults of a cluster, and how often each one fired.
 
 throttlekit_conformance::bugs! {
-    /// One kind of fault.
+    /// A kind of fault.
     #[derive(PartialOrd, Ord)]
     pub enum Fault {
         RequestLost: "A request never reaches the store.",
@@ -42,7 +42,7 @@ throttlekit_conformance::bugs! {
     }
 }
 
-/// How often each fault fired: befell something alive.
+/// The number of times each fault fired, that is, hit something alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fired([u64; Fault::ALL.len()]);
 
@@ -53,17 +53,17 @@ impl Default for Fired {
 }
 
 impl Fired {
-    /// It fired.
+    /// Counts one fault.
     pub fn count(&mut self, fault: Fault) {
         self.0[fault as usize] += 1;
     }
 
-    /// How often it did.
+    /// Returns the number of times the fault fired.
     pub fn of(&self, fault: Fault) -> u64 {
         self.0[fault as usize]
     }
 
-    /// Adds what another run counted.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum += more);
     }

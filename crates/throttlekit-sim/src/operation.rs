@@ -1,71 +1,72 @@
-//! What can happen to a fleet: the one vocabulary of properties, models and the simulator.
+//! The operations of a cluster, shared by properties, models and the simulator.
 
 use core::time::Duration;
 
 use throttlekit_core::Cost;
 use throttlekit_core::lease::{HolderRequest, Loan, Return, ReturnId};
 
-/// One thing that happens. [`ClusterState::apply`](crate::state::ClusterState::apply) says what comes of it.
+/// One operation. [`ClusterState::apply`](crate::state::ClusterState::apply) defines its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// A caller asks, and is answered in one step unless it must wait.
+    /// A caller sends a request, which is decided in one step unless it must wait.
     Ask {
-        /// Where it asks.
+        /// The node that receives it.
         node: usize,
-        /// What it asks for.
+        /// Its cost.
         cost: Cost,
     },
-    /// The first half of an answer: the units are taken, then the thread sleeps before it reads the clock.
+    /// The first half of a decision: the units are taken, then the thread pauses before it reads the clock.
     Take {
-        /// Where it asks.
+        /// The node that receives it.
         node: usize,
-        /// What it asks for.
+        /// Its cost.
         cost: Cost,
     },
-    /// The second half of the oldest [`Take`](Self::Take): the clock is read, and the caller answered.
+    /// The second half of the oldest [`Take`](Self::Take): the clock is read, and the caller gets its
+    /// decision.
     Decide {
-        /// Where it asked.
+        /// The node that received it.
         node: usize,
     },
-    /// The node sends a request, if its holder wants one sent.
+    /// The node sends a request, if its holder wants one.
     Request {
-        /// Who sends.
+        /// The sender.
         node: usize,
     },
     /// A message arrives.
     Deliver(Message),
     /// A message is lost.
     Lose(Message),
-    /// The network makes two of a message.
+    /// The network duplicates a message.
     Duplicate(Message),
     /// The node's deadline for its request has passed.
     Fail {
-        /// Who gives up.
+        /// The node that gives up.
         node: usize,
     },
     /// The local lease runs low.
     Low {
-        /// Whose.
+        /// The node.
         node: usize,
     },
-    /// An idle key gives back what it holds.
+    /// An idle key returns its units.
     LeaseReturn {
-        /// Who gives.
+        /// The node.
         node: usize,
     },
-    /// The node forgets the key, and what it held of it.
+    /// The node evicts the key, and its units.
     Evict {
-        /// Who forgets.
+        /// The node.
         node: usize,
     },
-    /// The node dies. Messages to it are lost until it is back.
+    /// The node crashes. Messages to it are lost until it restarts.
     Crash {
-        /// Who dies.
+        /// The node.
         node: usize,
     },
-    /// It is back, with nothing.
+    /// The node restarts with nothing.
     Restart {
-        /// Who is back.
+        /// The node.
         node: usize,
     },
     /// Time passes.
@@ -75,64 +76,64 @@ pub enum Operation {
     },
     /// The store's clock is set, forward or back.
     StepStore {
-        /// By so many milliseconds.
+        /// The step, in milliseconds.
         by_ms: i64,
     },
-    /// The replica receives the oldest write that it has not.
+    /// The replica receives the oldest write that it is missing.
     Replicate,
-    /// The replica takes over with what it has.
+    /// The replica takes over with the writes it has.
     Failover {
-        /// The nodes that go on asking the old primary, as bits: none if it is dead.
+        /// The nodes that still use the old primary, as bits: none if it is dead.
         with_old: u64,
     },
     /// The store restarts and has lost everything, replica included.
     Forget,
-    /// The limit is changed, to be in force at once.
+    /// The limit is changed, effective at once.
     SetLimit {
-        /// To this many units.
+        /// The new limit in units.
         units: u64,
     },
 }
 
-/// What is in flight between a node and the store.
+/// A message in flight between a node and the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
     /// To the store.
     Request {
-        /// From whom.
+        /// The sender.
         node: usize,
-        /// What it asks for.
+        /// The request.
         request: HolderRequest,
     },
     /// To a node.
     Reply {
-        /// To whom.
+        /// The receiver.
         node: usize,
-        /// Which request this answers.
+        /// The request that this answers.
         id: u64,
-        /// The answer.
+        /// The response.
         loan: Loan,
     },
     /// To the store.
     Return {
-        /// From whom.
+        /// The sender.
         node: usize,
-        /// Its name.
+        /// Its identifier.
         id: ReturnId,
-        /// What is given back.
+        /// The returned units.
         back: Return,
     },
 }
 
 impl Message {
-    /// The node at one end.
+    /// Returns the node at one end.
     pub fn node(&self) -> usize {
         match *self {
             Self::Request { node, .. } | Self::Reply { node, .. } | Self::Return { node, .. } => node,
         }
     }
 
-    /// The request that this is, or answers.
+    /// Returns the identifier of the request that this is or answers.
     pub fn request_id(&self) -> Option<u64> {
         match *self {
             Self::Request { request, .. } => Some(request.id),
@@ -141,12 +142,12 @@ impl Message {
         }
     }
 
-    /// Whether it goes to the store.
+    /// Returns `true` if the message goes to the store.
     pub fn is_upward(&self) -> bool {
         !matches!(self, Self::Reply { .. })
     }
 
-    /// An order, so that equal sets of messages are equal lists.
+    /// Returns a sort key, so that equal sets of messages are equal lists.
     pub(crate) fn order(&self) -> (usize, u8, u128, u64, Option<Duration>) {
         match *self {
             Self::Request { node, request } => (node, 0, u128::from(request.id), request.want.wants, None),

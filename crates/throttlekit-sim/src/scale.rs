@@ -1,8 +1,8 @@
-//! What leasing costs and what it strands, as fleets grow: calls to the store per decision, and the part of the limit
-//! that callers got.
+//! The cost of leasing, and the units it strands, as clusters grow: calls to the store per decision, and the
+//! part of the limit that callers got.
 //!
-//! The network is ideal here: an ask that must wait is answered at once. What is measured is the machine's arithmetic,
-//! by running it: production holders, local leases and accounts, window after window.
+//! The network is ideal here: a request that must wait is answered at once. The arithmetic of the machine is
+//! measured by running it: production holders, local leases and accounts, window after window.
 
 use core::time::Duration;
 
@@ -16,62 +16,63 @@ use throttlekit_core::{Cost, Timestamp};
 use crate::dice::Dice;
 
 const WINDOW: Duration = Duration::from_secs(1);
-/// Windows that are run, and how many of the first are not counted: sizers learn in them.
+/// The number of windows that are run. The first ones, in which sizers adapt, are not counted.
 const WINDOWS: u64 = 12;
 const WARM_UP: u64 = 4;
 
-/// How much is lent when less than a batch is left.
+/// The size of a grant when less than a batch is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lending {
     /// A whole batch or nothing.
     Whole,
-    /// What is left.
+    /// Whatever is left.
     Partial,
-    /// One part in so many of what is left, and what is needed now in any case.
+    /// One part in `n` of what is left, but at least what is needed now.
     Tapered(u64),
 }
 
-/// A fleet and its callers.
+/// A cluster and its callers.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// How many keys, each with its own limit.
+    /// The number of keys, each with its own limit.
     pub keys: usize,
     /// Units per key and window.
     pub limit: Cost,
-    /// What is asked for in a window, in percent of all limits together.
+    /// The demand in a window, in percent of all limits together.
     pub demand_percent: u64,
-    /// How grants are cut.
+    /// The size of grants.
     pub lending: Lending,
 }
 
-/// What came of it.
+/// The measured costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Toll {
-    /// Asks.
+    /// Requests.
     pub asks: u64,
-    /// Units of callers that were let in.
+    /// Admitted units.
     pub admitted: u64,
-    /// The most that could have been: for each key its demand or its limit.
+    /// The maximum that could have been admitted: for each key its demand or its limit.
     pub could: u64,
-    /// Requests to the store.
+    /// Calls to the store.
     pub calls: u64,
 }
 
 impl Toll {
-    /// The part of what could be admitted that was.
+    /// Returns the admitted part of the maximum.
     pub fn utilisation(&self) -> f64 {
         self.admitted as f64 / self.could.max(1) as f64
     }
 
-    /// Calls to the store for each decision.
+    /// Returns the calls to the store per decision.
     pub fn calls_per_decision(&self) -> f64 {
         self.calls as f64 / self.asks.max(1) as f64
     }
 }
 
-/// Runs a fleet whose demand falls off over nodes as Zipf has it: the second node is asked half as often as the first.
+/// Runs a cluster whose demand follows a Zipf distribution over nodes: the second node receives half as many
+/// requests as the first.
 pub fn measure(shape: &Shape, seed: u64, batch: &Batch) -> Result<Toll, LimitError> {
     let limit = Limit::fixed_window(shape.limit, WINDOW)?;
     let authority = Authority::new(limit, Term::Window)?;
@@ -97,14 +98,14 @@ pub fn measure(shape: &Shape, seed: u64, batch: &Batch) -> Result<Toll, LimitErr
 }
 
 fn at(window: u64) -> Timestamp {
-    // Not the first windows there are: zero is where a holder's epoch begins.
+    // Not window zero, where a holder's epoch begins.
     Timestamp::EPOCH + WINDOW * (window as u32 + 1)
 }
 
 struct Fleet {
     authority: Authority,
     accounts: Vec<Account>,
-    /// Key by key, node by node.
+    /// By key, then by node.
     lessees: Vec<Lessee>,
     lending: Lending,
 }
@@ -145,7 +146,7 @@ impl Fleet {
             lessee.serve(now, toll);
             return;
         }
-        // At most twice: what a reply brings is there for the one who waits.
+        // At most twice: the units of a reply are there for the waiting caller.
         while let HolderStep::Wait = lessee.turn(now, toll) {
             let batch = lessee.sizing.batch(now);
             let Some(request) = lessee.holder.poll_request(&lessee.local_lease, 0, batch, now) else {
@@ -183,7 +184,7 @@ impl Lessee {
     }
 }
 
-/// The first is picked `n` times as often as the `n`th. Weights are whole numbers.
+/// Picks the first `n` times as often as the `n`th. Weights are whole numbers.
 struct Zipf(Vec<u64>);
 
 impl Zipf {
@@ -209,14 +210,14 @@ mod tests {
         Shape { nodes: 8, keys: 1, limit: 1_000, demand_percent: 120, lending: Lending::Partial };
 
     #[test]
-    fn a_batch_of_one_strands_nothing_and_asks_every_time() {
+    fn a_batch_of_one_strands_nothing_and_calls_the_store_every_time() {
         let toll = measure(&SHAPE, 1, &Batch::Fixed(1)).unwrap();
         assert_eq!(toll.admitted, toll.could);
         assert!(toll.calls >= toll.admitted);
     }
 
     #[test]
-    fn sizing_by_demand_strands_less_than_a_fixed_batch_and_asks_seldom() {
+    fn sizing_by_demand_strands_less_than_a_fixed_batch_and_calls_the_store_seldom() {
         let fixed = measure(&SHAPE, 1, &Batch::Fixed(200)).unwrap();
         let tapered = Shape { lending: Lending::Tapered(4), ..SHAPE };
         let sized = measure(&tapered, 1, &Batch::learned()).unwrap();

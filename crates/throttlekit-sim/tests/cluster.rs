@@ -13,7 +13,7 @@ fn no_invariant_is_broken() {
     }
 }
 
-/// Two of each kind; the proof finds them all.
+/// Two of each kind; `cargo xtask verify` finds all.
 #[test]
 fn seeded_bugs_are_found() {
     use LeaseBug::*;

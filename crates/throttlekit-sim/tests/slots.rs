@@ -1,4 +1,4 @@
-//! A few seeds of fleets that share slots; `cargo xtask verify slots models` runs thousands.
+//! A few seeds of clusters that share slots; `cargo xtask verify slots models` runs thousands.
 
 use throttlekit_sim::slots::{self, SlotBug};
 
@@ -23,7 +23,7 @@ fn one_seed_is_one_run() {
     }
 }
 
-/// Some of each kind; the proof finds them all.
+/// Some of each kind; `cargo xtask verify` finds all.
 #[test]
 fn seeded_bugs_are_found() {
     use SlotBug::*;

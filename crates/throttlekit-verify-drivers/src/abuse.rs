@@ -1,4 +1,5 @@
-//! What attacks on the server cost everyone else. The attacks are those of its tests, with optimisation.
+//! The effect of attacks on other clients of the server. The attacks are those of its tests, in an optimized
+//! build.
 
 use std::env;
 use std::path::PathBuf;
@@ -12,8 +13,8 @@ use crate::runner::{Options, Run, figure_of};
 /// Requests that a hostile client sends through Envoy by default.
 const HOSTILE: u64 = 100_000;
 
-/// Attacks a server in a process of its own, and fails if others were slowed down, it grew, or an attack did not take
-/// place. The test bounds its own time.
+/// Attacks a server in a process of its own. Fails if other clients were slowed down, the server grew, or an
+/// attack did not take place. The test bounds its own time.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let mut command = measurement("figures::figures");
     if options.has("--small") {
@@ -24,7 +25,7 @@ pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     outcome(command, run)
 }
 
-/// Attacks the shipped program by mixes of attacks, and fails if honest principals get less than alone.
+/// Attacks the shipped program with mixes of attacks. Fails if honest principals get less than alone.
 pub(crate) fn run_fair(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let mut command = measurement("service::fair_service");
     pass_on(options, &[("--cases", "FAIR_MIXES"), ("--seed", "FAIR_SEED")], &mut command);
@@ -51,7 +52,7 @@ fn shipped() -> Result<PathBuf> {
     Ok(target.join("dist/throttlekit").canonicalize()?)
 }
 
-/// Sends random headers through a real Envoy after a limit is exhausted, and fails if one of them passes.
+/// Sends random headers through a real Envoy after a limit is exhausted. Fails if one of them passes.
 pub(crate) fn run_envoy(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let mut command = server_test("integration");
     command.args(["--", "--exact", "envoy::no_set_of_headers_passes_a_limit_that_is_used_up", "--nocapture"]);
@@ -60,7 +61,8 @@ pub(crate) fn run_envoy(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     outcome(command, run)
 }
 
-/// Sends mutated requests and frames to every listener of a server, and fails if one of them crashes it, hangs or leaks.
+/// Sends mutated requests and frames to every listener of a server. Fails if one of them crashes it, hangs or
+/// leaks.
 pub(crate) fn run_wire_fuzz(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let mut command = measurement("fuzz::full");
     let known = [("--cases", "WIRE_FUZZ_INPUTS"), ("--seed", "WIRE_FUZZ_SEED"), ("--from", "WIRE_FUZZ_FROM")];
@@ -68,14 +70,14 @@ pub(crate) fn run_wire_fuzz(options: &Options<'_>, run: &mut Run) -> Result<Valu
     outcome(command, run)
 }
 
-/// One of the network tests that run only when asked for.
+/// Returns the command of one of the network tests that run only on request.
 fn measurement(test: &str) -> Command {
     let mut command = server_test("network");
     command.args(["--", "--ignored", "--exact", test, "--nocapture"]);
     command
 }
 
-/// Passes options on as the variables by which the test knows them.
+/// Passes options on as the environment variables of the test.
 fn pass_on(options: &Options<'_>, known: &[(&str, &str)], command: &mut Command) {
     for (option, variable) in known {
         if let Some(value) = options.value(option) {

@@ -1,4 +1,4 @@
-//! How far a token budget is overshot: fleets of gateways and streams on every shared store, every seeded bug found.
+//! The overshoot of a token budget: gateways and streams on every shared store, every seeded bug found.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
@@ -17,13 +17,14 @@ use throttlekit_verify::budget::{self, Chunks, Seen, Setup, Way};
 const GATEWAYS: [u64; 4] = [1, 2, 8, 32];
 const STREAMS: [u64; 3] = [1, 8, 64];
 const LARGEST: [u64; 2] = [7, 64];
-/// Ways to each store, which the gateways share: a server has room for a hundred connections by default.
+/// Connections to each store, which the gateways share: a server accepts a hundred by default.
 const WAYS: usize = 4;
 const CONNECTIONS: usize = 2;
-/// What is looked at is what an engine decides, not how fast: it shares its processors with the proof.
+/// Long, because the decisions of an engine are checked and not its speed: it shares its processors with the
+/// verification.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// One fleet and what came of it.
+/// One configuration and its result.
 struct Fleet {
     store: &'static str,
     setup: Setup,
@@ -31,7 +32,8 @@ struct Fleet {
     violation: Option<String>,
 }
 
-/// Runs every fleet on every store and fails if one breaks the bound, none reaches it, or a seeded bug is not found.
+/// Runs every configuration on every store. Fails if one breaks the bound, none reaches it, or a seeded bug
+/// is not found.
 pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     println!(
@@ -98,7 +100,7 @@ fn progress(store: &str, done: usize, all: usize) {
     }
 }
 
-/// A line for each way and size of debits.
+/// Prints a line for each mode and size of debits.
 fn tell(store: &str, fleets: &[Fleet]) {
     let mut kinds: Vec<(Way, Chunks)> = Vec::new();
     for Fleet { setup, .. } in fleets {
@@ -152,7 +154,8 @@ fn figure(fleets: &[Fleet]) -> Value {
     })
 }
 
-/// Names what broke the bound. Where debits are strict and of one size, the bound must be reached as well.
+/// Returns the violations of the bound. If debits are strict and of one size, the bound must be reached as
+/// well.
 fn violations(fleets: &[Fleet]) -> Vec<String> {
     let broken = fleets.iter().filter_map(|fleet| fleet.violation.clone());
     let fixed = |f: &&Fleet| f.setup.way == Way::Strict && matches!(f.setup.chunks, Chunks::Of(_));

@@ -1,4 +1,4 @@
-//! How much of a token budget gets used, whatever others do: a table, and one line for machines.
+//! The use of a token budget, whatever other keys do: a table, and one `figure:` line.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,22 +15,23 @@ const MINUTES: u64 = 40;
 const MINUTES_SMALL: u64 = 3;
 /// Seeded bugs show in the first minutes.
 const SEEDED_MINUTES: u64 = 3;
-/// A window on a real engine, and how many whole ones are looked at.
+/// The length of a window on a real engine, and the number of whole ones that are measured.
 const WINDOW: Duration = Duration::from_secs(4);
 const WINDOWS: u64 = 3;
-/// What is looked at is how much is used, not how fast an engine is: it shares its processors with the proof.
+/// Long, because the use is checked and not the speed of an engine: it shares its processors with the
+/// verification.
 const DEADLINE: Duration = Duration::from_secs(30);
 const USED_MIN: f64 = 0.95;
 
-/// One scenario and what came of it.
+/// One scenario and its result.
 struct Row {
     scenario: Scenario,
     seen: Seen,
     broken: Option<String>,
 }
 
-/// Runs every scenario, and fails if a budget is left unused, a key changes another's reservations, or a seeded bug is
-/// not found.
+/// Runs every scenario. Fails if a budget is left unused, a key changes another's reservations, or a seeded
+/// bug is not found.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let small = options.has("--small");
     let minutes = if small { MINUTES_SMALL } else { MINUTES };
@@ -64,7 +65,7 @@ fn examine_all(minutes: u64) -> Vec<Row> {
     Scenario::all().into_iter().map(examine).collect()
 }
 
-/// The least part of a window that was used on a real engine, whose clock is its own.
+/// Returns the minimum use of a window on a real engine with its own clock.
 async fn on_redis(address: &str) -> Result<f64> {
     let store = Arc::new(RedisStore::builder(address).deadline(DEADLINE).connect().await?);
     let run = WallClock.now().as_nanos();
@@ -104,7 +105,7 @@ impl Row {
         part(self.seen.used[0], self.scenario.budget)
     }
 
-    /// The least of all minutes but the first.
+    /// Returns the minimum of all minutes but the first.
     fn later(&self) -> f64 {
         part(self.seen.used[1..].iter().copied().min().unwrap_or(0), self.scenario.budget)
     }

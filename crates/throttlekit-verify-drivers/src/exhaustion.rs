@@ -1,5 +1,5 @@
-//! A PostgreSQL server whose commits hang: the store takes no more connections than it was given, other applications go on,
-//! and decisions are good again soon after commits are.
+//! A PostgreSQL server whose commits hang: the store takes at most its configured connections, other
+//! applications go on, and decisions recover soon after commits do.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +20,12 @@ const SECONDS_SMALL: u64 = 5;
 const SECONDS_SEEDED: u64 = 5;
 const RATE: u64 = 100;
 const CONNECTIONS: u64 = 4;
-/// One more stands beside those of calls, for probes.
+/// One more connection than those of calls, for probes.
 const CONNECTIONS_MAX: u64 = CONNECTIONS + 1;
 /// While commits hang and the circuit breaker is open, only a probe's may.
 const HUNG_MAX: u64 = 1;
 const RECOVERY_MAX: Duration = Duration::from_secs(1);
-/// A small run says what recovery took, and judges it by what a busy machine may need.
+/// A small run reports the recovery time, and checks it against the needs of a busy machine.
 const RECOVERY_MAX_SMALL: Duration = Duration::from_secs(5);
 
 bugs! {
@@ -78,7 +78,7 @@ async fn find_seeded() -> Result<Found> {
     Ok(seeded)
 }
 
-/// Lets commits hang for some seconds on a server of its own.
+/// Lets commits hang for some seconds on a dedicated server.
 async fn play(bug: Option<SeededBug>, seconds: u64, progress: impl FnMut(u64, Second)) -> Result<Exhaustion> {
     let server = Server::create();
     server.start();

@@ -1,4 +1,5 @@
-//! What tenants of several regions get of one budget, and the pool on every engine: tables, and one line for machines.
+//! Shares of tenants of several regions in one budget, and the pool on every engine: tables, and one
+//! `figure:` line.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,20 +19,20 @@ use crate::stores::{addresses, engines};
 const SCENARIOS: u64 = 100_000;
 const TRACES: u64 = 20_000;
 const SEEDED_SCENARIOS_MAX: u64 = 20_000;
-/// How many scenarios lie between two signs of progress.
+/// Scenarios between two progress reports.
 const CHUNK: u64 = 1_000;
 
-/// What many scenarios came to.
+/// The results of many scenarios.
 #[derive(Default)]
 struct Tally {
     scenarios: u64,
     violation: Option<Violation>,
-    /// The largest of what each scenario says, and their sum.
+    /// The maximum over all scenarios, and their sum.
     worst: f64,
     sum: f64,
 }
 
-/// Proves fairness, safety and the pools, and fails if anything does not hold or a seeded bug is not found.
+/// Verifies fairness, safety and the pools. Fails on any violation and on any seeded bug not found.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let scenarios = options.number("--cases", SCENARIOS)?;
     let traces = options.number("--timelines", TRACES.min(scenarios))?;
@@ -62,7 +63,7 @@ pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     Ok(figure)
 }
 
-/// Plays scenarios on all threads.
+/// Runs scenarios on all threads.
 fn many(name: &str, scenarios: u64, play: impl Fn(u64) -> Result<f64, Violation> + Sync) -> Tally {
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let work = || {
@@ -113,7 +114,7 @@ fn tell(name: &str, tally: Tally) -> Tally {
     tally
 }
 
-/// The pool of every engine beside the rule.
+/// Compares the pool of every engine with the rule.
 fn pools(traces: u64, services: Services) -> Result<Vec<(&'static str, PoolReport)>> {
     let engines = engines();
     let addresses = addresses(&engines, services)?;
@@ -143,7 +144,7 @@ fn pools(traces: u64, services: Services) -> Result<Vec<(&'static str, PoolRepor
     Ok(played)
 }
 
-/// Looks for the bugs of pools and of regions.
+/// Searches for the bugs of pools and of regions.
 fn find_seeded() -> Result<Found> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let pools =

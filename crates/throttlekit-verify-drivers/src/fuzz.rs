@@ -1,4 +1,4 @@
-//! Strangers' bytes against everything that reads them. The targets are in `throttlekit-fuzz`.
+//! Untrusted bytes against all parsers. The targets are in `throttlekit-fuzz`.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ const EXECUTIONS: u64 = 10_000_000;
 const SMALL_EXECUTIONS: u64 = 100_000;
 const SEED: u64 = 1;
 
-/// Runs every target, or those that are named, and fails if an input crashes one.
+/// Runs every target, or the named ones. Fails if an input crashes one.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let targets: [(&str, parts::Verify); 5] = [
         ("policy", |setup| target("policy", setup)),

@@ -13,9 +13,9 @@ use crate::runner::{Options, Run, in_threads};
 
 const CASES: u64 = 1_000_000;
 const SEEDED_CASES_MAX: u64 = 100_000;
-/// How many cases a thread takes at once.
+/// The number of cases that a thread takes at once.
 const CHUNK: u64 = 2_000;
-/// How many violations of one invariant are told in full.
+/// The maximum number of violations of one invariant that are printed in full.
 const VIOLATIONS_SHOWN: usize = 3;
 
 struct Proof {

@@ -1,4 +1,4 @@
-//! Floods of keys against budgets of bytes, each in a process of its own: a table, and one line for machines.
+//! Floods of keys against budgets of bytes, each in a process of its own: a table, and one `figure:` line.
 
 use std::io::{self, IsTerminal};
 use std::process::Command;
@@ -13,7 +13,7 @@ use throttlekit_verify::key_capacity::{self, Bug, Flood, Found, InProcess, InSto
 
 const KEYS: u64 = 10_000_000;
 const SMALL: (u64, usize) = (60_000, 1 << 20);
-/// The budget at which a promise is made, and those that make the curve beside it.
+/// The budget of the guarantee, and those of the curve beside it.
 const BUDGET: usize = 128 << 20;
 const CURVE: [usize; 5] = [16 << 20, 32 << 20, 64 << 20, 128 << 20, 256 << 20];
 const CURVE_OF: [(Kind, &str); 7] = [
@@ -28,11 +28,11 @@ const CURVE_OF: [(Kind, &str); 7] = [
 /// Of a million keys with one request each, at a limit of five and the budget above.
 const DENIED_PPM_MAX: u64 = 1_000;
 const CHECK_NANOS_MAX: u64 = 1_000_000;
-/// Floods sent again where one check took longer.
+/// The number of repeated floods where one check took longer.
 const AGAIN_MAX: u32 = 3;
 /// Without full optimization everything takes longer.
 const CHECK_NANOS_MAX_SMALL: u64 = 10_000_000;
-/// What the process may grow by beside the budget: the allocator's own, and the limiter's fixed parts.
+/// The allowed growth of the process beyond the budget: that of the allocator, and the limiter's fixed parts.
 const GROWTH_BESIDE: usize = 8 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ struct Case {
     promised: bool,
 }
 
-/// What came of it.
+/// The result of a flood.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Row {
     case: Case,
@@ -60,13 +60,13 @@ struct Row {
     short: u64,
     first_short: Option<u64>,
     used_bytes: usize,
-    /// What the process grew by; nothing where it was not one of its own.
+    /// The growth of the process; `None` where the flood had no process of its own.
     grown_bytes: Option<usize>,
     longest_us: f64,
     violations: Vec<String>,
 }
 
-/// Sends every flood, and fails if a promise is broken or a seeded bug is not found.
+/// Sends every flood. Fails if a guarantee is broken or a seeded bug is not found.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     if let Some(case) = options.value("--case") {
         return child(&serde_json::from_str(case)?).map(|()| Value::Null);
@@ -99,7 +99,7 @@ fn cases(keys: u64) -> Vec<Case> {
     each.chain(curve).collect()
 }
 
-/// Fewer keys meet as much less memory, so that what is denied stays the same.
+/// Scales the memory with the number of keys, so that the denials stay the same.
 fn scaled(budget: usize, keys: u64) -> usize {
     (budget as u128 * u128::from(keys) / u128::from(KEYS)) as usize
 }
@@ -118,12 +118,12 @@ fn small_cases() -> Vec<Case> {
         .collect()
 }
 
-/// Whether a script can run it: its ticks must fit one.
+/// Returns `true` if a script can run it: its ticks must fit one.
 fn shared(rule: &str) -> bool {
     rule != "gcra, odd rate"
 }
 
-/// In a process of its own, so that what it grows by is the flood's alone.
+/// Runs the case in a process of its own, so that its growth is that of the flood alone.
 fn in_a_process(case: &Case) -> Result<Row> {
     if io::stderr().is_terminal() {
         eprint!("\r{:?} {}, {} at {} MiB …\r", case.kind, case.rule, case.units, case.budget >> 20);
@@ -170,7 +170,7 @@ fn flooded(case: &Case) -> Row {
         Kind::Store => judge(&flood, &mut InStore::new(limit, case.budget, flood.begins()), case),
     };
     let mut found = send();
-    // A moment of the machine's own is not the limiter's: what it does itself takes long every time.
+    // A hiccup of the machine is not the limiter's: its own work takes long every time.
     for _ in 0..AGAIN_MAX {
         if found.longest_nanos <= flood.check_nanos_max {
             break;
@@ -199,7 +199,7 @@ fn judge(flood: &Flood, subject: &mut impl Subject, case: &Case) -> Found {
     key_capacity::judge(flood, &limit, subject, thread_cpu_nanos)
 }
 
-/// Keys that fit a budget for sure.
+/// Returns the number of keys that certainly fit a budget.
 fn fitting(case: &Case) -> u64 {
     let wide = ["gcra, odd rate", "sliding window", "sliding log"].contains(&case.rule.as_str());
     let bytes = if case.kind == Kind::Limiter && !wide { 32 } else { 320 };
@@ -213,7 +213,7 @@ fn thread_cpu_nanos() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Wall time, which is as good on a quiet machine.
+/// Returns wall time, which is as good on a quiet machine.
 #[cfg(not(unix))]
 fn thread_cpu_nanos() -> u64 {
     use throttlekit::clock::{Clock, PreciseClock};

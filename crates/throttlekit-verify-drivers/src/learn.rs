@@ -1,4 +1,4 @@
-//! What the learners pay beside the best in hindsight: a table, and one line for machines.
+//! The cost of the learners compared with the best in hindsight: a table, and one `figure:` line.
 
 use std::thread;
 
@@ -20,7 +20,7 @@ const SEEDED_SIZE: Size =
 const SCENARIOS: u64 = 20_000;
 const SEEDED_SCENARIOS: u64 = 1_000;
 
-/// Runs every experiment and fails if a bar is missed or a seeded bug is not found.
+/// Runs every experiment. Fails if a threshold is missed or a seeded bug is not found.
 pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
     let (found, reserved, seeded) = thread::scope(|scope| {
         let reserved = scope.spawn(|| reserve::examine(SIZE));
@@ -37,14 +37,14 @@ pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
     Ok(figure)
 }
 
-/// Looks for the bugs of both kinds of learners and of streams.
+/// Searches for the bugs of both kinds of learners and of streams.
 fn find_seeded() -> Found {
     learn::find_seeded(SEEDED_SIZE)
         .merge(reserve::find_seeded(SEEDED_SIZE))
         .merge(streams::find_seeded(SEEDED_SCENARIOS))
 }
 
-/// The first scenario of each half that broke the budget.
+/// Returns the first scenario of each half that broke the budget.
 fn examine_streams() -> Vec<String> {
     thread::scope(|scope| {
         let half = |from: u64| scope.spawn(move || streams::examine(from..from + SCENARIOS / 2, None).err());

@@ -1,4 +1,5 @@
-//! What leasing costs and strands from eight nodes to ten thousand: a table, and one line for machines.
+//! The cost and the stranded units of leasing from eight nodes to ten thousand: a table, and one `figure:`
+//! line.
 
 use std::fs;
 
@@ -12,20 +13,20 @@ use crate::runner::{Options, Run};
 
 const SEED: u64 = 1;
 const LIMIT: u64 = 100_000;
-/// What was done before: nearly an eighth of the limit at once, which looks fair to a fleet of eight, or none.
+/// The previous rule: nearly an eighth of the limit at once, which looks fair to eight nodes, or none.
 const WHOLE_PERCENT: u64 = 12;
 /// Batches of a fixed size.
 const FIXED: [u64; 3] = [10, 100, 1_000];
-/// Of what is left no more than one part in so many, as the limiter has it unless told otherwise.
+/// At most one part in this many of what is left. The default of the limiter.
 const SHARE: u64 = 4;
-/// A little more is asked for than there is, so that whatever is stranded is missed.
+/// The demand exceeds the limit a little, so that stranded units are missed.
 const DEMAND_PERCENT: u64 = 120;
 
-/// Nodes and keys. All keys of a fleet together have the same limit.
+/// Nodes and keys. All keys of a cluster together have the same limit.
 const FLEETS: [(usize, usize); 7] =
     [(8, 1), (64, 1), (512, 1), (4_096, 1), (10_000, 1), (8, 1_000), (64, 100)];
 
-// The bars.
+// The thresholds.
 const EIGHT_MIN: f64 = 0.95;
 const FIVE_HUNDRED_MIN: f64 = 0.90;
 
@@ -38,7 +39,7 @@ struct Row {
     tapered: Toll,
 }
 
-/// Measures all fleets, and fails if one with sizes by demand strands too much.
+/// Measures all clusters. Fails if one with sizes by demand strands too much.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     println!(
         "utilisation and calls per decision: {LIMIT} units a window, {DEMAND_PERCENT} % asked for, Zipf over nodes and keys\n"
@@ -97,7 +98,7 @@ fn picture_of(rows: &[Row]) -> Picture {
     Picture { panels: vec![used, asked] }
 }
 
-/// The fleets with one key, by way of sizing.
+/// Returns the clusters with one key, by sizing rule.
 fn lines(rows: &[Row], value: fn(&Toll) -> f64) -> Vec<Line> {
     let of = |name, colour, toll: fn(&Row) -> &Toll| Line {
         name,

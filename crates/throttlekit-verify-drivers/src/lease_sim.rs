@@ -1,4 +1,5 @@
-//! The lease invariants over very many simulated fleets: what befell them, and how soon each seeded bug is found.
+//! The lease invariants over very many simulated clusters: their faults, and the time until each seeded bug
+//! is found.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +12,18 @@ use throttlekit_sim::faults::{Fault, Fired};
 use crate::runner::{Options, Run, hunt, in_parallel};
 
 const SEEDS: u64 = 10_000;
-/// How many seeds a seeded bug has to be found in.
+/// The number of seeds in which a seeded bug has to be found.
 const SEEDED_SEEDS_MAX: u64 = 2_000;
 const VIOLATIONS_SHOWN: usize = 5;
 
-// What a full run must show; a shorter one as much less, and a bit less still, because seeds differ.
+// The minimums of a full run; proportionally less for a shorter one, with a margin, because seeds differ.
 const DECISIONS_MIN: u64 = 1_000_000_000;
 const FIRINGS_MIN: u64 = 10_000;
 const FAULTS_MIN: usize = 20;
 const SEEDED_MIN: usize = 25;
 const MEDIAN_MAX: u64 = 10;
 
-/// Everything that came of the seeds without a seeded bug.
+/// The sum over the seeds without a seeded bug.
 #[derive(Default)]
 struct Sum {
     seeds: u64,
@@ -30,13 +31,13 @@ struct Sum {
     allowed: u64,
     windows: u64,
     fired: Fired,
-    /// For each invariant how many runs it judged.
+    /// The number of runs that checked each invariant.
     invariants: BTreeMap<&'static str, u64>,
-    /// In order of their seeds.
+    /// By seed.
     violations: BTreeMap<u64, String>,
 }
 
-/// Verifies them, or replays one seed.
+/// Verifies the invariants, or replays one seed.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     if options.has("--replay") {
         return replay(options.number("--replay", 0)?);
@@ -109,7 +110,7 @@ fn tell_sum(sum: &Sum) {
     }
 }
 
-/// Returns the median of how many seeds it took to find each bug.
+/// Returns the median number of seeds until each bug was found.
 fn median(took: &[u64]) -> u64 {
     let mut seeds = took.to_vec();
     seeds.sort_unstable();
@@ -141,7 +142,7 @@ fn judge(sum: &Sum, took: &[u64], run: &mut Run) {
     run.must(times >= firings, || format!("{fault} fired {times} times of at least {firings}"));
 }
 
-/// The threshold for so many seeds.
+/// Returns the threshold for this many seeds.
 fn scaled(full: u64, seeds: u64) -> u64 {
     if seeds >= SEEDS { full } else { full / SEEDS * seeds / 4 }
 }

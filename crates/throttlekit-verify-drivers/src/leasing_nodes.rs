@@ -1,5 +1,5 @@
-//! Real node processes that lease, under a fault schedule: the tests of `throttlekit-redis` for as long as wanted, as a
-//! table and one line.
+//! Real node processes that lease, under a fault schedule: the tests of `throttlekit-redis` for the requested
+//! time, as a table and one line.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -30,14 +30,14 @@ const FAULTS: [&str; 10] = [
 ];
 const COLUMNS: [&str; 7] = ["windows", "admitted", "across", "bound", "most", "beyond", "faults"];
 
-/// What one fleet told, in words of the form `what=number`.
+/// The report of one group of nodes, in words of the form `what=number`.
 struct Told {
     name: String,
     facts: BTreeMap<String, u64>,
 }
 
 bugs! {
-    /// What is wrong with a node, or with all of them.
+    /// A bug of a node, or of all of them.
     pub(crate) enum Bug {
         SlowClock: "The clock of a node runs at half its pace.",
         FrozenClock: "The clock of a node stops with its process.",
@@ -48,7 +48,7 @@ bugs! {
     }
 }
 
-/// Runs every fleet and fails if one passes its bound, or one with a seeded bug does not.
+/// Runs every group of nodes. Fails if one exceeds its bound, or one with a seeded bug does not.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let seconds = options.number("--cases", SECONDS)?;
     print!("{:<22}", "fleet");
@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     Ok(figure(&fleets, seconds))
 }
 
-/// What the fleets told, and whether all of them passed.
+/// Returns the reports, and `true` if all tests passed.
 fn play(fault_seconds: u64) -> Result<(Vec<Told>, bool)> {
     let mut child = Command::new("cargo")
         .args(["test", "--quiet", "--no-fail-fast", "--package", "throttlekit-redis"])

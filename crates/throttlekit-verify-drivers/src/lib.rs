@@ -1,13 +1,15 @@
 //! The verifications that `cargo xtask verify` runs by name, at their full size and on real engines.
 //!
 //! * `table` lists them with their options, and `list` the guarantees with their seeded bugs.
-//! * `runner` has what all of them share: options, the optimized build, progress, the `figure:` line and the verdict.
-//! * `model` explores every state of small models, and `plots` draws the pictures of the documents.
+//! * `runner` has the shared parts: options, the optimized build, progress, the `figure:` line and the
+//!   verdict.
+//! * `model` explores every state of small models, and `plots` draws the plots of the documents.
 //! * Each other module runs one verification, or several that are alike, and prints its table.
 
 mod abuse;
 mod admission;
 mod budget;
+mod budget_tree;
 mod budget_use;
 mod exhaustion;
 mod failover;
@@ -17,6 +19,7 @@ mod inference;
 mod invariants;
 mod isolation;
 mod key_capacity;
+mod label_row;
 mod label_truth;
 mod learn;
 mod lease_scale;
@@ -30,7 +33,9 @@ mod picture;
 mod plots;
 mod price;
 mod reload;
+mod rolling_upgrade;
 mod runner;
+mod serving;
 mod sketch;
 mod slots;
 mod stores;
@@ -53,7 +58,7 @@ pub fn verify(name: &str, args: &[&str], start: StartServices) -> Result<()> {
     named.with_context(|| format!("unknown verification {name}\n{}", usage()))?.run(args, start)
 }
 
-/// Runs every verification at its full size. Names those that fail at the end.
+/// Runs every verification at its full size. Lists those that failed at the end.
 pub fn verify_all(start: StartServices) -> Result<()> {
     let mut failed = Vec::new();
     for verification in &ALL {

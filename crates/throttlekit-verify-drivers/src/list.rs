@@ -7,10 +7,10 @@ use throttlekit_sim::bugs::LeaseBug;
 use throttlekit_sim::slots::SlotBug;
 
 use super::runner::names;
-use super::{exhaustion, label_truth, model};
+use super::{exhaustion, failover, label_truth, model, rolling_upgrade};
 use throttlekit_verify::{
-    admission, budget, budget_use, busiest, divided, drill, fair, guard, inference, isolation, key_capacity,
-    learn, metering, outbound, price, reload, sketch, streams, throttle, turn,
+    admission, budget, budget_tree, budget_use, busiest, divided, drill, fair, guard, inference, isolation,
+    key_capacity, learn, metering, outbound, price, reload, sketch, streams, throttle, turn,
 };
 
 /// The name of a guarantee, and those of its seeded bugs.
@@ -51,9 +51,11 @@ fn others() -> Vec<Listed> {
         ("bid-price/removes", every::<price::PassBug>()),
         ("budget", every::<budget::BudgetBug>()),
         ("budget-streams", every::<streams::StreamBug>()),
+        ("budget-tree", every::<budget_tree::TreeBug>()),
         ("budget-use", every::<budget_use::UseBug>()),
         ("busiest", every::<busiest::Bug>()),
         ("exhaustion", every::<exhaustion::Bug>()),
+        ("failover", failover::through_server::seeded()),
         ("fair-regions/pool", every::<regions::PoolBug>()),
         ("fair-regions", every::<throttlekit_verify::regions::RegionBug>()),
         ("fleet", every::<super::leasing_nodes::Bug>()),
@@ -72,6 +74,7 @@ fn others() -> Vec<Listed> {
         ("lease-sim", every::<LeaseBug>()),
         ("metering", every::<metering::MeterBug>()),
         ("reload-room", every::<reload::ReloadBug>()),
+        ("rolling-upgrade", rolling_upgrade::seeded()),
         ("same-everywhere", every::<stores::StoreBug>()),
         ("sketch", every::<sketch::SketchBug>()),
         ("sketch/merge", every::<sketch::MergeBug>()),
@@ -93,8 +96,8 @@ fn every<B: SeededBug>() -> Vec<&'static str> {
 mod tests {
     use super::{all, model};
 
-    /// A guarantee, a bug, a model or an assumption that is removed must be removed from `guarantees.txt` too, so that none is
-    /// lost by accident.
+    /// A guarantee, a bug, a model or an assumption that is removed must be removed from `guarantees.txt`
+    /// too, so that none is lost by accident.
     #[test]
     fn no_guarantee_and_no_seeded_bug_is_lost() {
         let listed = all().into_iter().map(|(guarantee, bugs)| format!("{guarantee}: {}", bugs.join(" ")));

@@ -1,4 +1,4 @@
-//! Three ways to meter tokens beside each other: a table, and one line for machines.
+//! A comparison of three ways to meter tokens: a table, and one `figure:` line.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ const SEEDS: u64 = 20;
 const SEEDED_SEEDS: u64 = 3;
 const SEEDED_CAP: u64 = 4_096;
 
-/// Plays every policy at every cap, and fails if a bar is missed or a seeded meter is not found.
+/// Runs every policy at every cap. Fails if a threshold is missed or a seeded meter is not found.
 pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
     let rows = metering::table(SEEDS);
     run.seeded(metering::find_seeded(SEEDED_SEEDS, SEEDED_CAP, &Setup::default()));

@@ -14,9 +14,9 @@ use throttlekit_sim::models::{catalogue, ceiling, rebalance, table};
 use crate::runner::{Options, Run, StartServices, Unoptimized, Verification, Verify};
 
 const THREADS: usize = 2;
-/// Fewer states than this in all would not be the search that is promised.
+/// The minimum number of states in all.
 const STATES_MIN: usize = 10_000_000;
-/// A published scenario of more states is not small.
+/// The maximum number of states of a small published scenario.
 const SMALL_STATES_MAX: usize = 100_000;
 
 /// Scenarios that show the same guarantees.
@@ -81,8 +81,8 @@ fn verify(model: &Model, options: &Options<'_>, run: &mut Run) -> Result<Value> 
     Ok(figure)
 }
 
-/// Explores every scenario of a model and looks for every counterexample. Returns its numbers, and what is not as it
-/// should be.
+/// Explores every scenario of a model and searches for every counterexample. Returns its numbers and the
+/// violations.
 pub(crate) fn explore(model: &Model, small: bool) -> (Value, Vec<String>) {
     let mut cases = (model.small)();
     if !small {
@@ -129,7 +129,7 @@ fn explored(case: &Case) -> Findings {
     found
 }
 
-/// Prints the counterexample without the assumption. That there is none is a violation.
+/// Prints the counterexample without the assumption. It is a violation if there is none.
 fn is_needed(assumption: &Assumption, violations: &mut Vec<String>) -> bool {
     println!("\nWithout \"{}\", {} breaks:", assumption.text, assumption.invariant);
     let found = assumption.counterexample();
@@ -143,7 +143,7 @@ fn is_needed(assumption: &Assumption, violations: &mut Vec<String>) -> bool {
     found.is_some()
 }
 
-/// Every scenario with its pinned number of states, and every assumption: what must not be lost.
+/// Returns every scenario with its pinned number of states, and every assumption: none may be lost.
 pub(crate) fn pinned() -> Vec<String> {
     let mut lines = Vec::new();
     for (name, model) in [("lease", LEASE), ("ceiling", CEILING), ("slots", SLOTS)] {

@@ -1,4 +1,4 @@
-//! What is learned from responses: a table of what the cases covered, the seeded bugs, and one `figure:` line.
+//! Limits learned from responses: a table of the covered situations, the seeded bugs, and one `figure:` line.
 
 use std::ops::Range;
 
@@ -13,8 +13,8 @@ const SEEDED_CASES_MAX: u64 = 100_000;
 /// Cases that a thread takes at once.
 const CHUNK: u64 = 2_000;
 
-/// Plays any responses to what ships; fails on any violation, on a situation that never occurred and on any seeded bug not
-/// found.
+/// Sends arbitrary responses to the production code. Fails on any violation, on a situation that never
+/// occurred and on any seeded bug not found.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let (cases, seed) = (options.number("--cases", CASES)?, options.number("--seed", 0)?);
     let chunk = |at: u64| -> Range<u64> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// A picture of panels that share their lines' names and colours.
+/// A picture of panels that share their lines' names and colors.
 pub(crate) struct Picture {
     /// From left to right.
     pub(crate) panels: Vec<Panel>,
@@ -10,55 +10,55 @@ pub(crate) struct Picture {
 
 /// One chart.
 pub(crate) struct Panel {
-    /// Above it.
+    /// The title above it.
     pub(crate) title: &'static str,
-    /// Across.
+    /// The horizontal axis.
     pub(crate) x: Axis,
-    /// Upwards.
+    /// The vertical axis.
     pub(crate) y: Axis,
-    /// The later above the earlier.
+    /// Drawn in order, the later above the earlier.
     pub(crate) lines: Vec<Line>,
 }
 
 /// One direction of a chart. The first and the last mark are its ends.
 pub(crate) struct Axis {
-    /// Written at its end.
+    /// The label at its end.
     pub(crate) name: &'static str,
-    /// How values lie on it.
+    /// The scale of values.
     pub(crate) scale: Scale,
-    /// Values, and what is written at them.
+    /// Values, and their labels.
     pub(crate) marks: Vec<(f64, String)>,
 }
 
-/// How values lie on an axis.
+/// The scale of an axis.
 #[derive(Clone, Copy)]
 pub(crate) enum Scale {
-    /// As they are.
+    /// Linear.
     Even,
-    /// By powers; values must be above zero.
+    /// Logarithmic; values must be above zero.
     Powers,
 }
 
-/// One line of a chart. Lines of the same name stand in the legend once.
+/// One line of a chart. Lines of the same name appear in the legend once.
 pub(crate) struct Line {
-    /// In the legend.
+    /// The name in the legend.
     pub(crate) name: &'static str,
-    /// As SVG writes it.
+    /// The color in SVG syntax.
     pub(crate) colour: &'static str,
-    /// Across, and up.
+    /// Horizontal and vertical coordinates.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
 const PANEL_WIDTH: f64 = 330.0;
 const PANEL_HEIGHT: f64 = 220.0;
-/// Of a panel's left edge from the next one's.
+/// The distance between the left edges of two panels.
 const STEP: f64 = 430.0;
 const LEFT: f64 = 60.0;
 const TOP: f64 = 50.0;
 const HEIGHT: f64 = 350.0;
 
 impl Picture {
-    /// The picture as a file's content.
+    /// Returns the picture as the content of a file.
     pub(crate) fn svg(&self) -> String {
         let width = STEP * self.panels.len() as f64;
         let mut svg = format!(
@@ -127,18 +127,18 @@ impl Panel {
 }
 
 impl Axis {
-    /// An axis with these marks, each named as it is written.
+    /// Creates an axis with these marks, each labeled with its value.
     pub(crate) fn plain(name: &'static str, scale: Scale, marks: &[f64]) -> Self {
         Self { name, scale, marks: marks.iter().map(|&mark| (mark, mark.to_string())).collect() }
     }
 
-    /// An even axis of parts of a whole, marked in percent.
+    /// Creates a linear axis of parts of a whole, labeled in percent.
     pub(crate) fn percent(marks: &[f64]) -> Self {
         let named = |&mark: &f64| (mark, format!("{:.0} %", mark * 100.0));
         Self { name: "", scale: Scale::Even, marks: marks.iter().map(named).collect() }
     }
 
-    /// Where a value lies, from 0 at the first mark to 1 at the last.
+    /// Returns the position of a value, from 0 at the first mark to 1 at the last.
     fn place(&self, value: f64) -> f64 {
         let along = |value: f64| match self.scale {
             Scale::Even => value,

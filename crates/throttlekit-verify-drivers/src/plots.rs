@@ -1,4 +1,4 @@
-//! The pictures of the documents, drawn from the experiments that the proofs judge.
+//! The plots of the documents, drawn from the experiments that the verifications check.
 
 use std::fs;
 use std::process::Command;
@@ -21,7 +21,7 @@ const METERING_SEEDS: u64 = 20;
 const PRICE_SEEDS: u32 = 2_000;
 const FAIR_SEED: u64 = 1;
 
-/// What draws a picture.
+/// Draws a picture.
 type Draw = fn() -> Picture;
 
 /// Each picture of `docs/`.
@@ -45,7 +45,8 @@ pub fn run(args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The limit of a guard, requests in flight and latency while a backend changes, as the example `axum-guard` saw them.
+/// Draws the limit of a guard, requests in flight and latency while a backend changes, as the example
+/// `axum-guard` recorded them.
 fn guard() -> Result<Picture> {
     let csv = root().join("target/guard.csv");
     let mut example = Command::new("cargo");
@@ -77,14 +78,14 @@ fn guard() -> Result<Picture> {
     })
 }
 
-/// An axis from zero with a mark at each `step`, beyond what is the most.
+/// Returns an axis from zero with a mark at each `step`, beyond the maximum.
 fn marked(most: f64, step: f64) -> Axis {
     let step = step * (most / step / 6.0).ceil();
     let marks: Vec<f64> = (0..=(most / step).ceil() as u32).map(|nth| f64::from(nth) * step).collect();
     Axis::plain("", Scale::Even, &marks)
 }
 
-/// What three ways to meter tokens use of a budget, and by how much they pass it, as a stream's cap grows.
+/// Draws the use and the overshoot of a budget by three ways to meter tokens, as a stream's cap grows.
 fn metering() -> Picture {
     let rows = metering::table(METERING_SEEDS);
     let lines = |value: fn(&metering::Row) -> f64| {
@@ -135,7 +136,8 @@ fn metering() -> Picture {
     Picture { panels: vec![used, over] }
 }
 
-/// What three tenants get in three windows: one comes late in the first, one is quiet in the second.
+/// Draws the shares of three tenants in three windows: one starts late in the first, one is quiet in the
+/// second.
 fn fair_shares() -> Picture {
     let panel = |title, rows: &[Given]| {
         let line = |(tenant, name, colour)| Line {
@@ -162,10 +164,10 @@ fn fair_shares() -> Picture {
     }
 }
 
-/// What a picture shows of one correlation.
+/// Returns the plotted value of one correlation.
 type Value = fn(&two_axes::Row) -> f64;
 
-/// What is lost of the optimum, as one kind of asks keeps coming for longer.
+/// Draws the loss of the optimum as runs of one kind of requests get longer.
 fn regret() -> Picture {
     let mut correlations = [&CORRELATIONS[..], &LONG_RUNS].concat();
     correlations.sort_by(f64::total_cmp);
@@ -191,7 +193,7 @@ fn regret() -> Picture {
         y: lost(),
         lines: lines(|row| row.correlation),
     };
-    // A kind stays with probability (1 + ρ)/2; at ρ = 1 for all of the thousand asks.
+    // A kind repeats with probability (1 + ρ)/2; at ρ = 1 for all of the thousand requests.
     let by_run = Panel {
         title: "the same, where runs get long",
         x: Axis::plain("asks of one kind in a row", Scale::Powers, &[1.0, 10.0, 100.0, 1_000.0]),

@@ -1,4 +1,5 @@
-//! What prices earn beside the limits alone, and that they are the right ones: tables, and one line for machines.
+//! The earnings of prices compared with the limits alone, and the correctness of the prices: tables, and one
+//! `figure:` line.
 
 use std::hint::black_box;
 use std::thread;
@@ -17,14 +18,14 @@ use throttlekit_verify::price::{self, Family, Findings, Problem, Size};
 const SIZE: Size = Size { problems: 40_000, refiners: 2_000, streams: 20_000 };
 const SEEDED_SIZE: Size = Size { problems: 2_000, refiners: 200, streams: 2_000 };
 const SEEDS: u32 = 2_000;
-/// Where a single number is a long computation.
+/// For numbers that take long to compute.
 const SEEDS_FEW: u32 = 500;
-/// How many instances are timed.
+/// The number of instances that are timed.
 const INSTANCES: usize = 201;
-/// After how many asks a wrong belief is looked at.
+/// The number of requests after which a wrong belief is repriced.
 const SAMPLE: usize = 25;
 
-/// Runs the invariant and every experiment, and fails if a bar is missed or a seeded bug is not found.
+/// Runs the invariant and every experiment. Fails if a threshold is missed or a seeded bug is not found.
 pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
     let (tables, found, seeded) = thread::scope(|scope| {
         let invariant = scope.spawn(|| (price::examine(SIZE), price::find_seeded(SEEDED_SIZE)));
@@ -48,7 +49,7 @@ pub(crate) fn run(_: &Options<'_>, run: &mut Run) -> Result<Value> {
     Ok(figure)
 }
 
-/// What pricing costs, each the median over some instances.
+/// The cost of pricing, each the median over some instances.
 struct Cost {
     solve_us: f64,
     ties_us: f64,
@@ -83,7 +84,7 @@ impl Cost {
     }
 }
 
-/// One that remembers eight full samples of asks that all differ, with slots.
+/// Returns a refiner with eight full samples of requests that all differ, with slots.
 fn busy_refiner() -> Refiner {
     let Problem { kinds, budgets, .. } = Problem::largest(Family::Scales, 0);
     let options = RefinerOptions { slots: Some(100), ..RefinerOptions::default() };
@@ -106,7 +107,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// Each table is printed when it is there.
+    /// Runs the experiments. Each table is printed as soon as it is complete.
     fn run() -> Self {
         let published = two_axes::regret_by_correlation(&CORRELATIONS, PUBLISHED_SEEDS);
         tell_regret(PUBLISHED_SEEDS, &published);
@@ -203,7 +204,7 @@ fn percent(part: f64) -> String {
     format!("{:.2} %", part * 100.0)
 }
 
-/// Percent to two places, without a minus before zero.
+/// Returns percent to two places, without a negative zero.
 fn points(part: f64) -> f64 {
     (part * 10_000.0).round() / 100.0 + 0.0
 }

@@ -1,5 +1,5 @@
-//! Limits whose numbers change: on every shared store exactly what was used counts under the new numbers, and every seeded
-//! bug is found.
+//! Limits whose numbers change: on every shared store exactly the used units count under the new numbers, and
+//! every seeded bug is found.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::runner::{Options, Run, progress, search};
 use crate::stores::{Engine, addresses, engines};
 use throttlekit_verify::reload::{ReloadBug, ReloadReport, find_reload_bug};
 
-/// In memory. Engines play one in [`ENGINE_PART`] of them.
+/// The number of cases in memory. Engines run one in [`ENGINE_PART`] of them.
 const CASES: u64 = 200_000;
 const ENGINE_PART: u64 = 50;
 const SEEDED_CASES_MAX: u64 = 20_000;
@@ -22,7 +22,8 @@ struct Proof {
     seconds: f64,
 }
 
-/// Plays traces with changes of numbers to every store; fails on any violation and on any seeded bug not found.
+/// Runs traces with changes of numbers on every store. Fails on any violation and on any seeded bug not
+/// found.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let (cases, only) = (options.number("--cases", CASES)?, options.names("--only"));
     let engines: Vec<Engine> = engines()

@@ -1,4 +1,4 @@
-//! Floods against limits in a sketch, with exact counts beside: tables, and one line for machines.
+//! Floods against limits in a sketch, compared with exact counts: tables, and one `figure:` line.
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use throttlekit_verify::throttle::{self, Convergence};
 
 const UNITS: u64 = 1_000_000_000;
 const THREADS: usize = 2;
-/// How many scenarios a thread takes at once, and how many asks each has.
+/// The number of scenarios that a thread takes at once, and the requests of each.
 const CHUNK: u64 = 20;
 const ASKS: u64 = 20_000;
 const SIZE: Size = Size { scenarios: 0, asks: 0, secrets: 100_000, fleets: 20, thread_asks: 1_000_000 };
@@ -25,10 +25,10 @@ const SEEDED_SIZE: Size =
 const CONTEST_SECRETS: u64 = 10;
 const HISTORIES: u64 = 5_000;
 const SEEDED_HISTORIES: u64 = 50;
-/// What ε 0.01 and δ 0.001 take.
+/// The size for ε 0.01 and δ 0.001.
 const BYTES: usize = 7_616;
 
-/// What is found beside the floods.
+/// The findings beside the floods.
 struct Rest {
     early: Vec<Early>,
     contests: Vec<Contest>,
@@ -37,7 +37,7 @@ struct Rest {
     violations: Vec<String>,
 }
 
-/// Runs every experiment and fails if an invariant is broken or a seeded bug is not found.
+/// Runs every experiment. Fails if an invariant is broken or a seeded bug is not found.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let units = options.number("--cases", UNITS)?;
     let floods = flooded(units);
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     Ok(figure)
 }
 
-/// Scenarios of floods against both limiters until so many units were offered.
+/// Runs scenarios of floods against both limiters until this many units were offered.
 fn flooded(units: u64) -> Findings {
     let (next, offered) = (AtomicU64::new(0), AtomicU64::new(0));
     let work = || {

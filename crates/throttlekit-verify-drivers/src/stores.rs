@@ -1,4 +1,4 @@
-//! One trace, one stream of answers: the same scenarios on every shared store, every seeded bug found.
+//! One trace, one stream of responses: the same scenarios on every shared store, every seeded bug found.
 
 use std::future::Future;
 use std::ops::Range;
@@ -23,32 +23,33 @@ use throttlekit_verify::reload::{ReloadReport, examine_reload};
 
 const TRACES: u64 = 100_000;
 const SEEDED_SCENARIOS_MAX: u64 = 10_000;
-/// How many traces lie between two signs of progress.
+/// Traces between two progress reports.
 const CHUNK: u64 = 1_000;
-/// What is looked at is what an engine decides, not how fast: it shares its processors with the proof.
+/// Long, because the decisions of an engine are checked and not its speed: it shares its processors with the
+/// verification.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Longer than any scenario takes, since an engine forgets by its own clock and a scenario has another.
 const GRACE: Duration = Duration::from_secs(600);
 
-/// Of each of the stores that play at once; a server has room for a hundred by default.
+/// The connections of each of the stores that run at once; a server accepts a hundred by default.
 const CONNECTIONS: usize = 2;
 
 pub(crate) type Proving<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// A store to verify: its name, which is also that of the service it needs, and how to play to it.
+/// A store to verify: its name, which is also that of its service, and a function that runs traces on it.
 pub(crate) struct Engine {
     pub(crate) name: &'static str,
-    /// The variable that says where it is; empty if it is in this process.
+    /// The environment variable with its address; empty if it is in this process.
     variable: &'static str,
     scenarios: fn(String, Range<u64>) -> Proving<Result<StoreReport, Violation>>,
     vectors: fn(String) -> Proving<Result<StoreReport, Difference>>,
-    /// The same for the pools of regions that it keeps.
+    /// The same for its pools of regions.
     pub(crate) pools: fn(String, Range<u64>) -> Proving<Result<PoolReport, Violation>>,
     /// The same for limits whose numbers change.
     pub(crate) reload: fn(String, Range<u64>) -> Proving<Result<ReloadReport, Violation>>,
 }
 
-/// An engine from what makes its store, given an address and a clock.
+/// Defines an engine from a constructor of its store, given an address and a clock.
 macro_rules! engine {
     ($name:literal, $variable:literal, |$address:ident, $clock:ident| $make:expr) => {{
         Engine {
@@ -117,13 +118,13 @@ pub(crate) fn engines() -> [Engine; 5] {
 }
 
 struct Plan<'a> {
-    /// The first seed. Zero plays the golden suites and vectors too.
+    /// The first seed. Zero runs the golden suites and vectors too.
     from: u64,
     traces: u64,
     only: Option<Vec<&'a str>>,
 }
 
-/// What one engine came to.
+/// The result of one engine.
 struct Proof {
     name: &'static str,
     report: StoreReport,
@@ -131,7 +132,7 @@ struct Proof {
     seconds: f64,
 }
 
-/// Proves every engine and fails on any difference, on any bug not found, and on anything not looked at.
+/// Verifies every engine. Fails on any difference, on any bug not found, and on anything not covered.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let plan = Plan {
         from: options.number("--seed", 0)?,
@@ -167,7 +168,7 @@ fn chosen(plan: &Plan<'_>) -> Result<Vec<Engine>> {
     Ok(engines().into_iter().filter(|engine| names.contains(&engine.name)).collect())
 }
 
-/// Where the engines are: as the environment says, else after starting those it does not name.
+/// Returns the addresses of the engines: from the environment, or after starting those it does not name.
 pub(crate) fn addresses(engines: &[Engine], services: Services) -> Result<Vec<String>> {
     let known = |engine: &Engine| std::env::var(engine.variable).ok().filter(|_| !engine.variable.is_empty());
     let missing: Vec<&str> = engines
@@ -193,7 +194,7 @@ async fn verify(engine: &Engine, address: &str, options: &Plan<'_>) -> Proof {
     Proof { name: engine.name, report, difference, seconds: clock.now().since(begun).as_secs_f64() }
 }
 
-/// What agreed, and with an error the first that did not.
+/// Returns what agreed, and with an error the first difference.
 async fn play(
     engine: &Engine,
     address: &str,
@@ -229,7 +230,8 @@ fn tell(proof: Proof) -> Proof {
     proof
 }
 
-/// What the traces held. Every engine plays the same, so the first that played to its end tells.
+/// Prints the features of the traces. Every engine runs the same, so those of the first finished one are
+/// printed.
 fn tell_features(proofs: &[Proof]) {
     if let Some(proof) = proofs.iter().find(|proof| proof.difference.is_none()) {
         print!("{}", proof.report);
@@ -249,7 +251,7 @@ fn figure(proofs: &[Proof]) -> Value {
     })
 }
 
-/// Names the stores that differ, and what no trace held.
+/// Returns the stores that differ, and the features that no trace had.
 fn violations(proofs: &[Proof], traces: u64) -> Vec<String> {
     let differing =
         |proof: &Proof| proof.difference.as_ref().map(|how| format!("{} differs: {how}", proof.name));

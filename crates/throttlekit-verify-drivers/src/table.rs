@@ -3,18 +3,18 @@
 use super::runner::Unoptimized::{Always, Cases, Never, Small};
 use super::runner::Verification;
 use super::{
-    abuse, admission, budget, budget_use, exhaustion, failover, fair_regions, fuzz, inference, invariants,
-    isolation, key_capacity, label_truth, learn, lease_scale, lease_sim, leasing_nodes, metering, model,
-    outbound, price, reload, sketch, slots, stores,
+    abuse, admission, budget, budget_tree, budget_use, exhaustion, failover, fair_regions, fuzz, inference,
+    invariants, isolation, key_capacity, label_truth, learn, lease_scale, lease_sim, leasing_nodes, metering,
+    model, outbound, price, reload, rolling_upgrade, sketch, slots, stores,
 };
 
-/// Exploring the other models is a part of `slots`.
+/// The other models are explored by `slots`.
 const LEASE_MODEL: Verification = {
     let [lease, ..] = model::ALL;
     lease
 };
 
-pub(super) const ALL: [Verification; 30] = [
+pub(super) const ALL: [Verification; 32] = [
     Verification {
         name: "rate",
         about: "every guarantee of the rate axis over N cases (default 1000000)",
@@ -63,6 +63,13 @@ pub(super) const ALL: [Verification; 30] = [
         takes: &[],
         unoptimized: Never,
         run: budget::run,
+    },
+    Verification {
+        name: "budget-tree",
+        about: "several token budgets and trees of runs, over N scenarios (default 100000) in memory and M (default 400) on each engine",
+        takes: &["--cases=N", "--seed=S", "--engine-cases=M"],
+        unoptimized: Cases(2_000),
+        run: budget_tree::run,
     },
     Verification {
         name: "budget-use",
@@ -143,10 +150,17 @@ pub(super) const ALL: [Verification; 30] = [
     },
     Verification {
         name: "failover",
-        about: "N rounds (default 100) in which a Redis primary fails, for each mode",
-        takes: &["--cases|--rounds=N"],
+        about: "N rounds (default 100) in which a primary fails, for each mode: in the library, and behind a server",
+        takes: &["--small", "--cases|--rounds=N", "--engine=sentinel|cluster|pgbouncer", "PART…"],
         unoptimized: Always,
         run: failover::run,
+    },
+    Verification {
+        name: "rolling-upgrade",
+        about: "N upgrades (default 20) of three servers under load, one after another: no failed call, no lost unit",
+        takes: &["--small", "--cases|--upgrades=N"],
+        unoptimized: Always,
+        run: rolling_upgrade::run,
     },
     Verification {
         name: "isolated-callers",

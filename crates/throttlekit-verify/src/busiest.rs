@@ -1,8 +1,8 @@
-//! Whoever tells the busiest of many keys, against exact counts.
+//! Trackers of the busiest of many keys, checked against exact counts.
 //!
-//! After any sequence of `n` keys, with `k` places: for whoever has a place, count − error ≤ the true count ≤ count and
-//! error ≤ n / k; whoever came more than n / k times has a place; no more than `k` have one, and none has two; and all counts
-//! together are `n`, since what is counted moves from place to place and is never lost.
+//! After any sequence of `n` keys, with `k` entries: for each tracked key, count − error ≤ the true count ≤
+//! count and error ≤ n / k; a key that came more than n / k times is tracked; at most `k` are tracked, and
+//! none twice; and all counts add up to `n`, since counts move from entry to entry and are never lost.
 
 use std::collections::HashMap;
 
@@ -12,24 +12,24 @@ use throttlekit_conformance::Dice;
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::check::{Check, ensure};
 
-/// Counts keys, and tells which came most often.
+/// Counts keys, and tracks the most frequent.
 pub trait Busiest {
-    /// A key came once more.
+    /// Counts one occurrence of a key.
     fn count(&mut self, hash: u64, key: &[u8]);
-    /// Who has a place.
+    /// Returns the tracked keys.
     fn tracked(&self) -> Vec<Tracked>;
 }
 
-/// One that has a place.
+/// A tracked key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracked {
-    /// As much of the key as is kept.
+    /// The stored prefix of the key.
     pub key: Vec<u8>,
-    /// Of how many bytes.
+    /// The length of the whole key in bytes.
     pub key_len: usize,
-    /// It came no more often than this.
+    /// The upper bound on its count.
     pub count: u64,
-    /// By how much that may be too high.
+    /// The maximum error of that bound.
     pub error: u64,
 }
 
@@ -49,31 +49,31 @@ impl Busiest for SpaceSaving {
     }
 }
 
-/// What was seen in all scenarios, to show that each bound was tried where it binds.
+/// Counts over all scenarios, to show that each bound was tested where it is tight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Keys counted.
     pub keys: u64,
-    /// States that were judged.
+    /// States that were checked.
     pub states: u64,
     /// Errors above zero.
     pub errors: u64,
-    /// Errors that were the greatest there may be.
+    /// Errors equal to the maximum.
     pub errors_at_bound: u64,
-    /// Counts that were too high by all of their error.
+    /// Counts that were too high by their whole error.
     pub wrong_by_all: u64,
-    /// Keys that came exactly n / k times and had no place.
+    /// Keys that came exactly n / k times and were not tracked.
     pub level_without_place: u64,
 }
 
-/// Plays so many scenarios to what `make` makes for a number of places.
+/// Runs `scenarios` scenarios on the tracker that `make` creates for a number of entries.
 pub fn examine(scenarios: u64, mut make: impl FnMut(usize) -> Box<dyn Busiest>) -> (Seen, Vec<String>) {
     let mut seen = Seen::default();
     let violations = (0..scenarios).filter_map(|seed| counterexample(seed, &mut make, &mut seen)).collect();
     (seen, violations)
 }
 
-/// What went wrong in one scenario, if anything did.
+/// Returns the violation in one scenario, if there is one.
 fn counterexample(
     seed: u64,
     make: &mut impl FnMut(usize) -> Box<dyn Busiest>,
@@ -82,12 +82,12 @@ fn counterexample(
     Scenario::new(seed).play(make, seen).err().map(|counterexample| format!("seed {seed}: {counterexample}"))
 }
 
-/// What ships.
+/// Returns the production tracker.
 pub fn shipped(places: usize) -> Box<dyn Busiest> {
     Box::new(SpaceSaving::new(places))
 }
 
-/// Looks for the seeded bugs in these scenarios.
+/// Searches for the seeded bugs in these scenarios.
 pub fn find_seeded(scenarios: u64) -> Found {
     Found::all(|bug: Bug| {
         let mut make = |places: usize| -> Box<dyn Busiest> { Box::new(Seeded::new(bug, places)) };
@@ -101,7 +101,7 @@ struct Scenario {
     places: usize,
     universe: u64,
     shape: u64,
-    /// How many bits of a hash count: few make many keys share one.
+    /// The number of significant hash bits. With few, many keys collide.
     hash_bits: u32,
     long_keys: bool,
 }
@@ -132,7 +132,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The next key: any, few far more often than others, one after the other, or a few busy ones among keys that never return.
+    /// Draws the next key: uniform, skewed, sequential, or a few busy ones among keys that never return.
     fn key(&mut self, n: u64) -> (u64, Vec<u8>) {
         let number = match self.shape {
             0 => self.dice.below(self.universe),
@@ -142,12 +142,12 @@ impl Scenario {
             _ => 1_000 + n,
         };
         let mut key = number.to_le_bytes().to_vec();
-        // Long ones differ where nothing of them is kept.
+        // Long keys differ where nothing of them is stored.
         if self.long_keys {
             key.splice(0..0, [b'x'; SpaceSaving::KEY_BYTES]);
         }
         let hash = Dice::new(number).roll();
-        // Long ones are told apart by their hash, so they need all of it.
+        // Long keys are distinguished by their hash, so they need all of it.
         let bits = if self.long_keys { 64 } else { self.hash_bits };
         (hash.checked_shr(64 - bits).unwrap_or(0), key)
     }
@@ -187,15 +187,16 @@ fn judge(
     Ok(())
 }
 
-/// Whose places they are.
+/// The keys of the entries.
 struct Owners<'a> {
     pairs: Vec<(&'a Tracked, u64)>,
     without_place: Vec<(&'a [u8], u64)>,
 }
 
 impl<'a> Owners<'a> {
-    /// Places of short keys say whose they are. Of long ones all places look alike, so they pass if the true counts can be given
-    /// to them at all: the place with the greatest least count first, and to it the greatest that fits. If any way fits, this does.
+    /// Assigns keys to entries. Short keys are stored in their entries. Entries of long keys look alike, so
+    /// they pass if the true counts can be assigned at all: the entry with the greatest lower bound first,
+    /// and to it the greatest count that fits. If any assignment fits, this one does.
     fn of(exact: &'a HashMap<Vec<u8>, u64>, tracked: &'a [Tracked]) -> Result<Self, String> {
         let long = |len: usize| len > SpaceSaving::KEY_BYTES;
         let (hidden, plain): (Vec<_>, Vec<_>) = tracked.iter().partition(|place| long(place.key_len));
@@ -220,7 +221,7 @@ impl<'a> Owners<'a> {
 }
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a counter of the busiest.
+    /// A bug of a tracker.
     pub enum Bug {
         NewcomerStartsAtZero: "A new key starts at zero instead of the count that it replaces.",
         ErrorNotKept: "A new key that replaces another has no error.",
@@ -237,7 +238,7 @@ throttlekit_conformance::bugs! {
     }
 }
 
-/// The same written anew with a list, so that each step can be wrong.
+/// An independent implementation with a list, so that each step can be wrong.
 struct Seeded {
     bug: Option<Bug>,
     places_max: usize,
@@ -310,7 +311,7 @@ impl Busiest for Seeded {
     }
 }
 
-/// The same without a bug, to show that it is the bugs that are found.
+/// Returns the independent implementation without a bug, to show that the bugs are what is found.
 pub fn written_anew(places: usize) -> Box<dyn Busiest> {
     Box::new(Seeded::new(None, places))
 }

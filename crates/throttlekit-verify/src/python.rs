@@ -1,12 +1,12 @@
-//! Python with a pinned client from PyPI, fetched once into the repository's target folder.
+//! Python with a pinned client from PyPI, downloaded once into the repository's target directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Fetching is the longest of what is run.
+/// The download takes the longest of all commands.
 const SECONDS_MAX: &str = "300";
-/// `$0` is the folder, `$1` the package.
+/// `$0` is the directory, `$1` the package.
 const FETCH: &str = r#"
     test -e "$0/ready" || {
         python3 -m venv --clear "$0" &&
@@ -14,11 +14,12 @@ const FETCH: &str = r#"
         touch "$0/ready"
     }"#;
 
-/// The interpreter that has this package (`name==version`). Whoever comes first fetches it, the others wait.
+/// Returns the interpreter that has this package (`name==version`). The first caller downloads it, the others
+/// wait.
 ///
 /// # Panics
 ///
-/// If it cannot be had: a test that needs a real client fails without it.
+/// Panics if it is not available: a test that needs a real client fails without it.
 pub fn interpreter(package: &str) -> PathBuf {
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/engines");
     fs::create_dir_all(&cache).unwrap_or_else(|error| panic!("{}: {error}", cache.display()));
@@ -29,18 +30,18 @@ pub fn interpreter(package: &str) -> PathBuf {
     folder.join("bin/python")
 }
 
-/// A command that is ended if it takes too long.
+/// Returns a command that is killed if it takes too long.
 pub fn limited(program: &Path) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", SECONDS_MAX]).arg(program);
     command
 }
 
-/// Runs a command, and returns what it said.
+/// Runs a command, and returns its output.
 ///
 /// # Panics
 ///
-/// If it fails, with all that it said.
+/// Panics if it fails, with its output.
 #[allow(clippy::needless_pass_by_value, reason = "it runs once")]
 pub fn run(mut command: Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

@@ -1,7 +1,8 @@
-//! `throttle`: calls are shed as the formula says, a full backend gets what it can take and not much more, and what is
-//! critical is shed last.
+//! `throttle`: calls are shed by the formula, a full backend gets what it can handle and not much more, and
+//! critical calls are shed last.
 //!
-//! A check is a function of the throttle under test; the same one judges the one that ships and those with a seeded bug.
+//! A check is a function of the throttle under test; the same one runs on the production throttle and on
+//! those with a seeded bug.
 
 use std::time::Duration;
 
@@ -15,17 +16,18 @@ use throttlekit_conformance::bugs::Found;
 const K: f64 = 2.0;
 const WINDOW: Duration = Duration::from_secs(10);
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
-/// Probabilities nearer than this to the dice may be decided either way: the blend of two windows is in 2²⁰ths.
+/// Probabilities nearer than this to the random number may be decided either way: the blend of two windows is
+/// in 2²⁰ths.
 const FINENESS: f64 = 0.000_1;
 
-/// What a check says when it fails.
+/// The description of a failure.
 type Check = Result<(), String>;
 
-/// What sheds calls.
+/// Sheds calls.
 pub trait Sheds {
-    /// Whether a call may be sent.
+    /// Returns `true` if a call may be sent.
     fn admit(&mut self, spared: u32, dice: u32, now: Timestamp) -> bool;
-    /// The backend accepted one.
+    /// Records a call that the backend accepted.
     fn accept(&mut self, now: Timestamp);
 }
 
@@ -38,23 +40,23 @@ impl Sheds for Throttle {
     }
 }
 
-/// The throttle that ships, with K 2 over ten seconds.
+/// Creates the production throttle, with K 2 over ten seconds.
 pub fn shipped() -> Throttle {
     Throttle::new((K * 1_000.0) as u32, WINDOW).expect("a throttle")
 }
 
-/// What a backend of fixed capacity saw of a client that wants more than it can take.
+/// The load of a backend of fixed capacity from a client with more demand.
 #[derive(Clone, Copy, Debug)]
 pub struct Convergence {
-    /// Calls wanted for each that can be taken.
+    /// Demand divided by capacity.
     pub overload: f64,
-    /// Accepted calls to the capacity.
+    /// Accepted calls divided by capacity.
     pub accepted: f64,
-    /// Calls sent to those accepted.
+    /// Sent calls divided by accepted ones.
     pub sent: f64,
 }
 
-/// Checks of one throttle: what converged, and what does not hold.
+/// Runs the checks of one throttle. Returns the convergence and the violations.
 pub fn examine<S: Sheds>(histories: u64, make: impl Fn() -> S) -> (Vec<Convergence>, Vec<String>) {
     let mut violations: Vec<String> =
         (0..histories).filter_map(|seed| check_formula(&mut make(), seed).err()).take(3).collect();
@@ -65,12 +67,12 @@ pub fn examine<S: Sheds>(histories: u64, make: impl Fn() -> S) -> (Vec<Convergen
     (runs, violations)
 }
 
-/// Looks for the seeded bugs with the same checks.
+/// Searches for the seeded bugs with the same checks.
 pub fn find_seeded(histories: u64) -> Found {
     Found::all(|bug: Bug| !examine(histories, || Seeded::new(bug)).1.is_empty())
 }
 
-/// Every answer over a random history is the one that the formula gives, computed anew from all that happened.
+/// Checks that every decision over a random history is that of the formula, recomputed from all events.
 fn check_formula(throttle: &mut dyn Sheds, seed: u64) -> Check {
     let mut dice = Dice::new(seed);
     let (mut now, mut latest) = (NOON, Timestamp::EPOCH);
@@ -105,7 +107,7 @@ fn formula(requests: f64, accepts: f64) -> f64 {
     ((requests - K * accepts) / (requests + 1.0)).max(0.0)
 }
 
-/// What lies in this window, and of the one before as much as is not covered yet.
+/// Returns the events in this window, and the part of those in the previous one that is not covered yet.
 fn blend(events: &[Timestamp], now: Timestamp) -> f64 {
     let length = WINDOW.as_nanos() as u64;
     let window = now.as_nanos() / length;
@@ -114,7 +116,7 @@ fn blend(events: &[Timestamp], now: Timestamp) -> f64 {
     count(window) + count(window - 1) * part
 }
 
-/// A minute against a backend that takes a hundred calls a second.
+/// Runs a minute against a backend that handles a hundred calls per second.
 fn converge(throttle: &mut dyn Sheds, overload: f64) -> Convergence {
     const CAPACITY: u64 = 100;
     let mut dice = Dice::new(9);
@@ -128,10 +130,10 @@ fn converge(throttle: &mut dyn Sheds, overload: f64) -> Convergence {
             if !throttle.admit(0, dice.roll() as u32, now) {
                 continue;
             }
-            // After two windows what it does has settled.
+            // After two windows its behavior has settled.
             let counts = u64::from(second >= 20);
             sent += counts;
-            // Spread over the second, as a backend's capacity is.
+            // Spread over the second, like a backend's capacity.
             if taken < CAPACITY * (call + 1) / wanted + 1 && taken < CAPACITY {
                 taken += 1;
                 accepted += counts;
@@ -144,7 +146,7 @@ fn converge(throttle: &mut dyn Sheds, overload: f64) -> Convergence {
 }
 
 impl Convergence {
-    /// The backend is kept busy, and gets no more than K times what it takes, give or take a twentieth.
+    /// Checks that the backend is kept busy, and gets at most K times its capacity, within a twentieth.
     fn check(&self) -> Check {
         let busy = self.accepted > 0.95 && self.accepted <= 1.001;
         let spared = self.sent <= K * 1.05 && (self.overload > 1.0 || self.sent < 1.05);
@@ -152,8 +154,8 @@ impl Convergence {
     }
 }
 
-/// Of calls to a backend that takes none, all ordinary ones are shed in the end, half of those that are spared half,
-/// and none that is critical.
+/// Checks that, of calls to a backend that accepts none, all ordinary ones are shed in the end, half of those
+/// with half protection, and no critical one.
 fn check_priorities(throttle: &mut dyn Sheds) -> Check {
     let mut dice = Dice::new(3);
     let mut shed = [0_u32; 3];
@@ -167,7 +169,7 @@ fn check_priorities(throttle: &mut dyn Sheds) -> Check {
     }
 }
 
-/// What happened before is forgotten after two windows, and not before.
+/// Checks that events are forgotten after two windows, and not before.
 fn check_recovery(throttle: &mut dyn Sheds) -> Check {
     (0..1_000).for_each(|_| _ = throttle.admit(0, u32::MAX, NOON));
     let within = throttle.admit(0, 1 << 31, NOON + WINDOW + WINDOW / 2);
@@ -180,7 +182,7 @@ fn check_recovery(throttle: &mut dyn Sheds) -> Check {
 }
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a throttle.
+    /// A bug of a throttle.
     pub enum Bug {
         ShedNotCounted: "Requests that are shed are not counted.",
         AcceptsTwice: "An accepted request counts twice.",

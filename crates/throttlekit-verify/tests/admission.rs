@@ -1,4 +1,4 @@
-//! Unified admission in process and on a store in memory; `cargo xtask verify admission` plays many more.
+//! Unified admission in process and on a store in memory; `cargo xtask verify admission` runs many more.
 
 use throttlekit::store::MemoryStore;
 use throttlekit_verify::admission::{
@@ -11,12 +11,12 @@ async fn sequential_and_fused_are_one_in_memory() {
     let make = |clock| async move { Ok(MemoryStore::with_clock(clock).memory_budget(1 << 20)) };
     let report = examine_fused(make, 0..7 * PAIRS).await.unwrap_or_else(|violation| panic!("{violation}"));
     assert!(report.traces == 7 * PAIRS && report.saw_all(), "{report:?}");
-    // Limits that forget nothing go another way here than a store that has forgotten an idle key.
+    // Limits that forget nothing decide differently here from a store that has forgotten an idle key.
     examine_fused(make, 26_489..26_490).await.unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_a_pair_is_found() {
+async fn seeded_bugs_of_pairs_are_found() {
     assert_eq!(find_fused_bug(None, 4 * PAIRS).await, None, "the model agrees with itself");
     for bug in FUSED_BUGS {
         assert!(find_fused_bug(Some(bug), 4 * PAIRS).await.is_some(), "{bug:?}");
@@ -33,7 +33,7 @@ async fn the_composition_matrix_in_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_in_a_mix_is_found() {
+async fn seeded_bugs_of_the_matrix_are_found() {
     assert_eq!(find_matrix_bug(None).await, None, "the model satisfies its invariants");
     for bug in MATRIX_BUGS {
         assert!(find_matrix_bug(Some(bug)).await.is_some(), "{bug:?}");
@@ -41,7 +41,7 @@ async fn what_is_wrong_in_a_mix_is_found() {
 }
 
 #[test]
-fn algebra_whatever_the_order_of_limits() {
+fn algebra_is_independent_of_the_order_of_limits() {
     (0..1_000)
         .try_for_each(|seed| check_order(None, seed))
         .unwrap_or_else(|counterexample| panic!("{counterexample}"));

@@ -1,5 +1,5 @@
-//! Guarantee `budget`, in memory and at a size for every day; `cargo xtask verify budget` takes every engine and larger
-//! fleets.
+//! Guarantee `budget`, in memory and at a small size; `cargo xtask verify budget` runs every engine and
+//! larger configurations.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use throttlekit::store::MemoryStore;
 use throttlekit_verify::budget;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn budget_holds_for_every_fleet_and_is_reached() {
+async fn budget_holds_for_every_configuration_and_is_reached() {
     let stores = [Arc::new(MemoryStore::new())];
     let (mut tight, mut again) = (0, 0);
     for (i, setup) in budget::setups(&[1, 8], &[1, 8], &[7, 64]).into_iter().enumerate() {

@@ -1,9 +1,9 @@
-//! What `SpaceSaving` promises of the keys that come most often.
+//! The guarantees of `SpaceSaving` about the most frequent keys.
 
 use throttlekit_verify::busiest;
 
 #[test]
-fn busiest_counts_are_too_high_by_no_more_than_their_error_and_who_is_heavy_has_a_place() {
+fn busiest_counts_are_within_their_error_and_heavy_keys_are_tracked() {
     let (seen, violations) = busiest::examine(200, busiest::shipped);
     println!("busiest: {seen:?}");
     assert!(violations.is_empty(), "{violations:#?}");
@@ -12,7 +12,7 @@ fn busiest_counts_are_too_high_by_no_more_than_their_error_and_who_is_heavy_has_
 }
 
 #[test]
-fn busiest_finds_every_seeded_bug_and_nothing_where_there_is_none() {
+fn busiest_finds_every_seeded_bug_and_nothing_without_one() {
     let outcome = busiest::find_seeded(200);
     assert_eq!(outcome.check(), Ok(()));
     assert_eq!(outcome.total(), 12);

@@ -1,4 +1,4 @@
-//! The largest and smallest of everything at once: no arithmetic overflows, and the answers stay sane.
+//! The largest and smallest of everything at once: no arithmetic overflows, and the responses stay sane.
 
 use std::time::Duration;
 
@@ -38,13 +38,13 @@ fn is_sane(decision: &Decision, cost: Cost, limit: &Limit) -> bool {
     is_sane_past_the_end(decision, limit) && never == (cost > decision.limit)
 }
 
-/// Past the end of words no wait helps.
+/// Past the end of the representable range no wait helps.
 fn is_sane_past_the_end(decision: &Decision, limit: &Limit) -> bool {
     let never = decision.retry_after == Retry::Never;
     decision.limit == limit.units()
         && decision.remaining <= decision.limit
         && !(never && decision.allowed)
-        // A window that ends past the end of time is said to end with it.
+        // A window that ends past the end of time is reported to end with it.
         && (never || decision.allowed || decision.retry_after != Retry::Now || decision.reset_at == Timestamp::MAX)
 }
 
@@ -70,7 +70,7 @@ fn no_rule_overflows_anywhere_between_the_epoch_and_the_end_of_time() {
 }
 
 #[test]
-fn no_word_overflows_however_far_past_its_end() {
+fn no_packed_state_overflows_past_the_end_of_its_range() {
     let step_all = |rule: &dyn WordRule, limit: &Limit| {
         let mut word = 0;
         for now in INSTANTS.into_iter().chain(INSTANTS.into_iter().rev()).map(Timestamp::from_nanos) {

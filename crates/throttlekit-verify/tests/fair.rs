@@ -38,7 +38,7 @@ fn ask(rule: &mut Held, tenant: usize, cost: u64) -> bool {
     rule.ask(tenant, Weight::ONE, cost, Timestamp::from_millis(1_800_000_000_000)).allowed
 }
 
-/// Each of ten has 49 and wants 50: the bound on what is left, Σ (cost − 1), is all there is.
+/// Each of ten has 49 and wants 50: the bound on what is left, Σ (cost − 1), is reached.
 #[test]
 fn fair_3_is_tight() {
     let mut rule = held(10 * 49, 10);
@@ -47,7 +47,8 @@ fn fair_3_is_tight() {
     assert!((0..10).all(|tenant| ask(&mut rule, tenant, 49)));
 }
 
-/// Of equal weights one ends an ask above its guarantee, another an ask less a unit below: 2·q − 1 apart of 2·q.
+/// Of equal weights one ends a request above its guarantee, another a request minus a unit below: 2·q − 1
+/// apart of 2·q.
 #[test]
 fn fair_4_is_tight_to_a_unit() {
     let mut rule = held(4 * 10 + 3, 4);
@@ -60,7 +61,7 @@ fn fair_4_is_tight_to_a_unit() {
 }
 
 #[test]
-fn the_picture_shows_a_late_tenant_and_what_a_quiet_one_gives_back() {
+fn the_plot_shows_a_late_tenant_and_the_return_of_a_quiet_one() {
     let (kept, given) = (fair::shares_over_time(1, None), fair::shares_over_time(1, Some(PICTURED)));
     let last = |rows: &[Given], window: u64| -> Vec<u64> {
         rows.iter().filter(|row| row.step == 100 * window - 1).map(|row| row.admitted).collect()

@@ -1,16 +1,16 @@
-//! Guards beside slots that are written down plainly, and the bugs that this finds.
+//! Guards compared with a simple reference, and the bugs that this finds.
 
 use throttlekit_verify::guard::{Naive, Shipped, cancel, examine, find_seeded, keyed};
 
 const SCENARIOS: u64 = 1_000;
 
 #[test]
-fn slots_in_process_answers_are_those_of_plain_lists() {
+fn slots_in_process_match_the_reference_implementation() {
     assert_eq!(examine(SCENARIOS, Shipped::new), Vec::<String>::new());
 }
 
 #[test]
-fn slots_in_process_every_seeded_bug_is_found_and_plain_lists_pass() {
+fn slots_in_process_every_seeded_bug_is_found_and_the_reference_passes() {
     assert_eq!(examine(SCENARIOS, |setup| Naive::new(setup, None)), Vec::<String>::new());
     let outcome = find_seeded(SCENARIOS);
     assert_eq!((outcome.total(), outcome.check()), (13, Ok(())));

@@ -1,4 +1,4 @@
-//! Tests of what the experiments are made of: schedules, the proxy, measures, drawn lengths and times.
+//! Tests of the parts of the experiments: schedules, the proxy, measures, drawn lengths and times.
 
 #![cfg(not(loom))]
 
@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 #[test]
-fn what_was_promised_may_take_longer_by_the_slack_at_least() {
+fn deadlines_are_extended_by_at_least_the_slack() {
     let from = BootClock.now();
     let to = from + Duration::from_millis(200);
     assert!(slack_between(from, to) >= SLACK);
@@ -32,7 +32,7 @@ fn what_was_promised_may_take_longer_by_the_slack_at_least() {
 }
 
 #[test]
-fn a_late_sleep_counts_for_all_the_time_it_took() {
+fn a_late_sleep_counts_for_its_whole_duration() {
     let (lateness, at) = (Lateness::default(), Timestamp::from_millis);
     lateness.note(at(1_000), at(1_205));
     assert_eq!(lateness.worst_between(at(1_100), at(1_110)), Duration::from_millis(200));
@@ -40,14 +40,14 @@ fn a_late_sleep_counts_for_all_the_time_it_took() {
 }
 
 #[test]
-fn a_seed_gives_the_same_schedule_again_and_another_seed_another() {
+fn a_seed_determines_its_schedule() {
     let of = |seed| Schedule::of(seed, Engine::Memory, &Kind::ON_STORES);
     assert_eq!(of(7), of(7));
     assert_ne!(of(7), of(8));
 }
 
 #[test]
-fn every_kind_misbehaviour_and_fault_comes_up() {
+fn every_kind_misbehavior_and_fault_occurs() {
     let all: Vec<_> = (0..2_000).map(|seed| Schedule::of(seed, Engine::Memory, &Kind::ON_STORES)).collect();
     for kind in Kind::ON_STORES {
         assert!(all.iter().any(|schedule| schedule.kind == kind), "{kind:?}");
@@ -70,7 +70,7 @@ fn a_lease_outlives_every_outage_that_it_must_survive() {
     }
 }
 
-/// A server that returns what it is sent.
+/// Starts an echo server.
 async fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -87,7 +87,7 @@ async fn echo() -> SocketAddr {
     address
 }
 
-/// Sends a byte and returns whether it comes back. What was held up before it may come first.
+/// Sends a byte and returns `true` if it comes back. Bytes that were held up may come first.
 async fn answers(client: &mut TcpStream, sent: u8) -> bool {
     let asked = async {
         client.write_all(&[sent]).await?;
@@ -124,7 +124,7 @@ fn a_proxy_hangs_falls_silent_refuses_and_heals() {
     assert!(closed, "{} connections are counted that are closed", proxy.open());
 }
 
-/// Mean and coefficient of variation over many draws.
+/// Returns the mean and coefficient of variation over many draws.
 fn moments(shape: Shape) -> (f64, f64) {
     let (mut dice, draws) = (Dice::new(7), 400_000);
     let drawn: Vec<f64> = (0..draws).map(|_| shape.draw(&mut dice)).collect();
@@ -164,7 +164,7 @@ fn heavy_tails_have_the_published_mean_median_and_top_percent() {
 }
 
 #[test]
-fn what_ends_when_another_begins_is_not_beside_it() {
+fn intervals_that_touch_do_not_overlap() {
     assert_eq!(most_at_once([[0, 5], [5, 9], [4, 6]].iter(), 0, 10), 2);
     assert_eq!(most_at_once([[0, 5], [1, 9], [4, 6]].iter(), 0, 10), 3);
     assert_eq!(most_at_once([[0, 5], [1, 9], [4, 6]].iter(), 6, 10), 1);
@@ -174,6 +174,6 @@ fn what_ends_when_another_begins_is_not_beside_it() {
 fn at_one_level_both_bounds_are_reached_to_a_unit() {
     // Of 101 each has one, and one of them, at a part of 101/51, takes what rounding leaves: fifty at once.
     assert_eq!(equal_leaves(51, 101, &[1, 50])[0], 51);
-    // A part of 2549/51 is a little less than the ask: most get nothing.
+    // A part of 2549/51 is a little less than the request: most get nothing.
     assert_eq!(equal_leaves(51, 2_549, &[50])[50], 0);
 }

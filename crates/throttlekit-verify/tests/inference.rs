@@ -1,4 +1,4 @@
-//! Guarantees `inference_*`, at a size for every day; `cargo xtask verify slots inference` takes more of everything.
+//! Guarantees `inference_*`, at a small size; `cargo xtask verify slots inference` runs more of everything.
 
 use throttlekit_verify::inference::{
     self, MOST, Size, check_denials, check_dips, check_hang, check_light, check_share, check_timeouts,
@@ -48,7 +48,7 @@ fn inference_finds_every_seeded_bug() {
 }
 
 #[test]
-fn inference_withstands_what_no_ceiling_can_change() {
+fn inference_withstands_disturbances() {
     let (rows, broken) = examine_disturbances(&shipped, SMALL);
     assert!(broken.is_empty(), "{broken:#?}");
     assert_eq!(rows.len(), inference::DISTURBANCES.len());
@@ -69,7 +69,7 @@ fn the_first_implementation_collapsed_when_another_axis_denied() {
 }
 
 #[test]
-fn inference_is_no_victim_of_long_tails() {
+fn inference_is_robust_to_long_tails() {
     for shape in SHAPES {
         for load in [0.8, 1.5] {
             let compared = compare(&|_| ours(), Scenario::new(shape, load, 8, (12_000, 10_000)), 2, false);
@@ -87,7 +87,7 @@ fn inference_finds_every_seeded_bug_in_long_tails() {
 }
 
 #[test]
-fn work_that_becomes_slower_by_itself_is_no_overload() {
+fn slower_work_without_load_is_not_overload() {
     for shape in [Shape::Exponential, Shape::Bimodal3_5, Shape::Pareto2_2] {
         // From the middle of the warm-up on every call takes three times as long: a load of 0.25 becomes one of 0.75.
         let scenario = Scenario { slows_by: 3.0, ..Scenario::new(shape, 0.25, 32, (40_000, 10_000)) };

@@ -1,5 +1,5 @@
-//! Guarantee `isolated-callers` over memory at a small size. `cargo xtask verify isolated-callers` runs it at its full size,
-//! over real engines, and looks for every seeded bug.
+//! Guarantee `isolated-callers` over memory at a small size. `cargo xtask verify isolated-callers` runs it at
+//! its full size, over real engines, and searches for every seeded bug.
 
 #![cfg(not(loom))]
 
@@ -21,7 +21,8 @@ fn isolated_callers_over_memory() {
     assert!(examined.tally.answered > 48 * 8, "nothing was examined: {:?}", examined.tally);
 }
 
-/// One of each sort: a hang, an outage that nobody else has, work that is fenced, a leak. The others take longer to find.
+/// One of each sort: a hang, an outage that no other caller has, work that is fenced, a leak. The others take
+/// longer to find.
 const QUICKLY_FOUND: [Bug; 4] = [
     Bug::NoDeadline,
     Bug::ImpatienceOpensTheBreaker,
@@ -31,7 +32,7 @@ const QUICKLY_FOUND: [Bug; 4] = [
 
 #[test]
 fn seeded_bugs_are_found() {
-    // A schedule is mostly a wait, so the searches run beside each other.
+    // A schedule is mostly a wait, so the searches run concurrently.
     thread::scope(|scope| {
         let search = |bug| move || find(bug, 64, AT_ONCE / QUICKLY_FOUND.len());
         let searches = QUICKLY_FOUND.map(|bug| (bug, scope.spawn(search(bug))));

@@ -1,4 +1,4 @@
-//! Guarantee `learn`, at a size for every day; `cargo xtask verify learn` takes more of everything.
+//! Guarantee `learn`, at a small size; `cargo xtask verify learn` runs more of everything.
 
 use throttlekit_verify::learn::{self, Size};
 
@@ -17,11 +17,12 @@ fn learn_finds_every_seeded_bug() {
     assert_eq!(outcome.total(), 12);
 }
 
-/// The same for the real learner and the seeded ones, so that no bug is found only because too little was seen.
+/// The same for the real learner and the seeded ones, so that no bug is found only because of too few
+/// samples.
 const RESERVATIONS: Size = Size { seeds: 1, windows: 2_000, ..SMALL };
 
 #[test]
-fn learn_reservations_stay_below_their_envelope_and_hints_within_their_bars() {
+fn learn_reservations_stay_below_their_envelope_and_hints_within_their_thresholds() {
     let found = learn::reserve::examine(RESERVATIONS);
     assert!(found.violations.is_empty(), "{:#?}", found.violations);
 }

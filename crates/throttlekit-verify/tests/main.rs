@@ -2,6 +2,7 @@
 
 mod admission;
 mod budget;
+mod budget_tree;
 mod budget_use;
 mod busiest;
 mod drill;

@@ -1,4 +1,4 @@
-//! Three ways to meter, at a size for every day; `cargo xtask verify metering` has the whole table.
+//! Three ways to meter, at a small size; `cargo xtask verify metering` has the whole table.
 
 use throttlekit_verify::metering::{self, Setup};
 

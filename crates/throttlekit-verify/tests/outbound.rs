@@ -10,7 +10,7 @@ fn learned_ceiling_with_any_responses() {
     assert!(report.delayed > 10_000 && report.probes > 100 && report.at_ceiling > 10_000, "{report:?}");
 }
 
-/// So that what finds a bug is the bug.
+/// A control: the seeded composition passes without a bug.
 #[test]
 fn learned_ceiling_in_the_composition_that_bugs_are_seeded_in() {
     assert_eq!(find_seeded(None, 5_000), None);

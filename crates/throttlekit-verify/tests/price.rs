@@ -1,4 +1,4 @@
-//! Guarantee `bid-price`, at a size for every day; `cargo xtask verify bid-price` takes more of everything.
+//! Guarantee `bid-price`, at a small size; `cargo xtask verify bid-price` runs more of everything.
 
 use throttlekit_verify::price::{self, Size};
 

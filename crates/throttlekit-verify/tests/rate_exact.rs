@@ -1,4 +1,4 @@
-//! `rate-exact` where chance would not go: a billion admissions, and the edge of a window.
+//! `rate-exact` beyond the reach of random tests: a billion admissions, and the edge of a window.
 
 use std::time::Duration;
 
@@ -7,11 +7,12 @@ use throttlekit_core::{Retry, Timestamp};
 
 const BILLION: u64 = 1_000_000_000;
 
-/// A greedy asker takes a million units, a thousand times, and waits exactly as told. The n-th unit must pass at
-/// the first nanosecond at which `burst + rate·Δ ≥ n`, with no drift after a billion. The burst has one unit to
-/// spare: an asker who empties a bucket at whole nanoseconds leaves it full for a part of one, each time.
+/// A greedy caller takes a million units, a thousand times, and waits exactly for each retry-after. The n-th
+/// unit must pass at the first nanosecond at which `burst + rate·Δ ≥ n`, with no drift after a billion. The
+/// burst has one unit to spare: a caller that empties a bucket at whole nanoseconds leaves it full for a part
+/// of one, each time.
 #[test]
-fn no_drift_over_a_billion_admissions_by_a_greedy_asker() {
+fn no_drift_over_a_billion_admissions_by_a_greedy_caller() {
     let start = 1_700_000_000 * BILLION;
     for (units, period) in [(3, BILLION), (7, 60 * BILLION), (1_000_001, BILLION), (BILLION, BILLION)] {
         let (ask, asks) = (1_000_000, 1_000);
@@ -30,7 +31,7 @@ fn no_drift_over_a_billion_admissions_by_a_greedy_asker() {
     }
 }
 
-/// The same asker, one unit at a time, at the rates where a unit is no whole number of nanoseconds.
+/// The same caller, one unit at a time, at the rates where a unit is no whole number of nanoseconds.
 #[test]
 fn no_drift_unit_by_unit() {
     for (units, period) in [(3, BILLION), (7, 60 * BILLION), (1_000_001, BILLION)] {
@@ -51,7 +52,7 @@ fn no_drift_unit_by_unit() {
 
 /// "At most L per window" is not "at most L in any interval of that length": two nanoseconds may see 2L.
 #[test]
-fn a_fixed_window_lets_twice_its_limit_pass_around_a_boundary_and_a_sliding_log_does_not() {
+fn a_fixed_window_admits_twice_its_limit_around_a_boundary_and_a_sliding_log_does_not() {
     let second = Duration::from_secs(1);
     let around = [Timestamp::from_nanos(10 * BILLION - 1), Timestamp::from_nanos(10 * BILLION)];
     let admitted = |limit: Limit| {

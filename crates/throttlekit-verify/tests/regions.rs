@@ -1,9 +1,9 @@
-//! Guarantee `fair-regions`, at a size for every day; `cargo xtask verify fair-regions` takes more of everything.
+//! Guarantee `fair-regions`, at a small size; `cargo xtask verify fair-regions` runs more of everything.
 
 use throttlekit_verify::regions::{RegionBug, check_fairness, check_safety, find_region_bug};
 
 #[test]
-fn fair_regions_every_tenant_gets_what_one_arbiter_of_all_would_give_it() {
+fn fair_regions_every_tenant_gets_its_share_under_one_arbiter() {
     for seed in 0..1_000 {
         check_fairness(seed, None).unwrap_or_else(|violation| panic!("{violation}"));
     }

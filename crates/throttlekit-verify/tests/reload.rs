@@ -1,4 +1,5 @@
-//! Invariant `reload-room`: a change of numbers gives room at once and gives nothing away; and the check can fail.
+//! Invariant `reload-room`: a change of numbers gives capacity at once and gives nothing away; and the check
+//! can fail.
 
 use throttlekit::store::MemoryStore;
 use throttlekit_verify::reload::{ReloadBug, Seeded, examine_reload, find_reload_bug};
@@ -13,7 +14,7 @@ async fn reload_room_in_a_memory_store() {
     assert!(report.at_other_pace > 1_000 && report.waits > 100, "{report:?}");
 }
 
-/// So that what finds a bug is the bug.
+/// A control: the seeded store passes without a bug.
 #[tokio::test]
 async fn reload_room_in_the_store_that_bugs_are_seeded_in() {
     let make = |clock| async { Ok(Seeded::new(clock, None)) };

@@ -1,9 +1,9 @@
-//! Guarantee `budget-streams`, at a size for every day; `cargo xtask verify learn` plays more scenarios.
+//! Guarantee `budget-streams`, at a small size; `cargo xtask verify learn` runs more scenarios.
 
 use throttlekit_verify::streams;
 
 #[test]
-fn budget_streams_hold_for_any_reservation_and_whatever_becomes_of_a_stream() {
+fn budget_streams_hold_for_any_reservation_and_any_end_of_a_stream() {
     streams::examine(0..250, None).unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! Guarantee `throttle`, at a size for every day; `cargo xtask verify sketch` takes more of everything.
+//! Guarantee `throttle`, at a small size; `cargo xtask verify sketch` runs more of everything.
 
 use throttlekit_verify::throttle;
 

@@ -20,7 +20,7 @@ fn turn_order_every_seeded_bug_is_found() {
     }
 }
 
-/// What finds the bugs of a list must pass the list without one.
+/// A control: the check that finds the bugs of a list must pass the list without one.
 #[test]
 fn turn_order_holds_for_a_plain_list() {
     for part in [Part::Order, Part::Starvation, Part::HandOver, Part::Stalled, Part::OneRequest] {

@@ -123,7 +123,7 @@ mod tests {
                 ours.is_ok() || theirs.is_ok(),
                 "{file}\n{}\n{}",
                 ours.unwrap_err()[0],
-                theirs.unwrap_err()
+                theirs.unwrap_err()[0]
             );
         }
     }

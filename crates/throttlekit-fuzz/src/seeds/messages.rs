@@ -8,8 +8,11 @@ use throttlekit_proto::envoy::{
 };
 use throttlekit_proto::v1::session_call::Call;
 use throttlekit_proto::v1::{
-    AdmitRequest, Caller, CheckManyRequest, CheckRequest, DebitRequest, HeartbeatRequest, Keys, PeekRequest,
-    ReleaseRequest, ReserveRequest, ResetRequest, Returned, SessionCall, SessionRequest,
+    AdmitRequest, Caller, CheckManyRequest, CheckRequest, DebitRequest, DrainRequest, GetConfigRequest,
+    GrantRequest, HeartbeatRequest, Keys, LeaseFilter, LimitChanges, ListLeasesRequest, ListOverridesRequest,
+    ListPlansRequest, Override, PeekRequest, Plan, RateChange, ReleaseLeasesRequest, ReleaseRequest,
+    ReloadRequest, RemoveOverrideRequest, RemovePlanRequest, ReserveRequest, ResetRequest, Returned,
+    SessionCall, SessionRequest, SetLogFilterRequest, SetOverrideRequest, SetPlanRequest,
 };
 
 use super::Seeds;
@@ -17,13 +20,42 @@ use super::Seeds;
 /// The names in `policies.yaml`.
 const POLICIES: &str = "abcdefghijklmnopqrstuvwx";
 
-/// Messages by the method that takes them.
+/// Returns messages by the method that takes them.
 pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
     let asks = POLICIES.chars().flat_map(|policy| asks(&policy.to_string()));
     let envoy = envoy().into_iter().map(|message| ("ShouldRateLimit", message));
     let authorizations = POLICIES.chars().flat_map(|policy| authorizations(&policy.to_string()));
     let authorizations = authorizations.map(|message| ("Authorization", message));
-    asks.chain(ends()).chain(envoy).chain(authorizations).collect()
+    asks.chain(ends()).chain(admin()).chain(envoy).chain(authorizations).collect()
+}
+
+/// Actions of operators.
+fn admin() -> [(&'static str, Vec<u8>); 13] {
+    let (policy, key) = (|| "a".to_owned(), || "k".to_owned());
+    let rates = vec![RateChange { limit: 9, burst: 3, per_ms: 1_000, ..RateChange::default() }];
+    let limits = LimitChanges { rates, budget: 7, unlimited: true };
+    let plan = Plan { policy: policy(), name: "gold".into(), limits: Some(limits.clone()), assigned: 0 };
+    let one = Override { policy: policy(), key: key(), limits: Some(limits), ..Override::default() };
+    let set_override = SetOverrideRequest { r#override: Some(one), for_ms: 1_000 };
+    let list_overrides = ListOverridesRequest { policy: policy(), prefix: key(), ..Default::default() };
+    let filter = LeaseFilter { policy: policy(), key: key(), ..LeaseFilter::default() };
+    let leases = ListLeasesRequest { filter: Some(filter.clone()), page_size: 2, page_token: key() };
+    let grant = GrantRequest { policy: policy(), key: key(), keys: vec![key()], units: 2, id: "i".into() };
+    [
+        ("Grant", grant.encode_to_vec()),
+        ("SetOverride", set_override.encode_to_vec()),
+        ("RemoveOverride", RemoveOverrideRequest { policy: policy(), key: key() }.encode_to_vec()),
+        ("ListOverrides", list_overrides.encode_to_vec()),
+        ("SetPlan", SetPlanRequest { plan: Some(plan) }.encode_to_vec()),
+        ("RemovePlan", RemovePlanRequest { policy: policy(), name: "gold".into() }.encode_to_vec()),
+        ("ListPlans", ListPlansRequest { policy: policy() }.encode_to_vec()),
+        ("ListLeases", leases.encode_to_vec()),
+        ("ReleaseLeases", ReleaseLeasesRequest { filter: Some(filter) }.encode_to_vec()),
+        ("SetLogFilter", SetLogFilterRequest { filter: "info".into() }.encode_to_vec()),
+        ("Drain", DrainRequest {}.encode_to_vec()),
+        ("Reload", ReloadRequest {}.encode_to_vec()),
+        ("GetConfig", GetConfigRequest {}.encode_to_vec()),
+    ]
 }
 
 pub(super) fn seeds() -> Seeds {
@@ -77,6 +109,8 @@ fn asks(policy: &str) -> [(&'static str, Vec<u8>); 8] {
         hold: 20,
         value: 9,
         keys: keys.clone(),
+        wait_ms: 1,
+        priority: 1,
     };
     let caller = Caller { domain: "d".into(), client_id: "c".into(), region: "r".into(), priority: 1 };
     let returned = Returned { return_id: "a".into(), units: 3, epoch: String::new() };
@@ -104,7 +138,7 @@ fn asks(policy: &str) -> [(&'static str, Vec<u8>); 8] {
     ]
 }
 
-/// One letter names a lease that was given before.
+/// One letter names a lease that was granted before.
 fn ends() -> Vec<(&'static str, Vec<u8>)> {
     let release = |how: u8| ReleaseRequest {
         lease_id: String::from(char::from(b'a' + how)),

@@ -1,4 +1,4 @@
-//! What inputs are made from: good ones, and words that mean something in them.
+//! The seeds of inputs: valid ones, and meaningful words.
 
 mod files;
 mod messages;
@@ -9,16 +9,16 @@ use throttlekit::overload::{MergeableSketch, Shape};
 
 use crate::random::Random;
 
-/// What inputs of one target are made from.
+/// The seeds of one target.
 #[derive(Default)]
 pub struct Seeds {
-    /// Inputs that get far.
+    /// Inputs that reach deep.
     pub inputs: Vec<Vec<u8>>,
-    /// Pieces that may stand in one.
+    /// Words that may occur in one.
     pub words: Vec<&'static [u8]>,
 }
 
-/// The seeds of a target; none where there is no such target.
+/// Returns the seeds of a target; empty if there is no such target.
 pub fn of(target: &str) -> Seeds {
     match target {
         "policy" => files::seeds(),
@@ -30,7 +30,7 @@ pub fn of(target: &str) -> Seeds {
     }
 }
 
-/// Rules and descriptors are drawn from bytes, whatever they are: only length and repetition matter.
+/// Rules and descriptors are drawn from any bytes: only length and repetition matter.
 fn descriptors() -> Seeds {
     let inputs = (0..64_u64).map(|number| {
         let mut random = Random::of(0, number);
@@ -47,7 +47,7 @@ fn sketches() -> Seeds {
         inputs.push(sketch.snapshot().to_bytes());
         (0..50_u32).for_each(|key| sketch.observe(&key.to_le_bytes(), u64::from(key) << (key % 40)));
         inputs.push(sketch.snapshot().to_bytes());
-        // As the target reads them: a shape, a seed, two totals, counters.
+        // In the format of the target: a shape, a seed, two totals, counters.
         inputs.push([&[width as u8, depth as u8][..], &[0x5A; 8], &[0x80; 16], &[0x7F; 64]].concat());
         inputs.push([&[width as u8, depth as u8][..], &[0; 24], &[1, 0, 0, 0, 255, 255, 255, 255]].concat());
     }

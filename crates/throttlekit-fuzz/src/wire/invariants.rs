@@ -7,7 +7,7 @@ pub(super) fn decision(decision: Option<Decision>) {
     judge(decision, false);
 }
 
-/// Likewise of an answer that the price may have given: then no wait helps, and none is told.
+/// The same for a response that the price may have decided: then no wait helps, and none is reported.
 pub(super) fn admission(decision: Option<Decision>, by_price: bool) {
     judge(decision, by_price);
 }

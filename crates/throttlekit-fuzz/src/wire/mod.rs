@@ -1,4 +1,5 @@
-//! Messages from anyone, against the APIs without authentication, over an engine in memory with policies of every kind.
+//! Untrusted messages against the APIs without authentication, over an engine in memory with policies of
+//! every kind.
 
 mod invariants;
 mod scenario;
@@ -12,8 +13,8 @@ use throttlekit_proto::v1::{
 
 pub use scenario::{POLICIES, forget};
 
-/// Decodes bytes as each message that a client may send, and sends those that are one. Every answer keeps its
-/// invariants.
+/// Decodes bytes as each message that a client may send, and sends those that decode. Checks the invariants
+/// of every response.
 pub fn wire(data: &[u8]) -> bool {
     scenario::with(|scenario| {
         scenario.pass(data.len());
@@ -27,13 +28,13 @@ pub fn wire(data: &[u8]) -> bool {
         sent::<HeartbeatRequest>(data, |it| scenario.heartbeat(it));
         sent::<ReserveRequest>(data, |it| scenario.reserve(it));
         sent::<RateLimitRequest>(data, |it| scenario.should_rate_limit(&it));
-        // What these ask does not depend on what they say.
+        // The content of these does not matter.
         sent::<GetSnapshotRequest>(data, |_| ());
         sent::<WatchRequest>(data, |_| ());
     })
 }
 
-/// What decodes is written and decodes again as itself.
+/// Checks that a decoded message is encoded and decoded again unchanged.
 fn sent<M: Message + Default + Clone>(data: &[u8], send: impl FnOnce(M)) {
     let Ok(message) = M::decode(data) else { return };
     let written = message.encode_to_vec();

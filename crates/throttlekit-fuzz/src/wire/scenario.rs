@@ -24,12 +24,12 @@ use tonic::{Code, Request, Status};
 
 use super::invariants;
 
-/// Policies of every kind, under names so short that a mutation finds them.
-/// The policies that the seeds of messages name, one of each kind.
+/// The policies that the seeds of messages name: one of each kind, with names so short that a mutation finds
+/// them.
 pub const POLICIES: &str = include_str!("policies.yaml");
-/// An engine serves so many inputs: a failure is found again from few of them.
+/// The number of inputs of an engine: a failure can be reproduced from few of them.
 const INPUTS_MAX: u32 = 4_096;
-/// Names of leases and loans that inputs can use.
+/// The number of identifiers of leases and loans that inputs can use.
 const HELD_MAX: usize = 16;
 const BEGIN: Timestamp = Timestamp::from_nanos(1_700_000_000_000_000_000);
 
@@ -37,15 +37,15 @@ thread_local! {
     static SCENARIO: RefCell<Option<Scenario>> = const { RefCell::new(None) };
 }
 
-/// Ends the engine of this thread. The next input begins with a new one.
+/// Drops the engine of this thread. The next input starts with a new one.
 pub fn forget() {
     SCENARIO.with_borrow_mut(|scenario| drop(scenario.take()));
 }
 
-/// Does something in this thread's scenario, and says whether something was answered there.
+/// Runs `act` in this thread's scenario. Returns `true` if there was a response.
 pub(super) fn with(act: impl FnOnce(&mut Scenario)) -> bool {
     SCENARIO.with_borrow_mut(|kept| {
-        // Taken out: what panicked is not used again.
+        // Taken out: a scenario that panicked is not used again.
         let mut scenario =
             kept.take().filter(|scenario| scenario.inputs < INPUTS_MAX).unwrap_or_else(Scenario::new);
         scenario.inputs += 1;
@@ -90,7 +90,7 @@ impl Scenario {
         }
     }
 
-    /// Time passes: a little for most inputs, a window's length for some.
+    /// Advances the time: a little for most inputs, a window's length for some.
     pub(super) fn pass(&mut self, length: usize) {
         let millis = if length.is_multiple_of(17) { 60_000 } else { length as u64 };
         self.clock.advance(Duration::from_millis(millis));
@@ -103,7 +103,7 @@ impl Scenario {
                 Some(answer.into_inner())
             }
             Err(status) => {
-                // Nothing that clients send is our fault.
+                // No client input may cause a server error.
                 let ours = [Code::Internal, Code::Unknown, Code::DataLoss, Code::Unavailable];
                 assert!(!ours.contains(&status.code()), "{status:?}");
                 assert!(!status.message().is_empty(), "{status:?}");
@@ -188,7 +188,7 @@ impl Scenario {
     }
 }
 
-/// One letter stands for a name that was given: inputs cannot guess them.
+/// Replaces one letter by a granted identifier: inputs cannot guess them.
 fn meant(name: &mut String, given: &VecDeque<String>) {
     if let [letter] = name.as_bytes()
         && let Some(one) = given.get(usize::from(*letter) % HELD_MAX)

@@ -1,4 +1,4 @@
-//! Callers, and what a node's driver does for them.
+//! Callers, and the driver of each node.
 
 use throttlekit_core::Cost;
 
@@ -9,14 +9,14 @@ use crate::faults::Fault;
 use crate::operation::Operation;
 
 impl Cluster {
-    /// Callers ask at a node, and the next ones are due.
+    /// Sends a burst of requests to a node and schedules the next one.
     pub(super) fn burst(&mut self, node: usize) {
         if self.is_quiet {
             return;
         }
         self.ask_some(node);
         let wait = self.scenario.burst_every / 4 + self.dice.long_tailed(self.scenario.burst_every);
-        // As often as not near the beginning of a window, where everything happens.
+        // About half of them near the start of a window, where most bugs show.
         let wait = if self.dice.chance(30) { self.until_boundary() } else { wait };
         let at = self.after(wait);
         self.queue.push(at, Event::Burst { node });
@@ -28,7 +28,7 @@ impl Cluster {
         }
         let most = (self.scenario.burst_max * self.hunger / 100).max(2);
         let (cost, times) = (self.cost(), self.dice.within(1, most));
-        // Nobody has asked for a while: what is held goes back.
+        // The node has been idle for a while: it returns its units.
         if self.state.nodes()[node].held().units > 0 && self.dice.chance(40) {
             self.apply(Operation::LeaseReturn { node });
         }
@@ -51,7 +51,7 @@ impl Cluster {
         self.dice.within(1, costs.usual_max)
     }
 
-    /// Units are taken now, and the clock is read some time later: often in the next window.
+    /// Takes units now and reads the clock later, often in the next window.
     fn pause_a_thread(&mut self, node: usize, cost: Cost) {
         let before = self.state.nodes()[node].taken();
         self.apply(Operation::Take { node, cost });
@@ -63,7 +63,7 @@ impl Cluster {
         }
     }
 
-    /// Asks ahead of need, and learns what to hold.
+    /// Requests units ahead of need and adapts the batch size.
     fn check_local_lease(&mut self, node: usize, ran_out: bool) {
         let held = self.state.nodes()[node].held().units;
         if held <= self.scenario.low_water {
@@ -81,7 +81,7 @@ impl Cluster {
         self.state.node_mut(node).batch = next;
     }
 
-    /// Sends a request, if the holder wants one sent.
+    /// Sends a request if the holder wants one.
     pub(super) fn poll(&mut self, node: usize) {
         let had = self.nodes[node].requests;
         self.apply(Operation::Request { node });
@@ -92,7 +92,7 @@ impl Cluster {
         }
     }
 
-    /// True time until the store's next window, give or take a little.
+    /// Returns the true time until the store's next window, with a little jitter.
     fn until_boundary(&mut self) -> u64 {
         let window = self.scenario.window;
         let store = self.state.store().read(self.state.now()).as_nanos();
@@ -103,7 +103,7 @@ impl Cluster {
         if self.dice.chance(30) { exact.saturating_sub(near) } else { exact + near }
     }
 
-    /// Every node asks at the instant at which a window begins.
+    /// Sends requests to every node at the instant a window begins.
     pub(super) fn herd(&mut self) {
         self.fired.count(Fault::BoundaryHerd);
         let at = self.until_boundary();

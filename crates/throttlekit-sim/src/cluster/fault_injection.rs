@@ -10,7 +10,7 @@ use crate::operation::Operation;
 use crate::state::Replication;
 
 impl Cluster {
-    /// One fault befalls someone, and the next is due.
+    /// Injects one fault and schedules the next.
     pub(super) fn inject_fault(&mut self) {
         if self.is_quiet {
             return;
@@ -44,7 +44,7 @@ impl Cluster {
         }
     }
 
-    /// At most one part in `part` of a window from now.
+    /// Returns an instant at most `1/part` of a window from now.
     fn some_time(&mut self, part: u64) -> throttlekit_core::Timestamp {
         let wait = self.dice.within(1, self.scenario.window / part);
         self.after(wait)
@@ -90,7 +90,7 @@ impl Cluster {
         self.queue.push(at, Event::Restart { node });
     }
 
-    /// Evicts the key from the first node, from this one on, that holds units of it.
+    /// Evicts the key from the first node, starting at `from`, that holds units of it.
     fn evict(&mut self, from: usize) {
         let count = self.nodes.len();
         let idle = |&node: &usize| {
@@ -131,7 +131,8 @@ impl Cluster {
         self.apply(Operation::Failover { with_old });
     }
 
-    /// Stalls the replica, lets everyone ask, and has the replica take over before it has heard of that.
+    /// Stalls the replica, sends requests to all nodes, and promotes the replica before it has received their
+    /// writes.
     fn lose_something(&mut self) {
         let until = self.some_time(3);
         self.replica_stalled_until = self.replica_stalled_until.max(until + Duration::from_nanos(1));

@@ -1,7 +1,8 @@
-//! A whole cluster under faults, the same every time: one seed is one run, byte for byte.
+//! A deterministic simulation of a whole cluster under faults: the same seed gives the same run, byte for
+//! byte.
 //!
-//! Time is virtual, chance comes from the seed, and every decision is production code. A run that breaks an invariant
-//! can be told again by its seed.
+//! Time is virtual, randomness comes from the seed, and every decision is production code. A run that breaks
+//! an invariant can be replayed from its seed.
 
 mod calls;
 mod fault_injection;
@@ -21,25 +22,25 @@ use queue::{Event, Queue};
 use scenario::Scenario;
 use trace::Trace;
 
-/// No run has more events than this; one that does is a machine that never comes to rest.
+/// Upper bound on the events of a run. A run with more has a machine that never comes to rest.
 const EVENTS_MAX: u64 = 2_000_000;
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// The invariant that the run was judged by, besides those that always hold.
+    /// The invariant that was checked, besides those that always hold.
     pub invariant: &'static str,
     /// The first invariant that was broken.
     pub broken: Option<Violation>,
-    /// Asks that were answered by production code.
+    /// Requests decided by production code.
     pub decisions: u64,
-    /// Asks that were allowed.
+    /// Requests that were allowed.
     pub allowed: u64,
-    /// Store windows in which anything was admitted, each judged.
+    /// Store windows in which anything was admitted; each was checked.
     pub windows: u64,
-    /// How often each fault fired.
+    /// The number of times each fault fired.
     pub fired: Fired,
-    /// Of everything that happened, in order.
+    /// A hash of all events, in order.
     pub trace_hash: u64,
 }
 
@@ -50,7 +51,7 @@ pub fn run(seed: u64, bug: Option<LeaseBug>) -> Report {
     cluster.report()
 }
 
-/// Runs it again and tells everything that happens, a line each.
+/// Replays a run and reports every event, one line each.
 pub fn replay(seed: u64, bug: Option<LeaseBug>, tell: &mut dyn FnMut(&str)) -> Report {
     let mut cluster = Cluster::new(seed, bug, Trace::telling());
     cluster.trace.line(|| format!("seed {seed}: {:?}", cluster.scenario));
@@ -69,25 +70,25 @@ struct Cluster {
     nodes: Vec<Around>,
     store_paused_until: Timestamp,
     replica_stalled_until: Timestamp,
-    /// When the last replication was due: writes arrive in order.
+    /// The time of the last replication. Writes arrive in order.
     replicates_at: Timestamp,
-    /// How hungry callers are in this stretch of time, in percent.
+    /// Current demand of the callers, in percent.
     hunger: u64,
-    /// Whether faults and new callers are over.
+    /// True once no faults and no new callers are scheduled.
     is_quiet: bool,
     failed_over_at: Option<Timestamp>,
 }
 
-/// What surrounds a node and is not part of it.
+/// Simulation state of a node that is not part of the node itself.
 #[derive(Clone, Debug, Default)]
 struct Around {
     paused_until: Timestamp,
     paused_with_work: bool,
     up_cut_until: Timestamp,
     down_cut_until: Timestamp,
-    /// Tells requests apart for their deadlines.
+    /// A counter that distinguishes requests for their deadlines.
     requests: u64,
-    /// When the last message of this node is due, each way.
+    /// The arrival time of this node's last message, in each direction.
     due: [Timestamp; 2],
 }
 
@@ -120,7 +121,7 @@ impl Cluster {
         }
     }
 
-    /// Until nothing is left to happen, or an invariant is broken.
+    /// Runs until no events are left or an invariant is broken.
     fn run(&mut self) {
         let mut events = 0;
         while let Some((at, event)) = self.queue.pop() {
@@ -165,7 +166,7 @@ impl Cluster {
         }
     }
 
-    /// Until when whoever would handle this is stopped, if it is.
+    /// Returns the end of the pause if the node or store that handles this event is paused.
     fn not_now(&mut self, event: &Event) -> Option<Timestamp> {
         let now = self.state.now();
         let until = match *event {
@@ -197,7 +198,7 @@ impl Cluster {
         around.paused_until
     }
 
-    /// Does it, tells of it, and sends on its way what comes of it.
+    /// Applies the operation, traces it, and sends the message that results.
     fn apply(&mut self, operation: Operation) {
         let now = self.state.now();
         self.trace.note(now, &operation);
@@ -211,7 +212,7 @@ impl Cluster {
         }
     }
 
-    /// How hungry callers are changes with the windows: light ones leave units over, heavy ones want them.
+    /// Changes the demand with the windows: light demand leaves units over, heavy demand wants them.
     fn mood(&mut self) {
         self.hunger = self.dice.pick(&[10, 30, 100, 200, 400]);
         if !self.is_quiet {
@@ -237,7 +238,7 @@ impl Cluster {
         self.state.now() + core::time::Duration::from_nanos(nanos)
     }
 
-    /// Whether what is in flight to or from this node is cut off.
+    /// Returns `true` if the link of this message is partitioned.
     fn is_cut(&self, message: &Message) -> bool {
         let around = &self.nodes[message.node()];
         let until = if message.is_upward() { around.up_cut_until } else { around.down_cut_until };

@@ -1,4 +1,4 @@
-//! Messages on their way: slow, lost, doubled, overtaken, cut off.
+//! Messages in flight: delayed, lost, duplicated, reordered or partitioned.
 
 use core::time::Duration;
 
@@ -7,11 +7,11 @@ use super::queue::Event;
 use crate::faults::Fault;
 use crate::operation::{Message, Operation};
 
-/// A slow link takes so many times as long.
+/// The factor by which a slow link is slower.
 const SLOW: u64 = 40;
 
 impl Cluster {
-    /// Sends a message on its way.
+    /// Sends a message.
     pub(super) fn carry(&mut self, message: Message) {
         self.carry_one(message);
         if !self.is_quiet && self.dice.chance(self.scenario.network.doubled_percent) {
@@ -47,7 +47,7 @@ impl Cluster {
         self.queue.push(at, Event::Arrive(message));
     }
 
-    /// A message arrives, unless it was lost.
+    /// Delivers a message, unless it was lost.
     pub(super) fn arrive(&mut self, message: Message) {
         if !self.is_quiet && self.is_cut(&message) {
             let around = &self.nodes[message.node()];
@@ -95,7 +95,7 @@ impl Cluster {
         self.poll(node);
     }
 
-    /// Callers that will go away when they are told to ask again.
+    /// Counts callers that give up after their next retry.
     fn count_gone(&mut self, node: usize) {
         let tries_max = self.scenario.setup.tries_max;
         let gone =
@@ -103,7 +103,7 @@ impl Cluster {
         (0..gone).for_each(|_| self.fired.count(Fault::CallerGone));
     }
 
-    /// A request's time is up, if it is still in flight.
+    /// Fails a request whose deadline has passed, if it is still in flight.
     pub(super) fn deadline(&mut self, node: usize, request: u64) {
         if self.nodes[node].requests != request || self.state.nodes()[node].flight().is_none() {
             return;
@@ -111,13 +111,13 @@ impl Cluster {
         self.fired.count(Fault::DeadlinePassed);
         self.count_gone(node);
         self.apply(Operation::Fail { node });
-        // Those who wait do not hammer a store that does not answer.
+        // Waiting callers do not hammer a store that does not respond.
         let pause = self.scenario.network.delay + 1;
         let at = self.after(pause);
         self.queue.push(at, Event::Wake { node });
     }
 
-    /// The replica receives a write, some time after the one before it.
+    /// Schedules the replica's next write, some time after the one before it.
     pub(super) fn replicate_later(&mut self) {
         let lag = self.dice.long_tailed(self.scenario.network.replica_lag);
         let at = self.after(lag).max(self.replicates_at + Duration::from_nanos(1));

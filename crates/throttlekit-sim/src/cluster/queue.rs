@@ -1,4 +1,4 @@
-//! What is due when.
+//! The event queue.
 
 use core::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -7,27 +7,27 @@ use throttlekit_core::Timestamp;
 
 use crate::operation::Message;
 
-/// Something that is due.
+/// A scheduled event.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// Callers ask.
+    /// Callers send requests.
     Burst {
         node: usize,
     },
-    /// Callers ask, all at one instant.
+    /// Callers send requests at all nodes at one instant.
     Herd {
         node: usize,
     },
-    /// A node looks whether it should send.
+    /// A node checks whether it should send.
     Wake {
         node: usize,
     },
-    /// A thread that slept goes on.
+    /// A paused thread continues.
     Decide {
         node: usize,
     },
     Arrive(Message),
-    /// A request has had its time.
+    /// The deadline of a request.
     Deadline {
         node: usize,
         request: u64,
@@ -36,15 +36,15 @@ pub(super) enum Event {
     Restart {
         node: usize,
     },
-    /// A fault befalls someone.
+    /// A fault is injected.
     Fault,
-    /// The replica takes over, if there is something that it has not heard of.
+    /// The replica takes over if it has not received every write.
     LaggedFailover,
-    /// Callers become more or fewer.
+    /// The demand changes.
     Mood,
 }
 
-/// Events by time; of one time, in the order in which they were put here.
+/// Events by time; events of the same time in the order in which they were pushed.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     heap: BinaryHeap<Due>,

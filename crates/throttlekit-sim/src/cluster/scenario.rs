@@ -1,4 +1,4 @@
-//! What one run is made of, drawn from its seed.
+//! The parameters of one run, drawn from its seed.
 
 use core::time::Duration;
 
@@ -13,25 +13,25 @@ use crate::state::{Clock, Replication, Setup};
 
 const MILLI: u64 = 1_000_000;
 
-/// One run, before anything has happened.
+/// The initial parameters of one run.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) setup: Setup,
-    /// The length of a window, or the hold time of what a pace lends.
+    /// The length of a window, or the hold time of units leased from a smooth rate.
     pub(super) window: u64,
     pub(super) ends: u64,
     pub(super) costs: Costs,
     pub(super) batches: Batches,
-    /// Below how many units a node asks ahead of need.
+    /// A node requests units ahead of need when it holds fewer than this.
     pub(super) low_water: Cost,
     pub(super) holder_ppm: u32,
     pub(super) grain: u64,
     pub(super) network: Network,
-    /// Which faults may befall this run.
+    /// The faults that may be injected in this run.
     pub(super) faults: Vec<Fault>,
-    /// The mean time between faults that are not the network's.
+    /// The mean time between faults other than those of the network.
     pub(super) fault_every: u64,
-    /// How many asks come at once, at most.
+    /// The maximum number of requests in one burst.
     pub(super) burst_max: u64,
     /// The mean time between two bursts at a node.
     pub(super) burst_every: u64,
@@ -43,7 +43,7 @@ pub(super) struct Costs {
     pub(super) rare_max: Cost,
 }
 
-/// What drivers say would be good to hold. Any number is safe.
+/// The batch size that drivers request. Any number is safe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Batches {
     Fixed,
@@ -119,11 +119,11 @@ impl Scenario {
         }
     }
 
-    /// A node's clock: off by anything, drifting as fast as is allowed one way or the other, or not at all.
+    /// Draws a node's clock: any offset, and a drift of the allowed maximum in either direction or of zero.
     pub(super) fn node_clock(&self, dice: &mut Dice, now: Timestamp) -> Clock {
         let ppm = drift(dice, self.holder_ppm);
         let grain = if dice.chance(70) { self.grain } else { 0 };
-        // A clock that drifts back never shows less than nothing.
+        // A clock that drifts back never reads below zero.
         let offset = i128::from(dice.within(1_000, 5_000) * MILLI + dice.below(MILLI) + now.as_nanos());
         Clock { offset, ppm, grain }
     }
@@ -155,8 +155,8 @@ fn limit_units(dice: &mut Dice) -> u64 {
     }
 }
 
-/// A window, or a bucket that fills in about one. Its rate is a whole number of units per window, so that the bucket's
-/// period is not rounded.
+/// Returns a window, or a bucket that fills in about one. Its rate is a whole number of units per window, so
+/// that the bucket's period is not rounded.
 fn limit(dice: &mut Dice, term: Term, units: u64, window: u64) -> Limit {
     let length = Duration::from_nanos(window);
     let smooth = matches!(term, Term::Rolling(_)) || (term == Term::Carry && dice.chance(30));
@@ -173,7 +173,7 @@ fn costs(dice: &mut Dice, units: u64) -> Costs {
     match dice.below(10) {
         0..5 => Costs { usual_max: 1, rare_max: 1 },
         5..8 => Costs { usual_max: 3.min(units), rare_max: 3.min(units) },
-        // Some cost more than the limit ever holds.
+        // Some cost more than the whole limit.
         _ => Costs { usual_max: 2, rare_max: dice.pick(&[50.min(units), 50, units + 1]) },
     }
 }
@@ -213,7 +213,8 @@ fn network(dice: &mut Dice, window: u64) -> Network {
     }
 }
 
-/// A random half of what can befall such a cluster: faults that are always together hide each other.
+/// Draws a random half of the faults that apply to such a cluster: faults that always occur together hide
+/// each other.
 ///
 /// A store clock is never both stepped and failed over. Each of the two has its bound; together they may open a window
 /// that a primary has lent from and its replica has never seen, and then the bound is only their sum.

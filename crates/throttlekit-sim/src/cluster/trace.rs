@@ -1,11 +1,11 @@
-//! What happened, as a number and, if wanted, in words.
+//! The trace of a run: a hash and, on request, text.
 
 use core::fmt::Debug;
 use core::hash::{Hash, Hasher};
 
 use throttlekit_core::Timestamp;
 
-/// A running hash of a run, and its lines if it is to be told.
+/// A running hash of a run, and its lines if the run is replayed.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     hasher: TraceHasher,
@@ -37,7 +37,7 @@ impl Trace {
     }
 }
 
-/// A hash that is the same in every process.
+/// A hasher with the same result in every process.
 #[derive(Clone, Copy, Debug, Default)]
 struct TraceHasher(u64);
 

@@ -1,4 +1,4 @@
-//! A scenario to explore, of any model.
+//! A scenario to explore, for any model.
 
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
@@ -10,21 +10,21 @@ use super::counter_examples::Assumption;
 
 /// A scenario to explore, and the number of states that it must have.
 ///
-/// A count that differs fails: a search that stops looking, or a machine that does something else, is noticed.
+/// A different count fails: it shows a search that stops early or a machine that behaves differently.
 pub struct Case {
-    /// The invariant that it shows.
+    /// The invariant that the scenario demonstrates.
     pub invariant: &'static str,
-    /// What is special about it.
+    /// A short description of the scenario.
     pub name: &'static str,
-    /// The bound, which is also reached.
+    /// The bound, which the exploration also reaches.
     pub bound: String,
-    /// How many states it has.
+    /// The number of distinct states.
     pub states: usize,
     look: Box<dyn Fn(usize) -> Findings + Send + Sync>,
 }
 
 impl Case {
-    /// A scenario of any model.
+    /// Creates a scenario of any model.
     pub fn new<M>(invariant: &'static str, name: &'static str, bound: String, states: usize, model: M) -> Self
     where
         M: Model + Clone + Send + Sync + 'static,
@@ -35,12 +35,12 @@ impl Case {
         Self { invariant, name, bound, states, look }
     }
 
-    /// Explores every state of it.
+    /// Explores every state.
     pub fn explore(&self, threads: usize) -> Findings {
         (self.look)(threads)
     }
 
-    /// What is not as it should be, if anything.
+    /// Returns a description of the mismatch, if there is one.
     pub fn wrong(&self, found: &Findings) -> Option<String> {
         let what = if !found.violated.is_empty() {
             format!("not so: {}", found.violated.join(", "))
@@ -55,7 +55,8 @@ impl Case {
     }
 }
 
-/// An assumption whose absence a model shows: its shortest path to a state in which the invariant does not hold.
+/// Returns an assumption that is removed in a model. The counterexample is the shortest path to a state that
+/// breaks the invariant.
 pub(super) fn without<M>(text: &'static str, invariant: &'static str, model: M) -> Assumption
 where
     M: Model + Clone + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! The scenarios of leasing that are explored, and the number of states of each.
+//! The explored leasing scenarios, and the number of states of each.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use super::network::{Clock, Invariant, Keeping, Network, Room, TWO};
 use super::one_step::OneStep;
 use super::rolling_return::{BOUND_AT_SECONDS, RollingReturn};
 
-/// Three clocks that run right and agree, so that nodes can change places.
+/// Three exact clocks that agree, so that nodes are interchangeable.
 const ALIKE: [Clock; 3] = [Clock::at(0); 3];
 /// Counts three milliseconds in four ticks.
 const SLOW: Clock = Clock { begins_ms: 50, nanos_per_tick: 750_000 };
 /// Counts five milliseconds in four ticks.
 const QUICK: Clock = Clock { begins_ms: 0, nanos_per_tick: 1_250_000 };
-/// As wrong as those.
+/// A margin that covers those two clocks.
 const WIDE: Margin = Margin { holder_ppm: 250_000, authority_ppm: 250_000, slack: Duration::ZERO };
 const DRIFTING: [Clock; 2] = [Clock::at(0), SLOW];
 
-/// Scenarios that are explored within seconds.
+/// Returns the scenarios that are explored within seconds.
 pub fn small() -> Vec<Case> {
     let room = Room { ticks: 1, letters: 1, waiters: 1, returns: 0, faults: 0 };
     let with = |invariant, limit, batch| Network {
@@ -46,7 +46,7 @@ pub fn small() -> Vec<Case> {
     ]
 }
 
-/// Scenarios that take minutes together. A window is two ticks unless it says otherwise.
+/// Returns the scenarios that take minutes together. A window is two ticks unless stated otherwise.
 pub fn large() -> Vec<Case> {
     let room = Room { ticks: 2, letters: 1, waiters: 1, returns: 0, faults: 0 };
     let with = |invariant, limit, batch| Network {

@@ -1,27 +1,27 @@
-//! Runs a search to its end and says what it found.
+//! Runs a search to its end and returns the findings.
 
 use std::fmt::Debug;
 use std::hash::Hash;
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
 
-/// What a search found.
+/// The findings of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings {
     /// Distinct states.
     pub states: usize,
-    /// Steps taken between them.
+    /// Transitions between them.
     pub steps: usize,
-    /// The most steps on a shortest way to a state; with several threads, about that.
+    /// The maximum, over all states, of the steps on a shortest path. Approximate with several threads.
     pub depth: usize,
-    /// What should always hold and does not.
+    /// The invariants that were violated.
     pub violated: Vec<&'static str>,
-    /// What should occur and does not.
+    /// The reachability properties that no state satisfied.
     pub missing: Vec<&'static str>,
 }
 
 impl Findings {
-    /// Whether all that should hold holds, and all that should occur occurs.
+    /// Returns `true` if all invariants hold and all expected states occur.
     pub fn holds(&self) -> bool {
         self.violated.is_empty() && self.missing.is_empty()
     }
@@ -50,11 +50,11 @@ where
     }
 }
 
-/// How something came about that should never be.
+/// A violated invariant with its counterexample.
 pub struct Breach<M: Model> {
-    /// What should always hold.
+    /// The invariant.
     pub invariant: &'static str,
-    /// The steps to where it does not.
+    /// The steps to a state in which it does not hold.
     pub path: Path<M::State, M::Action>,
 }
 
@@ -64,17 +64,17 @@ where
     M::State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq + Send + Sync,
 {
-    /// A shortest way to where something does not hold that a model says always should, if there is one.
+    /// Returns a shortest counterexample to any of the model's invariants, if there is one.
     pub fn shortest(model: &M) -> Option<Self> {
         let mut found = Self::within(model, usize::MAX)?;
-        // The checker ends some time after it has found one, so it may name a later one than the first.
+        // The checker stops some time after it has found one, so the reported one may not be the first.
         while let Some(shorter) = Self::within(model, found.steps()) {
             found = shorter;
         }
         Some(found)
     }
 
-    /// One of fewer steps than that. One thread searches: only then does it go from near to far.
+    /// Returns a counterexample with fewer steps. Uses one thread: only then is the search breadth-first.
     fn within(model: &M, steps: usize) -> Option<Self> {
         let checker = model.clone().checker().target_max_depth(steps.saturating_add(1));
         let checker = checker.finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();

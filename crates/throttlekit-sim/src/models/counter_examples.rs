@@ -5,9 +5,9 @@ use super::network::{Clock, Invariant, Keeping, Network, NetworkState, Room, in_
 use super::rolling_return::{BOUND, Fleet, Move, RollingReturn};
 use super::seam::Seam;
 
-/// An assumption of a model, and the search for what goes wrong without it.
+/// An assumption of a model, and the search for a counterexample without it.
 pub struct Assumption {
-    /// What is assumed.
+    /// The assumption.
     pub text: &'static str,
     /// The invariant that breaks without it.
     pub invariant: &'static str,
@@ -23,13 +23,13 @@ impl Assumption {
         Self { text, invariant, search: Box::new(search) }
     }
 
-    /// Searches for the shortest counterexample: its steps in plain words, if there is one.
+    /// Searches for the shortest counterexample and returns its steps in plain language, if there is one.
     pub fn counterexample(&self) -> Option<Vec<String>> {
         (self.search)()
     }
 }
 
-/// The assumptions of leasing.
+/// Returns the assumptions of leasing.
 pub fn assumptions() -> Vec<Assumption> {
     let networks = networks().into_iter();
     let networks = networks.map(|(text, network)| {
@@ -40,12 +40,12 @@ pub fn assumptions() -> Vec<Assumption> {
 }
 
 const ONE: [Clock; 1] = [Clock::at(0)];
-/// Two clocks that run right and agree.
+/// Two exact clocks that agree.
 const RIGHT: [Clock; 2] = [Clock::at(0), Clock::at(0)];
 /// Counts five milliseconds in four ticks.
 const QUICK: Clock = Clock { begins_ms: 0, nanos_per_tick: 1_250_000 };
 
-/// A window of one tick, then another: no more than each counterexample needs, so that it is found soon.
+/// Windows of one tick, two of them: the minimum that each counterexample needs, so that it is found soon.
 fn networks() -> Vec<(&'static str, Network)> {
     let room = Room { ticks: 1, letters: 1, waiters: 1, returns: 0, faults: 0 };
     let two = Network { clocks: &RIGHT, sorted: false, room, ..Network::new(Invariant::Coupled, 2, 1, 2) };

@@ -1,9 +1,9 @@
 //! The first implementation's own models: a grant and the first spend from it are one step.
 //!
-//! Three steps: *serve* from what a node holds, *lease* a whole batch when it holds nothing and serve the first of it,
-//! *roll* into the next window. Underneath run the production [`Authority`], [`Holder`] and [`LocalLease`]; a state is
-//! what those models called one, `(units left upstream, units of each node, admitted in this window)`, and so the
-//! counts can be compared with theirs.
+//! There are three steps: *serve* from the units of a node, *lease* a whole batch when it holds nothing and
+//! serve the first of it, *roll* into the next window. They run the production [`Authority`], [`Holder`] and
+//! [`LocalLease`]. A state is the same tuple as in those models, `(units left upstream, units of each node,
+//! admitted in this window)`, so the counts can be compared.
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -15,26 +15,26 @@ use throttlekit_core::lease::{
 use throttlekit_core::rate::Limit;
 use throttlekit_core::{Cost, Timestamp};
 
-/// How long a window is: any length does, since only rolling moves time.
+/// The length of a window. Any length works, since only *roll* moves time.
 const WINDOW_MS: u64 = 10;
 
-/// A fleet that leases in one step.
+/// Nodes that lease in one step.
 #[derive(Clone, Debug)]
 pub struct OneStep {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: usize,
     /// Units per window.
     pub limit: Cost,
-    /// Units a node leases at once.
+    /// The units that a node leases at once.
     pub batch: Cost,
     /// [`Term::Carry`] or [`Term::Window`].
     pub term: Term,
 }
 
-/// What a fleet does next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// A node serves from what it holds.
+    /// A node serves from its units.
     Serve(usize),
     /// A node that holds nothing leases a batch and serves the first of it.
     Lease(usize),
@@ -42,12 +42,13 @@ pub enum Move {
     Roll,
 }
 
-/// A fleet at an instant. Two are the same if they hold the same units and have admitted as many.
+/// All nodes at an instant. Two states are equal if they hold the same units and have admitted the same
+/// number.
 #[derive(Clone, Debug)]
 pub struct Fleet {
     account: Account,
     holders: Vec<Holder>,
-    /// Units in each local lease, and when they die.
+    /// The units in each local lease, and their expiry.
     local_leases: Vec<(Cost, Timestamp)>,
     now: Timestamp,
     left: Cost,
@@ -55,17 +56,17 @@ pub struct Fleet {
 }
 
 impl OneStep {
-    /// A fleet whose units carry over into later windows.
+    /// Creates a model whose units carry over into later windows.
     pub fn carry(nodes: usize, limit: Cost, batch: Cost) -> Self {
         Self { nodes, limit, batch, term: Term::Carry }
     }
 
-    /// A fleet whose units die with their window.
+    /// Creates a model whose units expire with their window.
     pub fn coupled(nodes: usize, limit: Cost, batch: Cost) -> Self {
         Self { term: Term::Window, ..Self::carry(nodes, limit, batch) }
     }
 
-    /// The most that may be admitted in one window: `L + N·(B−1)`, or `L` when units die with it.
+    /// Returns the maximum admitted in one window: `L + N·(B−1)`, or `L` when units expire with it.
     pub fn bound(&self) -> Cost {
         match self.term {
             Term::Carry => self.limit + self.nodes as u64 * (self.batch - 1),
@@ -79,7 +80,7 @@ impl OneStep {
         Authority::new(window, self.term).expect("windows can be lent")
     }
 
-    /// What the authority would lend now.
+    /// Returns the units that the authority would lend now.
     fn left(&self, fleet: &Fleet) -> Cost {
         let all = Want { wants: self.limit, least: 1, share: 1 };
         self.authority().look(&fleet.account.state, all, fleet.now).granted
@@ -96,7 +97,7 @@ impl OneStep {
 }
 
 impl Fleet {
-    /// Units a node could spend now.
+    /// Returns the units that a node could spend now.
     fn held(&self, node: usize) -> Cost {
         let (units, until) = self.local_leases[node];
         if self.now < until { units } else { 0 }
@@ -188,7 +189,7 @@ impl Model for OneStep {
     }
 }
 
-/// A local lease as it was: states keep what is in it, since a local lease itself can be changed through a shared
+/// Restores a local lease. States keep only its content, since a local lease can be changed through a shared
 /// reference.
 fn thaw((units, until): (Cost, Timestamp)) -> LocalLease<PlainWord> {
     let local_lease = LocalLease::new();
@@ -202,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// Steps taken, states, depth. The search ends by itself, keeps within the bound and reaches it.
+    /// Returns transitions, states and depth. The search terminates, stays within the bound and reaches it.
     fn explore(model: OneStep) -> (usize, usize, usize) {
         let checker = model.checker().spawn_bfs().join();
         checker.assert_properties();
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_coupled_in_one_step_admits_the_limit_and_no_more_however_many_nodes() {
+    fn lease_coupled_in_one_step_admits_exactly_the_limit_for_any_number_of_nodes() {
         let fleets =
             [(1, 8, 2), (2, 8, 2), (4, 8, 2), (8, 8, 2), (4, 12, 4), (1, 8, 1), (4, 8, 1), (8, 8, 1)];
         let states = fleets.map(|(nodes, limit, batch)| explore(OneStep::coupled(nodes, limit, batch)).1);

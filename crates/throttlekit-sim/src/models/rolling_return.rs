@@ -1,9 +1,10 @@
-//! Why units of a smooth rate lapse and are never taken back.
+//! Shows why units of a smooth rate expire and are never returned.
 //!
-//! Three nodes lease whole bursts of 5 from a limit that refills at 1/s; what they lease lives for 10 s. Counted is what could be
-//! spent at once: what the nodes hold and what the limit would still admit. By `lease-rolling` that is at most
-//! `burst + min(rate·h, N·B)` = 15. A driver that takes units back lets them be lent once more for another 10 s, though time has
-//! refilled the bucket meanwhile, and 20 can be spent.
+//! Three nodes lease whole bursts of 5 from a limit that refills at 1/s; leased units live for 10 s. The
+//! model counts the units that could be spent at once: those that the nodes hold and those that the limit
+//! would still admit. By `lease-rolling` that is at most `burst + min(rate·h, N·B)` = 15. A driver that takes
+//! units back lets them be lent again for another 10 s, although time has refilled the bucket meanwhile, and
+//! 20 can be spent.
 
 use std::time::Duration;
 
@@ -20,30 +21,30 @@ const HOLD: Duration = Duration::from_secs(10);
 const SECONDS_MAX: u64 = 20;
 /// `burst + min(rate·h, N·B)`.
 pub const BOUND: Cost = 15;
-/// The same at whole seconds, where what was leased ten seconds ago is dead and so the last nine count.
+/// The same at whole seconds: units leased ten seconds ago have expired, so only the last nine seconds count.
 pub const BOUND_AT_SECONDS: Cost = 14;
-/// What can be spent when units are taken back: all that three nodes hold, and a full bucket.
+/// The units that can be spent when units are returned: everything that three nodes hold, and a full bucket.
 pub const WITH_RETURNS: Cost = 20;
 
-/// The fleet.
+/// The model.
 #[derive(Clone, Copy, Debug)]
 pub struct RollingReturn {
-    /// Whether units are taken back.
+    /// If true, units are taken back.
     pub returns: bool,
 }
 
-/// What happens next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
     /// A second passes.
     Second,
     /// A node that holds nothing leases a burst.
     Lease(usize),
-    /// A node sends back what it holds, and the limit takes it.
+    /// A node returns its units, and the limit takes them.
     LeaseReturn(usize),
 }
 
-/// The fleet at an instant.
+/// All nodes at an instant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fleet {
     second: u64,
@@ -71,12 +72,12 @@ impl Fleet {
         authority().look(&self.account.state, Want { wants: BURST, least: 1, share: 1 }, self.now()).granted
     }
 
-    /// How many seconds have passed.
+    /// Returns the number of seconds that have passed.
     pub fn second(&self) -> u64 {
         self.second
     }
 
-    /// What could be spent at once.
+    /// Returns the units that could be spent at once.
     pub fn spendable(&self) -> Cost {
         self.left() + (0..NODES).map(|node| self.held(node)).sum::<Cost>()
     }
@@ -92,7 +93,8 @@ impl Fleet {
         Some(())
     }
 
-    /// Not the machine's doing: a holder gives nothing of a rolling lease back, and an account takes nothing.
+    /// Bypasses the machine: a holder never returns units of a rolling lease, and an account never accepts
+    /// them.
     fn give_back(&mut self, node: usize) {
         let (now, units) = (self.now(), self.held(node));
         self.local_leases[node] = (0, Timestamp::EPOCH);

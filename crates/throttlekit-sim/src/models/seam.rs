@@ -1,31 +1,32 @@
-//! Assumptions, removed one at a time where a driver meets the machine: in what it hands in, or does with what comes out.
+//! Assumptions removed one at a time at the boundary between a driver and the machine: in its inputs, or in
+//! the use of its outputs.
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::lease::{Epoch, Loan, LocalLease, PlainWord, Return};
 
-/// What a driver gets wrong.
+/// A bug of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seam {
-    /// Nothing.
+    /// No bug.
     Sound,
-    /// It lets units die when its own clock shows the instant at which the store says that the window ends.
+    /// Units expire when the driver's own clock shows the instant at which the store's window ends.
     WallClock,
-    /// It counts the life of units from the arrival of the reply.
+    /// The life of units is counted from the arrival of the reply.
     ReplyAnchored,
-    /// It credits a grant once for each caller that waits for it.
+    /// A grant is credited once for each waiting caller.
     CreditPerWaiter,
-    /// It does not say from which window units are.
+    /// The driver omits the window that units belong to.
     NoEpoch,
-    /// It reads the clock, and then takes units out.
+    /// The clock is read before the units are taken.
     ClockReadFirst,
-    /// It takes units back however often they come.
+    /// Returned units are accepted every time they arrive.
     ReturnTwice,
-    /// It promises the limit though the store forgets what it lent.
+    /// The limit is promised although the store forgets what it lent.
     Unfenced,
 }
 
 impl Seam {
-    /// What it hands to the machine in place of what the store lent.
+    /// Returns the loan that the driver hands to the machine in place of the store's.
     pub(super) fn loan(self, loan: Loan, sent: Timestamp, now: Timestamp) -> Loan {
         match self {
             Self::WallClock => Loan { lives: Some(loan.decision.reset_at.since(sent)), ..loan },
@@ -35,19 +36,19 @@ impl Seam {
         }
     }
 
-    /// What the store is told that was sent back.
+    /// Returns the return that the store receives in place of the one that was sent.
     pub(super) fn taken_back(self, back: Return, present: Epoch) -> Return {
         if self == Self::NoEpoch { Return { epoch: present, ..back } } else { back }
     }
 
-    /// What it does to the local lease when a grant was credited that `waiting` callers wait for.
+    /// Credits the local lease again after a grant that `waiting` callers wait for.
     pub(super) fn credit_again(self, local_lease: &LocalLease<PlainWord>, loan: Loan, waiting: usize) {
         if self == Self::CreditPerWaiter {
             (1..waiting).for_each(|_| local_lease.fill(loan.granted, local_lease.until(), true));
         }
     }
 
-    /// Whether what a failover lost is not allowed for.
+    /// Returns `true` if the bound does not include the units that a failover lost.
     pub(super) fn forgives_nothing(self) -> bool {
         self == Self::Unfenced
     }

@@ -1,8 +1,8 @@
 //! The production slot table and hold, in small scenarios explored in full.
 //!
-//! Holders request slots, send heartbeats and release over a network that delays, reorders, loses and doubles; they
-//! stop for any time and go on, and the table is lost and starts over. Work runs from when a reply is taken until it
-//! ends or its hold is fenced.
+//! Holders request slots, send heartbeats and release over a network that delays, reorders, loses and
+//! duplicates messages. Holders pause for any time and continue, and the table is lost and starts over. Work
+//! runs from when a reply is received until it ends or its hold is fenced.
 
 use core::fmt;
 use core::time::Duration;
@@ -18,68 +18,68 @@ use super::counter_examples::Assumption;
 const TICK: Duration = Duration::from_millis(3);
 /// Messages in flight at once.
 const UNDER_WAY_MAX: usize = 3;
-/// No more are held than there are slots, and no more run.
+/// At most as many slots are held as there are, and at most as many run.
 const INVARIANT: &str = "slot-fence";
 
 /// Holders of the slots of one key.
 #[derive(Clone, Copy, Debug)]
 pub struct Slots {
-    /// How many ask.
+    /// The number of holders.
     pub holders: usize,
-    /// How many slots there are.
+    /// The number of slots.
     pub most: u32,
-    /// How many ticks a lease lives.
+    /// The lifetime of a lease, in ticks.
     pub lives: u32,
-    /// How long it lasts, in ticks.
+    /// The length of the scenario, in ticks.
     pub ticks: u8,
-    /// Messages sent in all.
+    /// The maximum number of messages sent in all.
     pub letters: u8,
-    /// How often the table is lost.
+    /// The maximum number of times the table is lost.
     pub losses: u8,
-    /// What a driver gets wrong, if anything.
+    /// The driver's bug, if any.
     pub seam: Seam,
 }
 
-/// What a driver gets wrong.
+/// A bug of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seam {
-    /// Nothing.
+    /// No bug.
     Sound,
-    /// A heartbeat brings a lease back that is over.
+    /// A heartbeat revives a lease that is over.
     Revives,
     /// The life of a slot is counted from the reply.
     AnchoredAtReply,
-    /// Whoever names a lease can release it.
+    /// Any holder that names a lease can release it.
     ReleaseByIdAlone,
     /// A table that was lost admits at once.
     NoQuiet,
-    /// A holder works on when its deadline has passed.
+    /// A holder works on after its deadline.
     Unfenced,
 }
 
-/// All of it at an instant.
+/// The whole system at an instant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TableState {
     tick: u8,
     table: SlotTable,
     holders: Vec<Holder>,
-    /// In order.
+    /// Sorted.
     letters: Vec<Letter>,
     sent: u8,
     lost: u8,
 }
 
-/// Someone who asks for one slot at a time, each under a lease of its own.
+/// A holder that requests one slot at a time, each under its own lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Holder {
     asks: u8,
-    /// Whether it waits for the answer to its last ask.
+    /// True while it waits for the reply to its last request.
     waits: bool,
     /// The slot while its work runs.
     hold: Option<Hold>,
 }
 
-/// What is in flight, of a holder's ask and since a tick.
+/// A message in flight: its request, and the tick at which it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Letter {
     holder: usize,
@@ -92,28 +92,28 @@ pub struct Letter {
 enum Says {
     Ask,
     Heartbeat,
-    /// By whom.
+    /// The holder.
     Release(usize),
-    /// For how long.
+    /// The lifetime.
     Slot(Duration),
-    /// For how long, or lost.
+    /// The lifetime, or `None` if the lease is lost.
     HeartbeatReply(Option<Duration>),
 }
 
-/// What happens next. Letters are told by their places.
+/// The next step. Messages are identified by their index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A holder asks for its slot.
+    /// A holder requests its slot.
     Ask(usize),
     /// A holder sends a heartbeat.
     Heartbeat(usize),
-    /// A holder's work is done, and it releases.
+    /// A holder's work ends, and it releases the slot.
     Release(usize),
-    /// A holder releases what is another's.
+    /// A holder releases the slot of another.
     ReleaseOther(usize, usize),
     /// A message arrives.
     Arrive(usize),
-    /// A message arrives, and will again.
+    /// A message arrives, and will arrive again.
     ArriveTwice(usize),
     /// A message is lost.
     Lose(usize),
@@ -241,7 +241,7 @@ impl Model for Slots {
                 self.deliver(&mut state, letter);
             }
             Step::ArriveTwice(at) => {
-                // It stays in flight. A message that changes nothing is one and the same again.
+                // The message stays in flight. One that changes nothing leads to the same state.
                 let letter = state.letters[at];
                 self.deliver(&mut state, letter);
             }
@@ -301,7 +301,7 @@ impl fmt::Display for Step {
 const TWO: Slots =
     Slots { holders: 2, most: 1, lives: 1, ticks: 2, letters: 3, losses: 0, seam: Seam::Sound };
 
-/// Scenarios that are explored within seconds.
+/// Returns the scenarios that are explored within seconds.
 pub fn small() -> Vec<Case> {
     let case = |name, states, model: Slots| Case::new(INVARIANT, name, model.most.to_string(), states, model);
     vec![
@@ -310,7 +310,7 @@ pub fn small() -> Vec<Case> {
     ]
 }
 
-/// Scenarios that take longer.
+/// Returns the scenarios that take longer.
 pub fn large() -> Vec<Case> {
     let case = |name, states, model: Slots| Case::new(INVARIANT, name, model.most.to_string(), states, model);
     let three = Slots { holders: 3, most: 2, ..TWO };
@@ -320,7 +320,7 @@ pub fn large() -> Vec<Case> {
     ]
 }
 
-/// One assumption removed at a time, and the shortest counterexample in which too many are held or run.
+/// Returns one assumption at a time, with the shortest counterexample in which too many are held or run.
 pub fn assumptions() -> Vec<Assumption> {
     let with = |seam| Slots { seam, ..TWO };
     vec![
@@ -347,9 +347,9 @@ mod tests {
         }
     }
 
-    /// One of them; the proof finds all.
+    /// One of them; `cargo xtask verify` finds all.
     #[test]
-    fn a_table_that_was_lost_must_be_quiet() {
+    fn a_lost_table_needs_a_quiet_period() {
         let model = Slots { seam: Seam::NoQuiet, losses: 1, ticks: 0, letters: 2, ..TWO };
         assert!(without("a table that was lost is quiet", INVARIANT, model).counterexample().is_some());
     }

@@ -1,24 +1,24 @@
-//! Why nodes must ask at all: what every fixed split of a limit costs.
+//! Shows why nodes must coordinate: the cost of every fixed split of a limit.
 //!
-//! Let each of `N` nodes admit up to a number of its own and never ask. If all are busy the fleet admits `Δ` too much;
-//! if one is busy and the others idle it admits `U` too little. However the numbers are chosen,
+//! Each of `N` nodes admits up to a number of its own and never requests more. If all are busy, they admit
+//! `Δ` too much; if one is busy and the others idle, they admit `U` too little. For every choice of numbers
 //! `Δ + N·U ≥ (N−1)·L`, and an even split reaches that.
 
 use throttlekit_core::lease::{LocalLease, PlainWord, Spend};
 use throttlekit_core::{Cost, Timestamp};
 
-/// What was found over every split of one limit.
+/// The result over every split of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Splits {
-    /// How many splits there are.
+    /// The number of splits.
     pub tried: u64,
-    /// The least of `Δ + N·U`.
+    /// The minimum of `Δ + N·U`.
     pub least: Cost,
-    /// The same for those splits that give every node as much.
+    /// The minimum over the splits that give every node the same.
     pub least_even: Cost,
 }
 
-/// Tries every split of `limit` among `nodes`, each of which may hold nothing up to all of it.
+/// Tries every split of `limit` among `nodes`; each node may hold from nothing up to all of it.
 pub fn try_splits(nodes: usize, limit: Cost) -> Splits {
     let tried = (limit + 1).pow(nodes as u32);
     let split = |number: u64| -> Vec<Cost> {
@@ -38,18 +38,19 @@ pub fn try_splits(nodes: usize, limit: Cost) -> Splits {
     }
 }
 
-/// Δ: what is admitted above the limit when every node is asked for all of it.
+/// Δ: the units admitted above the limit when all of it is requested at every node.
 fn over(split: &[Cost], limit: Cost) -> Cost {
     let admitted: Cost = split.iter().map(|held| admitted(*held, limit)).sum();
     admitted.saturating_sub(limit)
 }
 
-/// U: what is missing when the node that has the least is asked for all of it, and no other for any.
+/// U: the units missing when the node with the smallest part is requested for all of it, and no other for
+/// any.
 fn under(split: &[Cost], limit: Cost) -> Cost {
     split.iter().map(|held| limit - admitted(*held, limit)).max().expect("there is a node")
 }
 
-/// What a node that holds so many units admits of so many asks.
+/// Returns how many of `asks` requests a node that holds `held` units admits.
 fn admitted(held: Cost, asks: Cost) -> Cost {
     let local_lease = LocalLease::<PlainWord>::new();
     local_lease.fill(held, Timestamp::MAX, false);

@@ -1,16 +1,16 @@
-//! How many may run: the ceiling in force, while it moves.
+//! The bound on running requests while the ceiling moves.
 
-/// The ceiling, or what was granted under a higher one and may still be used.
+/// The ceiling, or the amount granted under a higher one that may still be used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bound(u64);
 
 impl Bound {
-    /// A ceiling is in force, of which so much is kept or held.
+    /// Applies a ceiling, of which `kept` is reserved or held.
     pub(super) fn set(&mut self, ceiling: u64, kept: u64) {
         self.0 = ceiling.max(self.0.min(kept));
     }
 
-    /// What was kept is not known: what may run is what might have run before.
+    /// Widens the bound to whatever might have run before, because the reservations are unknown.
     pub(super) fn widen(&mut self, ceiling: u64) {
         self.0 = self.0.max(ceiling);
     }

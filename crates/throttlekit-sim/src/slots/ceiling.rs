@@ -1,4 +1,4 @@
-//! A fleet under one ceiling.
+//! Nodes under one shared ceiling.
 
 use core::time::Duration;
 
@@ -19,7 +19,7 @@ const EVENTS_MAX: u64 = 400_000;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// Callers ask at a node.
+    /// Callers send requests to a node.
     Ask(usize),
     /// A node checks whether a heartbeat is due.
     Poll(usize),
@@ -37,24 +37,24 @@ enum Event {
         grant: Grant,
         sent: u64,
     },
-    /// A node waits no longer for an answer.
+    /// A node stops waiting for a response.
     GiveUp {
         at: usize,
         process: u64,
         sent: u64,
     },
-    /// Some work of a process is done.
+    /// Some work of a process ends.
     Done {
         at: usize,
         process: u64,
         works: u32,
     },
-    /// A node's grant dies, unless another came.
+    /// A node's grant expires, unless another came.
     Dies {
         at: usize,
         process: u64,
     },
-    /// What ran on when it died has ended.
+    /// Work that ran on after the expiry has ended.
     Ended {
         at: usize,
         process: u64,
@@ -68,7 +68,7 @@ struct Process {
     clock: Clock,
     process: u64,
     in_flight: u32,
-    /// What the report before said was in flight.
+    /// The number in flight in the previous report.
     told: u32,
     wants: u32,
     limit: u32,
@@ -78,7 +78,7 @@ struct Process {
     obeys: Option<u32>,
     sent: Option<Timestamp>,
     leaving: bool,
-    /// When it looks next.
+    /// The time of its next poll.
     polls_at: u64,
 }
 
@@ -91,7 +91,7 @@ struct Simulation {
     ends: u64,
     rebalancer: Rebalancer,
     heartbeats: HeartbeatIntervals,
-    /// What the ceiling truly never exceeds.
+    /// The maximum that the ceiling ever has.
     most: u32,
     membership: Membership,
     /// The membership record as it was before the last heartbeat.
@@ -104,7 +104,7 @@ struct Simulation {
     bound: Bound,
     delay: u64,
     lost_percent: u64,
-    /// How long work truly runs on when a grant has died.
+    /// The true time for which work runs on after a grant has expired.
     linger: u64,
 }
 
@@ -189,7 +189,7 @@ impl Simulation {
         self.queue.push(first, Event::Ask(at));
     }
 
-    /// Until faults are over and everyone has had the time to get its due.
+    /// Runs until faults are over and every node has had the time to get its share.
     fn go(&mut self, tell: &mut dyn FnMut(String)) {
         let rest = 10 * (self.life() + self.linger);
         let mut events = 0;
@@ -252,7 +252,7 @@ impl Simulation {
         }
     }
 
-    /// All that want more than there is together have all that there is.
+    /// Checks that nodes with more demand than the ceiling together have the whole ceiling.
     fn judge_end(&mut self) {
         let now = self.now;
         let shares: u64 =
@@ -326,7 +326,7 @@ impl Simulation {
         }
     }
 
-    /// On its way, if it does not get lost.
+    /// Sends a message, unless it is lost.
     fn send(&mut self, at: usize, event: Event, lost: Fault) {
         let faulty = self.now < self.ends;
         if faulty && (self.now < self.processes[at].cut_until || self.dice.chance(self.lost_percent)) {
@@ -394,7 +394,7 @@ impl Simulation {
         self.poll(at);
     }
 
-    /// Work is stopped, or runs on for as long as it may.
+    /// Stops the work, or lets it run on for the allowed time.
     fn died(&mut self, at: usize) {
         let now = self.now;
         let one = &mut self.processes[at];
@@ -438,7 +438,7 @@ impl Simulation {
                 self.report.fired.count(Fault::CutOff);
             }
             2 | 3 => {
-                // As often as not for less than a grant lives; and then nothing is heard of it any more.
+                // About half the time for less than a grant lives; otherwise no heartbeat arrives any more.
                 let until = if self.dice.chance(50) { self.now + life / 3 } else { until };
                 self.processes[at].paused_until = until;
                 if self.dice.chance(40) {
@@ -473,7 +473,7 @@ impl Simulation {
         }
     }
 
-    /// No more faults, and nobody is leaving.
+    /// Stops all faults and departures.
     fn mend(&mut self) {
         self.away_until = 0;
         for at in 0..self.processes.len() {
@@ -484,7 +484,7 @@ impl Simulation {
         }
     }
 
-    /// It leaves, and is replaced by another when its work has ended.
+    /// Makes a process leave, and replaces it when its work has ended.
     fn leave(&mut self, at: usize, busy: bool) {
         if self.processes[at].node.gone() {
             self.processes[at] = self.fresh();
@@ -505,7 +505,7 @@ impl Simulation {
         }
         self.membership = Membership::default();
         if self.bug == Some(SlotBug::RollWithoutQuiet) {
-            // A membership record whose quiet is long over.
+            // A membership record whose quiet period is long over.
             let gone = division::NodeReport {
                 node: NodeId(u128::MAX),
                 heartbeat: 1,

@@ -1,4 +1,4 @@
-//! A clock that begins anywhere and drifts.
+//! A clock with an offset and a drift.
 
 use throttlekit_core::Timestamp;
 
@@ -6,7 +6,7 @@ use crate::dice::Dice;
 
 pub(super) const MILLI: u64 = 1_000_000;
 
-/// Shows `begins` at the beginning and counts `ppm` millionths too much.
+/// Reads `begins` at time zero and counts `ppm` millionths too much.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     begins: u64,
@@ -14,19 +14,19 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// A clock that drifts as fast as is allowed, one way or the other, or not at all.
+    /// Draws a clock with the maximum allowed drift in either direction, or none.
     pub(super) fn draw(dice: &mut Dice, ppm_max: u32) -> Self {
         let begins = dice.within(1_000, 9_000) * MILLI + dice.below(MILLI);
         Self { begins, ppm: dice.pick(&[-1, 1, 1, 0]) * i64::from(ppm_max) }
     }
 
-    /// What it shows when so much time has truly passed.
+    /// Returns the reading at true time `now`.
     pub(super) fn read(&self, now: u64) -> Timestamp {
         let drift = i128::from(now) * i128::from(self.ppm) / 1_000_000;
         Timestamp::from_nanos((i128::from(self.begins) + i128::from(now) + drift) as u64)
     }
 
-    /// The first true instant at which it shows as much.
+    /// Returns the first true instant at which the reading is `shows`.
     pub(super) fn when(&self, shows: Timestamp) -> u64 {
         let shown = i128::from(shows.as_nanos()) - i128::from(self.begins);
         let mut now = (shown * 1_000_000 / (1_000_000 + i128::from(self.ppm))).max(0) as u64;

@@ -16,9 +16,9 @@ const EVENTS_MAX: u64 = 400_000;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// A holder asks for a slot.
+    /// A holder requests a slot.
     Ask(usize),
-    /// A holder looks which of its slots want a heartbeat.
+    /// A holder checks which of its slots need a heartbeat.
     Look(usize),
     /// To the table.
     Up(Message),
@@ -56,7 +56,7 @@ enum Reply {
 
 struct Holder {
     clock: Clock,
-    /// Counts how often it was started.
+    /// The number of times it was started.
     process: u64,
     paused_until: u64,
     cut_until: u64,
@@ -65,7 +65,7 @@ struct Holder {
 
 struct Held {
     hold: Hold,
-    /// Whether its work runs.
+    /// True while its work runs.
     runs: bool,
 }
 
@@ -84,7 +84,7 @@ struct Simulation {
     margin: Margin,
     holders: Vec<Holder>,
     bound: Bound,
-    /// Leases that the table has said or shown to be over.
+    /// Leases that the table has reported as over.
     over: BTreeMap<u128, u64>,
     delay: u64,
     lost_percent: u64,
@@ -199,12 +199,12 @@ impl Simulation {
         }
     }
 
-    /// Everything that runs, whether its lease is known or not.
+    /// Counts all running work, under a known lease or not.
     fn running(&self) -> u64 {
         let (now, unfenced) = (self.now, self.bug == Some(SlotBug::HolderUnfenced));
         let of = |holder: &Holder| {
             let at = holder.clock.read(now);
-            // Whoever is stopped does nothing: what it would do counts from when it goes on.
+            // A paused holder does nothing: its work counts from when it continues.
             holder.slots.values().filter(|held| held.runs && (unfenced || at < held.hold.deadline())).count()
         };
         self.holders.iter().map(of).sum::<usize>() as u64
@@ -406,7 +406,7 @@ impl Simulation {
         self.stop_fenced(holder);
     }
 
-    /// Work under a slot that is fenced stops, and is forgotten: the lease ends by itself.
+    /// Stops and forgets work under a fenced slot; the lease expires.
     fn stop_fenced(&mut self, holder: usize) {
         if self.bug == Some(SlotBug::HolderUnfenced) {
             return;
@@ -500,7 +500,7 @@ impl Simulation {
         }
         self.table = match self.bug {
             Some(SlotBug::TableWithoutQuiet) => SlotTable::default(),
-            // Whoever holds one asked for it by now at the latest, and it lives by this clock.
+            // The latest holder requested its slot by now, and the lease lives by this clock.
             _ => SlotTable::recovering(now + self.lives),
         };
         self.over.clear();

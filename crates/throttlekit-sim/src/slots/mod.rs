@@ -1,7 +1,9 @@
-//! Fleets that share slots under faults, the same every time: one seed is one run, byte for byte.
+//! Deterministic simulations of nodes that share slots under faults: the same seed gives the same run, byte
+//! for byte.
 //!
-//! Even seeds are fleets under one ceiling, odd ones are holders of leased slots. Time is virtual, chance comes from the seed,
-//! and every decision is production code: the rebalancer, the membership record and the node; the table and the hold.
+//! Even seeds are nodes under one ceiling, odd ones are holders of leased slots. Time is virtual, randomness
+//! comes from the seed, and every decision is production code: the rebalancer, the membership record and the
+//! node; the table and the hold.
 
 mod bound;
 mod ceiling;
@@ -14,28 +16,29 @@ pub use names::{Fault, Fired, SlotBug};
 
 use crate::dice::Dice;
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The first invariant that was broken, and how.
+    /// The first invariant that was broken, with details.
     pub broken: Option<(&'static str, String)>,
-    /// Asks that were answered by production code.
+    /// Requests decided by production code.
     pub decisions: u64,
-    /// Asks that were admitted.
+    /// Requests that were admitted.
     pub admitted: u64,
-    /// How often each fault fired.
+    /// The number of times each fault fired.
     pub fired: Fired,
-    /// Of everything that happened, in order.
+    /// A hash of all events, in order.
     pub trace_hash: u64,
 }
 
-/// Runs the fleet of this seed, with a seeded bug or none, and tells what happens, a line each.
+/// Runs the simulation of this seed, with a seeded bug or none, and reports every event, one line each.
 pub fn run(seed: u64, bug: Option<SlotBug>, tell: &mut dyn FnMut(String)) -> Report {
     let dice = Dice::new(seed);
     if seed.is_multiple_of(2) { ceiling::run(dice, bug, tell) } else { held::run(dice, bug, tell) }
 }
 
-/// Hunts a seeded bug through the seeds of its kind: how many it took, and which invariant was broken.
+/// Searches the seeds of its kind for a seeded bug. Returns the number of seeds tried and the invariant that
+/// was broken.
 pub fn hunt(bug: SlotBug, seeds_max: u64) -> Option<(u64, &'static str)> {
     let kind = u64::from(!bug.is_of_ceiling());
     let broken = |seed: u64| run(2 * seed + kind, Some(bug), &mut |_| ()).broken;

@@ -1,7 +1,7 @@
-//! What befalls fleets that share slots, and the bugs that are seeded in them.
+//! Faults of clusters that share slots, and the bugs that are seeded in them.
 
 throttlekit_conformance::bugs! {
-    /// One kind of fault.
+    /// A kind of fault.
     pub enum Fault {
         ReportLost: "A report never reaches the rebalancer.",
         GrantLost: "A grant was made and never arrives.",
@@ -31,7 +31,7 @@ throttlekit_conformance::bugs! {
 }
 
 throttlekit_conformance::bugs! {
-    /// A bug to find. Production code has no switches: each changes what goes into it or what comes out.
+    /// A bug to find. Production code has no switches: each bug changes its inputs or its outputs.
     pub enum SlotBug {
         TornReport: "A report says what was in flight before the grant it acknowledges.",
         ObeysAnyGrant: "Whichever grant came last is enforced.",
@@ -58,13 +58,13 @@ throttlekit_conformance::bugs! {
 }
 
 impl SlotBug {
-    /// Whether it is seeded in a fleet under one ceiling, and not among holders of slots.
+    /// Returns `true` if the bug is seeded in nodes under one ceiling rather than in holders of slots.
     pub(super) fn is_of_ceiling(self) -> bool {
         (self as usize) < Self::HeartbeatRevives as usize
     }
 }
 
-/// How often each fault fired: befell something alive.
+/// The number of times each fault fired, that is, hit something alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fired([u64; Fault::ALL.len()]);
 
@@ -79,12 +79,12 @@ impl Fired {
         self.0[fault as usize] += 1;
     }
 
-    /// How often it did.
+    /// Returns the number of times the fault fired.
     pub fn of(&self, fault: Fault) -> u64 {
         self.0[fault as usize]
     }
 
-    /// Adds what another run counted.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum += more);
     }

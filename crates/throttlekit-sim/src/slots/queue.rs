@@ -1,9 +1,9 @@
-//! What is due when.
+//! The event queue.
 
 use core::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Events by time; of one time, in the order in which they were put here.
+/// Events by time; events of the same time in the order in which they were pushed.
 #[derive(Debug)]
 pub(super) struct Queue<E> {
     order: BinaryHeap<Reverse<(u64, u64)>>,

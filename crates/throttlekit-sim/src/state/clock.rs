@@ -1,4 +1,4 @@
-//! Clocks that are off, drift and tick coarsely.
+//! Clocks with an offset, a drift and a coarse resolution.
 
 use core::time::Duration;
 
@@ -6,31 +6,32 @@ use throttlekit_core::Timestamp;
 
 const MILLION: i128 = 1_000_000;
 
-/// How a clock shows true time.
+/// The mapping from true time to a clock's reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clock {
-    /// What it shows at true time zero, in nanoseconds.
+    /// The reading at true time zero, in nanoseconds.
     pub offset: i128,
-    /// How much faster than time it runs, in parts per million.
+    /// The drift, in parts per million; positive is fast.
     pub ppm: i32,
-    /// It shows multiples of this many nanoseconds, and so may read behind by less than that. Zero: of one.
+    /// The resolution in nanoseconds: readings are multiples of it, and so lag by less than it. Zero counts
+    /// as one.
     pub grain: u64,
 }
 
 impl Clock {
-    /// What it shows at true time `now`.
+    /// Returns the reading at true time `now`.
     pub fn read(&self, now: Timestamp) -> Timestamp {
         let shown = (self.offset + i128::from(self.ran(now))).max(0) as u64;
         Timestamp::from_nanos(shown - shown % self.grain.max(1))
     }
 
-    /// How far it has run by `now`, steps aside.
+    /// Returns the time it has counted by `now`, without steps.
     pub fn ran(&self, now: Timestamp) -> u64 {
         let now = i128::from(now.as_nanos());
         (now + now * i128::from(self.ppm) / MILLION).max(0) as u64
     }
 
-    /// Sets it forward or back.
+    /// Steps it forward or back.
     pub fn step(&mut self, by_ms: i64) {
         self.offset += i128::from(by_ms) * i128::from(Duration::from_millis(1).as_nanos() as u64);
     }

@@ -1,4 +1,4 @@
-//! Requests, replies and returns, and what happens to those who send them.
+//! Requests, replies and returns, and their effects on the nodes.
 
 use core::time::Duration;
 
@@ -22,7 +22,8 @@ impl ClusterState {
         found.map(|at| self.in_flight.remove(at)).is_some()
     }
 
-    /// The smallest name that no message of the node carries: none of an earlier request can be taken for it.
+    /// Returns the smallest identifier that no message of the node carries, so that no earlier request can be
+    /// mistaken for it.
     fn free_id(&self, node: usize) -> u64 {
         if self.setup.has(LeaseBug::NamesUsedAgain) {
             return 0;
@@ -53,7 +54,7 @@ impl ClusterState {
         Some(message)
     }
 
-    /// Of a bug: another request beside the one that is in flight.
+    /// A seeded bug: sends another request beside the one in flight.
     fn request_twice(&mut self, node: usize, id: u64) -> Option<Message> {
         let one = &mut self.nodes[node];
         let first = one.flight.filter(|_| self.setup.has(LeaseBug::TwoRequestsUnderWay))?;
@@ -177,7 +178,7 @@ impl ClusterState {
         Some(message)
     }
 
-    /// Only a key that nobody waits for is forgotten.
+    /// Evicts the key if no caller waits for it.
     pub(super) fn evict(&mut self, node: usize) {
         if self.nodes[node].waiters.is_empty() && !self.nodes[node].is_asking() {
             self.empty_node(node);
@@ -205,7 +206,7 @@ impl ClusterState {
         one.put(&local_lease);
     }
 
-    /// What a node forgets, it forgets with its request: a reply finds nobody who waits for it.
+    /// Clears a node together with its request: a later reply finds no waiting caller.
     fn empty_node(&mut self, node: usize) {
         let one = &mut self.nodes[node];
         let (clock, batch, returns, is_up) = (one.clock, one.batch, one.returns, one.is_up);

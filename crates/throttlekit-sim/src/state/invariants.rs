@@ -1,4 +1,4 @@
-//! What each invariant allows, from its setup and from the faults so far.
+//! The bounds of each invariant, from its setup and from the faults so far.
 
 use throttlekit_core::Cost;
 use throttlekit_core::lease::Term;
@@ -7,7 +7,7 @@ use super::store::Lent;
 use super::{ClusterState, Lot, Replication, Tally};
 
 impl ClusterState {
-    /// Units of callers admitted now, in the window in which the store is.
+    /// Counts units admitted now, in the store's current window.
     pub(super) fn admit(&mut self, node: usize, units: Cost, callers: u64) {
         self.ledger.allowed += callers;
         if units == 0 {
@@ -30,8 +30,8 @@ impl ClusterState {
         }
     }
 
-    /// Invariant `grants`: no more is lent than the limit has, whatever came back. A unit that a node gave back may be
-    /// lent again, once; one that a failover forgot too.
+    /// Checks invariant `grants`: the store lends at most the limit, whatever is returned. A unit that a node
+    /// returned may be lent again, once; so may one that a failover forgot.
     pub(super) fn note_lent(&mut self, lent: &Lent) {
         let Lent { node, loan, until, limit, by_old, .. } = *lent;
         if loan.granted == 0 {
@@ -43,7 +43,7 @@ impl ClusterState {
         if let Some(pace) = &mut self.ledger.lending {
             self.ledger.lost += lost;
             let above = pace.admit(loan.granted, came);
-            // In wait mode a grant leaves the store later than it was made, by more or less time.
+            // In wait mode a grant leaves the store some time after it was made.
             let most = i128::from(pace.burst + self.ledger.lost) * i128::from(pace.period);
             if above > most && !planned {
                 self.ledger.break_invariant("grants", || "more was lent than the rate allows".into());
@@ -64,7 +64,7 @@ impl ClusterState {
         }
     }
 
-    /// A node gives units back, and can no longer spend them.
+    /// Records that a node returned units and can no longer spend them.
     pub(super) fn note_given_back(&mut self, node: usize, window: u64, units: Cost) {
         if self.ledger.pace.is_none() {
             self.ledger.window(window).given_back += units;
@@ -72,8 +72,9 @@ impl ClusterState {
         self.check_backed(node, units);
     }
 
-    /// Invariant `backed`: every unit spent was lent to this node, and is alive by the store's own time: its window is
-    /// not over, or as long has not passed as it was lent for. What a store clock set forward has cut short is exempt.
+    /// Checks invariant `backed`: every unit spent was lent to this node and is alive by the store's own
+    /// time: its window is not over, or the time that it was lent for has not passed. Units cut short by a
+    /// store clock set forward are exempt.
     fn check_backed(&mut self, node: usize, units: Cost) {
         let (ran, window) = (self.store.clock.ran(self.now), self.store.window(self.now));
         let coupled = self.setup.plan.term == Term::Window;
@@ -81,13 +82,14 @@ impl ClusterState {
         self.ledger.back(node, units, |lot| exempt || ran < lot.until || (coupled && lot.window == window));
     }
 
-    /// The most that may be admitted in a store window.
+    /// Returns the maximum that may be admitted in a store window.
     ///
-    /// * No more is lent from a window than the greatest limit that was in force while it was lent from.
-    /// * `lease-carry`: what the fleet held when the window began comes on top, each time it began.
-    /// * After the store's clock was set forward, what was lent before lives on in windows that began early: as much as
-    ///   was lent from the windows cut short, and as much as the fleet can hold.
-    /// * `failover`: what was lent and then forgotten is lent again, unless grants wait or are fenced.
+    /// * A window lends at most the greatest limit in force while it was lent from.
+    /// * `lease-carry`: the units that all nodes held when the window began come on top, each time it began.
+    /// * After the store's clock was set forward, units lent before live on in windows that began early: at
+    ///   most those lent from the windows cut short, and at most those that all nodes can hold.
+    /// * `failover`: units that were lent and then forgotten are lent again, unless grants wait or are
+    ///   fenced.
     pub fn window_bound(&self, tally: &Tally) -> Cost {
         let fleet = self.setup.fleet_held_max();
         let carries = self.setup.plan.term == Term::Carry;
@@ -102,8 +104,9 @@ impl ClusterState {
         tally.limit.saturating_add(carried.max(early)).saturating_add(lost)
     }
 
-    /// Guarantee `lease-rolling`: `burst + rate·Δ + min(rate·h, N·H)` in any interval of the store's time; `N·H` alone
-    /// if leases have no hold time. A clock set forward refills, and adds as much to the time that units seem to live.
+    /// Checks guarantee `lease-rolling`: `burst + rate·Δ + min(rate·h, N·H)` in any interval of the store's
+    /// time; `N·H` alone if leases have no hold time. A clock set forward refills, and adds the same to the
+    /// apparent life of units.
     fn admit_paced(&mut self, units: Cost) {
         let came = self.store.came(self.now);
         let (fleet, lost) = (i128::from(self.setup.fleet_held_max()), i128::from(self.ledger.lost));
@@ -126,7 +129,7 @@ impl ClusterState {
         }
     }
 
-    /// The invariant in force.
+    /// Returns the invariant in force.
     pub fn invariant(&self) -> &'static str {
         match (self.setup.replication, self.setup.plan.term) {
             (Replication::None, Term::Window) => "lease-coupled",
@@ -138,7 +141,7 @@ impl ClusterState {
         }
     }
 
-    /// A node's local lease gained units. Invariants `conservation` and `held`.
+    /// Records that a node's local lease gained units. Checks invariants `conservation` and `held`.
     pub(super) fn note_gain(&mut self, node: usize, units: Cost) {
         if units == 0 {
             return;
@@ -150,7 +153,7 @@ impl ClusterState {
         }
     }
 
-    /// Invariant `no-lost-waiter`: whoever waits has a request in flight, or one to be sent.
+    /// Checks invariant `no-lost-waiter`: a waiting caller has a request in flight, or one to be sent.
     pub(super) fn check_waiters(&mut self, node: usize) {
         let one = &self.nodes[node];
         if !one.is_up || one.waiters.is_empty() || one.holder.is_asking() {

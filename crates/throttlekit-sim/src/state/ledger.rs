@@ -1,7 +1,7 @@
-//! Who was admitted when, by the store's own time, and what each invariant allows.
+//! Admissions by the store's own time, and the checks of each invariant.
 //!
-//! A window's count is of decisions: admissions decided while the store is in that window, as the key's own state
-//! and the store's clock have it. Nothing here knows how the machine works; it counts what comes out.
+//! A window counts decisions: admissions decided while the store is in that window, by the key's own state
+//! and the store's clock. The ledger is independent of the machine; it counts only outputs.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -10,12 +10,12 @@ use std::collections::VecDeque;
 
 use throttlekit_core::Cost;
 
-/// An invariant that was broken, in words.
+/// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Violation {
     /// The invariant's name in `docs/reference/guarantees.md`.
     pub invariant: &'static str,
-    /// What happened.
+    /// A description.
     pub what: String,
 }
 
@@ -30,43 +30,44 @@ impl fmt::Display for Violation {
 pub struct Tally {
     /// Its number.
     pub window: u64,
-    /// Units of callers admitted in it.
+    /// Units admitted in it.
     pub admitted: Cost,
-    /// How often it began: more than once if the store's clock was set back before anything was lent from it.
+    /// The number of times it began: more than one if the store's clock was set back before anything was lent
+    /// from it.
     pub begun: u64,
-    /// The greatest limit in force while any of it was lent; zero if none of it was.
+    /// The greatest limit in force while any of it was lent; zero if none was.
     pub limit: Cost,
     /// Units ever lent from it.
     pub lent: Cost,
-    /// Units of it that nodes have given back, each counted when it leaves the node.
+    /// Units of it that nodes have returned, each counted when it leaves the node.
     pub given_back: Cost,
-    /// Units lent from it whose record a failover lost. Gross: a unit that came back and was lent again counts
-    /// twice, because the news that it came back may arrive a second time.
+    /// Units lent from it whose record a failover lost. Gross: a unit that was returned and lent again counts
+    /// twice, because the return may arrive a second time.
     pub lost: Cost,
 }
 
 /// Admissions against a pace: `admitted(Δ) ≤ burst + rate·Δ + more` for every interval at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// The burst, which comes back in `period`.
+    /// The burst, which refills in `period`.
     pub burst: Cost,
     /// In nanoseconds.
     pub period: u64,
     admitted: i128,
-    /// The least of `admitted·period − burst·time` before any admission so far.
+    /// The minimum of `admitted·period − burst·time` before any admission so far.
     floor: i128,
     /// `admitted·period − burst·time − floor` after the last admission.
     above: i128,
 }
 
 impl Pace {
-    /// A pace nobody was admitted against.
+    /// Creates a pace without admissions.
     pub fn new(burst: Cost, period: u64) -> Self {
         Self { burst, period, admitted: 0, floor: i128::MAX, above: 0 }
     }
 
-    /// Counts an admission at `time`, and says how far the fullest interval that ends here is above its rate, in
-    /// units times period.
+    /// Counts an admission at `time`. Returns the excess over the rate of the fullest interval that ends
+    /// here, in units times period.
     pub fn admit(&mut self, units: Cost, time: u64) -> i128 {
         let (period, falls) = (i128::from(self.period), i128::from(self.burst) * i128::from(time));
         self.floor = self.floor.min(self.admitted * period - falls);
@@ -79,41 +80,41 @@ impl Pace {
 /// Units lent to one node at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lot {
-    /// From which window.
+    /// The window it was lent from.
     pub window: u64,
-    /// Until when they may be spent, by how far the store's clock has come without being set forward.
+    /// The expiry, in time that the store's clock has counted without steps forward.
     pub until: u64,
-    /// How many nobody has spent.
+    /// Units not spent yet.
     pub units: Cost,
 }
 
-/// What was admitted, lent and lost.
+/// The record of admitted, lent and lost units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledger {
     /// Windows in which anything was lent or admitted, in order.
     windows: Vec<Tally>,
     /// The window of the last admission.
     current: Option<u64>,
-    /// For limits that have no windows: what is admitted.
+    /// Admissions, for limits that have no windows.
     pub pace: Option<Pace>,
-    /// And what is lent.
+    /// Loans, for limits that have no windows.
     pub lending: Option<Pace>,
-    /// Units lent less units credited, for each node. Never negative.
+    /// Units lent minus units credited, for each node. Never negative.
     balance: Vec<i128>,
-    /// What each node was lent, oldest first.
+    /// The loans of each node, oldest first.
     lots: Vec<VecDeque<Lot>>,
     /// Units lost by failovers, for limits that have no windows.
     pub lost: Cost,
     /// The first invariant that was broken.
     pub broken: Option<Violation>,
-    /// Asks that were answered: each is one run of production code.
+    /// Requests decided: each is one run of production code.
     pub decisions: u64,
-    /// Asks that were allowed.
+    /// Requests that were allowed.
     pub allowed: u64,
 }
 
 impl Ledger {
-    /// Nothing so far.
+    /// Creates an empty ledger.
     pub fn new(nodes: usize, pace: Option<Pace>) -> Self {
         let (balance, lots) = (vec![0; nodes], vec![VecDeque::new(); nodes]);
         Self {
@@ -130,12 +131,12 @@ impl Ledger {
         }
     }
 
-    /// All windows.
+    /// Returns all windows.
     pub fn windows(&self) -> &[Tally] {
         &self.windows
     }
 
-    /// The count of the window in which the store is.
+    /// Returns the tally of the store's current window.
     pub fn enter(&mut self, window: u64) -> &mut Tally {
         let begins = self.current.replace(window) != Some(window);
         let tally = self.window(window);
@@ -143,9 +144,9 @@ impl Ledger {
         tally
     }
 
-    /// One window's count.
+    /// Returns the tally of one window.
     pub fn window(&mut self, window: u64) -> &mut Tally {
-        // The newest is nearly always the one.
+        // Nearly always the newest.
         let after = self.windows.iter().rposition(|tally| tally.window <= window);
         let at = match after {
             Some(at) if self.windows[at].window == window => at,
@@ -158,7 +159,7 @@ impl Ledger {
         &mut self.windows[at]
     }
 
-    /// A node was lent units.
+    /// Records a loan to a node.
     pub fn lend(&mut self, node: usize, lot: Lot) {
         if lot.units > 0 {
             self.balance[node] += i128::from(lot.units);
@@ -166,8 +167,8 @@ impl Ledger {
         }
     }
 
-    /// Invariant `backed`: matches units spent at a node with units it was lent and that are alive, those first that
-    /// die first. Whichever way a holder spends, if it spends only what is alive, this finds as many.
+    /// Checks invariant `backed`: matches units spent at a node with its live loans, earliest expiry first.
+    /// In whatever order a holder spends, this finds a match if it spends only live units.
     pub fn back(&mut self, node: usize, mut units: Cost, is_alive: impl Fn(&Lot) -> bool) {
         let lots = &mut self.lots[node];
         while let Some(lot) = lots.front_mut() {
@@ -186,7 +187,8 @@ impl Ledger {
         }
     }
 
-    /// A node put units into its local lease. Invariant `conservation`: never more than it was lent.
+    /// Records units that a node put into its local lease. Checks invariant `conservation`: never more than
+    /// it was lent.
     pub fn credit(&mut self, node: usize, units: Cost) {
         self.balance[node] -= i128::from(units);
         if self.balance[node] < 0 {
@@ -194,28 +196,28 @@ impl Ledger {
         }
     }
 
-    /// The store has forgotten all it lent.
+    /// Records that the store has forgotten all loans.
     pub fn lose_all(&mut self, limit: Cost) {
         self.windows.iter_mut().for_each(|tally| tally.lost = tally.lent);
         self.lost += limit;
     }
 
-    /// Notes a broken invariant, if it is the first.
+    /// Records a broken invariant, if it is the first.
     pub fn break_invariant(&mut self, invariant: &'static str, what: impl FnOnce() -> String) {
         if self.broken.is_none() {
             self.broken = Some(Violation { invariant, what: what() });
         }
     }
 
-    /// Forgets the windows before `window`, in which nobody can be admitted any more, and all mere counts: for
-    /// models, where histories that can go on in the same ways should be one.
+    /// Drops the windows before `window`, in which nothing can be admitted any more, and all plain counters.
+    /// Used by models, where histories with the same future should be equal.
     pub fn forget_before(&mut self, window: u64) {
         self.windows.retain(|tally| tally.window >= window);
         (self.decisions, self.allowed) = (0, 0);
     }
 }
 
-/// Counts that no invariant reads do not make two histories different.
+/// Counters that no invariant reads do not distinguish histories.
 impl Hash for Ledger {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         (&self.windows, self.current).hash(hasher);

@@ -1,4 +1,4 @@
-//! What can happen next, for whoever explores.
+//! Enabled operations, for exploration.
 
 use core::time::Duration;
 
@@ -7,37 +7,37 @@ use throttlekit_core::Cost;
 use super::ClusterState;
 use crate::operation::{Message, Operation};
 
-/// Which operations an exploration offers.
+/// The operations that an exploration offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Menu {
-    /// Costs of asks.
+    /// Costs of requests.
     pub costs: Vec<Cost>,
     /// Steps of true time.
     pub advances: Vec<Duration>,
     /// Steps of the store's clock, in milliseconds.
     pub store_steps: Vec<i64>,
-    /// Whether threads sleep between taking and deciding.
+    /// Enables pauses of threads between taking and deciding.
     pub pauses: bool,
-    /// Whether messages are lost, and requests fail.
+    /// Enables lost messages and failed requests.
     pub losses: bool,
-    /// Whether messages are duplicated, while fewer than this are in flight.
+    /// Enables duplicates while fewer messages than this are in flight.
     pub duplicates_below: usize,
-    /// Whether nodes run low ahead of need.
+    /// Enables requests ahead of need.
     pub low: bool,
-    /// Whether nodes give back.
+    /// Enables returns.
     pub returns: bool,
-    /// Whether nodes crash and come back.
+    /// Enables crashes and restarts.
     pub crashes: bool,
-    /// Whether the replica takes over, with each of these sets of nodes left to the old primary.
+    /// Enables failovers, with each of these sets of nodes left to the old primary.
     pub failovers: Vec<u64>,
-    /// Whether the store loses everything.
+    /// Enables loss of everything in the store.
     pub forgets: bool,
     /// Limits to change to.
     pub limits: Vec<u64>,
 }
 
 impl ClusterState {
-    /// Everything on the menu that would do something now.
+    /// Returns every operation of the menu that would have an effect now.
     pub fn enabled(&self, menu: &Menu) -> Vec<Operation> {
         let mut list = Vec::new();
         (0..self.nodes.len()).for_each(|node| self.enabled_at(node, menu, &mut list));
@@ -92,7 +92,7 @@ impl ClusterState {
     fn enabled_in_network(&self, menu: &Menu, list: &mut Vec<Operation>) {
         let mut last: Option<Message> = None;
         for &message in &self.in_flight {
-            // Of two that are the same, either will do.
+            // Identical messages are interchangeable.
             if last.replace(message) == Some(message) {
                 continue;
             }

@@ -1,7 +1,7 @@
-//! A fleet, a store and a network as plain data, driven by [`Operation`]s through production code.
+//! Nodes, a store and a network as plain data, driven by [`Operation`]s through production code.
 //!
-//! Everything that decides is [`throttlekit_core::lease`]; a state only carries it. Two states from which the same can
-//! happen are equal and hash alike, so that a model checker can walk them.
+//! Every decision is made by [`throttlekit_core::lease`]; a state only carries it. Two states with the same
+//! future are equal and hash alike, so that a model checker can explore them.
 
 mod clock;
 mod exchange;
@@ -29,50 +29,50 @@ pub use store::Store;
 use crate::bugs::LeaseBug;
 use crate::operation::{Message, Operation};
 
-/// What does not change in a scenario.
+/// The constants of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
-    /// What the store lends from, at first.
+    /// The initial limit that the store lends from.
     pub authority: Authority,
-    /// What every holder is told.
+    /// The options of every holder.
     pub plan: HolderOptions,
-    /// How many units each holder is told would be good to hold, at first.
+    /// The initial batch size of each holder.
     pub batch: Cost,
-    /// How many nodes there are.
+    /// The number of nodes.
     pub nodes: usize,
     /// The store's clock.
     pub store_clock: Clock,
-    /// The greatest cost of an ask.
+    /// The greatest cost of a request.
     pub cost_max: Cost,
-    /// How many decisions of one node may be half done at once.
+    /// The maximum number of half-done decisions at one node.
     pub taken_max: usize,
-    /// How many callers may wait at one node; others are turned away unanswered.
+    /// The maximum number of callers that wait at one node; others are rejected without a decision.
     pub waiters_max: usize,
-    /// How often a caller asks before it goes away.
+    /// The number of attempts before a caller gives up.
     pub tries_max: u32,
-    /// What a failover can lose.
+    /// The replication mode, which determines what a failover can lose.
     pub replication: Replication,
-    /// How long a primary that was replaced may go on lending.
+    /// The time for which a replaced primary may go on lending.
     pub isolation: Duration,
-    /// The bug to find, if any.
+    /// The seeded bug, if any.
     pub bug: Option<LeaseBug>,
 }
 
-/// Whether the store has a replica, and what is done about its lag.
+/// The replication mode of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Replication {
     /// No replica.
     None,
     /// Grants may be spent before the replica has them.
     Async,
-    /// Grants are spent only when the replica has them.
+    /// Grants are spent only once the replica has them.
     Wait,
-    /// A new primary lends nothing from windows that its forerunner may have lent from.
+    /// A new primary lends nothing from windows that its predecessor may have lent from.
     Fence,
 }
 
 impl Setup {
-    /// The simplest scenario: exact clocks, no replica, unit costs.
+    /// Creates the simplest scenario: exact clocks, no replica, unit costs.
     pub fn new(authority: Authority, nodes: usize, batch: Cost) -> Self {
         let margin = throttlekit_core::lease::Margin::NONE;
         Self {
@@ -102,8 +102,8 @@ impl Setup {
         self.bug == Some(bug)
     }
 
-    /// The most one node may hold: what it may lease, or what one ask costs. Units that die at different times do
-    /// not add up, so a rolling holder may need a whole cost beside what is not enough.
+    /// Returns the maximum that one node may hold: its largest lease, or the cost of one request. Units with
+    /// different expiries do not add up, so a rolling holder may need a whole cost beside what is not enough.
     pub fn held_max(&self) -> Cost {
         let most = self.plan.lease_max.max(self.cost_max);
         match self.plan.term {
@@ -112,14 +112,14 @@ impl Setup {
         }
     }
 
-    /// The most the fleet may hold, with what sleeping threads have taken.
+    /// Returns the maximum that all nodes may hold, including the units that paused threads have taken.
     pub fn fleet_held_max(&self) -> Cost {
         let taken = self.cost_max.saturating_mul(self.taken_max as u64);
         self.held_max().saturating_add(taken).saturating_mul(self.nodes as u64)
     }
 }
 
-/// A fleet at one instant.
+/// A cluster at one instant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterState {
     setup: Setup,
@@ -132,7 +132,8 @@ pub struct ClusterState {
 }
 
 impl ClusterState {
-    /// Everyone is up and holds nothing; all clocks are exact but the store's.
+    /// Creates the initial state: every node is up and holds nothing; all clocks except the store's are
+    /// exact.
     pub fn new(setup: Setup) -> Self {
         let limit = setup.authority.limit();
         let pace = match limit {
@@ -149,7 +150,7 @@ impl ClusterState {
         }
     }
 
-    /// Does what happened, by production code. Gives the message that was sent because of it.
+    /// Applies an operation with production code. Returns the message that was sent because of it.
     pub fn apply(&mut self, operation: Operation) -> Option<Message> {
         match operation {
             Operation::Ask { node, cost } => self.discard(|state| state.ask(node, cost, 1)),
@@ -189,52 +190,52 @@ impl ClusterState {
         self.store.set_limit(&self.setup, limit);
     }
 
-    /// What it is made of.
+    /// Returns the constants of the scenario.
     pub fn setup(&self) -> &Setup {
         &self.setup
     }
 
-    /// True time.
+    /// Returns the true time.
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Sets true time, which only moves on.
+    /// Sets the true time, which only moves forward.
     pub fn advance_to(&mut self, now: Timestamp) {
         self.now = self.now.max(now);
     }
 
-    /// The nodes.
+    /// Returns the nodes.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// One node, to give it another clock or batch.
+    /// Returns one node, to change its clock or batch.
     pub fn node_mut(&mut self, node: usize) -> &mut Node {
         &mut self.nodes[node]
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Messages in flight.
+    /// Returns the messages in flight.
     pub fn in_flight(&self) -> &[Message] {
         &self.in_flight
     }
 
-    /// What was admitted.
+    /// Returns the ledger of admissions.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// The ledger, to forget what no invariant will read again.
+    /// Returns the ledger, to drop what no invariant will read again.
     pub fn ledger_mut(&mut self) -> &mut Ledger {
         &mut self.ledger
     }
 
-    /// The first invariant that was broken, if any was.
+    /// Returns the first invariant that was broken, if any.
     pub fn broken(&self) -> Option<&Violation> {
         self.ledger.broken.as_ref()
     }
@@ -242,7 +243,7 @@ impl ClusterState {
 
 impl Eq for ClusterState {}
 
-/// The setup is the same in all states that are compared.
+/// The setup is the same in all compared states.
 impl core::hash::Hash for ClusterState {
     fn hash<H: core::hash::Hasher>(&self, hasher: &mut H) {
         (self.now, &self.nodes, &self.store, &self.in_flight, &self.ledger).hash(hasher);

@@ -1,4 +1,4 @@
-//! One node: the production holder and local lease, a clock of its own, and whoever waits.
+//! One node: the production holder and local lease, its own clock, and its waiting callers.
 
 use throttlekit_core::lease::{Epoch, Holder, LocalLease, PlainWord};
 use throttlekit_core::{Cost, Timestamp};
@@ -6,73 +6,73 @@ use throttlekit_core::{Cost, Timestamp};
 use super::seams::seeded_plan;
 use super::{Clock, Setup};
 
-/// A node, with what its driver remembers.
+/// A node, with the state of its driver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     pub(super) holder: Holder,
     pub(super) held: Held,
     /// Its clock.
     pub clock: Clock,
-    /// What the holder is told would be good to hold.
+    /// The batch size of the holder.
     pub batch: Cost,
     pub(super) waiters: Vec<Waiter>,
-    /// Decisions of which the first half is done.
+    /// Half-done decisions.
     pub(super) taken: Vec<Taken>,
     pub(super) flight: Option<Sent>,
-    /// The least that anyone was told to wait with since the last reply, turned away or not.
+    /// The smallest cost that had to wait since the last reply, rejected or not.
     pub(super) cheapest: Option<Cost>,
     pub(super) told: Option<Told>,
     pub(super) is_up: bool,
-    /// Names returns: how many were sent from this window.
+    /// Identifies returns: the number sent from this window.
     pub(super) returns: (Epoch, u64),
-    /// Of bugs: what a crash left behind, and a request too many.
+    /// Used by seeded bugs: the state left behind by a crash, and an extra request.
     pub(super) saved: Option<(Cost, core::time::Duration)>,
     pub(super) second: Option<Sent>,
 }
 
-/// What a local lease holds. The local lease's own words carry tags, by which equal local leases differ.
+/// The content of a local lease. The raw words of a local lease carry tags, by which equal leases differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Held {
     /// Units.
     pub units: Cost,
-    /// When they die, by the node's clock.
+    /// Their expiry, by the node's clock.
     pub until: Timestamp,
 }
 
-/// A caller that waits.
+/// A waiting caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Waiter {
-    /// What it asks for.
+    /// Its cost.
     pub cost: Cost,
-    /// How often it has asked.
+    /// The number of attempts so far.
     pub tries: u32,
 }
 
-/// Units taken by a thread that has yet to read the clock.
+/// Units taken by a thread that has not read the clock yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Taken {
     pub(super) cost: Cost,
     pub(super) until: Timestamp,
-    /// What the clock showed when they were taken.
+    /// The clock reading when they were taken.
     pub(super) at: Timestamp,
 }
 
-/// A request, as its driver remembers it.
+/// A request, as the driver remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Sent {
     pub(super) id: u64,
     pub(super) at: Timestamp,
     pub(super) wants: Cost,
-    /// What could not be served.
+    /// The cost that could not be served.
     pub(super) short_of: Cost,
 }
 
-/// What the store denied, as an observer has it.
+/// A denial of the store, as an observer sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Told {
     pub(super) cost: Cost,
     pub(super) until: Timestamp,
-    /// When the reply came, and how long it said to wait.
+    /// The arrival time of the reply, and its retry-after.
     pub(super) at: Timestamp,
     pub(super) wait: core::time::Duration,
 }
@@ -96,7 +96,7 @@ impl Node {
         }
     }
 
-    /// The local lease, to be put back with [`put`](Self::put).
+    /// Returns the local lease, to be stored again with [`put`](Self::put).
     pub(super) fn local_lease(&self) -> LocalLease<PlainWord> {
         let local_lease = LocalLease::new();
         if self.held.units > 0 {
@@ -110,37 +110,37 @@ impl Node {
         self.held = if units == 0 { Held::default() } else { Held { units, until: local_lease.until() } };
     }
 
-    /// What it holds.
+    /// Returns its units.
     pub fn held(&self) -> Held {
         self.held
     }
 
-    /// Those who wait.
+    /// Returns the waiting callers.
     pub fn waiters(&self) -> &[Waiter] {
         &self.waiters
     }
 
-    /// How many decisions are half done.
+    /// Returns the number of half-done decisions.
     pub fn taken(&self) -> usize {
         self.taken.len()
     }
 
-    /// Whether a request is in flight.
+    /// Returns `true` if a request is in flight.
     pub fn is_asking(&self) -> bool {
         self.holder.is_asking()
     }
 
-    /// Which request is in flight.
+    /// Returns the identifier of the request in flight.
     pub fn flight(&self) -> Option<u64> {
         self.flight.map(|sent| sent.id)
     }
 
-    /// Whether it is up.
+    /// Returns `true` if the node is up.
     pub fn is_up(&self) -> bool {
         self.is_up
     }
 
-    /// The holder itself.
+    /// Returns the holder.
     pub fn holder(&self) -> &Holder {
         &self.holder
     }

@@ -1,4 +1,4 @@
-//! Where seeded bugs sit: what a faulty driver or store hands to production code, and does with what it gets.
+//! The places of seeded bugs: the inputs and outputs of production code in a faulty driver or store.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{Setup, Store};
 use crate::bugs::LeaseBug;
 
 impl Node {
-    /// What a faulty driver hands to its holder.
+    /// Returns the reply that a faulty driver hands to its holder.
     pub(super) fn seeded_reply(
         &self,
         setup: &Setup,
@@ -29,7 +29,7 @@ impl Node {
         match setup.bug {
             Some(LeaseBug::ReplyAnchored) => (id, lives(loan.lives.map(|lives| lives + since))),
             Some(LeaseBug::WallClockExpiry) if setup.plan.term == Term::Window => {
-                // Wall clocks are set by hand: each is behind by up to 60 milliseconds.
+                // Wall clocks are set by hand: each lags by up to 60 milliseconds.
                 let behind = self.clock.offset as u64 % 60_000_000;
                 let wall = Timestamp::from_nanos(store_now.as_nanos().saturating_sub(behind));
                 (id, lives(Some(loan.decision.reset_at.since(wall) + since)))
@@ -42,7 +42,7 @@ impl Node {
         }
     }
 
-    /// What a faulty driver does to the local lease after its holder has had the reply.
+    /// Changes the local lease as a faulty driver does after its holder has handled the reply.
     pub(super) fn seeded_credit(
         &mut self,
         setup: &Setup,
@@ -78,7 +78,7 @@ impl Node {
         }
     }
 
-    /// A driver's own idea of what a denial covers.
+    /// Returns a faulty driver's own decision about the coverage of a denial.
     pub(super) fn seeded_denial(&self, setup: &Setup, at: Timestamp) -> Option<HolderStep> {
         let told = self.told.filter(|_| setup.bug.is_some())?;
         let decision = throttlekit_core::ALLOW_FULL;

@@ -1,4 +1,4 @@
-//! Asks, at the local lease and then at the holder.
+//! Requests, served by the local lease and then by the holder.
 
 use throttlekit_core::lease::{HolderStep, LocalLease, PlainWord, Spend};
 use throttlekit_core::{Cost, Timestamp};
@@ -7,21 +7,21 @@ use super::node::{Node, Taken, Waiter};
 use super::{ClusterState, Setup};
 use crate::bugs::LeaseBug;
 
-/// How many asks got which answer.
+/// The number of requests with each outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
-    /// Were allowed.
+    /// Allowed.
     pub allowed: u64,
-    /// Were denied.
+    /// Denied.
     pub denied: u64,
-    /// Wait.
+    /// Waiting for a reply.
     pub wait: u64,
-    /// Were turned away: too many wait.
+    /// Rejected: too many wait.
     pub turned_away: u64,
 }
 
 impl ClusterState {
-    /// So many asks of one cost, one after another, at this instant.
+    /// Sends `times` requests of one cost, one after another, at this instant.
     pub fn ask(&mut self, node: usize, cost: Cost, times: u64) -> Answers {
         self.ask_again(node, Waiter { cost, tries: 0 }, times)
     }
@@ -69,7 +69,7 @@ impl ClusterState {
         answers
     }
 
-    /// The first half of a decision; a whole one if the local lease has too little.
+    /// Does the first half of a decision, or a whole one if the local lease has too little.
     pub(super) fn take(&mut self, node: usize, cost: Cost) {
         let at = self.nodes[node].clock.read(self.now);
         let one = &mut self.nodes[node];
@@ -81,14 +81,14 @@ impl ClusterState {
             return;
         }
         let (local_lease, until) = (one.local_lease(), one.held.until);
-        // At the epoch nothing has died: this takes the units out and leaves the judgement for later.
+        // At the epoch nothing has expired: this takes the units and leaves the check for later.
         if let Spend::Spent { .. } = local_lease.spend(cost, || Timestamp::EPOCH) {
             one.taken.push(Taken { cost, until, at });
         }
         one.put(&local_lease);
     }
 
-    /// The second half: units under their own deadline, and the clock as it is now.
+    /// Does the second half: the taken units with their own expiry, and the current clock.
     pub(super) fn decide(&mut self, node: usize) {
         let one = &mut self.nodes[node];
         if one.taken.is_empty() {
@@ -105,7 +105,7 @@ impl ClusterState {
         }
     }
 
-    /// Everyone who waits asks again; who has asked too often goes away.
+    /// Retries every waiting caller; one with too many attempts gives up.
     pub(super) fn wake(&mut self, node: usize) {
         for waiter in core::mem::take(&mut self.nodes[node].waiters) {
             if waiter.tries < self.setup.tries_max {
@@ -116,7 +116,7 @@ impl ClusterState {
 }
 
 impl Node {
-    /// One ask: the local lease, then the holder.
+    /// Serves one request: the local lease, then the holder.
     #[inline(always)]
     fn turn(
         &mut self,

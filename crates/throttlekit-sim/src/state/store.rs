@@ -1,4 +1,4 @@
-//! The store: the production authority and account, a replica that lags, and failovers between them.
+//! The store: the production authority and account, a replica that lags, and failover between them.
 
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
@@ -14,18 +14,18 @@ use super::{Clock, Replication, Setup};
 use crate::bugs::LeaseBug;
 use crate::operation::Message;
 
-/// Keeps the limit. Which of its servers answers depends on who asks, while a split brain lasts.
+/// The store of the limit. During a split brain, the server that answers depends on the node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Store {
-    /// What it lends from.
+    /// The limit it lends from.
     pub authority: Authority,
     /// Its clock.
     pub clock: Clock,
-    /// By how much the clock was ever set forward, in nanoseconds.
+    /// The sum of all forward steps of the clock, in nanoseconds.
     pub forward: u64,
-    /// How often.
+    /// The number of forward steps.
     pub forward_steps: u64,
-    /// Until when, by its clock, units may be about that were lent before the clock was set forward.
+    /// The time, by its clock, until which units from before a forward step may be live.
     pub tainted_until: Timestamp,
     pub(super) primary: Server,
     replica: Account,
@@ -38,11 +38,11 @@ pub struct Store {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Server {
     pub(super) account: Account,
-    /// When it took over, if it ever did.
+    /// The time of its last promotion, if any.
     promoted_at: Option<Timestamp>,
 }
 
-/// A primary that does not know that it was replaced.
+/// A primary that has not noticed that it was replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Old {
     server: Server,
@@ -62,13 +62,13 @@ enum Change {
     Lend {
         want: Want,
         lent: Lent,
-        /// Whether the reply waits for the replica to have this.
+        /// True if the reply waits for the replica to have this.
         replies: bool,
     },
     TakeBack(ReturnId, Return),
 }
 
-/// An answer that leaves the store.
+/// A response that leaves the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Lent {
     pub(super) node: usize,
@@ -76,9 +76,9 @@ pub(super) struct Lent {
     pub(super) loan: Loan,
     /// See [`Lot::until`](super::Lot::until).
     pub(super) until: u64,
-    /// The limit then in force.
+    /// The limit in force at that time.
     pub(super) limit: u64,
-    /// Whether a primary lent it that had been replaced.
+    /// True if a replaced primary lent it.
     pub(super) by_old: bool,
 }
 
@@ -104,28 +104,29 @@ impl Store {
         }
     }
 
-    /// What its clock shows.
+    /// Returns the reading of its clock.
     pub fn read(&self, now: Timestamp) -> Timestamp {
         self.clock.read(now)
     }
 
-    /// How far its clock has come, counting only the way forward: what a pace may refill by.
+    /// Returns the time its clock has counted forward, which bounds the refill of a pace.
     pub fn came(&self, now: Timestamp) -> u64 {
         self.clock.ran(now) + self.forward
     }
 
-    /// The window it is in: its clock's, or the one it has already lent from if its clock was set back.
+    /// Returns its current window: the clock's, or the one it has already lent from if the clock was set
+    /// back.
     pub fn window(&self, now: Timestamp) -> u64 {
         window_of(self.authority.limit(), &self.primary.account.state, self.read(now))
     }
 
-    /// Whether units lent before its clock was set forward may still be spent.
+    /// Returns `true` if units lent before a forward step of the clock may still be spent.
     pub fn is_tainted(&self, window: u64) -> bool {
         self.forward_steps > 0
             && window <= window_of(self.authority.limit(), &State::default(), self.tainted_until)
     }
 
-    /// Answers a request. Gives the reply unless it must wait for the replica.
+    /// Handles a request. Returns the reply unless it must wait for the replica.
     pub(super) fn lend(
         &mut self,
         setup: &Setup,
@@ -158,7 +159,7 @@ impl Store {
         }
         let waits = setup.replication == Replication::Wait && !setup.has(LeaseBug::WaitSpendsUnacknowledged);
         if by_old {
-            // Nobody acknowledges what an old primary writes.
+            // No replica acknowledges the writes of an old primary.
             return (!waits).then_some(lent);
         }
         let what = Change::Lend { want, lent, replies: waits };
@@ -188,7 +189,7 @@ impl Store {
         }
     }
 
-    /// The replica receives the oldest write; whoever waited for that gets its reply.
+    /// Delivers the oldest write to the replica and returns the reply that waited for it.
     pub(super) fn replicate(&mut self) -> Option<Lent> {
         let write = self.log.pop_front()?;
         match write.what {
@@ -203,7 +204,7 @@ impl Store {
         }
     }
 
-    /// Writes that the replica has not received.
+    /// Returns the number of writes that the replica has not received.
     pub fn behind(&self) -> usize {
         self.log.len()
     }
@@ -218,7 +219,7 @@ impl Store {
         self.old = (with_old != 0).then_some(Old { server, nodes: with_old, until });
     }
 
-    /// Everything is gone, and nobody knows what it was.
+    /// Loses everything, without a record of it.
     pub(super) fn forget(&mut self, setup: &Setup, ledger: &mut Ledger, now: Timestamp) {
         if setup.replication == Replication::Async {
             ledger.lose_all(self.authority.limit().units());
@@ -268,7 +269,7 @@ impl Store {
         self.old.take_if(|old| at >= old.until);
     }
 
-    /// Replies that wait for the replica, and so are in flight.
+    /// Returns the replies that wait for the replica, and so are in flight.
     pub(super) fn held(&self) -> impl Iterator<Item = (usize, u64)> {
         self.log.iter().filter_map(|write| match write.what {
             Change::Lend { lent, replies: true, .. } => Some((lent.node, lent.id)),
@@ -278,7 +279,8 @@ impl Store {
 }
 
 impl Server {
-    /// A server that took over lends nothing from a window that began before its forerunner had surely stopped.
+    /// Returns `true` if a promoted server must not lend: the window began before its predecessor had
+    /// certainly stopped.
     fn refuses(&self, setup: &Setup, authority: &Authority, at: Timestamp) -> bool {
         let Some(promoted_at) = self.promoted_at.filter(|_| setup.replication == Replication::Fence) else {
             return false;
@@ -290,7 +292,8 @@ impl Server {
         let isolation =
             if setup.has(LeaseBug::FenceWithoutIsolation) { Duration::ZERO } else { setup.isolation };
         let ends = end_of(authority.limit(), &self.account.state, at);
-        // The window began at `promoted_at + isolation` or before: at that very instant the forerunner may have lent.
+        // The window began at `promoted_at + isolation` or before: at that very instant the predecessor may
+        // have lent.
         ends <= promoted_at + isolation + authority.limit().period()
     }
 }
@@ -301,7 +304,7 @@ impl Change {
     }
 }
 
-/// Nothing is lent until the window is over.
+/// Returns a response that lends nothing until the window is over.
 fn refusal(loan: Loan) -> Loan {
     let wait = loan.lives.unwrap_or_default();
     let decision =
@@ -316,14 +319,14 @@ pub(super) fn window_of(limit: &Limit, state: &State, at: Timestamp) -> u64 {
     }
 }
 
-/// When the window ends in which the limit is.
+/// Returns the end of the limit's current window.
 fn end_of(limit: &Limit, state: &State, at: Timestamp) -> Timestamp {
     limit.decide(state, 0, at).reset_at
 }
 
 impl Eq for Store {}
 
-/// Authorities differ in nothing but their limit's units, and that only if it is changed.
+/// Authorities differ only in the units of their limit, and only if it is changed.
 impl Hash for Store {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.authority.limit().units().hash(hasher);

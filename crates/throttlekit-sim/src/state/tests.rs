@@ -10,7 +10,7 @@ fn window(limit: u64, nodes: usize, batch: Cost) -> ClusterState {
     ClusterState::new(Setup::new(Authority::new(limit, Term::Window).unwrap(), nodes, batch))
 }
 
-/// A round trip that nothing befalls.
+/// A round trip without faults.
 fn fetch(state: &mut ClusterState, node: usize) {
     let request = state.apply(Operation::Request { node }).unwrap();
     let reply = state.apply(Operation::Deliver(request)).unwrap();
@@ -18,7 +18,7 @@ fn fetch(state: &mut ClusterState, node: usize) {
 }
 
 #[test]
-fn a_fleet_admits_its_limit_and_no_more() {
+fn a_cluster_admits_its_limit_and_no_more() {
     let mut state = window(10, 3, 4);
     for node in [0, 1, 2] {
         state.ask(node, 1, 4);
@@ -80,7 +80,7 @@ fn an_asynchronous_failover_admits_what_it_lost_again_and_a_fence_does_not() {
 }
 
 #[test]
-fn a_wait_for_the_replica_holds_the_grant_back() {
+fn a_grant_in_wait_mode_leaves_after_the_replica_has_it() {
     let setup = *window(10, 1, 10).setup();
     let mut state = ClusterState::new(Setup { replication: Replication::Wait, ..setup });
     state.ask(0, 1, 1);
@@ -124,7 +124,7 @@ fn lease_carry_reaches_its_bound() {
     assert_eq!((tally.admitted, state.broken()), (10 + 2 * 4, None));
 }
 
-/// A store clock set forward is worth what the fleet then holds, and no more.
+/// A store clock set forward admits the units that all nodes then hold, and no more.
 #[test]
 fn a_clock_set_forward_reaches_its_bound() {
     let mut state = window(10, 2, 4);
@@ -145,7 +145,7 @@ fn a_clock_set_forward_reaches_its_bound() {
     assert_eq!((tally.admitted, state.broken()), (10 + 2 * 3, None));
 }
 
-/// `lease-rolling` is tight where leases are the smaller part: the burst, the rate, and what was held.
+/// `lease-rolling` is tight where leases are the smaller part: the burst, the rate, and the held units.
 #[test]
 fn lease_rolling_reaches_its_bound() {
     let gcra = Limit::gcra(Rate::per_second(1).burst(5)).unwrap();
@@ -160,6 +160,6 @@ fn lease_rolling_reaches_its_bound() {
     state.ask(0, 1, 1);
     fetch(&mut state, 0);
     assert_eq!(state.ask(0, 1, 4).allowed, 4);
-    // Ten at one instant: a burst of five, and one batch of five that was held before.
+    // Ten at one instant: a burst of five, and one batch of five held before.
     assert_eq!((state.ledger().allowed, state.broken()), (10, None));
 }

@@ -1,4 +1,4 @@
-//! The four invariants of `combine`, and that answers over several limits and axes are what it makes of them.
+//! The four invariants of `combine`, and responses over several limits and axes that are its result.
 
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -8,7 +8,8 @@ use throttlekit_conformance::invariants;
 use super::{Part, Setup};
 use throttlekit_verify::admission::{OrderBug, check_order};
 
-/// Cases of the invariants, each of which is checked for all four; and of limits in random orders.
+/// The number of cases of the invariants, each of which is checked for all four, and of limits in random
+/// orders.
 const FULL: (u64, u64) = (1_000_000, 100_000);
 const SMALL: (u64, u64) = (10_000, 10_000);
 const SEEDED_CASES_MAX: u64 = 10_000;

@@ -1,4 +1,4 @@
-//! Admission among faults: no slot leaked, every ledger exact.
+//! Admission under faults: no slot leaked, every ledger exact.
 
 use anyhow::Result;
 use serde_json::json;
@@ -10,7 +10,7 @@ use throttlekit_verify::drill::{DrillBug, drill, find};
 const RUNS: u64 = 100_000;
 const RUNS_SMALL: u64 = 2_000;
 const SEEDED_RUNS_MAX: u64 = 2_000;
-/// Runs between two signs of progress.
+/// Runs between two progress reports.
 const CHUNK: u64 = 1_000;
 
 pub(super) fn run(setup: Setup) -> Result<Part> {

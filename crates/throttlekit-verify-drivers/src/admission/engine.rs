@@ -1,4 +1,4 @@
-//! The stores of the proof.
+//! The stores of the verification.
 
 use std::time::Duration;
 
@@ -11,17 +11,18 @@ use throttlekit_redis::RedisStore;
 use crate::runner::Services;
 use crate::stores;
 
-/// What is looked at is what an engine decides, not how fast: it shares its processors with the proof.
+/// Long, because the decisions of an engine are checked and not its speed: it shares its processors with the
+/// verification.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// Longer than any trace takes, since an engine forgets by its own clock and a trace has another.
 const GRACE: Duration = Duration::from_secs(600);
-/// Of each of the stores that play at once; a server has room for a hundred by default.
+/// The connections of each of the stores that run at once; a server accepts a hundred by default.
 const CONNECTIONS: usize = 2;
 const SCHEMA: &str = "tk_admission";
-/// Valkey answers as Redis does; `verify stores` shows that.
+/// Valkey is not listed: `verify stores` shows that it gives the same responses as Redis.
 const NAMES: [&str; 4] = ["memory", "redis", "cluster", "postgres"];
 
-/// A store that is up.
+/// A running store.
 #[derive(Clone)]
 pub(super) enum Engine {
     Memory,
@@ -30,7 +31,7 @@ pub(super) enum Engine {
 }
 
 impl Engine {
-    /// Every store, started where it is not up.
+    /// Returns every store, started where necessary.
     pub(super) async fn all(services: Services) -> Result<Vec<Self>> {
         let engines = stores::engines();
         let addresses = stores::addresses(&engines, services)?;
@@ -69,7 +70,7 @@ impl Engine {
     }
 }
 
-/// A store in a schema of the proof's own.
+/// Creates a store in a schema of the verification.
 pub(super) fn postgres(
     address: &str,
     clock: ManualClock,

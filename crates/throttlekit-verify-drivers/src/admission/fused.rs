@@ -9,13 +9,14 @@ use super::{Part, Setup};
 use crate::runner::{Services, progress};
 use throttlekit_verify::admission::{FUSED_BUGS, FusedReport, PAIRS, RULES, examine_fused, find_fused_bug};
 
-/// Traces for each pair of rules, in memory and on each engine: there every call is a flight, and ten times as many
-/// would take hours on two cores. [`PER_PAIR`] asks for more.
+/// Traces for each pair of rules, in memory and on each engine: there every call is a round trip, and ten
+/// times as many would take hours on two cores. [`PER_PAIR`] requests more.
 const FULL: (u64, u64) = (10_000, 1_000);
 const SMALL: (u64, u64) = (50, 4);
-/// The variable that says how many traces of each pair are played on each engine, instead of the number above.
+/// The environment variable with the number of traces of each pair on each engine, instead of the number
+/// above.
 const PER_PAIR: &str = "THROTTLEKIT_TIMELINES_PER_PAIR";
-/// Traces that are played to one store: each has two limits, and a store in memory keeps 1,024.
+/// Traces that run on one store: each has two limits, and a store in memory keeps 1,024.
 const CHUNK: u64 = 500;
 const SEEDED_TRACES_MAX: u64 = 20 * PAIRS;
 

@@ -1,4 +1,5 @@
-//! The gateway under load, beside the two ways that most gateways meter: a run of `llm-gateway-load`, judged by it.
+//! The gateway under load, compared with the two ways in which most gateways meter: a run of
+//! `llm-gateway-load`, which checks it.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use super::{Part, Setup};
 use crate::picture::{Axis, Line, Panel, Picture, Scale};
 use crate::root;
 
-/// What the run is told beside its defaults, which are the full size: 64 streams, 8 tenants, 3 gateways.
+/// The options of the run beside its defaults, which are the full size: 64 streams, 8 tenants, 3 gateways.
 const SMALL: [&str; 4] = ["--windows", "2", "--window-ms", "5000"];
 
 const METERS: [(&str, &str, &str); 3] = [
@@ -22,10 +23,10 @@ const METERS: [(&str, &str, &str); 3] = [
 
 pub(super) fn run(setup: Setup) -> Result<Part> {
     let figures = root().join("target/gateway.jsonl");
-    // Those of another run are no figures of this one.
+    // The figures of another run do not count.
     let _ = fs::remove_file(&figures);
     let mut command = Command::new("cargo");
-    // As tests build it: it waits for the model, not for the processor.
+    // In the build of tests: it waits for the model, not for the processor.
     command.args(["run", "--quiet", "--package", "llm-gateway-load", "--", "load"]);
     command.arg("--json").arg(&figures);
     if setup.small {
@@ -50,7 +51,7 @@ fn read(file: &Path) -> Result<Vec<Value>> {
     Ok(lines)
 }
 
-/// Everything but the windows one by one.
+/// Returns everything except the individual windows.
 fn summary(figures: &Value) -> Value {
     let mut summary = figures.clone();
     if let Some(all) = summary.as_object_mut() {
@@ -60,7 +61,7 @@ fn summary(figures: &Value) -> Value {
     summary
 }
 
-/// What each meter passed on in each window, and what went beyond.
+/// Draws the tokens that each meter passed on in each window, and those beyond the budget.
 fn picture_of(figures: &[Value]) -> Result<Picture> {
     let lines = |value: fn(&Value, f64) -> f64| -> Result<Vec<Line>> {
         METERS

@@ -1,4 +1,5 @@
-//! The composition matrix: every subset of axes × whoever denies × every mix of stores, on every store.
+//! The composition matrix: every subset of axes × every possible denier × every mix of stores, on every
+//! store.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use throttlekit_verify::admission::{
     Denier, MATRIX_BUGS, MatrixReport, cells, examine_matrix, find_matrix_bug,
 };
 
-/// Of the cells on an engine, every so many are played.
+/// The step between the cells that run on an engine.
 const FULL: usize = 1;
 const SMALL: usize = 7;
 

@@ -1,4 +1,4 @@
-//! Unified admission: one call over all axes, whatever mix of stores they are on.
+//! Unified admission: one call over all axes, in any mix of stores.
 
 mod algebra;
 mod drill;
@@ -23,7 +23,7 @@ const PARTS: [(&str, Verify); 6] = [
     ("gateway", gateway::run),
 ];
 
-/// Runs every part, or those that are named.
+/// Runs every part, or the named ones.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     parts::run(&PARTS, options, run)
 }

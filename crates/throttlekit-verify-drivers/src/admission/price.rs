@@ -11,7 +11,7 @@ use throttlekit_verify::admission::{PRICED_BUGS, PricedReport, examine_priced, f
 /// Traces in memory, and on each engine.
 const FULL: (u64, u64) = (100_000, 10_000);
 const SMALL: (u64, u64) = (2_000, 200);
-/// Traces that are played to one store: each has two limits, and a store in memory keeps 1,024.
+/// Traces that run on one store: each has two limits, and a store in memory keeps 1,024.
 const CHUNK: u64 = 500;
 const SEEDED_TRACES_MAX: u64 = 2_000;
 

@@ -1,4 +1,4 @@
-//! What each mode costs while nothing fails: the server's time for a script, and a caller's wait.
+//! The cost of each mode while nothing fails: the server's time for a script, and a caller's wait.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use super::round::Deployment;
 const ASKS: usize = 5_000;
 
 pub(super) struct Cost {
-    /// Of the server, for one script.
+    /// The server's time for one script.
     pub(super) script_micros: f64,
-    /// Of a caller who asks alone, half of the asks.
+    /// The median wait of a single caller.
     pub(super) median: Duration,
 }
 
-/// One caller charges a window again and again, on a pair that is in step.
+/// Charges a window repeatedly from one caller, on a pair in sync.
 pub(super) async fn measure(deployment: &mut Deployment, failover: Failover) -> Result<Cost> {
     deployment.prepare(failover).await?;
     let store = load::connect(deployment.post(), failover, deployment.clock()).await?;

@@ -1,4 +1,5 @@
-//! Callers who charge one key as fast as they can, from several stores: one ask at a time, and by leases.
+//! Callers that charge one key as fast as they can, from several stores: one request at a time, and by
+//! leases.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -18,11 +19,11 @@ use super::signpost::Signpost;
 /// Half of the stores follow one signpost, half the other.
 pub(super) const STORES: usize = 4;
 const TASKS_EACH: usize = 2;
-/// Units that a leasing caller fetches at once.
+/// Units that a leasing caller leases at once.
 const BATCH: u64 = 20;
 pub(super) const WINDOW: Duration = Duration::from_secs(3_600);
 const DEADLINE: Duration = Duration::from_millis(500);
-/// How long a caller rests after an outage, so that a refusal does not take the processor from what heals it.
+/// The pause of a caller after an outage, so that a refusal does not take the processor from the recovery.
 const REST: Duration = Duration::from_millis(1);
 
 pub(super) struct Load {
@@ -35,15 +36,15 @@ pub(super) struct Load {
 struct Shared {
     over: AtomicBool,
     admitted: AtomicU64,
-    /// Tasks that have been told that nothing is left.
+    /// Tasks that were denied because nothing is left.
     spent: AtomicU64,
 }
 
-/// What came of a round's load.
+/// The result of a round's load.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Heard {
     pub(super) admitted: u64,
-    /// What the stores themselves say was lost at the most.
+    /// The maximum loss as reported by the stores themselves.
     pub(super) lost_max: u64,
 }
 
@@ -79,7 +80,7 @@ impl Load {
         self.shared.admitted.load(Relaxed)
     }
 
-    /// Waits until every caller was told that nothing is left, and no longer than this.
+    /// Waits until every caller was denied because nothing is left, but at most for this long.
     pub(super) async fn exhaust(&self, within: Duration) {
         let all = (STORES * TASKS_EACH) as u64;
         let mut left = within;
@@ -98,7 +99,8 @@ impl Load {
     }
 }
 
-/// A store that has seen no change may have lost what is at risk already. One that has seen it risks the rest for the next.
+/// Returns the loss. A store that has seen no change may have lost what is at risk already. One that has seen
+/// it risks the rest for the next.
 fn lost_of(exposure: Exposure) -> u64 {
     exposure.lost_max + if exposure.changes == 0 { exposure.at_risk } else { 0 }
 }
@@ -109,7 +111,7 @@ pub(super) async fn connect(post: &Signpost, failover: Failover, clock: &ManualC
     Ok(builder.failover(failover).clock(clock.clone()).connect().await?)
 }
 
-/// One asks the store each time, one fetches units and spends them.
+/// Calls the store each time, or leases units and spends them.
 enum Caller {
     Strict(Arc<SharedLimiter<RedisStore>>),
     Leased(SharedLimiter<RedisStore>),
@@ -125,7 +127,8 @@ impl Caller {
     }
 }
 
-/// Costs one to three, over and over; once nothing is left, single units only, so that the last one is asked for.
+/// Charges costs of one to three repeatedly; once nothing is left, single units only, so that the last one is
+/// requested.
 async fn charge(caller: Caller, shared: Arc<Shared>, mut dice: u64) {
     let mut spent = false;
     while !shared.over.load(Relaxed) {

@@ -13,17 +13,18 @@ use super::load::{self, Heard, Load, WINDOW};
 use super::servers::Server;
 use super::signpost::Signpost;
 
-/// Some hour of the year 2027.
+/// An hour of the year 2027.
 const BEGIN: Timestamp = Timestamp::from_micros(500_000 * 3_600_000_000);
-/// How long callers may go on after the fault.
+/// The maximum time for which callers go on after the fault.
 const AFTER_MAX: Duration = Duration::from_millis(400);
 
-/// What happens to the primary.
+/// A fault of the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// `kill -9`; its replica, in step but for what is on its way, takes over.
+    /// The primary is killed with `kill -9`; its replica, in sync except for writes in flight, takes over.
     Kill,
-    /// The replica stops and is cut off for a while; then the primary is killed, and the replica takes over with what it has.
+    /// The replica stops and is partitioned for a while; then the primary is killed, and the replica takes
+    /// over with the writes it has.
     Stall,
     /// The replica takes over while the primary lives, and half of the callers stay with it.
     Split,
@@ -44,7 +45,7 @@ impl Fault {
     }
 }
 
-/// The servers, who is the primary, and the callers' signposts.
+/// The servers, the current primary, and the callers' signposts.
 pub(super) struct Deployment {
     servers: [Server; 2],
     primary: usize,
@@ -61,7 +62,7 @@ impl Deployment {
         Ok(Self { servers, primary: 0, posts, clock: ManualClock::at(BEGIN), rounds: 0 })
     }
 
-    /// How many units pass in a while when nothing fails.
+    /// Returns the units that pass in this time when nothing fails.
     pub(super) async fn pace(&mut self, failover: Failover, of: Duration) -> Result<u64> {
         self.prepare(failover).await?;
         let load = self.load(failover, 1 << 40).await?;
@@ -69,7 +70,7 @@ impl Deployment {
         Ok(load.finish().await.admitted)
     }
 
-    /// Plays one round on a window of its own.
+    /// Runs one round on a window of its own.
     pub(super) async fn play(&mut self, failover: Failover, fault: Fault, limit: u64) -> Result<Heard> {
         self.prepare(failover).await?;
         let load = self.load(failover, limit).await?;
@@ -112,7 +113,7 @@ impl Deployment {
         &self.clock
     }
 
-    /// One primary with a replica in step, both well; everyone knows it; a new window begins.
+    /// Prepares a primary with a replica in sync, points all callers at it, and begins a new window.
     pub(super) async fn prepare(&mut self, failover: Failover) -> Result<()> {
         for server in &mut self.servers {
             if !server.runs() {
@@ -122,7 +123,7 @@ impl Deployment {
         let (primary, replica) = (&self.servers[self.primary], &self.servers[1 - self.primary]);
         replica.follow(primary).await?;
         self.posts.iter().for_each(|post| post.point_at(primary.address()));
-        // A fenced server must have been met before the window begins.
+        // A fenced server must have been seen before the window begins.
         let store = load::connect(&self.posts[0], failover, &self.clock).await?;
         let greeter = SharedLimiter::new(store, "greeter", Limit::fixed_window(1, WINDOW)?)?;
         greeter.check(Call::by("hello")).await?;
@@ -147,7 +148,7 @@ impl Deployment {
             }
             Fault::Split => {
                 self.take_over(new, &[0]).await?;
-                // Who is cut off asks where to go.
+                // Disconnected callers look up the new primary.
                 self.servers[old].ask::<u64>("CLIENT KILL TYPE normal").await?;
             }
             Fault::Restart => {
@@ -161,7 +162,7 @@ impl Deployment {
     async fn take_over(&mut self, new: usize, known_to: &[usize]) -> Result<()> {
         self.servers[new].ask::<()>("REPLICAOF NO ONE").await?;
         known_to.iter().for_each(|&post| self.posts[post].point_at(self.servers[new].address()));
-        // One that is replaced and lives on is told so in the next round.
+        // A replaced primary that lives on is demoted in the next round.
         self.primary = new;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Two servers of the proof's own, one the replica of the other by turns, ended by their own process ids.
+//! Two servers of the verification, replicas of each other in turns, killed by their own process ids.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -11,30 +11,38 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, FromRedisValue};
 use tokio::time::sleep;
 
-/// How long a server may take to connect or to answer, on a machine that is busy with something else.
+/// The time limit of a connection or a response, on a busy machine.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 const POLLS_MAX: usize = 2_000;
 const POLL_EVERY: Duration = Duration::from_millis(5);
-/// Below what the system gives to outgoing connections, which must never be given a killed server's port.
+/// Below the range of outgoing connections, which must never get a killed server's port.
 const PORT_FIRST: u16 = 22_500;
 const PORT_COUNT: u16 = 9_000;
 
-/// Nothing on disk, nothing waited for, and a copy for a replica at once.
+/// Nothing on disk, no delays, and an immediate copy for a replica.
 const OPTIONS: &str = "--bind 127.0.0.1 --appendonly no --repl-diskless-sync no --hz 100 --save";
 
 pub(crate) struct Server {
     pub(crate) port: u16,
     program: String,
     folder: PathBuf,
+    /// Options of every start, besides the common ones.
+    options: Vec<String>,
     child: Option<Child>,
 }
 
 impl Server {
     pub(crate) async fn start(program: &str) -> Result<Self> {
+        Self::start_with(program, |_| Vec::new()).await
+    }
+
+    /// Starts one with options of its own, which may depend on its port.
+    pub(crate) async fn start_with(program: &str, options: impl Fn(u16) -> Vec<String>) -> Result<Self> {
         let port = free_port()?;
         let folder = std::env::temp_dir().join(format!("throttlekit-failover-{}-{port}", std::process::id()));
         fs::create_dir_all(&folder)?;
-        let mut server = Self { port, program: program.to_owned(), folder, child: None };
+        let mut server =
+            Self { port, program: program.to_owned(), folder, options: options(port), child: None };
         server.up().await?;
         Ok(server)
     }
@@ -52,6 +60,7 @@ impl Server {
             .args(OPTIONS.split(' '))
             .args(["", "--port", &self.port.to_string(), "--dir"])
             .arg(&self.folder)
+            .args(&self.options)
             .args(options);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         self.child = Some(command.spawn().with_context(|| format!("cannot start {}", self.program))?);
@@ -62,7 +71,7 @@ impl Server {
         self.child.is_some()
     }
 
-    /// `kill -9`, and seen dead.
+    /// Kills it with `kill -9` and waits until it is dead.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -70,7 +79,7 @@ impl Server {
         }
     }
 
-    /// Stops it in its tracks (`STOP`), or lets it go on (`CONT`).
+    /// Stops it (`STOP`), or continues it (`CONT`).
     pub(crate) fn signal(&self, name: &str) -> Result<()> {
         let pid = self.child.as_ref().context("it does not run")?.id();
         let done = Command::new("sh").args(["-c", &format!("kill -{name} {pid}")]).status()?;
@@ -90,14 +99,14 @@ impl Server {
         Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
     }
 
-    /// Asks it directly; words are separated by blanks.
+    /// Sends a command directly; words are separated by spaces.
     pub(crate) async fn ask<T: FromRedisValue>(&self, command: &str) -> Result<T> {
         ask(&mut self.connection().await?, command).await
     }
 
-    /// Makes it the replica of another, and returns when it has all there is.
+    /// Makes it the replica of another, and returns when it is in sync.
     pub(crate) async fn follow(&self, primary: &Self) -> Result<()> {
-        self.ask::<()>(&format!("REPLICAOF 127.0.0.1 {}", primary.port)).await?;
+        self.follow_at(primary.port).await?;
         primary
             .until("its replica is in step", async |primary| {
                 let said = primary.ask::<String>("INFO replication").await;
@@ -108,14 +117,27 @@ impl Server {
         Ok(())
     }
 
-    /// Writes, and waits until replicas say that they have all there is. That also makes them say so to the samplers.
+    /// Makes it the replica of the server at this port of the same machine.
+    pub(crate) async fn follow_at(&self, port: u16) -> Result<()> {
+        self.ask(&format!("REPLICAOF 127.0.0.1 {port}")).await
+    }
+
+    /// Waits until another server has taken over as primary.
+    pub(crate) async fn taken_over_by(&self, new: &Self) -> Result<()> {
+        new.until_said("INFO replication", "role:master")
+            .await
+            .with_context(|| format!("nobody took over from {}", self.address()))
+    }
+
+    /// Writes, and waits until replicas acknowledge everything. That also makes them report it to the
+    /// samplers.
     pub(crate) async fn replicas_hear(&self, millis: u64) -> Result<u64> {
         let mut connection = self.connection().await?;
         ask::<()>(&mut connection, "SET in-step 1").await?;
         ask(&mut connection, &format!("WAIT 1 {millis}")).await
     }
 
-    /// Asks until the answer holds these words.
+    /// Repeats a command until the response contains these words.
     pub(crate) async fn until_said(&self, question: &str, words: &str) -> Result<()> {
         self.until(words, async |server| {
             server.ask::<String>(question).await.is_ok_and(|said| said.contains(words))
@@ -123,7 +145,7 @@ impl Server {
         .await
     }
 
-    async fn until(&self, what: &str, mut holds: impl AsyncFnMut(&Self) -> bool) -> Result<()> {
+    pub(crate) async fn until(&self, what: &str, mut holds: impl AsyncFnMut(&Self) -> bool) -> Result<()> {
         for _ in 0..POLLS_MAX {
             if holds(self).await {
                 return Ok(());
@@ -150,9 +172,17 @@ async fn ask<T: FromRedisValue>(connection: &mut MultiplexedConnection, command:
     cmd.query_async(connection).await.with_context(|| command.to_owned())
 }
 
-fn free_port() -> Result<u16> {
+/// Returns a port that is free and that no outgoing connection gets.
+pub(crate) fn free_port() -> Result<u16> {
+    Ok(free_ports(1)?[0])
+}
+
+/// Returns as many of them.
+pub(crate) fn free_ports(count: usize) -> Result<Vec<u16>> {
     let begin = (std::process::id().wrapping_mul(7_919) % u32::from(PORT_COUNT)) as u16;
     let ports = (begin..PORT_COUNT).chain(0..begin).map(|n| PORT_FIRST + n);
     let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
-    ports.into_iter().find(is_free).context("no loopback port is free")
+    let free: Vec<_> = ports.filter(is_free).take(count).collect();
+    ensure!(free.len() == count, "no loopback port is free");
+    Ok(free)
 }

@@ -1,4 +1,4 @@
-//! A stand-in for a Sentinel: says at once and to everyone which server is the primary, as told.
+//! A fake Sentinel: reports at once and to every client the configured primary.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) struct Signpost {
 }
 
 impl Signpost {
-    /// One that points at `host:port`.
+    /// Creates one that points at `host:port`.
     pub(crate) async fn to(primary: String) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let post = Self { port: listener.local_addr()?.port(), primary: Arc::new(Mutex::new(primary)) };

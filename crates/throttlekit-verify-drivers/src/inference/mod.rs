@@ -1,4 +1,4 @@
-//! Inferred ceilings: near the best where latencies hardly vary, and no victim of variance where they do.
+//! Inferred ceilings: near the best where latencies hardly vary, and robust to variance where they do.
 
 pub(crate) mod steady;
 mod tails;
@@ -11,7 +11,7 @@ use crate::runner::{Options, Run};
 
 const PARTS: [(&str, Verify); 2] = [("steady", steady::run), ("tails", tails::run)];
 
-/// Runs every part, or those that are named.
+/// Runs every part, or the named ones.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     parts::run(&PARTS, options, run)
 }

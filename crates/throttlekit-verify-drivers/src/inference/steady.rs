@@ -1,4 +1,4 @@
-//! How near the best an inferred ceiling settles, and how fast it follows when the best moves.
+//! The distance of an inferred ceiling from the best, and the time until it follows when the best moves.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use throttlekit_verify::inference::{
 const SIZE: Size = Size { seeds: 40, completions: 8_000 };
 const SMALL: Size = Size { seeds: 3, completions: 4_000 };
 
-/// Denials of a thousand for which the first implementation is played.
+/// Denials per thousand for which the first implementation is run.
 const DENIALS: [u64; 5] = [0, 10, 50, 100, 200];
 
 pub(crate) fn run(setup: Setup) -> Result<Part> {
@@ -121,7 +121,7 @@ fn count(took: Option<u64>) -> String {
     took.map_or("never".into(), |took| took.to_string())
 }
 
-/// The least and the most over all stretches of a shape.
+/// Returns the minimum and the maximum over all runs of a shape.
 fn bounds(row: &Settling, of: impl Fn(&Stretch) -> f64) -> (f64, f64) {
     least_and_most(&row.stretches, of)
 }

@@ -1,4 +1,5 @@
-//! Goodput beside the best fixed ceiling, over every shape, load and size, for ours and for published rules.
+//! Goodput compared with the best fixed ceiling, over every shape, load and size, for ours and for published
+//! rules.
 
 use anyhow::Result;
 use serde_json::{Value, json};

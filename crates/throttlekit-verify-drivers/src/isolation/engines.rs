@@ -17,20 +17,20 @@ use throttlekit_verify::postgres;
 
 /// Connections of one store to PostgreSQL.
 const POSTGRES_CONNECTIONS: usize = 2;
-/// One that is used, and those that probes have just made.
+/// One in use, besides those that probes have just made.
 const REDIS_CONNECTIONS: usize = 1;
-/// More than schedules at once have; the server takes 200.
+/// More than concurrent schedules have; the server accepts 200.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// By which name PostgreSQL lists our connections.
+/// The name of our connections in PostgreSQL.
 const APPLICATION: &str = "isolated-callers";
 
-/// Where the engines are, started where they are not up.
+/// The addresses of the engines, started where necessary.
 pub(super) struct Engines {
     redis: SocketAddr,
     admin: Arc<Mutex<redis::Connection>>,
     postgres: SocketAddr,
-    /// The address of PostgreSQL around its host and port.
+    /// The address of PostgreSQL before and after its host and port.
     postgres_url: [String; 2],
 }
 
@@ -55,7 +55,7 @@ impl Engines {
         })
     }
 
-    /// What a schedule stands on.
+    /// Returns the bench of a schedule.
     pub(super) fn bench(&self, schedule: &Schedule) -> Result<Box<dyn Bench>, String> {
         let bench = match schedule.engine {
             Engine::Memory => return Ok(Box::new(MemoryBench::new(schedule, None))),
@@ -83,7 +83,7 @@ impl Engines {
         Ok(Box::new(bench.with_rights(rights)))
     }
 
-    /// Lets a user do everything, or next to nothing and loses its connections.
+    /// Returns a function that grants a user all rights, or revokes nearly all and closes its connections.
     fn rights(&self, user: &str) -> Rights {
         let (admin, user) = (self.admin.clone(), user.to_owned());
         Box::new(move |has| {
@@ -112,7 +112,7 @@ impl Engines {
                 probe_every: timing.probe_every,
             };
             let builder = PostgresStore::builder(format!("{before}{address}{after}"));
-            // What is looked at is who waits for whom, not how fast a disk is.
+            // The test is about waits between callers, not about the speed of a disk.
             let builder = builder.line(line).durability(Durability::Deferred);
             Box::pin(builder.connections(POSTGRES_CONNECTIONS).connect())
         });
@@ -120,7 +120,8 @@ impl Engines {
         Ok(Box::new(ProxiedBench::new(proxy, connect, PostgresStore::line_stats, POSTGRES_CONNECTIONS)))
     }
 
-    /// Connections that our stores have left open at the engines themselves, by name of the engine.
+    /// Returns the connections that our stores have left open at the engines themselves, by name of the
+    /// engine.
     pub(super) fn left_open(&self) -> Result<[(&'static str, i64); 2]> {
         let mut admin = self.admin.lock();
         let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut admin)?;

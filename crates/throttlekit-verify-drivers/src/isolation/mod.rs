@@ -1,6 +1,6 @@
-//! No caller hurts another: every shared type over several runtimes of which one misbehaves, on every store.
+//! Isolation of callers: every shared type over several runtimes of which one misbehaves, on every store.
 //!
-//! Schedules mostly wait; what they compute in a debug build still makes a machine late at the full size.
+//! Schedules mostly wait; their computation in a debug build still makes a machine late at the full size.
 
 mod engines;
 mod remote;
@@ -18,14 +18,14 @@ use crate::runner::{Options, Run, Services};
 use engines::Engines;
 use throttlekit_verify::isolation::{Engine, Examined, Kind, Schedule, examine, one};
 
-/// How many schedules run on each engine, and how many at a time: they mostly wait.
+/// The number of schedules on each engine, and the number at a time: they mostly wait.
 struct Size {
     memory: u64,
     redis: u64,
     postgres: u64,
     /// Over a real server, by the client's own test.
     server: u64,
-    /// In how many of the schedules that could show it a seeded bug is looked for.
+    /// The maximum number of schedules that could expose a seeded bug in which it is searched for.
     seeded_max: u64,
 }
 
@@ -33,12 +33,12 @@ const FULL: Size = Size { memory: 9_000, redis: 700, postgres: 500, server: 400,
 /// The client's test runs at its own size with all other tests.
 const SMALL: Size = Size { memory: 64, redis: 20, postgres: 16, server: 0, seeded_max: 96 };
 const AT_ONCE: [usize; 3] = [32, 10, 8];
-/// Findings that did not repeat, beyond which the machine is too busy for anything to be believed: so many, or one in so
-/// many schedules.
+/// The maximum number of findings that did not repeat: the first number, or one in the second number of
+/// schedules. With more, the machine is too busy for reliable results.
 const UNCONFIRMED_MAX: [u64; 2] = [4, 50];
 const SHOWN_MAX: usize = 12;
 
-/// Runs it, or one schedule of it again.
+/// Runs all schedules, or replays one.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     if let Some(which) = options.value("--replay") {
         return replay(which, run.services()).map(|()| Value::Null);
@@ -59,7 +59,7 @@ impl Size {
     }
 }
 
-/// So many schedules in all, in the shares of the full size.
+/// Returns a size of this many schedules in all, in the proportions of the full size.
 fn of_cases(cases: u64) -> Size {
     let part = |of: u64| (cases * of).div_ceil(FULL.total());
     Size {
@@ -97,7 +97,7 @@ fn verify(size: &Size, run: &mut Run) -> Result<Value> {
     Ok(figure)
 }
 
-/// All engines at once.
+/// Runs on all engines at once.
 fn on_engines(engines: &Engines, size: &Size) -> Vec<(&'static str, Examined)> {
     let done = AtomicU64::new(0);
     let all = size.memory + size.redis + size.postgres;
@@ -184,7 +184,7 @@ fn figure(parts: &[(&'static str, Examined)]) -> Value {
     figure
 }
 
-/// One schedule again, such as `redis:17`.
+/// Replays one schedule, such as `redis:17`.
 fn replay(which: &str, services: Services) -> Result<()> {
     let (engine, seed) = which.split_once(':').context("--replay takes ENGINE:SEED, such as redis:17")?;
     let engine = match engine {

@@ -1,4 +1,5 @@
-//! The remote client over a real server. The schedules are those of its test, which has the server; this is only told of it.
+//! The remote client over a real server. Its own test has the server and runs the schedules; this module
+//! collects the result.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -6,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// What the client's test found.
+/// The findings of the client's test.
 pub(super) struct Remote {
     pub(super) figure: Value,
 }
@@ -22,7 +23,7 @@ impl Remote {
     }
 }
 
-/// Runs so many schedules; nothing, if there are none to run.
+/// Runs `schedules` schedules. Returns `None` if that is zero.
 pub(super) fn run(schedules: u64) -> Result<Option<Remote>> {
     if schedules == 0 {
         return Ok(None);

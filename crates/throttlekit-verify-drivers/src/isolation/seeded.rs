@@ -1,4 +1,4 @@
-//! Every seeded bug, each looked for until it is found twice by one seed.
+//! A search for every seeded bug, until it is found twice by one seed.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -8,11 +8,11 @@ use throttlekit_conformance::bugs::Found;
 
 use throttlekit_verify::isolation::{Bug, find};
 
-/// Bugs that are looked for at once, and schedules of each.
+/// Concurrent searches, and concurrent schedules of each.
 const BUGS_AT_ONCE: usize = 6;
 const AT_ONCE: usize = 8;
 
-/// What was found; and what was found in the control, which has no bug.
+/// Returns the findings, and the finding in the control, which has no bug.
 pub(super) fn run(schedules_max: u64) -> (Found, Option<String>) {
     println!("\n{:<32}{:>10}  found by", "seeded bug", "schedules");
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Found::default()));

@@ -1,4 +1,4 @@
-//! How many threads this process has.
+//! The number of threads of this process.
 
 use std::thread;
 use std::time::Duration;
@@ -9,15 +9,16 @@ use anyhow::{Context, Result};
 const DRIVERS: usize = 1;
 const LOOKS: usize = 100;
 
-/// Threads now, and those that come once and stay.
+/// Returns the current number of threads, plus those that start once and stay.
 pub(super) fn count() -> Result<usize> {
-    // The thread that measures how late threads wake up stays too.
+    // The thread that measures wake-up delays stays too.
     let now = throttlekit::clock::Clock::now(&throttlekit::clock::BootClock);
     throttlekit_verify::isolation::worst_between(now, now);
     Ok(now_running()? + DRIVERS)
 }
 
-/// Threads when those that are about to end have ended, if they do within some seconds.
+/// Returns the number of threads after those that are about to end have ended, if they do within some
+/// seconds.
 pub(super) fn settled(before: usize) -> Result<usize> {
     for _ in 0..LOOKS {
         if now_running()? <= before {

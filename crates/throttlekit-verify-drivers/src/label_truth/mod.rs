@@ -1,24 +1,24 @@
-//! Labels are true on real engines: no decision beyond the limit is labelled `exact`, whatever the engine loses, and a
-//! healthy engine's decisions all are.
+//! Labels are true on real engines: no decision beyond the limit is labeled `exact`, whatever the engine
+//! loses, and all decisions of a healthy engine are.
 //!
-//! Each engine has a module with one function that plays its scenarios and returns a [`Row`] for each. A scenario is played
-//! for a number of rounds as it is, or for a few rounds with a seeded bug, which its own checks must find.
+//! Each engine has a module with one function that runs its scenarios and returns a [`Row`] for each. A
+//! scenario runs for a number of rounds without a bug, or for a few rounds with a seeded bug, which its own
+//! checks must find.
 
 mod postgres;
 mod redis;
-mod row;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use throttlekit_conformance::bugs::Found;
 
+use crate::label_row::{Row, print_head};
 use crate::runner::{Options, Run, names};
-use row::{Row, print_head};
 
 const ROUNDS: u64 = 100;
-/// One in which all is spent before the fault, and one in which it is not.
+/// One in which everything is spent before the fault, and one in which it is not.
 const ROUNDS_SMALL: u64 = 2;
-/// A seeded bug is looked for in as many rounds: some faults fall where they lose nothing.
+/// The number of rounds in which a seeded bug is searched for: some faults happen where they lose nothing.
 const ROUNDS_SEEDED: u64 = 12;
 const ENGINES: [&str; 2] = ["postgres", "redis"];
 
@@ -27,16 +27,16 @@ pub(crate) fn seeded() -> Vec<&'static str> {
     Plan { rounds: 0, rounds_seeded: 0, small: false, engine: None }.bugs()
 }
 
-/// How much to play.
+/// The size of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// Rounds of each scenario.
     pub(crate) rounds: u64,
-    /// Rounds in which a seeded bug must be found; the first that finds it ends the search.
+    /// Rounds in which a seeded bug must be found; the search stops at the first that finds it.
     pub(crate) rounds_seeded: u64,
-    /// Whether seconds are all there is.
+    /// True if only seconds are available.
     pub(crate) small: bool,
-    /// The one engine to play on; without, all.
+    /// The one engine to run on; without, all.
     engine: Option<&'static str>,
 }
 
@@ -45,14 +45,14 @@ impl Plan {
         self.engine.is_none_or(|only| only == engine)
     }
 
-    /// The names of the seeded bugs that must be found.
+    /// Returns the names of the seeded bugs that must be found.
     fn bugs(&self) -> Vec<&'static str> {
         let bugs = [("postgres", names(postgres::Bug::ALL)), ("redis", redis::seeded())];
         bugs.into_iter().filter(|(engine, _)| self.plays(engine)).flat_map(|(_, bugs)| bugs).collect()
     }
 }
 
-/// Plays every scenario of every engine, and fails if a label was not true or a seeded bug was not found.
+/// Runs every scenario of every engine. Fails if a label was not true or a seeded bug was not found.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let small = options.has("--small");
     let engine = match options.value("--engine") {

@@ -9,21 +9,22 @@ use throttlekit_conformance::bugs;
 use throttlekit_postgres::{PostgresStore, SeededBug};
 
 use super::Plan;
-use super::row::{Round, Row};
+use crate::label_row::{Round, Row};
+use crate::runner::{beside_each_other, block_on};
 use throttlekit_verify::postgres::{LIMIT, Server, Window, crash_round, failover_round, restore_round};
 
 const ENGINE: &str = "postgres";
 const MODE: &str = "flushed";
-/// A busy machine must not make a healthy server look away.
+/// Long, so that a busy machine does not make a healthy server look unavailable.
 const DEADLINE: Duration = Duration::from_secs(2);
 const PROGRESS_EVERY: u64 = 10;
-/// A cluster is made anew after as many rounds: each leaves a schema behind.
+/// The number of rounds after which a cluster is recreated: each leaves a schema behind.
 const ROUNDS_PER_SERVER: u64 = 25;
 
-/// What is done to the server.
+/// A fault of the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// Three windows: of a process that was there, of a new one, and of one that meets two primaries.
+    /// Three windows: of an existing process, of a new one, and of one that sees two primaries.
     Failover,
     Restore {
         overtaken: bool,
@@ -35,7 +36,7 @@ const FAULTS: [Fault; 4] =
     [Fault::Failover, Fault::Restore { overtaken: false }, Fault::Restore { overtaken: true }, Fault::Kill];
 
 bugs! {
-    /// Bugs of the store that make it label what it does not know.
+    /// Bugs of the store that make it label wrongly.
     pub(super) enum Bug {
         LineageIgnored: "Histories are not compared.",
         RowIgnored: "The row of the history is not believed.",
@@ -46,7 +47,7 @@ bugs! {
 }
 
 impl Bug {
-    /// Returns the bug of the store, the fault that shows it, and in which of its windows.
+    /// Returns the bug of the store, the fault that exposes it, and the index of the window.
     fn shown_by(self) -> (SeededBug, Fault, usize) {
         match self {
             Self::LineageIgnored => (SeededBug::LineageIgnored, Fault::Failover, 0),
@@ -58,7 +59,8 @@ impl Bug {
     }
 }
 
-/// Every fault, then every seeded bug. Rounds wait for servers most of the time, so those of one kind go beside each other.
+/// Runs every fault, then every seeded bug. Rounds mostly wait for servers, so those of one kind run
+/// concurrently.
 pub(super) async fn rows(plan: Plan) -> Result<Vec<Row>> {
     // A round starts servers several times.
     let rounds = if plan.small { 1 } else { plan.rounds };
@@ -70,22 +72,6 @@ pub(super) async fn rows(plan: Plan) -> Result<Vec<Row>> {
     found.iter().for_each(Row::print);
     rows.extend(found);
     Ok(rows)
-}
-
-/// Servers are started by commands that block, so each goes on a thread and a runtime of its own.
-async fn beside_each_other<T: Send + 'static>(
-    works: impl IntoIterator<Item = impl FnOnce() -> Result<T> + Send + 'static>,
-) -> Result<Vec<T>> {
-    let mut done = Vec::new();
-    let tasks: Vec<_> = works.into_iter().map(tokio::task::spawn_blocking).collect();
-    for task in tasks {
-        done.push(task.await??);
-    }
-    Ok(done)
-}
-
-fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(work)
 }
 
 async fn play(fault: Fault, bug: Option<SeededBug>, rounds: u64) -> Result<Vec<Row>> {
@@ -107,7 +93,7 @@ async fn play(fault: Fault, bug: Option<SeededBug>, rounds: u64) -> Result<Vec<R
     Ok(rows)
 }
 
-/// Plays rounds until one shows the bug.
+/// Runs rounds until one exposes the bug.
 async fn search(bug: Bug, rounds: u64) -> Result<Row> {
     let ((of_store, fault, window), mut row) = (bug.shown_by(), None);
     for _ in 0..rounds {
@@ -150,10 +136,10 @@ fn row_of(fault: Fault, name: &'static str) -> Row {
     Row { must_lose: lost, keeps_limit: !lost, ..Row::new(ENGINE, MODE, name) }
 }
 
-/// Stricter than a count of what was exact: none of the decisions beyond the limit may be.
+/// Stricter than a count of exact decisions: none of the decisions beyond the limit may be exact.
 fn round_of(window: &Window) -> Round {
     let exact = if window.beyond_exact > 0 { LIMIT + window.beyond_exact } else { 0 };
     let (healthy, healthy_exact) = window.healthy;
     let (admitted, came_back) = (window.admitted, window.came_back);
-    Round { limit: LIMIT, admitted, exact, healthy, healthy_exact, came_back }
+    Round { limit: LIMIT, admitted, exact, healthy, healthy_exact, came_back, understated: false }
 }

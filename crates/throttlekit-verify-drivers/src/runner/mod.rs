@@ -1,4 +1,5 @@
-//! What every verification shares: options, the optimized build, progress, seeded bugs, the `figure:` line and the verdict.
+//! The parts that all verifications share: options, the optimized build, progress, seeded bugs, the `figure:`
+//! line and the verdict.
 
 mod options;
 pub(crate) mod parts;
@@ -11,7 +12,9 @@ use throttlekit_conformance::bugs::SeededBug;
 
 pub(crate) use options::{Options, usage};
 pub use run::figure_of;
-pub(crate) use run::{Run, hunt, in_parallel, in_threads, optimized, progress, rounded, search};
+pub(crate) use run::{
+    Run, beside_each_other, block_on, hunt, in_parallel, in_threads, optimized, progress, rounded, search,
+};
 pub(crate) use services::Services;
 pub use services::StartServices;
 
@@ -25,10 +28,11 @@ pub(crate) struct Verification {
     pub(crate) run: Verify,
 }
 
-/// Verifies something. Returns the numbers of the figure; nothing where there is no figure, as after a replay.
+/// Verifies something. Returns the numbers of the figure, or null where there is no figure, as after a
+/// replay.
 pub(crate) type Verify = fn(&Options<'_>, &mut Run) -> Result<Value>;
 
-/// When a build without optimization will do.
+/// The conditions under which a build without optimization is enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unoptimized {
     /// It waits for other processes.

@@ -2,19 +2,19 @@
 
 use anyhow::{Context, Result, bail};
 
-/// What was given on the command line.
+/// The parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options<'a> {
     given: Vec<(&'a str, Option<&'a str>)>,
     words: Vec<&'a str>,
 }
 
-/// How an option is declared: `--cases|--worlds=N` takes a value and has two names, of which the first is the one that the code
-/// asks by. `--small` takes none. What does not begin with a dash stands for any words.
+/// The declaration of an option: `--cases|--worlds=N` takes a value and has two names, of which the first is
+/// used in the code. `--small` takes none. A declaration without a dash stands for any words.
 type Declared<'a> = &'a str;
 
 impl<'a> Options<'a> {
-    /// Reads `args`, given the options that `what` takes.
+    /// Parses `args`, given the options that `what` takes.
     pub(crate) fn parse(what: &str, takes: &[Declared<'a>], args: &[&'a str]) -> Result<Self> {
         let (mut given, mut words, mut rest) = (Vec::new(), Vec::new(), args.iter());
         while let Some(arg) = rest.next() {
@@ -34,7 +34,7 @@ impl<'a> Options<'a> {
         Ok(Self { given, words })
     }
 
-    /// Returns whether an option was given.
+    /// Returns `true` if an option was given.
     pub(crate) fn has(&self, option: &str) -> bool {
         self.given.iter().any(|(name, _)| *name == option)
     }
@@ -50,7 +50,7 @@ impl<'a> Options<'a> {
         self.value(option).map(|value| value.split(',').collect())
     }
 
-    /// Returns what was given by an option, the last of them if there are several.
+    /// Returns the value of an option, the last of them if there are several.
     pub(crate) fn value(&self, option: &str) -> Option<&'a str> {
         self.given.iter().rev().find(|(name, _)| *name == option).and_then(|(_, value)| *value)
     }
@@ -71,7 +71,7 @@ pub(crate) fn usage(takes: &[Declared<'_>]) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the first name of the option that is called so, and whether it takes a value.
+/// Returns the first name of this option, and `true` if it takes a value.
 fn declared<'a>(takes: &[Declared<'a>], arg: &str) -> Option<(&'a str, bool)> {
     takes.iter().filter(|one| one.starts_with('-')).find_map(|one| {
         let (names, takes_value) = one.split_once('=').map_or((*one, false), |(names, _)| (names, true));

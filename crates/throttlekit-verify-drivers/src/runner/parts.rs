@@ -25,7 +25,7 @@ pub(crate) struct Setup {
 /// Verifies one part.
 pub(crate) type Verify = fn(Setup) -> Result<Part>;
 
-/// Runs every part, or those that are named.
+/// Runs every part, or the named ones.
 pub(crate) fn run(parts: &[(&str, Verify)], options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let setup = Setup { small: options.has("--small"), services: run.services() };
     let named = options.words();

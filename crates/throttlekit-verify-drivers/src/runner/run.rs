@@ -19,7 +19,7 @@ const PROGRESS_EVERY: u64 = 10_000;
 /// The longest list of violations that is printed.
 const VIOLATIONS_SHOWN: usize = 20;
 
-/// A verification that runs: how long, what it found wrong, and which seeded bugs it found.
+/// A running verification: its start, its violations, and the seeded bugs that it found.
 pub(crate) struct Run {
     name: &'static str,
     services: Services,
@@ -42,17 +42,17 @@ impl Run {
         self.services
     }
 
-    /// Adds what does not hold.
+    /// Adds violations.
     pub(crate) fn violated(&mut self, violations: impl IntoIterator<Item = String>) {
         self.violations.extend(violations);
     }
 
-    /// Adds what does not hold, if `holds` is false.
+    /// Adds a violation if `holds` is false.
     pub(crate) fn must(&mut self, holds: bool, violation: impl FnOnce() -> String) {
         self.violated((!holds).then(violation));
     }
 
-    /// Adds the outcome of looking for seeded bugs.
+    /// Adds the outcome of a search for seeded bugs.
     pub(crate) fn seeded(&mut self, outcome: Found) {
         self.seeded = std::mem::take(&mut self.seeded).merge(outcome);
     }
@@ -86,7 +86,7 @@ impl Run {
     }
 }
 
-/// Looks for each of these bugs and prints how many `units` it took.
+/// Searches for each of these bugs and prints the number of `units` until it was found.
 pub(crate) fn search<B: SeededBug>(units: &str, bugs: &[B], mut find: impl FnMut(B) -> Option<u64>) -> Found {
     println!("\n{:<34}{units:>10}", "seeded bug");
     Found::of(bugs, |bug| {
@@ -97,8 +97,8 @@ pub(crate) fn search<B: SeededBug>(units: &str, bugs: &[B], mut find: impl FnMut
     })
 }
 
-/// Looks for every bug of one subject on all threads, and prints what each took, which guarantee found it, and what it does.
-/// Returns the outcome, and what each took.
+/// Searches for every bug of one subject on all threads, and prints the number of seeds, the guarantee that
+/// found it, and a description. Returns the outcome, and the number of seeds of each.
 pub(crate) fn hunt<B: SeededBug + Sync>(
     units: &str,
     find: impl Fn(B) -> Option<(u64, &'static str)> + Sync,
@@ -116,8 +116,8 @@ pub(crate) fn hunt<B: SeededBug + Sync>(
     (outcome, took)
 }
 
-/// Runs `one` for each of so many cases, on all threads, and returns what they came to, in order. Prints how far it is if a
-/// terminal shows it.
+/// Runs `one` for each of `cases` cases, on all threads, and returns the results in order. Prints its
+/// progress on a terminal.
 pub(crate) fn in_parallel<T: Send>(cases: u64, what: &str, one: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let next = std::sync::atomic::AtomicU64::new(0);
     let take = || next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -132,7 +132,7 @@ pub(crate) fn in_parallel<T: Send>(cases: u64, what: &str, one: impl Fn(u64) -> 
     all.into_iter().map(|(_, came)| came).collect()
 }
 
-/// Runs `work` on every thread, and prints how far it is if a terminal shows it.
+/// Runs `work` on every thread. Prints its progress on a terminal.
 pub(crate) fn in_threads<T: Send>(work: &(impl Fn() -> T + Sync), progress: impl Fn() -> String) -> Vec<T> {
     thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
@@ -146,7 +146,24 @@ pub(crate) fn in_threads<T: Send>(work: &(impl Fn() -> T + Sync), progress: impl
     })
 }
 
-/// Prints how many cases are done: over the same line on a terminal, and a few lines elsewhere.
+/// Runs each piece of work on a thread of its own, because servers are started by commands that block.
+pub(crate) async fn beside_each_other<T: Send + 'static>(
+    works: impl IntoIterator<Item = impl FnOnce() -> Result<T> + Send + 'static>,
+) -> Result<Vec<T>> {
+    let mut done = Vec::new();
+    let tasks: Vec<_> = works.into_iter().map(tokio::task::spawn_blocking).collect();
+    for task in tasks {
+        done.push(task.await??);
+    }
+    Ok(done)
+}
+
+/// Runs a future on a runtime of its own.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?.block_on(work)
+}
+
+/// Prints the number of finished cases: over the same line on a terminal, and a few lines elsewhere.
 pub(crate) fn progress(name: &str, done: u64, cases: u64) {
     if io::stderr().is_terminal() {
         eprint!("\r{name:<12}{done:>10}\r");
@@ -155,7 +172,7 @@ pub(crate) fn progress(name: &str, done: u64, cases: u64) {
     }
 }
 
-/// Runs a command of ours again in a build with optimization.
+/// Runs one of our commands again in an optimized build.
 pub(crate) fn optimized(words: &[&str]) -> Result<()> {
     let mut command = Command::new("cargo");
     command.args(["run", "--profile", "proof", "--quiet", "--package", "xtask", "--"]).args(words);
@@ -167,7 +184,8 @@ pub(crate) fn optimized(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program, prints its lines, and returns the numbers of its `figure:` line, and whether it succeeded.
+/// Runs a program, prints its lines, and returns the numbers of its `figure:` line, and `true` if it
+/// succeeded.
 pub fn figure_of(command: &mut Command) -> Result<(Value, bool)> {
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start")?;
     let mut figure = None;
@@ -184,7 +202,7 @@ pub fn figure_of(command: &mut Command) -> Result<(Value, bool)> {
     Ok((figure, ended.success()))
 }
 
-/// Rounds to so many decimal places.
+/// Rounds to `places` decimal places.
 pub(crate) fn rounded(value: f64, places: i32) -> f64 {
     let scale = 10_f64.powi(places);
     (value * scale).round() / scale

@@ -1,4 +1,4 @@
-//! A real fleet: four node processes that share one ceiling of one backend process through Redis, without and with
+//! Four real node processes that share one ceiling of one backend process through Redis, without and with
 //! faults.
 
 use std::path::{Path, PathBuf};
@@ -16,28 +16,29 @@ use throttlekit_verify::divided::{Bug, Crew, Limit, Order, Tally, post, serve, t
 
 const CEILING: u32 = 48;
 const LIVES: Duration = Duration::from_millis(1_200);
-/// What each node would have in flight if nobody were turned away, in thousandths of the ceiling.
+/// The number that each node would have in flight if nothing were denied, in thousandths of the ceiling.
 const DEMANDS: [u64; 4] = [2_100, 600, 240, 60];
 const WORK: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(50)];
-/// Longer than it takes to hear of a share that was given back.
+/// Longer than the propagation of a released share.
 const LONG_WORK: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(400)];
 /// Longer than a grant lives.
 const LONGEST_WORK: [Duration; 2] = [Duration::from_millis(1_500), Duration::from_millis(3_000)];
-/// Of the ceiling in calm, as the backend counts: what a node holds a slot for beside the work is lost.
+/// The minimum use of the ceiling in calm, as the backend counts: the time for which a node holds a slot
+/// beside the work is lost.
 const USE_MIN: f64 = 0.9;
-/// A fleet that never comes near its ceiling shows nothing of it.
+/// A run that never comes near its ceiling shows nothing about it.
 const TIGHT_MIN: f64 = 0.9;
-/// Of each node: four regular heartbeats in the life of a grant, and eager ones a fortieth of it apart.
+/// For each node: four regular heartbeats in the life of a grant, and eager ones a fortieth of it apart.
 const HEARTBEATS_A_SECOND_MAX: f64 = 4.0 * 40.0 / 1.2;
-/// How many at a time the backend works on at full speed where the ceiling is inferred.
+/// The concurrency up to which the backend works at full speed where the ceiling is inferred.
 const CAPACITY: u32 = 24;
-/// A ceiling that is inferred settles between these parts of the capacity.
+/// An inferred ceiling settles between these parts of the capacity.
 const SETTLES: [f64; 2] = [0.6, 1.8];
-/// With how long the work takes, and how many times the demand: enough that every share is in use.
+/// Each bug with the duration of work and the multiple of the demand: enough that every share is in use.
 const SEEDED: [(Bug, [Duration; 2], u64); 3] =
     [(Bug::ClockStands, WORK, 1), (Bug::TornReport, LONG_WORK, 6), (Bug::WorkOutlives, LONGEST_WORK, 6)];
 
-/// How long each scene lasts, in seconds.
+/// The length of each scene, in seconds.
 struct Lengths {
     settle: f64,
     calm: f64,
@@ -53,7 +54,7 @@ const SMALL: Lengths = Lengths { settle: 2.5, calm: 2.0, equal: 0.0, faulty: 5.0
 
 const REDIS: &str = "THROTTLEKIT_REDIS";
 
-/// Runs the fleet; or, started by one, takes its post.
+/// Runs the nodes; in a child process, serves its post.
 pub(super) fn run(setup: Setup) -> Result<Part> {
     if let Some(post) = post() {
         serve(&post, || async { store().await.expect("the engine answers") });
@@ -72,7 +73,7 @@ async fn store() -> Result<RedisStore> {
     Ok(RedisStore::builder(url).deadline(Duration::from_millis(300)).connect().await?)
 }
 
-/// A backend and four nodes of one fleet.
+/// A backend and four nodes that share its ceiling.
 #[derive(Clone, Copy)]
 struct Scene<'a> {
     name: &'a str,
@@ -91,7 +92,7 @@ impl Scene<'_> {
         let (program, redis) = (std::env::current_exe()?, self.redis.to_owned());
         let command = move || {
             let mut command = Command::new(&program);
-            // In the build that this process is.
+            // In the build of this process.
             command.args(["verify", "slots", "--small", "fleet"]).env(REDIS, &redis);
             command
         };
@@ -178,7 +179,7 @@ fn tell(name: &str, tally: &Tally, of: u32, faults: &str) {
     );
 }
 
-/// Nodes whose demand is far apart share the ceiling in calm; then some are stopped, killed and replaced.
+/// Nodes with very different demand share the ceiling in calm; then some are stopped, killed and replaced.
 fn calm_and_faulty(scene: &Scene<'_>, lengths: &Lengths, broken: &mut Vec<String>) -> Result<[Tally; 2]> {
     let begun = BootClock.now();
     let mut crew = scene.begin()?;
@@ -227,7 +228,7 @@ fn calm_alone(scene: &Scene<'_>, lengths: &Lengths) -> Result<Tally> {
     Ok(calm)
 }
 
-/// The ceiling in the mean over the last half of the time.
+/// Returns the mean ceiling over the last half of the time.
 fn inferred(scene: &Scene<'_>, lengths: &Lengths, broken: &mut Vec<String>) -> Result<f64> {
     let limit = Limit::Inferred(400);
     let work = [Duration::from_millis(10), Duration::from_millis(12)];
@@ -247,7 +248,7 @@ fn inferred(scene: &Scene<'_>, lengths: &Lengths, broken: &mut Vec<String>) -> R
     Ok(seen.ceiling)
 }
 
-/// The most at a time that the backend saw.
+/// Returns the maximum concurrency that the backend saw.
 fn seeded(scene: &Scene<'_>, lengths: &Lengths) -> Result<u64> {
     let begun = BootClock.now();
     let mut crew = scene.begin()?;
@@ -255,7 +256,7 @@ fn seeded(scene: &Scene<'_>, lengths: &Lengths) -> Result<u64> {
     let until = BootClock.now() + Duration::from_secs_f64(lengths.seeded);
     let mut most = 0;
     while BootClock.now() < until && most <= CEILING.into() {
-        // The greedy one is stopped, and what it had goes to the others.
+        // The greedy one is stopped, and its share goes to the others.
         crew.stop(0, LIVES * 2);
         crew.replace(1);
         pass(LIVES.as_secs_f64());

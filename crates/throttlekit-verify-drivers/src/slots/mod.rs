@@ -1,4 +1,4 @@
-//! Slots: ceilings that are inferred, slots that are held under a lease, one ceiling for a fleet.
+//! Slots: inferred ceilings, slots held under a lease, one ceiling shared by several nodes.
 
 mod divided;
 mod held;
@@ -19,7 +19,7 @@ pub(crate) fn cycle_bugs() -> Vec<&'static str> {
 const PARTS: [(&str, Verify); 4] =
     [("inference", steady::run), ("held", held::run), ("models", models::run), ("fleet", divided::run)];
 
-/// Runs every part, or those that are named.
+/// Runs every part, or the named ones.
 pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     parts::run(&PARTS, options, run)
 }

@@ -1,5 +1,5 @@
-//! Models of slots and of a fleet's ceiling explored in full, a counterexample for each assumption that is removed, and
-//! very many simulated fleets.
+//! Models of slots and of a shared ceiling explored in full, a counterexample for each removed assumption,
+//! and very many simulated clusters.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -11,9 +11,9 @@ use crate::runner::{hunt, in_parallel};
 
 const SEEDS: u64 = 2_400;
 const SEEDS_SMALL: u64 = 60;
-/// How many seeds a seeded bug has to be found in.
+/// The number of seeds in which a seeded bug has to be found.
 const HUNT_SEEDS_MAX: u64 = 600;
-/// How often each fault must fire in a full run.
+/// The minimum number of times each fault must fire in a full run.
 const FIRINGS_MIN: u64 = 500;
 const VIOLATIONS_SHOWN: usize = 5;
 
@@ -35,7 +35,7 @@ pub(super) fn run(setup: Setup) -> Result<Part> {
     Ok(Part { figure, broken, seeded })
 }
 
-/// Everything that came of the seeds.
+/// The sum over the seeds.
 #[derive(Default)]
 struct Sum {
     decisions: u64,

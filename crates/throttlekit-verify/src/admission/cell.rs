@@ -1,8 +1,9 @@
-//! The cells of the composition matrix: which axes a policy has, where they are kept, and which of them denies.
+//! The cells of the composition matrix: the axes of a policy, where their state is kept, and the axis that
+//! denies.
 
 use throttlekit::Axis;
 
-/// What can deny a call, in the order in which it is asked.
+/// The checks that can deny a call, in the order in which they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Denier {
@@ -14,10 +15,10 @@ pub enum Denier {
 }
 
 impl Denier {
-    /// All of them, in order.
+    /// All checks, in order.
     pub const ALL: [Self; 5] = [Self::Concurrency, Self::Price, Self::Rate, Self::Cost, Self::Fairness];
 
-    /// The axis that is named; the price is none.
+    /// Returns the axis, or `None` for the price.
     pub fn axis(self) -> Option<Axis> {
         match self {
             Self::Concurrency => Some(Axis::Concurrency),
@@ -29,7 +30,7 @@ impl Denier {
     }
 }
 
-/// Where the limits of the rate and the cost axis are kept.
+/// The location of the limits of the rate and the cost axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Limits {
@@ -40,18 +41,18 @@ pub enum Limits {
     LeasedCost,
 }
 
-/// Where each axis is kept.
+/// The place of each axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
     /// All in process, in a [`Policy`](throttlekit::Policy).
     Policy,
     /// In a [`SharedPolicy`](throttlekit::SharedPolicy).
     Shared {
-        /// Whether slots are held on a store.
+        /// True if slots are held on a store.
         slots: bool,
         /// Rate and cost.
         limits: Limits,
-        /// Whether tenants share across processes.
+        /// True if tenants share across processes.
         fair: bool,
     },
 }
@@ -60,26 +61,26 @@ pub enum Mix {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     axes: [bool; 5],
-    /// Who denies.
+    /// The check that denies.
     pub denier: Denier,
-    /// Whether those after it would deny as well.
+    /// True if the checks after it would deny as well.
     pub later_too: bool,
-    /// Where everything is.
+    /// The place of each axis.
     pub mix: Mix,
 }
 
 impl Cell {
-    /// Whether the policy has it.
+    /// Returns `true` if the policy has this check.
     pub fn has(&self, denier: Denier) -> bool {
         self.axes[denier as usize]
     }
 
-    /// Whether the policy has it, and it would deny.
+    /// Returns `true` if the policy has this check and it would deny.
     pub fn denies(&self, denier: Denier) -> bool {
         self.has(denier) && (denier == self.denier || self.later_too && denier > self.denier)
     }
 
-    /// Whether anything of it is on a store.
+    /// Returns `true` if any axis is on a store.
     pub fn is_shared(&self) -> bool {
         !matches!(
             self.mix,
@@ -87,14 +88,14 @@ impl Cell {
         )
     }
 
-    /// Whether a limit of it reads the system's clock.
+    /// Returns `true` if one of its limits reads the system clock.
     pub fn reads_the_time(&self) -> bool {
         let limits = self.has(Denier::Rate) || self.has(Denier::Cost);
         limits && matches!(self.mix, Mix::Shared { limits: Limits::InProcess, .. })
     }
 
-    /// Every cell: every subset of axes, whoever of them denies, alone and with all after it, in every mix of stores in
-    /// which each axis that is said to be shared is there.
+    /// Returns every cell: every subset of axes, every possible denier, alone and with all checks after it,
+    /// in every mix of stores in which each axis that is marked as shared is present.
     pub fn all() -> Vec<Self> {
         let subsets = (1..32u8).map(|bits| Denier::ALL.map(|denier| bits >> (denier as u8) & 1 == 1));
         subsets.flat_map(Self::of).collect()

@@ -1,4 +1,4 @@
-//! What a cell of the matrix describes, built: on real stores, or as a model with a bug.
+//! Builds the policy of a cell: on real stores, or as a model with a bug.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,41 +22,42 @@ use super::model::{AdmissionBug, Model, Setup, Ticket, shared};
 use super::subject::{Asked, End, Heard, Subject, Watch};
 
 const PREFIX: &str = "tk";
-/// What is never used up.
+/// A limit that is never exhausted.
 const LOOSE: u64 = 1_000_000;
 const LOOSE_SLOTS: u32 = 100;
-/// Units that are fetched at once.
+/// Units that are leased at once.
 const BATCH: u64 = 8;
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Builds what cells describe.
+/// Builds fixtures from cells.
 pub trait Bench: Send + Sync + 'static {
-    /// What it builds.
+    /// The type of fixture it builds.
     type Fixture: Fixture;
 
-    /// A cell's policy, under a name that no other has.
+    /// Builds a cell's policy under a unique name.
     fn fixture(&self, cell: &Cell, name: &str) -> impl Future<Output = Result<Self::Fixture, String>> + Send;
 }
 
-/// A policy that is looked at from outside.
+/// A policy with observable state.
 pub trait Fixture: Subject {
-    /// Every state that can be seen: slots in flight, slots held, what stores remember.
+    /// Returns every observable state: slots in flight, slots held, the state on stores.
     fn sight(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
 
-    /// Slots that are held on a store, if they are: they go back by a task of its own.
+    /// Returns the slots held on a store, if they are on one. A background task releases them.
     fn held_on_a_store(&self) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
 
-    /// Of an axis that is leased, what the store has left for a call: the node has the rest in hand, or had it.
+    /// Returns the units that the store has left for a call on a leased axis. The node holds the rest, or
+    /// held it.
     fn left_to_lease(
         &self,
         ask: &Asked<'_>,
     ) -> impl Future<Output = Result<Option<(Axis, u64)>, StoreError>> + Send;
 
-    /// Who is told of its decisions.
+    /// Returns the observer of its decisions.
     fn watch(&self) -> &Watch;
 }
 
-/// The numbers of a cell's axes: used up by three calls where it is to deny.
+/// The limits of a cell's axes. Three calls exhaust an axis that must deny.
 struct Numbers<'a>(&'a Cell);
 
 impl Numbers<'_> {
@@ -86,34 +87,34 @@ impl Numbers<'_> {
         self.of(Denier::Fairness, COST * u64::from(CALLS))
     }
 
-    /// A day, no edge of which is near whatever clock it is read by.
+    /// Returns a window of a day that does not end during the test, by any clock.
     fn window(&self, units: u64) -> Limit {
         let cadence = if self.0.reads_the_time() { day_from_here() } else { shared(units).cadence() };
         Window::new(units, cadence).expect("a sound window").into()
     }
 }
 
-/// Days of which one began an hour before this process first asked.
+/// Returns days of which one began an hour before the first call in this process.
 fn day_from_here() -> Cadence {
     static ANCHOR: OnceLock<Timestamp> = OnceLock::new();
     let an_hour_ago = || Timestamp::from_nanos(WallClock.now().as_nanos() - HOUR.as_nanos() as u64);
     Cadence::Every { length: 24 * HOUR, anchor: *ANCHOR.get_or_init(an_hour_ago) }
 }
 
-/// On a store, or on two of its kind.
+/// A bench on one store, or on two of the same kind.
 pub struct RealBench<S> {
     stores: [Arc<S>; 2],
     clock: ManualClock,
 }
 
 impl<S> RealBench<S> {
-    /// On these stores, which read this clock.
+    /// Creates a bench on these stores, which read this clock.
     pub fn new(stores: [S; 2], clock: ManualClock) -> Self {
         Self { stores: stores.map(Arc::new), clock }
     }
 }
 
-/// A real policy, and from where it is looked at.
+/// A real policy, and access to its state.
 pub struct RealFixture<S> {
     policy: Either<Arc<Policy<ManualClock>>, SharedPolicy>,
     guard: Option<Guard>,
@@ -130,7 +131,7 @@ struct Peek<S> {
     form: ScriptEncoding,
 }
 
-/// In process, or shared.
+/// A local or a shared policy.
 pub enum Either<A, B> {
     /// In process.
     Local(A),
@@ -370,7 +371,7 @@ impl<S: Store + SlotStore> Fixture for RealFixture<S> {
     }
 }
 
-/// Models with a bug.
+/// A bench of models with a bug.
 #[derive(Debug)]
 pub struct SeededBench {
     clock: ManualClock,
@@ -378,13 +379,13 @@ pub struct SeededBench {
 }
 
 impl SeededBench {
-    /// With this bug, or with none.
+    /// Creates a bench with this bug, or with none.
     pub fn new(clock: ManualClock, bug: Option<AdmissionBug>) -> Self {
         Self { clock, bug }
     }
 }
 
-/// A model, and who is told of its decisions.
+/// A model, and the observer of its decisions.
 pub struct SeededFixture {
     model: Model,
     watch: Arc<Watch>,

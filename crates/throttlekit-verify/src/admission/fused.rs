@@ -1,23 +1,25 @@
-//! Sequential ≡ fused: one trace gives the same answers and leaves the same state whether the rate and the cost of a
-//! call are charged in one call to a store, in two, or in process.
+//! Sequential ≡ fused: one trace gives the same decisions and leaves the same state whether the rate and the
+//! cost of a call are charged in one call to a store, in two, or in process.
 //!
-//! Beside each other are
+//! The test compares
 //!
 //! * the [`Model`]: the rules over plain states, decided all, charged all or none, the first denier named;
-//! * fused: a [`SharedPolicy`](throttlekit::SharedPolicy) with both limits together;
+//! * fused: a [`SharedPolicy`](throttlekit::SharedPolicy) with both limits in one atomic group;
 //! * sequential: one with two steps, which cancels the rate where the cost denies;
 //! * in process: a [`Policy`](throttlekit::Policy).
 //!
-//! Every answer is compared in full: the decision, what each axis said, the axis named. In the end, and after every
-//! denial by the cost, every state is compared. That of the fused way with the model's as any store's is: both idle, or
-//! equal after one more unit is charged to each, since what has left a window may still be written down. That of the
-//! sequential way by its meaning, since a cancelled reserve leaves a marker of its instant: by what the rule answers, in
-//! every field, to asks of several costs now and at several later instants.
+//! Every response is compared in full: the decision, the decision of each axis, the named axis. At the end,
+//! and after every denial by the cost, every state is compared. The state of the fused variant must match the
+//! model like that of any store: both idle, or equal after one more unit is charged to each, since units that
+//! have left a window may still be stored. The state of the sequential variant is compared by its meaning,
+//! since a cancelled reservation leaves a marker of its instant: by the rule's response, in every field, to
+//! requests of several costs now and at several later instants.
 //!
-//! Two things are a store's own affair and are kept out. An idle key may be forgotten or not, so before the clock steps
-//! back all forget it. A clock that steps back behind a cancelled reserve meets its marker, which denies no less; from
-//! there on the sequential way is not compared ([`FusedReport::left_out`]). A shaper hands no turn back; a policy that asks
-//! one before another step is refused, so where the rate is one there is no sequential way.
+//! Two behaviors are specific to a store and are excluded. An idle key may be forgotten or not, so before the
+//! clock steps back every variant forgets it. A clock that steps back behind a cancelled reservation meets
+//! its marker, which denies at least as much; from there on the sequential variant is not compared
+//! ([`FusedReport::left_out`]). A shaper cannot return a turn, and a policy with one before another step is
+//! rejected, so where the rate is a shaper there is no sequential variant.
 
 use std::time::Duration;
 
@@ -37,32 +39,32 @@ use throttlekit_conformance::invariants::Violation;
 use throttlekit_conformance::runner::{self, Played, Tally};
 use throttlekit_conformance::stores::{policy_name, same_state};
 
-/// No clock goes further back than this before its scenario began: a word in process counts from a day before.
+/// The maximum step of a clock before the start of its scenario: an in-process word counts from a day before.
 const BACK_MAX: Duration = Duration::from_secs(12 * 3_600);
 
-/// What was compared.
+/// Counts of what was compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FusedReport {
-    /// Traces played.
+    /// Traces run.
     pub traces: u64,
-    /// Calls asked in every way.
+    /// Calls made in every variant.
     pub asks: u64,
-    /// Calls that the rate denied.
+    /// Calls denied by the rate.
     pub denied_by_rate: u64,
-    /// Calls that the cost denied.
+    /// Calls denied by the cost.
     pub denied_by_cost: u64,
-    /// Calls that were settled at another cost than they were admitted at.
+    /// Calls settled at a cost different from the reserved one.
     pub settled: u64,
     /// States compared.
     pub states: u64,
-    /// Steps of a clock back.
+    /// Backward steps of a clock.
     pub steps_back: u64,
-    /// Traces whose end the sequential way was left out of.
+    /// Traces at whose end the sequential variant was not compared.
     pub left_out: u64,
 }
 
 impl FusedReport {
-    /// Whether every kind of answer came up.
+    /// Returns `true` if every kind of decision occurred.
     pub fn saw_all(&self) -> bool {
         let Self { denied_by_rate, denied_by_cost, settled, steps_back, left_out, .. } = *self;
         [denied_by_rate, denied_by_cost, settled, steps_back, left_out].iter().all(|seen| *seen > 0)
@@ -85,16 +87,16 @@ impl Tally for FusedReport {
 }
 
 impl FusedReport {
-    /// Both together.
+    /// Returns the sum of both.
     pub fn plus(self, other: Self) -> Self {
         Tally::plus(self, other)
     }
 }
 
-/// Plays the traces of these seeds to a store. The first violation ends it.
+/// Runs the traces of these seeds on a store. Stops at the first violation.
 ///
-/// `make` makes a store that reads the clock given. Call it for five hundred seeds at a time: each trace has two limits
-/// of its own, and a store in memory keeps a thousand.
+/// `make` creates a store that reads the given clock. Call it for five hundred seeds at a time: each trace
+/// has two limits of its own, and a store in memory keeps a thousand.
 pub async fn examine_fused<S, M, F>(make: M, seeds: std::ops::Range<u64>) -> Result<FusedReport, Violation>
 where
     S: Store,
@@ -109,7 +111,7 @@ where
     runner::examine::<FusedScenario, OnStore<S>, _, _>(make, seeds).await
 }
 
-/// The bugs that it must find.
+/// The bugs that the examination must find.
 pub const FUSED_BUGS: [AdmissionBug; 8] = [
     AdmissionBug::RateKept,
     AdmissionBug::CostTaken,
@@ -121,8 +123,8 @@ pub const FUSED_BUGS: [AdmissionBug; 8] = [
     AdmissionBug::RefundForgotten,
 ];
 
-/// How many traces it takes until the examination finds a seeded bug, if `traces_max` are enough; with no bug,
-/// whether there is anything to find.
+/// Returns the number of traces until the examination finds a seeded bug, if `traces_max` are enough. Without
+/// a bug, returns `Some` if there is a false positive.
 pub async fn find_fused_bug(bug: Option<AdmissionBug>, traces_max: u64) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededPairs::new(clock, bug)) };
     let found = runner::examine::<FusedScenario, SeededPairs, _, _>(make, 0..traces_max).await;
@@ -153,7 +155,7 @@ impl<P: Pairs> Played<P> for FusedScenario {
     }
 }
 
-/// One trace in flight.
+/// A running trace.
 struct Play<'a, P: Pairs> {
     scenario: &'a FusedScenario,
     limits: [Limit; 2],
@@ -162,7 +164,7 @@ struct Play<'a, P: Pairs> {
     furthest: Timestamp,
     /// Forgets idle keys as a store may.
     model: Model,
-    /// Forgets nothing, as limits in process with room for all keys.
+    /// Forgets nothing, like in-process limits with capacity for all keys.
     keeps: Model,
     fused: P::Way,
     sequential: Option<P::Way>,
@@ -175,10 +177,10 @@ struct Play<'a, P: Pairs> {
     report: FusedReport,
 }
 
-/// An admitted call, in every way.
+/// An admitted call, in every variant.
 struct Open<P: Pairs> {
     cost: u64,
-    /// Nothing where limits that forget nothing still admit, as below where they deny already.
+    /// `None` where limits that forget nothing still admit and this one already denies.
     fused: Option<(Ticket, <P::Way as Subject>::Held)>,
     keeps: Option<Ticket>,
     sequential: Option<<P::Way as Subject>::Held>,
@@ -328,7 +330,7 @@ impl<'a, P: Pairs> Play<'a, P> {
         Ok(())
     }
 
-    /// Compares the states of all keys that called.
+    /// Compares the states of all keys that were used.
     async fn look(&mut self) -> Result<(), String> {
         for (key, called) in KEYS.into_iter().zip(self.called) {
             if called {
@@ -360,7 +362,7 @@ impl<'a, P: Pairs> Play<'a, P> {
     }
 }
 
-/// Whether two states answer alike, from `now` on.
+/// Checks that two states give the same decisions from `now` on.
 pub(super) fn same_meaning(limit: &Limit, one: &State, two: &State, now: Timestamp) -> Result<(), String> {
     let (period, units) = (limit.period(), limit.units());
     let micro = Duration::from_micros(1);

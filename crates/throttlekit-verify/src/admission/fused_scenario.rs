@@ -1,4 +1,4 @@
-//! Random traces of calls that a rate and a cost limit answer together.
+//! Random traces of calls that are decided by a rate and a cost limit.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use throttlekit_conformance::{Dice, Spec};
 const MICRO: u64 = 1_000;
 const YEAR: u64 = 365 * 86_400_000_000;
 const YEAR_2023: u64 = 1_700_000_000_000_000;
-/// Keys that call.
+/// The keys of the calls.
 pub(super) const KEYS: [&str; 3] = ["ann", "bob", "{c}:/%00 "];
 
-/// The rules of which every two make a pair.
+/// The rules; every two make a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Rules {
@@ -31,7 +31,7 @@ pub enum Rules {
     SlidingLog,
 }
 
-/// All of them with their names.
+/// All rules with their names.
 pub const RULES: [(&str, Rules); 8] = [
     ("gcra", Rules::Gcra),
     ("token-bucket", Rules::TokenBucket),
@@ -43,54 +43,54 @@ pub const RULES: [(&str, Rules); 8] = [
     ("sliding-log", Rules::SlidingLog),
 ];
 
-/// How many pairs there are, the rate's rule first.
+/// The number of pairs. The rule of the rate comes first.
 pub const PAIRS: u64 = (RULES.len() * RULES.len()) as u64;
 
-/// One thing that happens.
+/// One step of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FusedOperation {
-    /// Somebody calls.
+    /// A call.
     Ask {
-        /// Which of the keys.
+        /// The index of the key.
         key: usize,
-        /// At what cost.
+        /// The cost.
         cost: u64,
     },
-    /// An admitted call ends; which of those that have not, counted round. Nothing said is a drop.
+    /// An admitted call ends. The index wraps around the open calls. `None` drops the permit.
     Settle {
-        /// Which.
+        /// The index of the permit.
         permit: usize,
-        /// What it came to.
+        /// The actual use.
         used: Option<Used>,
     },
-    /// Time goes by.
+    /// Time passes.
     Wait(Duration),
-    /// Until the last denial said to come back, and so many microseconds.
+    /// Time passes until the last denial's retry-after, plus this many microseconds.
     Retry(i64),
     /// The clock is set back.
     StepBack(Duration),
 }
 
-/// Two limits, and what happens to them. Its seed says which pair: seeds that are as many apart as there are pairs have
-/// the same.
+/// Two limits and a trace. The seed selects the pair: seeds that differ by a multiple of the number of pairs
+/// have the same one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FusedScenario {
-    /// Replays it.
+    /// The seed, for replay.
     pub seed: u64,
     /// The limit of the rate axis.
     pub rate: Spec,
     /// The limit of the cost axis.
     pub cost: Spec,
-    /// What the clock shows at first.
+    /// The initial reading of the clock.
     pub start: Timestamp,
-    /// Whether the clock never goes behind an instant at which the cost denied what the rate had allowed.
+    /// If true, the clock never goes behind an instant at which the cost denied what the rate had allowed.
     pub keeps_to_denials: bool,
-    /// What happens, in order.
+    /// The steps, in order.
     pub operations: Vec<FusedOperation>,
 }
 
 impl FusedScenario {
-    /// The scenario of this seed.
+    /// Draws the scenario of this seed.
     pub fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let pair = (seed % PAIRS) as usize;
@@ -107,7 +107,7 @@ impl FusedScenario {
         Ok([self.rate.limit()?, self.cost.limit()?])
     }
 
-    /// The same with one operation less, each in turn.
+    /// Returns the same scenario with one operation removed, each in turn.
     pub(super) fn smaller(&self) -> impl Iterator<Item = Self> + '_ {
         (0..self.operations.len()).map(|i| {
             let mut scenario = self.clone();
@@ -117,7 +117,7 @@ impl FusedScenario {
     }
 }
 
-/// A limit of this rule over so many units that a store can keep.
+/// Draws a limit of this rule with `units` that a store can keep.
 pub(super) fn roll_spec(dice: &mut Dice, rule: Rules, units: u64) -> Spec {
     loop {
         let spec = roll_any(dice, rule, units);
@@ -166,7 +166,7 @@ fn roll_calendar(dice: &mut Dice) -> Cadence {
 
 fn roll_operation(dice: &mut Dice, specs: [&Spec; 2]) -> FusedOperation {
     match dice.below(20) {
-        // Most by one key, so that limits are reached.
+        // Most for one key, so that limits are reached.
         0..=10 => {
             FusedOperation::Ask { key: dice.pick(&[0, 0, 0, 0, 1, 2]), cost: roll_cost(dice, specs[1]) }
         }
@@ -189,7 +189,7 @@ fn roll_cost(dice: &mut Dice, spec: &Spec) -> u64 {
     dice.pick(&[1, 2, 3, 0, part, part, part, part, limit, limit + 1])
 }
 
-/// To the microsecond around an edge of either limit.
+/// Draws a duration to the microsecond around an edge of either limit.
 pub(super) fn roll_micros(dice: &mut Dice, specs: [&Spec; 2]) -> Duration {
     let spec = dice.pick(&specs);
     let nanos = u64::try_from(roll_wait(dice, spec).as_nanos()).unwrap_or(u64::MAX);

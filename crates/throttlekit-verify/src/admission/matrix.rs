@@ -1,16 +1,17 @@
-//! The composition matrix: every subset of axes × whoever of them denies × every mix of stores.
+//! The composition matrix: every subset of axes × every possible denier × every mix of stores.
 //!
-//! In each [`Cell`] three calls are admitted and held, which uses up every axis that is to deny. Then a call is denied,
-//! twice, and these hold:
+//! In each [`Cell`] three calls are admitted and held, which exhausts every axis that must deny. Then a call
+//! is denied, twice, and these hold:
 //!
-//! * the axis that is meant to deny is the one named, or the price;
-//! * the name never disagrees with what the axes said in the same call: all before it allowed, it denied, those after it
-//!   were not asked;
-//! * the answer is the denier's own, or the fold of all axes;
-//! * everything is as it was: slots in flight or held, and every state on a store, before and after; and a twin that was
-//!   never asked the denied calls gives the same answers, in full, to calls that look at each axis by itself (of a leased
-//!   axis what the node has in hand and what the store has left count together);
-//! * every decision was told once and as it was answered; denials by axis and by price add up to all denials.
+//! * the expected axis is named, or the price;
+//! * the name is consistent with the decisions of the axes in the same call: all before it allowed, it
+//!   denied, those after it were not evaluated;
+//! * the response is the denier's own, or the fold of all axes;
+//! * nothing has changed: slots in flight or held, and every state on a store, before and after; and a twin
+//!   that never received the denied calls gives the same responses, in full, to calls that probe each axis
+//!   separately (of a leased axis the units of the node and those left on the store count together);
+//! * every decision was reported once, as it was returned; denials by axis and by price add up to all
+//!   denials.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -30,39 +31,39 @@ use throttlekit_conformance::runner::{self, Played, Tally};
 use throttlekit_conformance::stores::policy_name;
 
 pub(super) const START: Timestamp = Timestamp::from_millis(1_700_000_010_000);
-/// Three calls of this cost use up whatever is tight.
+/// Three calls of this cost exhaust every tight limit.
 pub(super) const COST: u64 = 33;
 pub(super) const CALLS: u32 = 3;
-/// Worth any price.
+/// A value above any price.
 const DEAR: f64 = 1e9;
-/// How long a slot on a store may take to come back: a task of its own gives it.
+/// The number of polls for a slot on a store to be released, which a background task does.
 const TRIES_MAX: u32 = 3_000;
 const TRY_AGAIN: Duration = Duration::from_millis(1);
 
-/// What was compared.
+/// Counts of what was compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatrixReport {
-    /// Cells played.
+    /// Cells run.
     pub cells: u64,
     /// Decisions.
     pub decisions: u64,
     /// Of them, denials.
     pub denials: u64,
-    /// Of these, as those who watch were told: by axis, and in the place of [`Denier::Price`] by the price.
+    /// Denials as observers saw them: by axis, and by the price at the index of [`Denier::Price`].
     pub told_by: [u64; 5],
-    /// Decisions that were told.
+    /// Decisions that were reported to observers.
     pub told: u64,
     /// States on stores and slots that were compared before and after a denial.
     pub states: u64,
 }
 
 impl MatrixReport {
-    /// Both together.
+    /// Returns the sum of both.
     pub fn plus(self, other: Self) -> Self {
         Tally::plus(self, other)
     }
 
-    /// Whether denials by axis and by price add up, and every decision was told.
+    /// Returns `true` if denials by axis and by price add up, and every decision was reported.
     pub fn adds_up(&self) -> bool {
         self.told_by.iter().sum::<u64>() == self.denials && self.told == self.decisions
     }
@@ -81,7 +82,7 @@ impl Tally for MatrixReport {
     }
 }
 
-/// The bugs that it must find.
+/// The bugs that the examination must find.
 pub const MATRIX_BUGS: [AdmissionBug; 13] = [
     AdmissionBug::RateKept,
     AdmissionBug::CostTaken,
@@ -98,7 +99,7 @@ pub const MATRIX_BUGS: [AdmissionBug; 13] = [
     AdmissionBug::Untold,
 ];
 
-/// How many cells there are.
+/// Returns the number of cells.
 pub fn cells() -> u64 {
     all().len() as u64
 }
@@ -108,8 +109,8 @@ fn all() -> &'static [Cell] {
     ALL.get_or_init(Cell::all)
 }
 
-/// Plays every `step`th cell from the first on to a store; cells that need none only if `locals`. The first violation ends
-/// it.
+/// Runs every `step`th cell, starting with the first, on a store; cells without a store only if `locals`.
+/// Stops at the first violation.
 pub async fn examine_matrix<S, M, F>(make: M, step: usize, locals: bool) -> Result<MatrixReport, Violation>
 where
     S: Store + SlotStore,
@@ -125,7 +126,8 @@ where
     runner::examine_each::<Cell, RealBench<S>, _, _>(make, chosen.map(|(seed, _)| seed).collect()).await
 }
 
-/// How many cells it takes until a seeded bug is found, if it is; with no bug, whether there is anything to find.
+/// Returns the number of cells until a seeded bug is found, if it is. Without a bug, returns `Some` if there
+/// is a false positive.
 pub async fn find_matrix_bug(bug: Option<AdmissionBug>) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededBench::new(clock, bug)) };
     let found = runner::examine::<Cell, SeededBench, _, _>(make, 0..cells()).await;
@@ -156,11 +158,11 @@ impl<B: Bench> Played<B> for Cell {
     }
 }
 
-/// One cell in flight.
+/// A running cell.
 struct Play<'a, S: Fixture> {
     cell: &'a Cell,
     fixture: &'a S,
-    /// What should have been told.
+    /// The expected reports.
     told: Vec<Told>,
     report: MatrixReport,
 }
@@ -192,7 +194,7 @@ impl<S: Fixture> Play<'_, S> {
         self.look_beside(twin).await
     }
 
-    /// Asks for each axis by itself, here and where nothing was denied.
+    /// Probes each axis separately, here and on the twin without denials.
     async fn look_beside(&mut self, twin: &S) -> Check {
         let one = Asked { who: "ann", rate: "r", tokens: "t", cost: 1, value: DEAR, hold: None };
         let views = [
@@ -245,8 +247,9 @@ impl<S: Fixture> Play<'_, S> {
         ensure(now == before, || format!("a denial was not free:\n  before {before:?}\n  after  {now:?}"))
     }
 
-    /// All that was said: without waits where the clock goes on, and of a leased axis with what the store has left, since
-    /// what was fetched for a call that is denied stays in hand. The one answer is the fold of these.
+    /// Returns the whole response for comparison: without waits where the clock advances, and for a leased
+    /// axis with the units left on the store, since units leased for a denied call stay on the node. The
+    /// overall decision is the fold of these.
     async fn words(&self, fixture: &S, view: &Asked<'_>, words: Words) -> Result<Words, String> {
         let (mut decision, mut said, binding, policy_denied, held) = words;
         if let Some((axis, left)) = fixture.left_to_lease(view).await.map_err(|error| error.to_string())? {
@@ -280,7 +283,7 @@ impl<S: Fixture> Play<'_, S> {
     }
 }
 
-/// Waits until every slot has gone back to its store.
+/// Waits until every slot was released on its store.
 async fn given_back(fixture: &impl Fixture) -> Check {
     for _ in 0..TRIES_MAX {
         let held = fixture.held_on_a_store().await.map_err(|error| error.to_string())?;
@@ -292,7 +295,7 @@ async fn given_back(fixture: &impl Fixture) -> Check {
     Err("slots that were ended are still held".into())
 }
 
-/// What no answer may break, whoever gave it.
+/// Checks the invariants of every response.
 fn consistent<H>(cell: &Cell, heard: &Heard<H>) -> Result<(), &'static str> {
     let Heard { decision, said, binding, policy_denied, held } = heard;
     let holds = |invariant: bool, name| if invariant { Ok(()) } else { Err(name) };

@@ -1,11 +1,11 @@
-//! Unified admission: one ask over all axes, whatever mix of stores they are on.
+//! Unified admission: one request over all axes, in any mix of stores.
 //!
-//! * [`examine_matrix`]: every subset of axes, whoever of them denies, in every mix of stores.
+//! * [`examine_matrix`]: every subset of axes, every possible denier, in every mix of stores.
 //! * [`examine_fused`]: sequential ≡ fused, decisions and states, for every pair of rules.
-//! * [`check_order`]: the answer is the fold of the limits, whatever order they are named in.
-//! * [`examine_priced`]: prices only remove admits, and are asked before anything is charged.
+//! * [`check_order`]: the response is the fold of the limits, in whatever order they are named.
+//! * [`examine_priced`]: prices only remove admits, and are checked before anything is charged.
 //!
-//! The same checks judge a [`Model`] with each [`AdmissionBug`], and must find them.
+//! The same checks run on a [`Model`] with each [`AdmissionBug`], and must find them.
 
 mod cell;
 mod fixture;

@@ -1,4 +1,4 @@
-//! All axes as plain numbers: what every policy must answer, said as simply as can be; and the same with a deliberate bug.
+//! A reference model of all axes as plain numbers, and the same with a seeded bug.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use throttlekit_core::rate::{Mark, Rule, Settle, State};
 use super::subject::{Asked, End, Heard, Subject, Watch};
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a [`Model`].
+    /// A bug of a [`Model`].
     pub enum AdmissionBug {
         RateKept: "The rate stays charged after a later denial.",
         CostTaken: "The cost is debited though the rate denied.",
@@ -36,22 +36,22 @@ throttlekit_conformance::bugs! {
     }
 }
 
-/// Which axes there are.
+/// The axes of a model.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setup {
-    /// So many at a time.
+    /// The maximum number of concurrent calls.
     pub slots: Option<u32>,
-    /// What units are worth.
+    /// The prices of units.
     pub prices: Option<Prices>,
-    /// How often.
+    /// The rate limit.
     pub rate: Option<Limit>,
-    /// How much.
+    /// The cost limit.
     pub cost: Option<Limit>,
-    /// What tenants that weigh the same share.
+    /// The units shared by tenants of equal weight.
     pub fair: Option<u64>,
 }
 
-/// One ask over all axes.
+/// The model of one request over all axes.
 pub struct Model {
     setup: Setup,
     clock: ManualClock,
@@ -68,7 +68,7 @@ struct Books {
     last_binding: Option<Axis>,
 }
 
-/// What an admitted call was charged.
+/// The charges of an admitted call.
 #[derive(Clone, Debug)]
 pub struct Ticket {
     tokens: String,
@@ -76,13 +76,13 @@ pub struct Ticket {
     mark: Mark,
 }
 
-/// What tenants share.
+/// Returns the budget that tenants share.
 pub(super) fn shared(units: u64) -> Budget {
     Budget::per(units, Duration::from_secs(86_400))
 }
 
 impl Model {
-    /// One that has seen nothing.
+    /// Creates a model without history.
     pub fn new(setup: Setup, clock: ManualClock, bug: Option<AdmissionBug>) -> Self {
         let limiter =
             |units| FairLimiter::builder(shared(units)).clock(clock.clone()).build().expect("a sound budget");
@@ -90,7 +90,7 @@ impl Model {
         Self { setup, fair, clock, watch: Arc::default(), books: Mutex::default(), bug }
     }
 
-    /// Tells whoever watches.
+    /// Sets the observer.
     pub fn watched(self, watch: Arc<Watch>) -> Self {
         Self { watch, ..self }
     }
@@ -103,29 +103,29 @@ impl Model {
         self.bug == Some(bug)
     }
 
-    /// How many are in flight.
+    /// Returns the number of calls in flight.
     pub fn in_flight(&self) -> u32 {
         self.books().in_flight
     }
 
-    /// What is remembered of a key on an axis.
+    /// Returns the state of a key on an axis.
     pub fn state(&self, axis: Axis, key: &str) -> State {
         self.books().state(axis, key)
     }
 
-    /// What is remembered of a key on an axis is forgotten.
+    /// Forgets the state of a key on an axis.
     pub fn forget(&self, axis: Axis, key: &str) {
         self.books().states.remove(&(axis, key.into()));
     }
 
-    /// The limits with their axes and the keys by which they go, in order.
+    /// Returns the limits with their axes and keys, in order.
     fn limits<'a>(&self, ask: &Asked<'a>) -> impl Iterator<Item = (Axis, Limit, &'a str, u64)> {
         let rate = self.setup.rate.map(|limit| (Axis::Rate, limit.uncrossed(), ask.rate, 1));
         let cost = self.setup.cost.map(|limit| (Axis::Cost, limit.uncrossed(), ask.tokens, ask.cost));
         rate.into_iter().chain(cost)
     }
 
-    /// Answers a call, and charges it if all allow.
+    /// Decides a call, and charges it if all axes allow.
     pub fn ask(&self, ask: &Asked<'_>) -> Heard<Ticket> {
         let mut books = self.books();
         let mut said = [None; 5];
@@ -147,12 +147,12 @@ impl Model {
         heard
     }
 
-    /// Whether there is a slot, or nobody counts them.
+    /// Returns `true` if there is a free slot or no slot limit.
     pub fn has_slot(&self) -> bool {
         self.setup.slots.is_none_or(|most| self.in_flight() < most)
     }
 
-    /// Whether slots and limits would admit a call now. Charges nothing.
+    /// Returns `true` if slots and limits would admit a call now. Charges nothing.
     pub fn would_admit(&self, ask: &Asked<'_>) -> bool {
         let (books, now) = (self.books(), self.clock.now());
         let allows = |(axis, limit, key, cost): (Axis, Limit, &str, u64)| {
@@ -161,7 +161,7 @@ impl Model {
         self.setup.slots.is_none_or(|most| books.in_flight < most) && self.limits(ask).all(allows)
     }
 
-    /// Takes a slot if there is one, or if nobody counts them.
+    /// Takes a slot if there is a free one or no slot limit.
     fn enter(&self, books: &mut Books, said: &mut [Option<Decision>; 5]) -> bool {
         let Some(most) = self.setup.slots else { return true };
         let allowed = books.in_flight < most;
@@ -221,7 +221,7 @@ impl Model {
         Some(ticket)
     }
 
-    /// What a bug charges though the call is denied.
+    /// Charges a denied call as the bug does.
     fn misbehave(&self, books: &mut Books, ask: &Asked<'_>, denier: Axis, now: Timestamp) {
         let kept = match self.bug {
             Some(AdmissionBug::RateKept) if denier > Axis::Rate => Axis::Rate,
@@ -274,7 +274,7 @@ impl Model {
         (0..times).for_each(|_| self.watch.observe(&event));
     }
 
-    /// Ends an admitted call: its slot goes back, and the cost is settled.
+    /// Ends an admitted call: releases its slot and settles its cost.
     pub fn leave(&self, ticket: &Ticket, end: End) {
         let mut books = self.books();
         books.in_flight = books.in_flight.saturating_sub(u32::from(self.setup.slots.is_some()));

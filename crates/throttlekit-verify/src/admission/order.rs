@@ -1,6 +1,6 @@
-//! The answer over several limits and axes does not depend on the order in which they are named, and is what `combine`
-//! makes of them: of each axis the fold of its deniers, or of all its limits; of the call the first denier's, or the fold
-//! of all axes.
+//! Checks that the response over several limits and axes does not depend on the order in which they are
+//! named, and is the `combine` of them: for each axis the fold of its deniers, or of all its limits; for the
+//! call the first denier's, or the fold of all axes.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use throttlekit_conformance::check::{Check, ensure};
 
 const CALLS: usize = 8;
 
-/// What an axis says, from what its limits said in the order in which they are named.
+/// Computes the decision of an axis from those of its limits, in the order in which they are named.
 pub type AxisFold = fn(&[Decision]) -> Decision;
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with how the limits of one axis are folded. The first depends on their order.
+    /// A bug in the fold of the limits of one axis. The first depends on their order.
     pub enum OrderBug {
         FirstDenier: "The first denier's answer is returned.",
         LastLimit: "The last limit's answer is returned.",
@@ -40,14 +40,14 @@ impl OrderBug {
     }
 }
 
-/// The right way.
+/// The correct fold.
 fn fold(said: &[Decision]) -> Decision {
     let denied = said.iter().any(|decision| !decision.allowed);
     let deciders = said.iter().filter(|decision| decision.allowed != denied).copied();
     deciders.reduce(combine).unwrap_or(ALLOW_FULL)
 }
 
-/// Limits, calls and a beginning.
+/// Limits, calls and a start time.
 struct Scenario {
     limits: Vec<(Axis, Limit)>,
     calls: Vec<(u64, u64)>,
@@ -86,7 +86,7 @@ impl Scenario {
         })
     }
 
-    /// What a policy answers.
+    /// Returns the responses of a policy.
     fn asked(&self) -> Vec<Said> {
         let clock = ManualClock::at(Timestamp::from_millis(1_700_000_000_000));
         let builder = Policy::builder("order").memory_budget(64 << 10).clock(clock.clone());
@@ -103,7 +103,7 @@ impl Scenario {
         self.moments().map(ask).collect()
     }
 
-    /// What the rules answer, the limits of an axis folded so.
+    /// Returns the responses of the rules, with the limits of an axis folded by `fold`.
     fn folded(&self, fold: AxisFold) -> Vec<Said> {
         let mut states = vec![State::Fresh; self.limits.len()];
         let ask = |(now, cost): (Timestamp, u64)| {
@@ -137,7 +137,7 @@ impl Scenario {
 
 type Said = (Decision, [Option<Decision>; 2], Option<Axis>);
 
-/// Checks one seeded case: on the real policy, or on a wrong way to fold.
+/// Checks one seeded case: on the real policy, or on a wrong fold.
 pub fn check_order(bug: Option<OrderBug>, seed: u64) -> Check {
     let mut dice = Dice::new(seed);
     let scenario = Scenario::roll(&mut dice);

@@ -1,4 +1,4 @@
-//! A limit of the rate axis and one of the cost axis, asked in one step, in two, or in process.
+//! A limit of the rate axis and one of the cost axis, decided in one step, in two, or in process.
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ const PREFIX: &str = "tk";
 /// Both axes of a pair.
 pub(super) const AXES: [Axis; 2] = [Axis::Rate, Axis::Cost];
 
-/// What a policy has beside the two limits.
+/// Parts of a policy beside the two limits.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
-    /// So many at a time.
+    /// The maximum number of concurrent calls.
     pub slots: Option<u32>,
-    /// What calls have to be worth.
+    /// The source of prices.
     pub pricing: Option<Pricing>,
 }
 
-/// Where prices come from.
+/// The source of prices.
 #[derive(Clone, Debug)]
 pub enum Pricing {
-    /// They stay as they are.
+    /// Constant prices.
     Fixed(Prices),
-    /// They follow what comes.
+    /// Prices that are refined as calls come.
     Refined(Refiner),
 }
 
@@ -64,17 +64,18 @@ impl Extras {
     }
 }
 
-/// Makes the ways in which a pair of limits is asked.
+/// Creates the variants in which a pair of limits is decided.
 pub trait Pairs: Send + Sync + 'static {
-    /// A way whose states can be looked at.
+    /// A variant with observable states.
     type Way: Way;
-    /// The way in process.
+    /// The in-process variant.
     type Local: Subject;
 
-    /// Both limits in one call to the store.
+    /// Creates the variant with both limits in one call to the store.
     fn fused(&self, name: &str, limits: [Limit; 2], extras: &Extras) -> Result<Self::Way, BuildError>;
 
-    /// One limit after the other, on the same store; nothing where the first hands nothing back, and it is refused.
+    /// Creates the variant with one limit after the other, on the same store. Returns `None` where the first
+    /// cannot be returned and the policy is rejected.
     fn sequential(
         &self,
         name: &str,
@@ -82,7 +83,7 @@ pub trait Pairs: Send + Sync + 'static {
         extras: &Extras,
     ) -> Result<Option<Self::Way>, BuildError>;
 
-    /// Both limits in this process.
+    /// Creates the variant with both limits in this process.
     fn local(
         &self,
         limits: [Limit; 2],
@@ -91,34 +92,34 @@ pub trait Pairs: Send + Sync + 'static {
     ) -> Result<Self::Local, BuildError>;
 }
 
-/// A way to ask both limits, whose states can be looked at.
+/// A variant with observable states.
 pub trait Way: Subject {
-    /// What is remembered of a key by both.
+    /// Returns the state of a key in both limits.
     fn states(&self, key: &str) -> impl Future<Output = Result<[State; 2], StoreError>> + Send;
 
-    /// What is remembered of a key on an axis is forgotten.
+    /// Forgets the state of a key on an axis.
     fn forget(&self, axis: Axis, key: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// On a store.
+/// Pairs on a store.
 #[derive(Debug)]
 pub struct OnStore<S>(Arc<S>);
 
 impl<S: Store> OnStore<S> {
-    /// On this store.
+    /// Creates pairs on this store.
     pub fn new(store: S) -> Self {
         Self(Arc::new(store))
     }
 }
 
-/// A policy on a store, and under which names that keeps its keys.
+/// A policy on a store, and the names of its keys there.
 #[derive(Debug)]
 pub struct StoreWay<S> {
     policy: SharedPolicy,
     store: Arc<S>,
     forms: [ScriptEncoding; 2],
     spaces: [KeySpace; 2],
-    /// Whether both are kept in one place.
+    /// True if both are in one atomic group.
     together: bool,
 }
 
@@ -209,7 +210,7 @@ impl<S: Store> Way for StoreWay<S> {
     }
 }
 
-/// The model with a bug, in every way.
+/// The model with a bug, in every variant.
 #[derive(Debug)]
 pub struct SeededPairs {
     clock: ManualClock,
@@ -217,7 +218,7 @@ pub struct SeededPairs {
 }
 
 impl SeededPairs {
-    /// With this bug, or with none.
+    /// Creates pairs with this bug, or with none.
     pub fn new(clock: ManualClock, bug: Option<AdmissionBug>) -> Self {
         Self { clock, bug }
     }

@@ -1,10 +1,10 @@
-//! `bid-price` over policies: the filter only removes admits, and is asked before anything is charged.
+//! `bid-price` over policies: the filter only removes admits, and runs before anything is charged.
 //!
-//! A trace is played to a policy with prices: fixed ones, those of a workload, or such as are refined as calls come;
-//! over two axes or three; in process, fused on a store, and sequential. Beside it are the limits alone, which follow
-//! what the priced policy charged. A call that the price denied must have left every state as it was; every other one
-//! must be answered as the limits alone do from the same state, in every field. So what is admitted with prices is
-//! admitted without, and nothing is charged before the filter.
+//! A trace runs on a policy with prices: constant ones, those of a workload, or ones that are refined as
+//! calls come; over two axes or three; in process, fused on a store, and sequential. A reference has the
+//! limits alone and follows the charges of the priced policy. A call that the price denied must have left
+//! every state unchanged; every other one must get the response of the limits alone from the same state, in
+//! every field. So a call admitted with prices is admitted without, and nothing is charged before the filter.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use throttlekit_conformance::runner::{self, Played, Tally};
 use throttlekit_conformance::stores::{Used, policy_name, same_state};
 use throttlekit_conformance::{Dice, Spec};
 
-/// One thing that happens.
+/// One step of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Operation {
     Ask { key: usize, cost: u64, value: f64, hold: Option<f64> },
@@ -35,7 +35,7 @@ enum Operation {
     Wait(Duration),
 }
 
-/// Limits, prices, and what happens.
+/// Limits, prices and a trace.
 #[derive(Clone, Debug)]
 pub struct PricedScenario {
     seed: u64,
@@ -46,20 +46,20 @@ pub struct PricedScenario {
     operations: Vec<Operation>,
 }
 
-/// What was compared.
+/// Counts of what was compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PricedReport {
-    /// Traces played, each in three ways.
+    /// Traces run, each in three variants.
     pub traces: u64,
     /// Calls.
     pub asks: u64,
-    /// Calls that the price denied, and of these those that the limits alone would have admitted.
+    /// Calls that the price denied.
     pub priced_out: u64,
-    /// See there.
+    /// Of these, calls that the limits alone would have admitted.
     pub removed: u64,
     /// Calls that were admitted.
     pub admitted: u64,
-    /// Traces whose prices follow what comes.
+    /// Traces whose prices are refined.
     pub refined: u64,
 }
 
@@ -77,12 +77,12 @@ impl Tally for PricedReport {
 }
 
 impl PricedReport {
-    /// Both together.
+    /// Returns the sum of both.
     pub fn plus(self, other: Self) -> Self {
         Tally::plus(self, other)
     }
 
-    /// Whether every kind of answer came up.
+    /// Returns `true` if every kind of decision occurred.
     pub fn saw_all(&self) -> bool {
         [self.removed, self.admitted, self.refined, self.priced_out - self.removed]
             .iter()
@@ -90,7 +90,7 @@ impl PricedReport {
     }
 }
 
-/// The bugs that it must find.
+/// The bugs that the examination must find.
 pub const PRICED_BUGS: [AdmissionBug; 5] = [
     AdmissionBug::PriceLate,
     AdmissionBug::SlotKept,
@@ -99,7 +99,7 @@ pub const PRICED_BUGS: [AdmissionBug; 5] = [
     AdmissionBug::PriceBeforeSlots,
 ];
 
-/// Plays the traces of these seeds to a store, and in process. The first violation ends it.
+/// Runs the traces of these seeds on a store, and in process. Stops at the first violation.
 pub async fn examine_priced<S, M, F>(make: M, seeds: std::ops::Range<u64>) -> Result<PricedReport, Violation>
 where
     S: Store,
@@ -114,8 +114,8 @@ where
     runner::examine::<PricedScenario, OnStore<S>, _, _>(make, seeds).await
 }
 
-/// How many traces it takes until a seeded bug is found, if `traces_max` are enough; with no bug, whether there is
-/// anything to find.
+/// Returns the number of traces until a seeded bug is found, if `traces_max` are enough. Without a bug,
+/// returns `Some` if there is a false positive.
 pub async fn find_priced_bug(bug: Option<AdmissionBug>, traces_max: u64) -> Option<u64> {
     let make = move |clock| async move { Ok(SeededPairs::new(clock, bug)) };
     let found = runner::examine::<PricedScenario, SeededPairs, _, _>(make, 0..traces_max).await;
@@ -123,7 +123,7 @@ pub async fn find_priced_bug(bug: Option<AdmissionBug>, traces_max: u64) -> Opti
 }
 
 impl PricedScenario {
-    /// The scenario of this seed: prices of each kind by turns, over two axes and three.
+    /// Draws the scenario of this seed: prices of each kind in turn, over two axes and three.
     fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let rules = RULES.map(|(_, rule)| rule);
@@ -282,7 +282,7 @@ impl PricedScenario {
         Ok(report)
     }
 
-    /// Checks a denial by the price. Says whether the limits alone would have admitted the call.
+    /// Checks a denial by the price. Returns `true` if the limits alone would have admitted the call.
     fn priced_out<H>(&self, alone: &Model, ask: &Asked<'_>, heard: &Heard<H>) -> Result<bool, String> {
         let after = heard.said[1..].iter().any(Option::is_some);
         let words = heard.words();
@@ -298,7 +298,7 @@ impl PricedScenario {
     }
 }
 
-/// A denial by the price is free: every state is that of the limits alone.
+/// Checks that a denial by the price is free: every state is that of the limits alone.
 async fn look<L: Subject, W: Way>(
     way: &Either<L, W>,
     alone: &Model,

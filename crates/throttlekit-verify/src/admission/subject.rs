@@ -1,4 +1,4 @@
-//! Whatever answers calls over several axes: the real policies, and the model with or without a bug.
+//! The subjects of the examinations: the real policies, and the model with or without a bug.
 
 use std::sync::Arc;
 
@@ -10,25 +10,25 @@ use throttlekit::policy::Axes;
 use throttlekit::store::StoreError;
 use throttlekit::{Admission, Axis, Call, Decision, Permit, Policy, SharedPermit, SharedPolicy};
 
-/// One call. Each of the limits goes by a key of its own, so that one can be looked at where another denies.
+/// One call. Each limit has a key of its own, so that one can be probed where another denies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Asked<'a> {
-    /// Who asks: slots and shares go by it, and limits that go by the first key.
+    /// The caller: the key of slots and shares, and of limits that use the first key.
     pub who: &'a str,
-    /// By which the rate goes, where it goes by the second.
+    /// The key of the rate, where it uses the second.
     pub rate: &'a str,
-    /// By which the cost goes, where it goes by the third.
+    /// The key of the cost, where it uses the third.
     pub tokens: &'a str,
-    /// What it is expected to cost.
+    /// The expected cost.
     pub cost: u64,
-    /// What it is worth.
+    /// The value of the call.
     pub value: f64,
-    /// For how many seconds it is expected to hold its slot.
+    /// The expected time in seconds for which it holds its slot.
     pub hold: Option<f64>,
 }
 
 impl<'a> Asked<'a> {
-    /// A call that goes by one key.
+    /// Creates a call with one key for everything.
     pub fn by(key: &'a str, cost: u64) -> Self {
         Self { who: key, rate: key, tokens: key, cost, value: 1.0, hold: None }
     }
@@ -46,31 +46,31 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// What was answered.
+/// The response to a call.
 #[derive(Debug)]
 pub struct Heard<H> {
-    /// The one answer.
+    /// The overall decision.
     pub decision: Decision,
-    /// What each axis said, in order.
+    /// The decision of each axis, in order.
     pub said: [Option<Decision>; 5],
-    /// The axis that is named.
+    /// The named axis.
     pub binding: Option<Axis>,
-    /// Whether the price denied.
+    /// True if the price denied.
     pub policy_denied: bool,
     /// Proof of admission.
     pub held: Option<H>,
 }
 
-/// The same without what is held, to compare.
+/// The same without the permit, for comparison.
 pub type Words = (Decision, [Option<Decision>; 5], Option<Axis>, bool, bool);
 
 impl<H> Heard<H> {
-    /// All that was said.
+    /// Returns the response without the permit.
     pub fn words(&self) -> Words {
         (self.decision, self.said, self.binding, self.policy_denied, self.held.is_some())
     }
 
-    /// The same with what is held made into something else.
+    /// Maps the permit.
     pub fn map<J>(self, make: impl FnOnce(H) -> J) -> Heard<J> {
         let Self { decision, said, binding, policy_denied, held } = self;
         Heard { decision, said, binding, policy_denied, held: held.map(make) }
@@ -87,25 +87,25 @@ fn said(axes: &Axes) -> [Option<Decision>; 5] {
     Axis::ALL.map(|axis| axes.get(axis).copied())
 }
 
-/// Returns the axis that is named, and whether it was the price, which is judged apart.
+/// Returns the named axis, and `true` if it was the price, which is checked separately.
 fn blamed(denied_by: Option<Axis>) -> (Option<Axis>, bool) {
     (denied_by.filter(|axis| *axis != Axis::Price), denied_by == Some(Axis::Price))
 }
 
-/// How the work of a call ended.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// What it came to, if that was counted.
+    /// The actual cost, if it was counted.
     pub actual: Option<u64>,
-    /// With which word.
+    /// The outcome.
     pub ending: Ending,
 }
 
 impl End {
-    /// It went well, and the estimate stands.
+    /// Success at the estimated cost.
     pub const WELL: Self = Self { actual: None, ending: Ending::Success };
 
-    /// What stays charged of an estimate.
+    /// Returns the part of an estimate that stays charged.
     pub fn of(&self, estimate: u64) -> u64 {
         match (self.actual, self.ending) {
             (Some(actual), _) => actual,
@@ -115,15 +115,15 @@ impl End {
     }
 }
 
-/// Whatever answers calls.
+/// A subject that decides calls.
 pub trait Subject: Send + Sync {
     /// Proof of admission.
     type Held: Send;
 
-    /// Answers a call, and charges it if every axis allows.
+    /// Decides a call, and charges it if every axis allows.
     fn admit(&self, ask: &Asked<'_>) -> impl Future<Output = Result<Heard<Self::Held>, StoreError>> + Send;
 
-    /// Ends the work, and waits until that is settled.
+    /// Ends the call, and waits until that is settled.
     fn end(&self, held: Self::Held, end: End) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
@@ -162,27 +162,27 @@ impl Subject for SharedPolicy {
     }
 }
 
-/// What was told of one decision.
+/// A decision as reported to an observer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Told {
-    /// Who asked.
+    /// The caller.
     pub key: Vec<u8>,
-    /// At what cost.
+    /// The cost.
     pub cost: u64,
-    /// The answer.
+    /// The decision.
     pub decision: Decision,
-    /// The axis that is named.
+    /// The named axis.
     pub binding: Option<Axis>,
-    /// Whether the price denied.
+    /// True if the price denied.
     pub policy_denied: bool,
 }
 
-/// Who writes down what it is told.
+/// An observer that records decisions.
 #[derive(Debug, Default)]
 pub struct Watch(Mutex<Vec<Told>>);
 
 impl Watch {
-    /// All that it was told since it was last asked.
+    /// Returns and clears the recorded decisions.
     pub fn take(&self) -> Vec<Told> {
         std::mem::take(&mut self.0.lock())
     }

@@ -1,4 +1,4 @@
-//! What stands between a stream and the store.
+//! Gateways between streams and the store.
 
 use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::store::{DebitId, Store, StoreError};
@@ -6,29 +6,29 @@ use throttlekit::{Answer, Call, Limit, SharedLimiter};
 
 use super::KEY;
 
-/// What a stream is told about a debit.
+/// The response to a debit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// It may go on.
+    /// The stream may go on.
     Allowed,
     /// The budget is spent.
     Denied,
-    /// Nobody knows; it may ask again.
+    /// Unknown; the stream may retry.
     Unknown,
     /// A later debit came first.
     Late,
 }
 
-/// Answers the debits of streams.
+/// Handles the debits of streams.
 pub trait Gateway: Send + Sync + 'static {
-    /// Whether a debit may be sent again under its name.
+    /// True if a debit may be sent again under its identifier.
     const NAMED: bool;
 
-    /// Answers one debit.
+    /// Handles one debit.
     fn debit(&self, tokens: u64, id: DebitId) -> impl Future<Output = Told> + Send;
 }
 
-/// Asks the store about each debit.
+/// Sends each debit to the store.
 pub struct StrictGateway<S: Store>(SharedLimiter<S>);
 
 impl<S: Store> StrictGateway<S> {
@@ -45,7 +45,7 @@ impl<S: Store> Gateway for StrictGateway<S> {
     }
 }
 
-/// Fetches tokens in batches.
+/// Leases tokens in batches.
 pub struct LeasedGateway<S: Store>(SharedLimiter<S>);
 
 impl<S: Store> LeasedGateway<S> {

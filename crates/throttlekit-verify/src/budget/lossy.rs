@@ -1,4 +1,5 @@
-//! A network that loses what is sent: some requests before they arrive, some answers after the store has done its part.
+//! A lossy network: drops some requests before they arrive, and some responses after the store has handled
+//! the request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,10 +13,10 @@ use throttlekit::store::{Settlement, Snapshot, Store, StoreError};
 
 use throttlekit_conformance::Dice;
 
-/// A store behind such a network.
+/// A store behind a lossy network.
 pub struct Lossy<S> {
     store: Arc<S>,
-    /// One call in so many is lost; none, if zero.
+    /// One call in `one_in` is lost; none, if zero.
     one_in: u64,
     seed: u64,
     calls: AtomicU64,
@@ -28,7 +29,7 @@ enum Fate {
 }
 
 impl<S: Store> Lossy<S> {
-    /// Loses one call in so many, half of them on the way there.
+    /// Creates a store that loses one call in `one_in`, half of them on the way there.
     pub fn new(store: Arc<S>, one_in: u64, seed: u64) -> Self {
         Self { store, one_in, seed, calls: AtomicU64::new(0) }
     }
@@ -44,7 +45,7 @@ impl<S: Store> Lossy<S> {
         }
     }
 
-    /// Lets others go first, so that also a store without a network is called by many at once.
+    /// Yields first, so that a store without a network is called concurrently too.
     async fn carry<T>(&self, call: impl Future<Output = T>) -> Result<T, StoreError> {
         let lost = || StoreError::Deadline(Duration::from_millis(1));
         let fate = self.fate();

@@ -1,9 +1,10 @@
-//! `budget`: however many gateways and streams debit one token budget, at most `budget + g − 1` tokens are charged in a
-//! window where no debit is of more than `g`; exactly the budget where each is of one.
+//! `budget`: for any number of gateways and streams that debit one token budget, at most `budget + g − 1`
+//! tokens are charged in a window where no debit is of more than `g`; exactly the budget where each is of
+//! one.
 //!
-//! A fleet of gateways debits a real [`Store`] until it is refused, over a network that loses answers and brings some
-//! debits twice or late. What the streams were told is compared with what the store counted. The same check judges
-//! gateways with a seeded bug.
+//! Several gateways debit a real [`Store`] until they are denied, over a network that loses responses and
+//! delivers some debits twice or late. The responses to the streams are compared with the store's count. The
+//! same check runs on gateways with a seeded bug.
 
 mod gateway;
 mod lossy;
@@ -24,63 +25,63 @@ pub use lossy::Lossy;
 pub use seeded::{BudgetBug, find_seeded};
 use throttlekit_conformance::Dice;
 
-/// Long enough that no run meets its end.
+/// Longer than any run.
 const WINDOW: Duration = Duration::from_secs(30 * 86_400);
-/// A budget has room for so many of the largest debits, and one token more: then the last of equal debits goes as far
-/// beyond as any can.
+/// A budget has capacity for this many of the largest debits, plus one token: then the last of equal debits
+/// exceeds it by the maximum.
 const LARGEST_DEBITS: u64 = 150;
 const KEY: &str = "acme";
 
-/// How large debits are.
+/// The sizes of debits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunks {
-    /// All of so many tokens.
+    /// All of this many tokens.
     Of(u64),
-    /// Of one to so many.
+    /// From one to this many.
     UpTo(u64),
 }
 
-/// How a gateway asks.
+/// The mode of a gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// The store, about each debit by its name.
+    /// Each debit goes to the store by its identifier.
     Strict,
-    /// The store for batches of tokens, which it spends by itself.
+    /// The gateway leases batches of tokens and spends them locally.
     Leased,
 }
 
-/// One fleet.
+/// One configuration of gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// Gateways, each with a limiter of its own.
     pub gateways: u64,
     /// Streams on each gateway.
     pub streams: u64,
-    /// How large their debits are.
+    /// The sizes of their debits.
     pub chunks: Chunks,
-    /// How the gateways ask.
+    /// The mode of the gateways.
     pub way: Way,
-    /// Whether the network loses requests and answers.
+    /// True if the network loses requests and responses.
     pub loses: bool,
 }
 
-/// What came of one fleet.
+/// The result of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The budget.
     pub budget: u64,
-    /// Tokens that streams were told they may count.
+    /// Tokens that were allowed to streams.
     pub told: u64,
     /// Tokens that the store counted.
     pub charged: u64,
-    /// Debits that were answered.
+    /// Debits with a response.
     pub debits: u64,
-    /// Debits that were sent again, in doubt, as a copy or late.
+    /// Debits that were sent again: in doubt, as a copy or late.
     pub again: u64,
 }
 
 impl Chunks {
-    /// The largest debit.
+    /// Returns the largest debit.
     pub fn largest(self) -> u64 {
         let (Self::Of(tokens) | Self::UpTo(tokens)) = self;
         tokens
@@ -95,17 +96,17 @@ impl Chunks {
 }
 
 impl Setup {
-    /// The budget its streams share.
+    /// Returns the budget that its streams share.
     pub fn budget(&self) -> u64 {
         LARGEST_DEBITS * self.chunks.largest() + 1
     }
 
-    /// The most that may be charged.
+    /// Returns the maximum that may be charged.
     pub fn bound(&self) -> u64 {
         self.budget() + self.chunks.largest() - 1
     }
 
-    /// Whether what came of it is lawful.
+    /// Checks a result against the bound.
     pub fn check(&self, seen: &Seen) -> Result<(), String> {
         let Seen { budget, told, charged, .. } = *seen;
         let bound = self.bound();
@@ -119,7 +120,8 @@ impl Setup {
         if told > charged {
             return wrong(format!("{told} tokens passed of {charged} that were lent"));
         }
-        // What a node has left is fewer than any of its streams asked for; what is lost on the way is spent by nobody.
+        // A node has fewer tokens left than any of its streams requested; tokens lost on the way are never
+        // spent.
         let stranded = match self.way {
             Way::Strict => 0,
             Way::Leased if self.loses => u64::MAX,
@@ -131,7 +133,7 @@ impl Setup {
         Ok(())
     }
 
-    /// Whether nothing further beyond the budget could have passed.
+    /// Returns `true` if no run could exceed the budget by more.
     pub fn is_tight(&self, seen: &Seen) -> bool {
         seen.told == self.bound()
     }
@@ -149,7 +151,8 @@ impl fmt::Display for Setup {
     }
 }
 
-/// Every fleet of these sizes, with debits by ones, by chunks and mixed, strict and leased, with losses and without.
+/// Returns every configuration of these sizes, with debits of one, of chunks and mixed, strict and leased,
+/// with losses and without.
 pub fn setups(gateways: &[u64], streams: &[u64], largest: &[u64]) -> Vec<Setup> {
     let mut all = Vec::new();
     let chunks = || {
@@ -166,11 +169,12 @@ pub fn setups(gateways: &[u64], streams: &[u64], largest: &[u64]) -> Vec<Setup> 
     all
 }
 
-/// Runs one fleet. The gateways take the stores in turn, which are all ways to one; the policy's name is the run's own.
+/// Runs one configuration. The gateways use the stores in turn, which all lead to one; the policy's name is
+/// unique to the run.
 ///
 /// # Panics
 ///
-/// When the store does not answer, or answers the same debit in two ways.
+/// Panics if the store does not respond, or gives two different responses to the same debit.
 pub async fn run<S: Store>(stores: &[Arc<S>], policy: &str, setup: Setup) -> Seen {
     let store = |gateway: u64| {
         let lossy = if setup.loses { 8 } else { 0 };
@@ -187,7 +191,7 @@ pub async fn run<S: Store>(stores: &[Arc<S>], policy: &str, setup: Setup) -> See
     }
 }
 
-/// The same with these gateways.
+/// Runs the configuration with these gateways.
 async fn run_with<S: Store, G: Gateway>(
     stores: &[Arc<S>],
     policy: &str,
@@ -218,7 +222,7 @@ async fn run_with<S: Store, G: Gateway>(
     }
 }
 
-/// What the store counted.
+/// Returns the tokens that the store counted.
 async fn charged<S: Store>(store: &S, policy: &str, setup: Setup) -> u64 {
     let form = ScriptEncoding::of(&setup.limit()).expect("of whole microseconds");
     let key = KeySpace::new("tk", policy, "", &form).key(KEY.as_bytes(), KEY.as_bytes());
@@ -236,7 +240,7 @@ struct Account {
     again: AtomicU64,
 }
 
-/// One stream: debits until it is refused.
+/// One stream: debits until it is denied.
 struct Stream<G> {
     gateway: Arc<G>,
     stream: u128,
@@ -262,7 +266,7 @@ impl<G: Gateway> Stream<G> {
         }
     }
 
-    /// The same again until it is answered, and now and then by two ways at once.
+    /// Retries a debit until it gets a response, and now and then sends it twice at once.
     async fn debit(&mut self, tokens: u64, id: DebitId) -> Told {
         loop {
             let copies = G::NAMED && self.dice.once_in(8);
@@ -284,7 +288,7 @@ impl<G: Gateway> Stream<G> {
         }
     }
 
-    /// What arrives after a later one is not charged.
+    /// Checks that a debit that arrives after a later one is not charged.
     async fn straggle(&self, id: DebitId) {
         self.account.again.fetch_add(1, Relaxed);
         let told = self.gateway.debit(1, id).await;

@@ -12,7 +12,7 @@ use super::{Chunks, Gateway, KEY, Lossy, Setup, Told, WINDOW, Way, run_with};
 use throttlekit_conformance::bugs::Found;
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a gateway.
+    /// A bug of a gateway.
     pub enum BudgetBug {
         NodeCrosses: "A node lets a debit cross what it was lent.",
         SendsUnderAnotherName: "What is sent again has a name of its own.",
@@ -24,7 +24,7 @@ throttlekit_conformance::bugs! {
 }
 
 impl BudgetBug {
-    /// Returns a fleet that shows it.
+    /// Returns a configuration that exposes it.
     pub fn setup(self) -> Setup {
         let chunks = Chunks::Of(16);
         let strict = Setup { gateways: 4, streams: 8, chunks, way: Way::Strict, loses: false };
@@ -38,7 +38,7 @@ impl BudgetBug {
     }
 }
 
-/// Looks for the seeded bugs, each in a fleet that shows it.
+/// Searches for the seeded bugs, each in a configuration that exposes it.
 pub async fn find_seeded() -> Found {
     let mut outcome = Found::default();
     for &bug in BudgetBug::ALL {
@@ -53,7 +53,7 @@ pub async fn find_seeded() -> Found {
 struct Seeded {
     bug: BudgetBug,
     limiter: SharedLimiter<Lossy<MemoryStore>>,
-    /// Tokens that the node holds, and what it fetches at once.
+    /// Tokens that the node holds, and its batch size.
     held: AtomicU64,
     batch: u64,
     form: ScriptEncoding,

@@ -1,12 +1,14 @@
 //! `budget-use`: a token budget gets used, whatever was learned, and no key changes what another reserves.
 //!
-//! A victim runs streams of fifty tokens, one or several at a time, for half as much again as its budget, and does what it is
-//! told after a denial. Beside it attackers with keys of their own teach whatever they can. Of each minute
+//! A victim runs streams of fifty tokens, one or several at a time, with a demand of one and a half times its
+//! budget, and obeys the retry-after of denials. Attackers with keys of their own train the learners in every
+//! way they can. In each minute
 //!
 //! > 0.95 · budget ≤ used ≤ budget + g − 1,
 //!
-//! where streams differ much in length 0.85 of it, since most hold more than they need while they run. And where keys
-//! learn apart, each reservation of the victim is to the token what it is without the attackers.
+//! where streams differ much in length 0.85 of it, since most reserve more than they need while they run. And
+//! where keys learn separately, each reservation of the victim is exactly what it is without the attackers,
+//! to the token.
 
 mod paced;
 mod scenario;
@@ -20,54 +22,54 @@ pub use seam::UseBug;
 
 use throttlekit_conformance::bugs::Found;
 
-/// Budgets that are examined, in tokens a minute.
+/// The examined budgets, in tokens per minute.
 pub const BUDGETS: [u64; 5] = [500, 1_000, 2_000, 4_000, 10_000];
-/// How many streams the victim runs at a time.
+/// The number of the victim's concurrent streams.
 pub const AT_ONCE: [usize; 2] = [1, 8];
-/// The least part of a budget that is used in each minute, in twentieths: where streams are of one length, and where
-/// they differ.
+/// The minimum part of a budget that is used in each minute, in twentieths: where streams are of one length,
+/// and where they differ.
 const USED_MIN_20THS: [u64; 2] = [19, 17];
 /// The tokens of one debit: g.
 pub const CHUNK: u64 = 10;
 /// The tokens of one stream.
 pub const STREAM: u64 = 50;
-/// Where streams differ, one in so many is so long.
+/// One stream in `LONG.0` has `LONG.1` tokens in mixed scenarios.
 const LONG: (u64, u64) = (8, 400);
 
-/// Who says how much is set aside.
+/// The learner of reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learns {
-    /// As a budget does by default.
+    /// The default of a budget.
     Default,
-    /// Each key, with few learners.
+    /// One learner for each key, with few learners.
     PerKey,
     /// One learner for all keys.
     Shared,
 }
 
-/// What attackers do, each minute with other keys.
+/// The behavior of attackers, with new keys each minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attack {
     /// Nothing.
     None,
-    /// Open streams and drop them.
+    /// Attackers open streams and drop them.
     Free,
-    /// Use one token more than is set aside for them.
+    /// Attackers use one token more than is reserved for them.
     Paid,
 }
 
-/// What is examined.
+/// A scenario to examine.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
-    /// Tokens a minute for each key.
+    /// Tokens per minute for each key.
     pub budget: u64,
-    /// Streams of the victim at a time.
+    /// The victim's concurrent streams.
     pub at_once: usize,
-    /// Who says how much is set aside.
+    /// The learner of reservations.
     pub learns: Learns,
-    /// What attackers do.
+    /// The behavior of attackers.
     pub attack: Attack,
-    /// Whether some streams of the victim are eight times as long, so that too much is set aside for most.
+    /// True if some streams of the victim are eight times as long, so that too much is reserved for most.
     pub mixed: bool,
 }
 
@@ -82,7 +84,7 @@ impl Learns {
 }
 
 impl Scenario {
-    /// All that are examined.
+    /// Returns all scenarios.
     pub fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for learns in [Learns::Default, Learns::PerKey, Learns::Shared] {
@@ -99,12 +101,12 @@ impl Scenario {
         all
     }
 
-    /// How long a stream of the victim is.
+    /// Returns the length of a stream of the victim.
     fn length(&self, stream: u64) -> u64 {
         if self.mixed && stream.is_multiple_of(LONG.0) { LONG.1 } else { STREAM }
     }
 
-    /// Runs it for so many minutes, with a bug if there is one, and says what was used and what does not hold.
+    /// Runs the scenario for `minutes`, with a bug if there is one. Returns the use and the first violation.
     pub fn examine(&self, minutes: u64, bug: Option<UseBug>) -> (Seen, Option<String>) {
         let seen = run(self, minutes, bug);
         let broken = self.check_use(&seen).and_then(|()| self.check_isolation(&seen, minutes, bug)).err();
@@ -124,7 +126,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The attackers change nothing where keys learn apart.
+    /// Checks that attackers change nothing where keys learn separately.
     fn check_isolation(&self, seen: &Seen, minutes: u64, bug: Option<UseBug>) -> Result<(), String> {
         if self.attack == Attack::None || self.learns == Learns::Shared {
             return Ok(());
@@ -142,7 +144,7 @@ impl Scenario {
     }
 }
 
-/// Looks for the seeded bugs in a few minutes of every scenario.
+/// Searches for the seeded bugs in a few minutes of every scenario.
 pub fn find_seeded(minutes: u64) -> Found {
     Found::all(|bug: UseBug| {
         Scenario::all().iter().any(|scenario| scenario.examine(minutes, Some(bug)).1.is_some())

@@ -1,4 +1,4 @@
-//! The same of a store with a clock of its own.
+//! The same on a store with a clock of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,25 +12,25 @@ use throttlekit::{Limit, Retry};
 
 use super::{CHUNK, Learns, STREAM};
 
-/// How long to wait where only another stream's end helps.
+/// The wait where only the end of another stream helps.
 const RELEASE_WAIT: Duration = Duration::from_millis(10);
 
-/// What is run on a store.
+/// The parameters of a run on a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Paced {
-    /// Tokens in a window.
+    /// Tokens per window.
     pub budget: u64,
-    /// Streams at a time.
+    /// Concurrent streams.
     pub at_once: usize,
-    /// Who says how much is set aside.
+    /// The learner of reservations.
     pub learns: Learns,
-    /// How long a window is.
+    /// The length of a window.
     pub window: Duration,
-    /// How many whole windows are looked at.
+    /// The number of whole windows that are measured.
     pub windows: u64,
 }
 
-/// Runs streams without a pause but those they are told, and gives what was used in each whole window.
+/// Runs streams without pauses except their retry-after. Returns the use in each whole window.
 pub async fn use_windows<S: Store>(store: Arc<S>, policy: &str, paced: Paced) -> Vec<u64> {
     let limit = Limit::token_budget(paced.budget, paced.window).expect("a valid budget");
     let builder = TokenBudget::builder(store, policy, limit).reserve(paced.learns.reserve());
@@ -42,7 +42,7 @@ pub async fn use_windows<S: Store>(store: Arc<S>, policy: &str, paced: Paced) ->
         worker.await.expect("a worker does not panic");
     }
     let used = used.lock();
-    // The first window was in flight, and the last is not over.
+    // The first window began before the run, and the last is not over.
     used.iter().skip(1).take(paced.windows as usize).map(|(_, tokens)| *tokens).collect()
 }
 
@@ -82,7 +82,7 @@ fn window(now: Timestamp, length: Duration) -> u64 {
     (u128::from(now.as_nanos()) / length.as_nanos()) as u64
 }
 
-/// Enters a chunk into its window, and says how many windows there are.
+/// Adds a chunk to its window. Returns the number of windows.
 fn note(used: &Used, window: u64) -> u64 {
     let mut used = used.lock();
     match used.iter_mut().find(|(of, _)| *of == window) {

@@ -17,28 +17,28 @@ type Stream = TokenStream<Seam, ManualClock>;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const BEGINS: Timestamp = Timestamp::from_millis(1_800_000_000_000);
-/// What the victim wants, over what it may have.
+/// The victim's demand as a fraction of its budget.
 const DEMAND: (u64, u64) = (3, 2);
-/// Keys of attackers that are new in each minute: those who pay, and those who do not.
+/// New keys of attackers in each minute: those that spend tokens, and those that do not.
 const PAID_KEYS: u64 = 100;
 const FREE_STREAMS: u64 = 500;
 /// The largest debit of an attacker.
 const ATTACK_CHUNK: u64 = 500;
 
-/// What became of it.
+/// The result of a scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Tokens that the victim used in each minute.
     pub used: Vec<u64>,
-    /// What was reserved for each of its streams.
+    /// The reservation of each of its streams.
     pub reserved: Vec<u64>,
-    /// Streams that began and could not end.
+    /// Streams that began and could not finish.
     pub cut_short: u64,
-    /// Denials that said to wait for the window, though streams held here what was needed.
+    /// Denials with a wait until the window's end although local streams held what was needed.
     pub waits_too_long: u64,
 }
 
-/// Runs a scenario for so many minutes, with a bug if there is one.
+/// Runs a scenario for `minutes`, with a bug if there is one.
 pub fn run(scenario: &Scenario, minutes: u64, bug: Option<UseBug>) -> Seen {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.expect("a runtime of one thread").block_on(Run::new(*scenario, minutes, bug).play(minutes))
@@ -50,7 +50,7 @@ struct Run {
     scenario: Scenario,
     bug: Option<UseBug>,
     workers: Vec<Worker>,
-    /// How long a chunk takes.
+    /// The duration of a chunk.
     chunk_lasts: Duration,
     seen: Seen,
 }
@@ -58,9 +58,9 @@ struct Run {
 /// Runs one stream of the victim after another.
 struct Worker {
     wakes_at: Timestamp,
-    /// It waits for another stream to end.
+    /// True while it waits for another stream to end.
     waits: bool,
-    /// Its stream, and how long that is.
+    /// Its stream, and the length of that.
     stream: Option<(Stream, u64)>,
 }
 
@@ -152,7 +152,7 @@ impl Run {
         self.workers.iter_mut().filter(|other| other.waits).for_each(|other| other.wakes_at = now);
     }
 
-    /// Does as it is told.
+    /// Waits as the denial requires.
     fn wait(&mut self, worker: usize, now: Timestamp, decision: &Decision) {
         let worker = &mut self.workers[worker];
         worker.wakes_at = match decision.retry_after {
@@ -179,7 +179,7 @@ impl Run {
         }
     }
 
-    /// Uses one token more than is set aside.
+    /// Uses one token more than is reserved.
     async fn overrun(&self, key: &str) {
         let opened = self.budget.open(key, None).await.expect("memory answers");
         let Some(mut stream) = opened.stream else { return };

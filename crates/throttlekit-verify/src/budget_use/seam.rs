@@ -1,4 +1,4 @@
-//! The seam between a budget and its store, where bugs are seeded.
+//! The boundary between a budget and its store, where bugs are seeded.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use throttlekit::store::{
 use throttlekit::store::{Settlement, Snapshot, Store, StoreError, Want};
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with how a budget reserves.
+    /// A bug in the reservations of a budget.
     pub enum UseBug {
         ReservesUpToTheWholeBudget: "A reservation takes up to the whole budget, or nothing.",
         ReservesAQuarterOfTheBudget: "Each reservation asks for a quarter of the budget.",
@@ -24,11 +24,11 @@ throttlekit_conformance::bugs! {
     }
 }
 
-/// What a fresh learner wishes, and the most that one may.
+/// The reservation of a fresh learner, and the maximum of any.
 const WISHES: [u64; 2] = [2_048, 4_096];
 
 impl UseBug {
-    /// What a budget with this bug reserves instead.
+    /// Returns the reservation that a budget with this bug makes instead.
     pub(super) fn reserve(self, reserve: Reserve) -> Reserve {
         match (self, reserve) {
             (Self::OneLearnerForAll, _) => Reserve::Learned(Reservation::default()),
@@ -54,7 +54,7 @@ impl UseBug {
     }
 }
 
-/// A store in memory, and the bug on the way to it.
+/// A store in memory with the bug in front of it.
 #[derive(Clone)]
 pub(super) struct Seam {
     pub(super) kept: Arc<MemoryStore<ManualClock>>,

@@ -1,4 +1,4 @@
-//! The backend: works for as long as it is told, and counts on how much at a time.
+//! The backend: works for the requested time, and counts its concurrent requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-/// How often it tells.
+/// The reporting interval.
 const TELL_EVERY: Duration = Duration::from_millis(50);
 
-/// What it counts: exactly, at each begin and end.
+/// Exact counts, updated at each start and end.
 #[derive(Debug)]
 struct Floor {
     capacity: u32,
     count: u32,
-    /// The most since it was last told.
+    /// The maximum since the last report.
     max: u32,
-    /// Slots in use, times how long.
+    /// Slots in use, multiplied by time.
     busy_nanos: u128,
     changed: Timestamp,
     served: u64,
@@ -46,7 +46,7 @@ impl Floor {
         self.changed = now;
     }
 
-    /// How long work takes beside all the other.
+    /// Returns the duration of work at the current concurrency.
     fn takes(&self, work: Duration) -> Duration {
         if self.capacity == 0 || self.count <= self.capacity {
             return work;
@@ -59,7 +59,7 @@ type Shared = Arc<Mutex<Floor>>;
 
 fn on<T>(floor: &Shared, act: impl FnOnce(&mut Floor, Timestamp) -> T) -> T {
     let mut floor = floor.lock();
-    // Read while nobody else counts, so that times only move forward.
+    // Read under the lock, so that times only move forward.
     act(&mut floor, BootClock.now())
 }
 
@@ -94,8 +94,8 @@ async fn accept(listener: TcpListener, floor: Shared) {
     }
 }
 
-/// Lines of a number, microseconds of work, and the instant at which it must have ended; answered by the number, and
-/// whether it was done.
+/// Handles lines with a number, microseconds of work, and the deadline. Responds with the number, and `true`
+/// if the work was done.
 async fn converse(stream: TcpStream, floor: Shared) {
     let _ = stream.set_nodelay(true);
     let (reader, mut writer) = stream.into_split();
@@ -118,7 +118,7 @@ async fn converse(stream: TcpStream, floor: Shared) {
                 return None;
             }
             floor.begin(now);
-            // What is not done by then is not done.
+            // Work that misses the deadline is not done.
             Some(floor.takes(work).min(dies.since(now)))
         });
         let Some(takes) = takes else {

@@ -1,4 +1,4 @@
-//! The processes as their parent sees them.
+//! The processes, controlled by their parent.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// Starts a backend. `command` starts this program again so that it looks for its [`post`](super::post).
+    /// Starts a backend. `command` starts this program again so that it reads its [`post`](super::post).
     pub fn start(command: impl Fn() -> Command + 'static, folder: PathBuf, capacity: u32) -> Self {
         let (key, value) = Post::Backend { capacity }.env();
         let mut backend = command()
@@ -90,7 +90,7 @@ impl Crew {
             .expect("this program starts again")
     }
 
-    /// Lets all nodes leave, and waits until they have.
+    /// Makes all nodes leave, and waits until they have.
     pub fn dismiss(&mut self) {
         self.leaving.append(&mut self.nodes);
         self.orders.clear();
@@ -105,7 +105,7 @@ impl Crew {
         self.leaving.clear();
     }
 
-    /// Stops, ends and replaces nodes by chance for as long.
+    /// Stops, kills and replaces random nodes for this long.
     pub fn inject_faults(&mut self, seed: u64, lasts: Duration) {
         let (mut dice, until) = (Dice::new(seed), BootClock.now() + lasts);
         while BootClock.now() < until {
@@ -119,7 +119,7 @@ impl Crew {
         }
     }
 
-    /// Stops a node in its tracks for as long, then lets it go on.
+    /// Stops a node with `SIGSTOP` for this long, then continues it.
     pub fn stop(&mut self, place: usize, lasts: Duration) {
         self.signal(place, "STOP");
         std::thread::sleep(lasts);
@@ -127,7 +127,7 @@ impl Crew {
         *self.faults.entry("stop").or_default() += 1;
     }
 
-    /// `kill -9`; another takes its place.
+    /// Kills a node with `kill -9` and starts a replacement.
     pub fn kill(&mut self, place: usize) {
         let order = self.orders[place].clone();
         let node = self.spawn(&order, place);
@@ -136,7 +136,7 @@ impl Crew {
         *self.faults.entry("kill").or_default() += 1;
     }
 
-    /// A node leaves in peace; another takes its place.
+    /// Lets a node leave gracefully and starts a replacement.
     pub fn replace(&mut self, place: usize) {
         let order = self.orders[place].clone();
         let node = self.spawn(&order, place);

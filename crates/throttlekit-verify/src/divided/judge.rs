@@ -1,4 +1,4 @@
-//! What the backend and the nodes told of some time, added up.
+//! Sums of the reports of the backend and the nodes.
 
 use throttlekit::rate::Timestamp;
 
@@ -24,36 +24,36 @@ impl Told {
     }
 }
 
-/// What was seen between two instants.
+/// The measurements between two instants.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// The most at a time, as the backend counts.
+    /// The maximum concurrency, as the backend counts.
     pub most: u64,
-    /// The most at a time, as the nodes' own records add up.
+    /// The maximum concurrency, from the nodes' own records.
     pub decided: u64,
-    /// How many at a time in the mean, as the backend counts.
+    /// The mean concurrency, as the backend counts.
     pub mean: f64,
-    /// Pieces of work that were done.
+    /// Requests that were served.
     pub served: u64,
-    /// Pieces of work that the backend refused, since their deadline had passed.
+    /// Requests that the backend refused because their deadline had passed.
     pub refused: u64,
-    /// Heartbeats of all nodes in a second.
+    /// Heartbeats of all nodes per second.
     pub heartbeats_a_second: f64,
-    /// Heartbeats that another node's came between.
+    /// Heartbeats that lost a race with another node's.
     pub races: u64,
     /// Heartbeats that failed.
     pub failed: u64,
-    /// How often a grant died.
+    /// The number of grants that expired.
     pub fences: u64,
-    /// The ceiling in the mean, as nodes were told.
+    /// The mean ceiling, as granted to nodes.
     pub ceiling: f64,
-    /// The lowest and the highest of it.
+    /// The lowest and the highest ceiling.
     pub ceilings: [u64; 2],
     /// Seconds.
     pub seconds: f64,
 }
 
-/// Adds up what happened between these.
+/// Sums up the reports between these instants.
 pub fn tally(crew: &Crew, from: Timestamp, to: Timestamp) -> Tally {
     let (from, to) = (from.as_nanos(), to.as_nanos());
     let told = crew.told.lock();
@@ -88,7 +88,7 @@ pub fn tally(crew: &Crew, from: Timestamp, to: Timestamp) -> Tally {
 }
 
 impl Crew {
-    /// What each node has of the ceiling and wants, as it said last.
+    /// Returns the share and the demand of each node in its last report.
     pub fn shares(&self) -> Vec<(u64, u64)> {
         let last =
             |(_, looks): &(_, Vec<super::log::Look>)| looks.last().map(|look| (look.share, look.wants));
@@ -96,7 +96,8 @@ impl Crew {
     }
 }
 
-/// How many of these times overlap at the most. Of two that meet, the one that ends comes first.
+/// Returns the maximum number of overlapping intervals. Where one ends as another starts, the end comes
+/// first.
 pub fn most_at_once<'a>(held: impl Iterator<Item = &'a [u64; 2]>, from: u64, to: u64) -> u64 {
     let mut edges: Vec<(u64, i64)> = held
         .filter(|[begins, ends]| *ends > from && *begins < to)

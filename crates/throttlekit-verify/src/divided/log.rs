@@ -1,4 +1,4 @@
-//! What nodes write down: the time for which each slot was held, and now and then what their guard has seen.
+//! The log of a node: the time for which each slot was held, and periodic snapshots of its guard.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::path::Path;
 use throttlekit::guard::DivisionStats;
 use throttlekit::rate::Timestamp;
 
-/// Written line by line: a process that is killed has written down what had ended.
+/// Written line by line: a killed process has logged every slot that had ended.
 pub(super) struct Log(File);
 
 impl Log {
@@ -37,7 +37,7 @@ impl Log {
     }
 }
 
-/// One look at a guard.
+/// A snapshot of a guard.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) at: u64,
@@ -50,7 +50,7 @@ pub(super) struct Look {
     pub(super) wants: u64,
 }
 
-/// What one node wrote: the times slots were held, and the looks.
+/// Reads the log of one node: the times for which slots were held, and the snapshots.
 pub(super) fn read(path: &Path) -> (Vec<[u64; 2]>, Vec<Look>) {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let (mut held, mut looks) = (Vec::new(), Vec::new());

@@ -1,10 +1,10 @@
-//! `fleet-slots` on real processes: nodes that share one ceiling of one backend, and a parent that stops, ends and
-//! starts them.
+//! `fleet-slots` on real processes: nodes that share one ceiling of one backend, and a parent that stops,
+//! kills and starts them.
 //!
-//! The backend counts for itself how many it works on, and refuses what comes after the deadline that was sent along.
-//! The nodes write down how many they let in. A judge adds up both.
+//! The backend counts its concurrent requests itself, and refuses requests after the deadline that was sent
+//! along. The nodes log the slots that they admitted. A judge adds up both.
 //!
-//! Each process is the same program: it looks first whether it has a [`post`], and takes it.
+//! Each process is the same program: it first checks whether it has a [`post`], and serves it.
 
 mod backend;
 mod crew;

@@ -1,4 +1,4 @@
-//! A node: lets work in as it comes, by its share alone.
+//! A node: admits work as it comes, by its share alone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use super::log::Log;
 use super::post::{Bug, Limit, Order};
 use throttlekit_conformance::Dice;
 
-/// Asks come in bunches of this time.
+/// Requests come in batches of this interval.
 const TICK: Duration = Duration::from_millis(1);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The boot clock, or one that stands while the process is stopped.
+/// The boot clock, or one that stands still while the process is stopped.
 #[derive(Clone)]
 enum NodeClock {
     Boot,
@@ -61,7 +61,7 @@ impl NodeClock {
     }
 }
 
-/// The way to the backend: requests by number, each with whoever waits for its answer.
+/// The connection to the backend: requests by number, each with the caller that waits for its response.
 #[derive(Clone)]
 struct Backend {
     next: Arc<AtomicU64>,
@@ -94,7 +94,7 @@ impl Backend {
         Self { next: Arc::default(), requests, waiting }
     }
 
-    /// Whether the backend did it.
+    /// Sends work to the backend. Returns `true` if it was done.
     async fn work(&self, takes: Duration, dies: Timestamp) -> bool {
         let id = self.next.fetch_add(1, SeqCst);
         let (told, heard) = oneshot::channel();
@@ -137,8 +137,8 @@ async fn look(guard: SharedGuard<NodeClock>, log: Arc<Mutex<Log>>) {
     }
 }
 
-/// Asks come by chance, so many in the mean that those in flight would be the demand; who is turned away does not come
-/// again.
+/// Sends random requests at a mean rate at which the number in flight would equal the demand. A denied
+/// request is not retried.
 async fn ask(
     guard: SharedGuard<NodeClock>,
     backend: Backend,
@@ -152,10 +152,10 @@ async fn ask(
     loop {
         sleep(TICK).await;
         let now = BootClock.now();
-        // Who was stopped does not make up for it.
+        // A stopped node does not catch up.
         let passed = now.since(before).min(40 * TICK).as_nanos() as u64;
         before = now;
-        // Of a whole number of asks by chance: twice as many or none, each as likely.
+        // A random whole number of requests: twice as many or none, each as likely.
         due_milli += order.demand_milli * passed / mean_nanos * dice.below(3);
         while due_milli >= 1_000 {
             due_milli -= 1_000;
@@ -195,7 +195,7 @@ async fn work(
         Some(Bug::ClockStands) => permit.run(backend.work(takes, never)).await,
         _ => permit.run(backend.work(takes, dies)).await,
     };
-    // A slot whose grant died was held until then at the most.
+    // A slot whose grant expired was held until then at most.
     let to = if done.is_ok() { BootClock.now() } else { BootClock.now().min(dies) };
     log.lock().held(from, to.max(from));
     match done {

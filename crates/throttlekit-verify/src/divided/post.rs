@@ -1,4 +1,4 @@
-//! What a process of the crew is told, through its environment.
+//! The configuration of a process, passed through its environment.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,52 +9,52 @@ use super::{backend, node};
 
 const POST: &str = "THROTTLEKIT_SLOTS_POST";
 
-/// What one process does.
+/// The job of one process.
 #[derive(Clone, Debug)]
 pub enum Post {
-    /// Works, and counts on how much at a time.
+    /// Works, and counts its concurrent requests.
     Backend {
-        /// How many at a time it works on at full speed; zero for any number.
+        /// The concurrency up to which it works at full speed; zero for any number.
         capacity: u32,
     },
-    /// Lets work in.
+    /// Admits work.
     Node(Order),
 }
 
-/// What a node is told.
+/// The configuration of a node.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// Where the backend listens.
+    /// The port of the backend.
     pub port: u16,
-    /// The name of the fleet.
+    /// The name of the shared ceiling.
     pub name: String,
-    /// Where it writes down what it let in.
+    /// The path of its log.
     pub log: PathBuf,
-    /// Of how many at a time it is a part.
+    /// The shared ceiling.
     pub limit: Limit,
-    /// Whether each node has the same share.
+    /// True if each node has the same share.
     pub equal: bool,
-    /// How long a grant lives.
+    /// The lifetime of a grant.
     pub lives: Duration,
-    /// How many it would have in flight if nobody were turned away, in thousandths.
+    /// The number it would have in flight if nothing were denied, in thousandths.
     pub demand_milli: u64,
-    /// How long a piece of work takes, at the least and at the most.
+    /// The minimum and the maximum duration of a request.
     pub work: [Duration; 2],
-    /// What is wrong with it.
+    /// The seeded bug, if any.
     pub bug: Option<Bug>,
 }
 
-/// The ceiling of a fleet.
+/// A shared ceiling.
 #[derive(Clone, Copy, Debug)]
 pub enum Limit {
-    /// So many.
+    /// A fixed number.
     Fixed(u32),
-    /// Inferred, at most so many.
+    /// Inferred, with this maximum.
     Inferred(u32),
 }
 
 throttlekit_conformance::bugs! {
-    /// What may be wrong with a node.
+    /// A bug of a node.
     pub enum Bug {
         ClockStands: "Its clock stands while it is stopped, and its work has no deadline.",
         TornReport: "What it reports to have in flight is not what it has.",
@@ -62,7 +62,7 @@ throttlekit_conformance::bugs! {
     }
 }
 
-/// The post of this process, if it has one.
+/// Returns the job of this process, if it has one.
 pub fn post() -> Option<Post> {
     let told = std::env::var(POST).ok()?;
     let words: Vec<&str> = told.split('\n').collect();
@@ -88,7 +88,7 @@ pub fn post() -> Option<Post> {
 }
 
 impl Post {
-    /// The same as [`post`] reads it.
+    /// Returns the environment variable that [`post`] reads.
     pub(super) fn env(&self) -> (&'static str, String) {
         let told = match self {
             Self::Backend { capacity } => format!("backend\n{capacity}"),
@@ -123,7 +123,7 @@ impl Order {
     }
 }
 
-/// Does what the post says, until whoever started this process ends it or its own input.
+/// Runs the job until the parent ends this process or closes its input.
 pub fn serve<R: MembershipStore, F: Future<Output = R>>(post: &Post, store: impl FnOnce() -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -134,7 +134,7 @@ pub fn serve<R: MembershipStore, F: Future<Output = R>>(post: &Post, store: impl
     });
 }
 
-/// Ends when whoever started this process lets go of its input, or ends.
+/// Completes when the parent closes this process's input or exits.
 pub(super) async fn input_ends() {
     let (told, heard) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {

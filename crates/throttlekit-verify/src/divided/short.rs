@@ -1,4 +1,4 @@
-//! A short fault schedule over a small fleet: the form of it for every day.
+//! A short fault schedule over a few nodes, for everyday runs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,16 +11,18 @@ use super::{Bug, Crew, Limit, Order, Tally, tally};
 
 /// The ceiling of the short fault schedule.
 pub const SHORT_CEILING: u32 = 12;
-/// Fault schedules in which a test may look for what one of them may miss on a busy machine.
+/// The number of fault schedules in which a test may look for a fault that one of them may miss on a busy
+/// machine.
 pub const SCHEDULES_MAX: usize = 3;
 const LIVES: Duration = Duration::from_millis(900);
 /// In thousandths of the ceiling.
 const DEMANDS: [u64; 3] = [1_500, 700, 300];
 
-/// Three nodes: one is stopped for longer than a grant lives, one is killed, one leaves. What was seen from the first
-/// piece of work on.
+/// Runs three nodes: one is stopped for longer than a grant lives, one is killed, one leaves. Returns the
+/// measurements from the first request on.
 ///
-/// `test` is the test that calls this, which takes its [`post`](super::post) first: each process is that test again.
+/// `test` is the test that calls this, which must call [`post`](super::post) first: each process runs that
+/// test again.
 pub fn short_schedule(test: &'static str, bug: Option<Bug>) -> Tally {
     let program = std::env::current_exe().expect("this program has a path");
     let again = move || {
@@ -47,8 +49,8 @@ pub fn short_schedule(test: &'static str, bug: Option<Bug>) -> Tally {
     seen
 }
 
-/// Runs short fault schedules until one of them has tried the ceiling, and panics if none does. The ceiling must hold
-/// in each.
+/// Runs short fault schedules until one of them has reached the ceiling, and panics if none does. The ceiling
+/// must hold in each.
 pub fn ceiling_holds(test: &'static str) {
     let tries_it = |_| {
         let seen = short_schedule(test, None);

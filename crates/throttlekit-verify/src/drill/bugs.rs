@@ -1,7 +1,7 @@
-//! What goes wrong on purpose: the drill must find each.
+//! The seeded bugs: the drill must find each.
 
 throttlekit_conformance::bugs! {
-    /// A fault of the parts, as none of ours may have it.
+    /// A bug of a component.
     pub enum DrillBug {
         ReturnSwallowed: "Some refunds are acknowledged and not made.",
         ReturnCountedTwice: "A refund counts as often as it is sent.",

@@ -1,4 +1,5 @@
-//! A store whose every call may fail, before it was done or after, or take long; and a ledger of what was lost.
+//! A store whose every call may fail, before or after its effect, or take long; and a ledger of lost
+//! responses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,13 +18,13 @@ use throttlekit::store::{
 use super::bugs::DrillBug;
 use throttlekit_conformance::Dice;
 
-/// Others are let go first up to so often, before a call and after it.
+/// The maximum number of yields before a call and after it.
 const PAUSES_MAX: u64 = 3;
 
-/// A store among faults.
+/// A store with fault injection.
 pub struct Flaky<S> {
     store: Arc<S>,
-    /// One call in so many fails; none, if zero.
+    /// One call in `one_in` fails; none, if zero.
     one_in: u64,
     bug: Option<DrillBug>,
     inside: Mutex<Inside>,
@@ -41,24 +42,25 @@ enum Fate {
     Good,
     /// Nothing is done.
     Refused,
-    /// It is done, and nobody hears of it.
+    /// The call is done, and its response is lost.
     AnswerLost,
 }
 
 impl<S> Flaky<S> {
-    /// Fails one call in so many, half of them after the store has done its part.
+    /// Creates a store that fails one call in `one_in`, half of them after the store has done its part.
     pub fn new(store: Arc<S>, one_in: u64, seed: u64, bug: Option<DrillBug>) -> Self {
         let inside = Inside { dice: Dice::new(seed), calls: 0, failed: 0, lost: BTreeMap::new() };
         Self { store, one_in, bug, inside: Mutex::new(inside) }
     }
 
-    /// Calls, and how many failed.
+    /// Returns the number of calls and of failures.
     pub fn calls(&self) -> (u64, u64) {
         let inside = self.inside();
         (inside.calls, inside.failed)
     }
 
-    /// What a key was charged by asks whose answer was lost: they have no name, so nobody can find out.
+    /// Returns the charges of a key whose response was lost: they have no identifier, so no caller can look
+    /// them up.
     pub fn lost(&self, key: &str) -> u64 {
         self.inside().lost.get(key).copied().unwrap_or(0)
     }
@@ -67,7 +69,8 @@ impl<S> Flaky<S> {
         self.inside.lock()
     }
 
-    /// Makes a call among faults. What was lost is noted at once, since who waits for the answer may go away.
+    /// Makes a call with fault injection. A lost response is recorded at once, since the caller may be
+    /// dropped.
     async fn carry<T>(
         &self,
         call: impl Future<Output = T>,
@@ -111,13 +114,19 @@ impl Inside {
     }
 }
 
+/// Part of the name of the record of a debit of several limits.
+const ONCE: &str = "g:%once/";
+
 fn charged(
     asks: &[Charges<'_>],
     outcomes: &Result<Vec<Outcome>, StoreError>,
     lost: &mut BTreeMap<String, u64>,
 ) {
     let Ok(outcomes) = outcomes else { return };
-    for (ask, _) in asks.iter().zip(outcomes).filter(|(_, outcome)| outcome.verdict.decision.allowed) {
+    // A debit of several limits has an identifier: it is sent again, or looked up.
+    let anonymous = |ask: &&Charges<'_>| ask.charges.iter().all(|charge| !charge.key.contains(ONCE));
+    let allowed = asks.iter().zip(outcomes).filter(|(_, outcome)| outcome.verdict.decision.allowed);
+    for ask in allowed.map(|(ask, _)| ask).filter(anonymous) {
         ask.charges.iter().for_each(|charge| *lost.entry(charge.key.to_owned()).or_default() += charge.cost);
     }
 }

@@ -1,4 +1,4 @@
-//! A future that is dropped after so many polls, unless it is done before.
+//! A future that is dropped after a number of polls, unless it is done before.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ pub(super) struct Interrupt<F> {
 }
 
 impl<F: Future> Interrupt<F> {
-    /// Polled at most so often. Nothing comes of one that is dropped.
+    /// Polls `future` at most `polls` times. A dropped future has no output.
     pub(super) fn after(polls: u64, future: F) -> Self {
         Self { inner: Some(Box::pin(future)), polls_left: polls }
     }

@@ -1,5 +1,5 @@
-//! Unified admission among faults: futures dropped at every await, errors at every call to a store, handlers that panic.
-//! At the end no slot is missing and every ledger is exact.
+//! Unified admission under faults: futures dropped at every await, errors at every call to a store, handlers
+//! that panic. At the end no slot is missing and every ledger is exact.
 
 mod bugs;
 mod flaky;

@@ -1,4 +1,4 @@
-//! What one run is made of: stores among faults, a policy over them, and what the books must say in the end.
+//! The parts of one run: stores with fault injection, a policy over them, and the expected ledgers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ type Broken = Arc<Flaky<MemoryStore<ManualClock>>>;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const START: Timestamp = Timestamp::from_millis(1_700_000_010_000);
-/// So small that every axis denies now and then.
+/// Small enough that every axis denies now and then.
 const CALLS: u64 = 14;
 const TOKENS: u64 = 240;
 const TOKENS_OF_ALL: u64 = 400;
@@ -30,18 +30,18 @@ pub(super) const TENANTS: [&str; 2] = ["ann", "bob"];
 /// The key of the limit that all tenants share.
 pub(super) const ALL: &str = "all";
 
-/// Which limits lie where.
+/// The placement of limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
     /// Calls and tokens in one call to one store.
     Fused,
     /// Calls on one store, tokens on another.
     Split,
-    /// Calls, tokens of the tenant and tokens of all in one call: debits of two limits have no name.
+    /// Calls, tokens of the tenant and tokens of all in one call: debits of two limits have no identifier.
     TwoBudgets,
 }
 
-/// Which slots.
+/// The kind of slots.
 enum Slots {
     Guard(Guard),
     Shared(SharedGuard),
@@ -80,18 +80,19 @@ impl Rig {
         Self { layout, policy, slots, shares, clock, stores }
     }
 
-    /// How often the stores were called, and how often that failed.
+    /// Returns the number of calls to the stores, and of failures.
     pub(super) fn calls(&self) -> (u64, u64) {
         let calls = self.stores.each_ref().map(|(_, broken)| broken.calls());
         (calls[0].0 + calls[1].0, calls[0].1 + calls[1].1)
     }
 
-    /// Slots that nobody holds and nobody can have, when all releases are done or their leases over.
+    /// Returns the number of leaked slots, once all releases are done or their leases over.
     pub(super) async fn slots_leaked(&self) -> u64 {
         match &self.slots {
             Slots::Guard(guard) => guard.stats().in_flight.into(),
             Slots::Shared(slots) => {
-                // Past every lease without heartbeats. Not before all is settled: names are forgotten by this clock.
+                // Past every lease without heartbeats. Not before all is settled: identifiers expire by this
+                // clock.
                 self.clock.advance(Duration::from_secs(60));
                 let mut held = slots.stats().in_flight.into();
                 for tenant in TENANTS {
@@ -102,7 +103,8 @@ impl Rig {
         }
     }
 
-    /// What is charged beside what must be: calls of a tenant, its tokens, or those of all.
+    /// Returns a description if the charge differs from the expected one: calls of a tenant, its tokens, or
+    /// those of all.
     pub(super) async fn beside(&self, limit: &'static str, key: &str, expected: u64) -> Option<String> {
         let (form, place) = (form(limit), usize::from(self.layout == Layout::Split && limit == "tokens"));
         let (memory, broken) = &self.stores[place];
@@ -119,7 +121,7 @@ impl Rig {
             .then(|| format!("{limit} of {key}: {used} charged, {told} used, {lost} by lost answers"))
     }
 
-    /// The same for what tenants share in process.
+    /// Does the same for the shares of tenants in process.
     pub(super) fn shares_beside(&self, expected: u64) -> Option<String> {
         let used = self.shares.as_ref()?.stats().used;
         (used != expected).then(|| format!("shares: {used} charged, {expected} used"))

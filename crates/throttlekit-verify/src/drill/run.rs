@@ -1,4 +1,4 @@
-//! Runs: calls that are made at once, interrupted anywhere, and ended in every way.
+//! Runs: concurrent calls, interrupted anywhere, and ended in every way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,30 +15,30 @@ use crate::guard::panic_with;
 use throttlekit_conformance::Dice;
 use throttlekit_conformance::invariants::Violation;
 
-/// Runs that are in flight at once: each waits for its retries.
+/// Concurrent runs: each waits for its retries.
 const AT_ONCE: u64 = 512;
 const CALLS_MAX: u64 = 24;
 const CALLS_AT_ONCE: usize = 4;
 const CHUNKS_MAX: u64 = 6;
 const CHUNK_MAX: u64 = 30;
 const ESTIMATE_MAX: u64 = 60;
-/// A future is dropped after fewer polls than this, once in so many.
+/// A future is dropped after fewer polls than this, one in [`INTERRUPT_ONE_IN`].
 const POLLS: u64 = 8;
 const INTERRUPT_ONE_IN: u64 = 4;
-/// How long settlements may take, retries included; and where a seeded bug never settles.
+/// The time limit of settlements, retries included; and the one where a seeded bug never settles.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PATIENCE_SEEDED: Duration = Duration::from_secs(2);
 
-/// What was done in runs whose books were exact.
+/// Counts over runs whose ledgers were exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drilled {
     /// Runs.
     pub runs: u64,
     /// Calls that were made.
     pub calls: u64,
-    /// Of them, those that were admitted.
+    /// Calls that were admitted.
     pub admitted: u64,
-    /// Futures that were dropped before they were done: asks, debits, settlements.
+    /// Futures that were dropped before completion: requests, debits, settlements.
     pub interrupted: u64,
     /// Permits dropped by a panic.
     pub panicked: u64,
@@ -46,7 +46,7 @@ pub struct Drilled {
     pub tokens: u64,
     /// Calls to stores.
     pub store_calls: u64,
-    /// Of them, those that failed.
+    /// Calls that failed.
     pub faults: u64,
 }
 
@@ -65,7 +65,7 @@ impl Drilled {
     }
 }
 
-/// What a run counts while it is in flight.
+/// The counts of a running run.
 #[derive(Default)]
 struct Books {
     calls: AtomicU64,
@@ -75,8 +75,8 @@ struct Books {
     panicked: AtomicU64,
 }
 
-/// Drills so many seeds. The first run that leaks a slot or whose ledger is not exact ends it. `progress` hears how many
-/// are done.
+/// Runs these seeds. Stops at the first run that leaks a slot or whose ledger is not exact. `progress`
+/// receives the number of finished runs.
 pub async fn drill(
     seeds: std::ops::Range<u64>,
     bug: Option<DrillBug>,
@@ -94,7 +94,7 @@ pub async fn drill(
     }
 }
 
-/// The first seed below `runs` at which a seeded fault is found.
+/// Returns the first seed below `runs` at which a seeded bug is found.
 pub async fn find(bug: DrillBug, runs: u64) -> Option<Violation> {
     drill(0..runs, Some(bug), |_| {}).await.err()
 }
@@ -134,8 +134,8 @@ async fn one_run(seed: u64, bug: Option<DrillBug>) -> Result<Drilled, Violation>
     })
 }
 
-/// Waits until everything that was left behind has landed and been settled, and the books are exact; then looks once more.
-/// What is not right by then is wrong.
+/// Waits until all background work is settled and the ledgers are exact, then checks once more. Any remaining
+/// difference is an error.
 async fn settled(rig: &Rig, books: &Books, patience: Duration) -> Result<(), String> {
     let (mut good, mut waited, mut pause) = (0, Duration::ZERO, Duration::from_millis(4));
     while good < 2 {
@@ -155,7 +155,7 @@ async fn settled(rig: &Rig, books: &Books, patience: Duration) -> Result<(), Str
     Ok(())
 }
 
-/// Waits until every slot is back.
+/// Waits until every slot is free.
 async fn vacated(rig: &Rig, patience: Duration) -> Result<(), String> {
     let (mut waited, mut pause) = (Duration::ZERO, Duration::from_millis(4));
     loop {
@@ -204,7 +204,7 @@ async fn one_call(rig: Arc<Rig>, books: Arc<Books>, mut dice: Dice, bug: Option<
     books.tokens[place].fetch_add(told, Relaxed);
 }
 
-/// Counts chunks, or all at once, or nothing; then ends somehow. What must stay charged.
+/// Counts chunks, or all at once, or nothing, then ends in some way. Returns what must stay charged.
 async fn work(mut permit: SharedPermit, estimate: u64, dice: &mut Dice, books: &Books) -> u64 {
     let (mut used, mut counted) = (0, false);
     if dice.once_in(4) {
@@ -230,7 +230,7 @@ async fn work(mut permit: SharedPermit, estimate: u64, dice: &mut Dice, books: &
         }
         2 => {
             let ended = maybe(dice, books, permit.close(ending)).await;
-            // Dropped before it was first polled it has not heard how the work ended.
+            // Dropped before its first poll, it has not received the outcome of the work.
             if ended.is_none() && !counted {
                 return if ending == Ending::Success { estimate } else { 0 };
             }
@@ -256,7 +256,7 @@ fn what_stays(counted: bool, used: u64, estimate: u64, ending: Ending) -> u64 {
     }
 }
 
-/// What comes of a future that is dropped after some polls now and then; polled at least once.
+/// Returns the output of a future that is now and then dropped after at least one poll.
 async fn maybe<F: Future>(dice: &mut Dice, books: &Books, future: F) -> Option<F::Output> {
     if !dice.once_in(INTERRUPT_ONE_IN) {
         return Some(future.await);

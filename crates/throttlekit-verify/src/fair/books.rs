@@ -1,4 +1,4 @@
-//! The rules of sharing as their definitions read: everyone is walked over each time.
+//! A direct implementation of the sharing rules: every operation walks over all tenants.
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::fair::GiveBack;
@@ -7,53 +7,53 @@ use super::FairScenario;
 use super::scenario::WINDOW;
 use super::seeded::Bug;
 
-/// By how much weights are multiplied, so that a weight of one can shrink.
+/// The factor by which weights are multiplied, so that a weight of one can shrink.
 const SCALE: u64 = 64;
 const PARTS: u64 = 8;
-/// How many windows are remembered that the clock has left.
+/// The number of past windows that are remembered.
 const LEFT_MAX: usize = 8;
 
-/// Who shares a window, and what each has used. The judge keeps one, and fills in what it saw admitted; a rule with a
-/// seeded bug is one that decides by itself, and keeps its books wrong.
+/// The tenants of a window and their use. The judge keeps one and records admissions in it. A rule with a
+/// seeded bug is one that decides on its own and keeps wrong books.
 #[derive(Clone, Debug)]
 pub struct Books {
     /// Units in a window.
     pub limit: u64,
-    /// Who has a place. Places that were left are taken again, the last first.
+    /// The occupied slots. Freed slots are reused, the last first.
     pub places: Vec<Option<Place>>,
     pub(super) bug: Option<Bug>,
     free: Vec<usize>,
     pub(super) places_max: usize,
     give_back: Option<GiveBack>,
     window: u64,
-    /// Windows that were left in which something was used, and how much.
+    /// Past windows with use, and their use.
     left_windows: Vec<(u64, u64)>,
-    /// The latest window that was left and is forgotten.
+    /// The latest past window that is forgotten.
     forgotten: u64,
-    /// What was used of this window before it began again.
+    /// The use of this window before it began again.
     before: u64,
     latest: Timestamp,
-    /// What a bug has dropped from the books, or put on top of them.
+    /// Units that a bug has removed from the books, or added to them.
     pub(super) stray: i128,
 }
 
-/// A tenant in its place.
+/// A tenant in its slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Who.
+    /// The tenant.
     pub tenant: usize,
-    /// Its weight, whole.
+    /// Its full weight.
     pub weight: u64,
-    /// How many of [`SCALE`] parts of it count.
+    /// The number of [`SCALE`] parts of it that count.
     pub(super) keeps: u64,
-    /// What it has used, with what whoever had the place before had used.
+    /// Its use, including that of the previous tenant of the slot.
     pub used: u64,
     asked_at: Timestamp,
     given: u64,
 }
 
 impl Books {
-    /// The books of a scenario before it begins.
+    /// Creates the initial books of a scenario.
     pub fn new(scenario: &FairScenario, bug: Option<Bug>) -> Self {
         Self {
             limit: scenario.limit,
@@ -71,7 +71,7 @@ impl Books {
         }
     }
 
-    /// Moves to `now`: to another window, or through the parts that quiet tenants give back.
+    /// Moves to `now`: to another window, or past the times at which quiet tenants return parts.
     pub fn advance(&mut self, now: Timestamp) {
         let window = now.as_nanos() / WINDOW.as_nanos() as u64;
         let moved = match self.bug {
@@ -90,7 +90,7 @@ impl Books {
         }
     }
 
-    /// Remembers what was used in this window, and says what was used of another before.
+    /// Remembers the use of this window. Returns the remembered use of another.
     fn leave_for(&mut self, window: u64) -> u64 {
         let at = self.left_windows.iter().position(|(left, _)| *left == window);
         let returns_fresh = matches!(self.bug, Some(Bug::WindowBack | Bug::FreshOnReturn));
@@ -122,17 +122,17 @@ impl Books {
         self.free.clear();
     }
 
-    /// What those who ask share of the limit.
+    /// Returns the part of the limit that is shared.
     pub fn shared(&self) -> u64 {
         self.limit.saturating_sub(self.before)
     }
 
-    /// When the window ends.
+    /// Returns the end of the window.
     pub fn end(&self) -> Timestamp {
         Timestamp::from_nanos((self.window + 1) * WINDOW.as_nanos() as u64)
     }
 
-    /// The place of a tenant that asks at this weight; it gets one if it has none.
+    /// Returns the slot of a tenant that requests at this weight; assigns one if it has none.
     pub fn fixture(&mut self, tenant: usize, weight: u64) -> usize {
         let known = self.place_of(tenant);
         let place = known.unwrap_or_else(|| self.find_place(tenant, weight));
@@ -153,7 +153,7 @@ impl Books {
         place
     }
 
-    /// A place for a tenant that has none: a free one, or that of whoever has used least.
+    /// Finds a slot for a new tenant: a free one, or that of the tenant with the smallest use.
     pub(super) fn find_place(&mut self, tenant: usize, weight: u64) -> usize {
         let fresh = Place { tenant, weight, keeps: SCALE, used: 0, asked_at: self.latest, given: 0 };
         if self.seated().count() < self.places_max {
@@ -180,14 +180,14 @@ impl Books {
         least
     }
 
-    /// Forgets a tenant, and its use.
+    /// Forgets a tenant and its use.
     pub fn reset(&mut self, tenant: usize) -> u64 {
         let Some(place) = self.place_of(tenant) else { return 0 };
         self.free.push(place);
         self.places[place].take().map_or(0, |place| place.used)
     }
 
-    /// Hands units back into the window that ends at `reset_at`, if it is this one. Tells how many.
+    /// Refunds units to the window that ends at `reset_at`, if it is this one. Returns the number of units.
     pub fn refund(&mut self, tenant: usize, units: u64, reset_at: Timestamp) -> u64 {
         let (known, bug) = (self.place_of(tenant), self.bug);
         let lasts = self.end() == reset_at || bug == Some(Bug::RefundOfAnyWindow);
@@ -201,7 +201,7 @@ impl Books {
         back
     }
 
-    /// Takes units for whoever has the place.
+    /// Charges units to the tenant in the slot.
     pub fn charge(&mut self, place: usize, cost: u64) {
         let latest = self.latest;
         let seated = self.at_mut(place);
@@ -209,7 +209,7 @@ impl Books {
         (seated.asked_at, seated.given) = (latest, 0);
     }
 
-    /// What the place is promised.
+    /// Returns the guarantee of the slot.
     pub fn guarantee(&self, place: usize) -> u64 {
         self.guarantee_of(self.at(place), self.weights())
     }
@@ -230,12 +230,12 @@ impl Books {
         guarantee as u64
     }
 
-    /// What of its promise the place has not used.
+    /// Returns the unused part of the slot's guarantee.
     pub fn unused(&self, place: usize) -> u64 {
         self.guarantee(place).saturating_sub(self.at(place).used)
     }
 
-    /// What is reserved for everyone else.
+    /// Returns the units reserved for all other tenants.
     pub fn reserved_for_others(&self, place: usize) -> u64 {
         let weights = self.weights();
         let reserve = |other: &Place| {
@@ -251,23 +251,23 @@ impl Books {
         others.sum::<u64>() + own
     }
 
-    /// What all have used since the window began, or began again.
+    /// Returns the total use since the window began, or began again.
     pub fn used(&self) -> u64 {
         let used: i128 = self.seated().map(|(_, place)| i128::from(place.used)).sum();
         u64::try_from(used + self.stray).unwrap_or(0)
     }
 
-    /// What nobody has used.
+    /// Returns the unused units.
     pub fn left(&self) -> u64 {
         self.shared().saturating_sub(self.used())
     }
 
-    /// What the place could take without touching what is reserved for others.
+    /// Returns the units that the slot could take without touching the reservations of others.
     pub fn borrowable(&self, place: usize) -> u64 {
         self.left().saturating_sub(self.reserved_for_others(place))
     }
 
-    /// The rule.
+    /// Applies the rule.
     pub fn admits(&self, place: usize, cost: u64) -> bool {
         let (used, guarantee) = (self.at(place).used, self.guarantee(place));
         let borrows = match self.bug {
@@ -280,7 +280,7 @@ impl Books {
         fits && (used + cost <= guarantee || cost <= self.left() && borrows)
     }
 
-    /// The most the place could take at once.
+    /// Returns the maximum that the slot could take at once.
     pub fn admissible(&self, place: usize) -> u64 {
         let (used, guarantee) = (self.at(place).used, self.guarantee(place));
         if used > guarantee {
@@ -289,17 +289,17 @@ impl Books {
         (guarantee - used).min(self.left()).max(self.borrowable(place))
     }
 
-    /// Where a tenant sits.
+    /// Returns the slot of a tenant.
     pub fn place_of(&self, tenant: usize) -> Option<usize> {
         self.seated().find(|(_, place)| place.tenant == tenant).map(|(place, _)| place)
     }
 
-    /// Everyone who has a place.
+    /// Returns all tenants with a slot.
     pub fn seated(&self) -> impl Iterator<Item = (usize, &Place)> + Clone {
         self.places.iter().enumerate().filter_map(|(at, place)| Some((at, place.as_ref()?)))
     }
 
-    /// Whoever has this place.
+    /// Returns the tenant in this slot.
     pub fn at(&self, place: usize) -> &Place {
         self.places[place].as_ref().expect("someone has the place")
     }
@@ -312,7 +312,7 @@ impl Books {
         self.places.iter_mut().flatten()
     }
 
-    /// Lets everyone who is due give back, in the order in which they fell due.
+    /// Lets every quiet tenant return its parts, in the order in which they fall due.
     fn give_back(&mut self) {
         let Some(by) = self.give_back else { return };
         let mut due: Vec<(Timestamp, usize)> = Vec::new();
@@ -344,7 +344,7 @@ impl Books {
         let parts =
             (1..=PARTS).take_while(|&part| self.due(by, asked_at, part) <= self.latest).count() as u64;
         let wants = (SCALE / PARTS * (PARTS - parts)).max(1);
-        // The least that still promises it what it has used.
+        // The minimum that still guarantees its use.
         let covers = |parts: u64| {
             let mut books = self.clone();
             books.at_mut(place).keeps = parts;
@@ -362,7 +362,7 @@ impl Books {
 }
 
 impl Place {
-    /// Its part of what is shared, as a number beside the others'.
+    /// Returns its weight within the shared part, comparable to the others'.
     pub(super) fn shared(&self) -> u128 {
         u128::from(self.weight) * u128::from(self.keeps)
     }

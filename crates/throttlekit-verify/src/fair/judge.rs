@@ -1,4 +1,4 @@
-//! Plays a scenario to a rule, keeps books of what it admits, and says which invariant that breaks.
+//! Runs a scenario on a rule, records its admissions, and reports the invariant that is broken.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,14 @@ use throttlekit_conformance::check::{Check, ensure};
 pub enum FairInvariant {
     /// `fair-1`: what is admitted in a window is never more than the limit.
     Safety,
-    /// `fair-2`: nobody takes what is reserved for another.
+    /// `fair-2`: no tenant takes units that are reserved for another.
     SharingIncentive,
-    /// `fair-3`: nothing that fits is left.
+    /// `fair-3`: no units are left that a request would fit in.
     WorkConservation,
-    /// `fair-4`: what backlogged tenants get differs, for their weights, by an ask each at the most.
+    /// `fair-4`: the amounts of backlogged tenants, divided by their weights, differ by at most one request
+    /// each.
     BoundedUnfairness,
-    /// Every field of every answer is what a walk over all tenants finds.
+    /// Every field of every response equals the result of a walk over all tenants.
     Answers,
 }
 
@@ -34,7 +35,7 @@ impl FairInvariant {
         Self::Answers,
     ];
 
-    /// Its name in `docs/reference/guarantees.md`.
+    /// Returns its name in `docs/reference/guarantees.md`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Safety => "fair-1",
@@ -46,7 +47,7 @@ impl FairInvariant {
     }
 }
 
-/// Plays a scenario to a rule and checks these invariants.
+/// Runs a scenario on a rule and checks these invariants.
 pub fn judge(invariants: &[FairInvariant], scenario: &FairScenario, rule: &mut dyn Shares) -> Check {
     Judge::new(invariants, scenario).play(rule)
 }
@@ -58,19 +59,19 @@ struct Judge<'a> {
     twin: Option<Seeded>,
     weights: Vec<u64>,
     now: Timestamp,
-    /// What has been admitted in this window, whoever has a place now.
+    /// Units admitted in this window, to present and past tenants.
     admitted: u64,
-    /// How much of that was admitted before the window began again.
+    /// The part of that admitted before the window began again.
     before: u64,
-    /// What was admitted in the windows that the clock has left, by their ends.
+    /// Units admitted in past windows, by their ends.
     admitted_in: BTreeMap<Timestamp, u64>,
-    /// The largest cost that was asked for in this window.
+    /// The largest cost requested in this window.
     cost_max: u64,
-    /// Whether nobody was above its guarantee when guarantees last changed.
+    /// True if no tenant was above its guarantee when guarantees last changed.
     even: bool,
-    /// Who was charged what is not handed back, and when that window ends.
+    /// Charges that were not returned: the tenant, the units, and the end of the window.
     open: Vec<(usize, u64, Timestamp)>,
-    /// What guarantees follow from: what is shared, and who shares it at what weight.
+    /// The inputs of guarantees: the shared units, and the tenants with their weights.
     terms: Terms,
 }
 
@@ -173,9 +174,10 @@ impl<'a> Judge<'a> {
         self.note_changes();
     }
 
-    /// Everyone who is active and not silent asks in turn, until a whole round brings nothing and changes nothing.
+    /// Lets every active tenant that is not silent request in turn, until a whole round admits nothing and
+    /// changes nothing.
     fn exhaust(&mut self, rule: &mut dyn Shares, costs: &[u64], silent: &[bool]) -> Check {
-        // Looked at from aside: where nobody asks, the rule does not learn what time it is.
+        // On a copy: without a request, the rule does not observe the time.
         let mut ahead = self.books.clone();
         ahead.advance(self.now);
         let active = ahead.seated().map(|(_, seated)| seated.tenant);
@@ -203,7 +205,7 @@ impl<'a> Judge<'a> {
         self.note_changes();
     }
 
-    /// Notes whether someone is above its guarantee when guarantees have changed.
+    /// Records whether a tenant is above its guarantee when guarantees have changed.
     fn note_changes(&mut self) {
         let shared = self.books.seated().map(|(_, seated)| (seated.tenant, seated.shared()));
         let same = self.terms.0 == self.books.shared() && shared.clone().eq(self.terms.1.iter().copied());
@@ -213,7 +215,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The invariants about one ask, before it is on the books.
+    /// Checks the invariants of one request, before it is recorded.
     fn check(&self, place: usize, cost: u64, allowed: bool) -> Check {
         let books = &self.books;
         let (used, guarantee) = (books.at(place).used, books.guarantee(place));
@@ -248,7 +250,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// The invariants about those who have asked until nobody got anything.
+    /// Checks the invariants of tenants that requested until nothing was admitted.
     fn check_exhausted(&self, asking: &[usize], costs: &[u64]) -> Check {
         self.invariants.iter().try_for_each(|invariant| match invariant {
             FairInvariant::WorkConservation if !asking.is_empty() => self.check_remainder(asking, costs),
@@ -264,7 +266,7 @@ impl<'a> Judge<'a> {
         let lacks: u64 = asking.iter().map(|&tenant| costs[tenant] - 1).sum();
         let silent = self.books.seated().filter(|(_, seated)| !asking.contains(&seated.tenant));
         let kept: u64 = silent.map(|(place, _)| self.books.unused(place) + 1).sum();
-        // A window that is forgotten counted as used up when it began again, whatever was admitted in it.
+        // A forgotten window counted as exhausted when it began again, whatever was admitted in it.
         let left = self.books.shared().saturating_sub(self.admitted - self.before);
         ensure(left <= lacks + kept, || {
             format!("fair-3: {left} are left where at most {lacks} + {kept} may be")

@@ -1,8 +1,8 @@
-//! `fair-1` to `fair-4`: what tenants that share a budget may rely on.
+//! `fair-1` to `fair-4`: the guarantees of tenants that share a budget.
 //!
-//! [`judge`] plays a random [`FairScenario`] to anything that [`Shares`] and checks one invariant on what it admits. It
-//! keeps its own [`Books`], which compute everything from all tenants each time. The same judge passes the real rule
-//! and must find each seeded bug. The invariant of nested weights is beside them.
+//! [`judge`] runs a random [`FairScenario`] on any [`Shares`] and checks one invariant of its admissions. It
+//! keeps its own [`Books`], which compute everything from all tenants each time. The same judge passes the
+//! real rule and must find each seeded bug. The invariant of nested weights is beside them.
 
 mod books;
 mod judge;
@@ -25,26 +25,26 @@ pub use seeded::{Bug, Seeded};
 use throttlekit_conformance::invariants::{Invariant, Trial, Violation};
 pub use tree::equal_leaves;
 
-/// Anything that shares one budget per window among tenants.
+/// Shares one budget per window among tenants.
 pub trait Shares {
-    /// Answers an ask of a tenant, which weighs this from now on.
+    /// Decides a request of a tenant, which has this weight from now on.
     fn ask(&mut self, tenant: usize, weight: Weight, cost: Cost, now: Timestamp) -> Decision;
     /// Changes the limit.
     fn set_limit(&mut self, limit: u64, now: Timestamp);
-    /// Forgets a tenant and hands its use back.
+    /// Forgets a tenant and returns its use.
     fn reset(&mut self, tenant: usize, now: Timestamp);
-    /// Hands units back into the window that ends at `reset_at`.
+    /// Refunds units to the window that ends at `reset_at`.
     fn refund(&mut self, tenant: usize, units: Cost, reset_at: Timestamp, now: Timestamp);
 }
 
-/// What users hold, on a clock that stands where the scenario says.
+/// The public limiter, on a clock set by the scenario.
 pub struct Held {
     limiter: FairLimiter<ManualClock>,
     clock: ManualClock,
 }
 
 impl Held {
-    /// The limiter of a scenario.
+    /// Creates the limiter of a scenario.
     pub fn new(scenario: &FairScenario) -> Self {
         let clock = ManualClock::at(scenario.start);
         let limiter = FairLimiter::builder(Budget::per(scenario.limit, WINDOW))
@@ -79,7 +79,7 @@ impl Shares for Held {
     }
 }
 
-/// Every invariant of sharing, with the bugs that its check must find.
+/// Returns every invariant of sharing, with the bugs that its check must find.
 pub fn invariants() -> Vec<Invariant> {
     use Bug::*;
     vec![
@@ -162,12 +162,13 @@ fn invariant(invariant: FairInvariant, bugs: &[Bug]) -> Invariant {
     }
 }
 
-/// All invariants at once on what users hold: one scenario, one play.
+/// Returns a trial of all invariants at once on the public limiter: one run per scenario.
 pub fn every_invariant() -> Trial {
     trial(FairInvariant::ALL.to_vec(), |scenario| Box::new(Held::new(scenario)))
 }
 
-/// The trial of invariants on whatever `make` makes of a scenario. A failing scenario is shortened.
+/// Returns a trial of invariants on the rule that `make` creates for a scenario. A failing scenario is
+/// shrunk.
 pub fn trial(
     invariants: Vec<FairInvariant>,
     make: impl Fn(&FairScenario) -> Box<dyn Shares> + Send + Sync + 'static,

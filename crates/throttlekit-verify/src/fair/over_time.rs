@@ -1,4 +1,4 @@
-//! Fair shares over time, as a picture shows them: three tenants, one that comes late, one that goes quiet.
+//! Fair shares over time, for a plot: three tenants, one that starts late, one that goes quiet.
 
 use std::time::Duration;
 
@@ -10,25 +10,26 @@ use throttlekit_conformance::Dice;
 
 /// Units in a window.
 const LIMIT: u64 = 70_000;
-/// How long it is cut into: so many steps in each of [`WINDOWS`] windows.
+/// The resolution: this many steps in each of [`WINDOWS`] windows.
 const STEPS: u64 = 100;
 const WINDOWS: u64 = 3;
-/// The weights of the three, and what each asks for in a step: together half as much again as there is.
+/// The weights of the three, and the demand of each per step: together one and a half times the limit.
 const TENANTS: [(u64, u64); 3] = [(4, 600), (2, 250), (1, 200)];
-/// The lightest comes late in the first window; the second goes quiet in the second and is back in the third.
+/// The lightest starts late in the first window; the second goes quiet in the second and returns in the
+/// third.
 const LATE: (usize, u64) = (2, 30);
 const QUIET: (usize, u64) = (1, STEPS + 20);
 
-/// How quiet tenants give back in the picture, where they do: after five steps, within forty.
+/// The return of quiet tenants' shares in the plot, where enabled: after five steps, within forty.
 pub const PICTURED: GiveBack =
     GiveBack { quiet_after: step_length().saturating_mul(5), over: step_length().saturating_mul(40) };
 
-/// What a tenant has been given in its window by the end of a step.
+/// The units of a tenant in its window by the end of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// The step, from the beginning; a window has a hundred.
+    /// The step, from the start; a window has a hundred.
     pub step: u64,
-    /// Which of the three.
+    /// The tenant.
     pub tenant: usize,
     /// Its weight.
     pub weight: u64,
@@ -36,7 +37,7 @@ pub struct Given {
     pub admitted: u64,
 }
 
-/// Three windows of three tenants with weights 4, 2 and 1. The same seed gives the same rows.
+/// Returns three windows of three tenants with weights 4, 2 and 1. The same seed gives the same rows.
 pub fn shares_over_time(seed: u64, give_back: Option<GiveBack>) -> Vec<Given> {
     let scenario = FairScenario {
         limit: LIMIT,
@@ -72,7 +73,7 @@ fn asks(tenant: usize, step: u64) -> bool {
     !absent && !quiet
 }
 
-/// One step's asks of a tenant, of one to fifty units each; tells how many units were admitted.
+/// Sends one step's requests of a tenant, of one to fifty units each. Returns the admitted units.
 fn spend(rule: &mut Held, dice: &mut Dice, tenant: usize, now: Timestamp) -> u64 {
     let (weight, mut wanted) = TENANTS[tenant];
     let weight = Weight::new(weight).expect("a weight");

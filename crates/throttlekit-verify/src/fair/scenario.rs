@@ -8,12 +8,12 @@ use throttlekit_core::fair::GiveBack;
 
 use throttlekit_conformance::Dice;
 
-/// By how many windows a clock is wrong.
+/// The error of a wrong clock, in windows.
 const WRONG_BY_MAX: u64 = 4;
-/// By how many it steps back where it wanders: beyond those that are remembered.
+/// The maximum backward step of a wandering clock, in windows: beyond those that are remembered.
 const WANDERS_BACK_MAX: u64 = 16;
 
-/// How long the windows of every scenario are.
+/// The length of the windows of every scenario.
 pub const WINDOW: Duration = Duration::from_secs(1_000);
 const TENANTS_MAX: u64 = 6;
 const COST_MAX: u64 = 50;
@@ -21,70 +21,70 @@ const WEIGHT_MAX: u64 = 1_000;
 const OPERATIONS_MAX: u64 = 24;
 const PARTS: u64 = 8;
 
-/// A budget, who shares it, and what happens.
+/// A budget, its tenants, and the operations.
 #[derive(Clone, Debug)]
 pub struct FairScenario {
     /// Units in a window.
     pub limit: u64,
-    /// How many tenants are kept apart.
+    /// The maximum number of separate tenants.
     pub places: usize,
-    /// Whether and how quiet tenants give back.
+    /// The return of quiet tenants' shares, if enabled.
     pub give_back: Option<GiveBack>,
-    /// The weights with which tenants begin.
+    /// The initial weights of tenants.
     pub weights: Vec<u64>,
-    /// When it begins.
+    /// The start time.
     pub start: Timestamp,
-    /// What happens, in order.
+    /// The operations, in order.
     pub operations: Vec<Operation>,
 }
 
-/// One thing that happens.
+/// One operation.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// A tenant asks.
+    /// A tenant sends a request.
     Ask {
-        /// Who.
+        /// The tenant.
         tenant: usize,
-        /// At what cost.
+        /// The cost.
         cost: u64,
     },
     /// Time passes.
     Wait(Duration),
     /// The clock is set back.
     StepBack(Duration),
-    /// A tenant has another weight from its next ask on.
+    /// A tenant has another weight from its next request on.
     Reweigh {
-        /// Who.
+        /// The tenant.
         tenant: usize,
         /// Its new weight.
         weight: u64,
     },
     /// The limit changes.
     SetLimit(u64),
-    /// A tenant is forgotten, and its use handed back.
+    /// A tenant is forgotten, and its use returned.
     Reset {
-        /// Who.
+        /// The tenant.
         tenant: usize,
     },
-    /// Some of what an ask was charged and that is not handed back yet is, if there is any such ask.
+    /// Part of an open charge is refunded, if there is one.
     Refund {
-        /// Which ask: one of those that are open, in turn.
+        /// The index of the open charge, wrapping around.
         ask: usize,
-        /// How many units, at the most.
+        /// The maximum number of units.
         units: u64,
     },
-    /// All tenants that are active, but for those who are silent, ask in turn for what they always ask, until none of
-    /// them gets anything.
+    /// All active tenants, except the silent ones, repeat their request in turn until none of them gets
+    /// anything.
     Exhaust {
-        /// What each tenant asks for.
+        /// The cost of each tenant's request.
         costs: Vec<u64>,
-        /// Who does not ask.
+        /// True for tenants that do not request.
         silent: Vec<bool>,
     },
 }
 
 impl FairScenario {
-    /// The scenario of a seed.
+    /// Draws the scenario of a seed.
     pub fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let tenants = 1 + dice.below(TENANTS_MAX);
@@ -106,7 +106,7 @@ impl FairScenario {
         Self { limit, places: places as usize, give_back, weights, start, operations }
     }
 
-    /// A shorter scenario that still fails.
+    /// Returns a shorter scenario that still fails.
     pub fn shrink(&self, fails: impl Fn(&Self) -> bool) -> Self {
         let mut scenario = self.clone();
         let mut at = 0;
@@ -149,13 +149,13 @@ struct Roller {
     weight_max: u64,
     give_back: Option<GiveBack>,
     asked: bool,
-    /// Whether its clock is good for nothing: it goes through many windows, back and forth.
+    /// True if the clock is unreliable: it moves through many windows, back and forth.
     wanders: bool,
 }
 
 impl Roller {
     fn operation(&mut self) -> Operation {
-        // At first tenants come, so that scenarios are about sharing.
+        // Tenants join first, so that scenarios are about sharing.
         if !self.asked && self.dice.below(2) == 0 {
             return self.ask();
         }
@@ -203,12 +203,13 @@ impl Roller {
         self.dice.below(self.tenants) as usize
     }
 
-    /// By how much a clock reads ahead or behind that is wrong: some whole windows.
+    /// Draws the error of a wrong clock: some whole windows.
     fn windows(&mut self) -> Duration {
         WINDOW * self.dice.between(1, WRONG_BY_MAX) as u32
     }
 
-    /// Some seconds, or to a nanosecond around where a tenant gives a part back, or to another window.
+    /// Draws some seconds, a time to the nanosecond around a tenant's return of a part, or a time in another
+    /// window.
     fn wait(&mut self) -> Duration {
         let window = WINDOW.as_nanos() as u64;
         match (self.dice.below(8), self.give_back) {

@@ -1,4 +1,4 @@
-//! Rules of sharing with a deliberate bug, to show that each invariant can fail.
+//! Sharing rules with a seeded bug, to show that each invariant can fail.
 
 use throttlekit_core::fair::Weight;
 use throttlekit_core::{Cost, Decision, Retry, Timestamp};
@@ -6,7 +6,7 @@ use throttlekit_core::{Cost, Decision, Retry, Timestamp};
 use super::{Books, FairScenario, Shares};
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a [`Seeded`] rule.
+    /// A bug of a [`Seeded`] rule.
     pub enum Bug {
         CountedTwice: "What is used beyond the guarantee counts against what may be borrowed again.",
         BorrowsAgain: "A tenant beyond its guarantee may borrow again.",
@@ -49,14 +49,14 @@ throttlekit_conformance::bugs! {
     }
 }
 
-/// A rule that walks over everyone, with one bug or with none.
+/// A rule that walks over all tenants, with one bug or with none.
 #[derive(Clone, Debug)]
 pub struct Seeded {
     books: Books,
 }
 
 impl Seeded {
-    /// The rule of a scenario.
+    /// Creates the rule of a scenario.
     pub fn new(scenario: &FairScenario, bug: Option<Bug>) -> Self {
         Self { books: Books::new(scenario, bug) }
     }
@@ -87,7 +87,7 @@ impl Shares for Seeded {
         self.books.advance(now);
         let (before, known) = (self.books.clone(), self.books.place_of(tenant));
         if cost == 0 {
-            // An ask of nothing: a stranger is seated for a moment.
+            // A request of zero: an unknown tenant gets a slot for a moment.
             if self.books.bug == Some(Bug::PlaceImagined) {
                 self.books.places_max = usize::MAX;
             }

@@ -1,16 +1,19 @@
-//! Guarantee `fair-tree`: nested weights divide as they say, and as flat ones where inner weights are sums.
+//! Guarantee `fair-tree`: nested weights divide as configured, and like flat ones where inner weights are
+//! sums.
 //!
-//! In every scenario all leaves have joined and stay backlogged: each has an ask until it is admitted, then another.
-//! They come in any order until nobody's ask passes. Judged is
+//! In every scenario all leaves have joined and stay backlogged: each has a request until it is admitted,
+//! then another. They come in any order until no request passes. The checks are
 //!
 //! * safety: never more than the limit;
-//! * the sharing incentive: whoever asks within its nested guarantee is admitted;
-//! * the shares: with asks of at most `q`, a leaf at depth `d` ends at most `d·q` above its part of the limit and less
-//!   than `d + q` below it, where its part is the product of its own and its groups' weights among their siblings;
-//! * flatness: where inner weights are sums, the same of the flat [`weighted_max_min`], but for the unit that may
-//!   round it;
-//! * work conservation: with asks of one unit the limit is used up;
-//! * sameness: the tree that ships answers as one that adds up everything anew for every ask.
+//! * the sharing incentive: a request within its nested guarantee is admitted;
+//! * the shares: with requests of at most `q`, a leaf at depth `d` ends at most `d·q` above its part of the
+//!   limit and less than `d + q` below it, where its part is the product of its own and its groups' weights
+//!   among their siblings;
+//! * flatness: where inner weights are sums, the same for the flat [`weighted_max_min`], up to one unit of
+//!   rounding;
+//! * work conservation: with requests of one unit the limit is exhausted;
+//! * equivalence: the production tree gives the same responses as one that recomputes all sums for every
+//!   request.
 
 use std::time::Duration;
 
@@ -26,9 +29,9 @@ use throttlekit_conformance::invariants::{Invariant, Trial, Violation};
 struct Scenario {
     limit: u64,
     cost_max: u64,
-    /// Whether every group's weight is the sum of those below.
+    /// True if every group's weight is the sum of those below.
     sums: bool,
-    /// Group 0 is the root; others follow their parents.
+    /// Group 0 is the root; others come after their parents.
     groups: Vec<Branch>,
     leaves: Vec<Branch>,
 }
@@ -40,7 +43,7 @@ struct Branch {
 }
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a [`Twin`].
+    /// A bug of a [`Twin`].
     enum Bug {
         WholeRestBelow: "Below a group that goes beyond its guarantee everything that is left above is divided.",
         ReserveForgotten: "Below such a group nobody looks at what is reserved.",
@@ -52,7 +55,7 @@ throttlekit_conformance::bugs! {
     }
 }
 
-/// The invariant, with the bugs that its check must find.
+/// Returns the invariant, with the bugs that its check must find.
 pub(super) fn invariant() -> Invariant {
     let seeded = Bug::ALL.iter().map(|&bug| {
         (
@@ -82,7 +85,7 @@ fn played_alike(scenario: &Scenario, seed: u64) -> Result<Played, String> {
 }
 
 impl Scenario {
-    /// Two to five levels, one to four branches each, weights of a few sizes.
+    /// Draws two to five levels, one to four branches each, weights of a few sizes.
     fn any(dice: &mut Dice) -> Self {
         let levels = dice.between(2, 5);
         let weight_max = dice.pick(&[1, 5, 1_000]);
@@ -101,7 +104,7 @@ impl Scenario {
             for &parent in &level {
                 for child in 0..dice.between(1, 3) {
                     let branch = Branch { parent, weight: dice.between(1, weight_max) };
-                    // The first stays a group to the last level, so that the tree is as deep as was said.
+                    // The first stays a group down to the last level, so that the tree has the drawn depth.
                     if depth < levels && (child == 0 || dice.once_in(3)) {
                         next.push(scenario.groups.len());
                         scenario.groups.push(branch);
@@ -124,14 +127,14 @@ impl Scenario {
         }
     }
 
-    /// What stands below a group, and where: groups first.
+    /// Returns the children of a group with their places: groups first.
     fn children(&self, group: usize) -> impl Iterator<Item = (Branch, Place)> {
         let groups = self.groups.iter().enumerate().skip(1).map(|(i, branch)| (*branch, Place::Group(i)));
         let leaves = self.leaves.iter().enumerate().map(|(i, branch)| (*branch, Place::Leaf(i)));
         groups.chain(leaves).filter(move |(branch, _)| branch.parent == group)
     }
 
-    /// From the root's child down to a leaf.
+    /// Returns the path from the root's child down to a leaf.
     fn path(&self, leaf: usize) -> Vec<(Branch, Place)> {
         let mut path = vec![(self.leaves[leaf], Place::Leaf(leaf))];
         while path[0].0.parent != 0 {
@@ -145,14 +148,14 @@ impl Scenario {
         self.children(group).map(|(branch, _)| branch.weight).sum()
     }
 
-    /// What a leaf is promised, floors taken at every level.
+    /// Returns the guarantee of a leaf, rounded down at every level.
     fn promise(&self, leaf: usize) -> u64 {
         self.path(leaf)
             .iter()
             .fold(self.limit, |limit, (branch, _)| branch.weight * limit / self.weights_below(branch.parent))
     }
 
-    /// A leaf's part of the limit as a fraction: above and below the line.
+    /// Returns a leaf's part of the limit as numerator and denominator.
     fn part(&self, leaf: usize) -> (i128, i128) {
         self.path(leaf).iter().fold((i128::from(self.limit), 1), |(above, below), (branch, _)| {
             (above * i128::from(branch.weight), below * i128::from(self.weights_below(branch.parent)))
@@ -170,7 +173,7 @@ trait Subject {
     fn admits(&mut self, leaf: usize, cost: u64) -> bool;
 }
 
-/// The tree that ships.
+/// The production tree.
 struct Shipped {
     tree: Tree,
     leaves: Vec<Leaf>,
@@ -199,7 +202,7 @@ impl Subject for Shipped {
     }
 }
 
-/// The same rule, all sums taken anew for every ask; or with something done wrong.
+/// The same rule with all sums recomputed for every request, or with a bug.
 struct Twin<'a> {
     scenario: &'a Scenario,
     groups: Vec<u64>,
@@ -279,11 +282,11 @@ impl Subject for Twin<'_> {
     }
 }
 
-/// One scenario played to its end.
+/// A finished run of one scenario.
 struct Played {
     answers: Vec<bool>,
     used: Vec<u64>,
-    /// The first ask within a guarantee that was refused.
+    /// The first request within a guarantee that was denied.
     refused: Option<String>,
 }
 
@@ -292,7 +295,7 @@ fn play(scenario: &Scenario, subject: &mut dyn Subject, seed: u64) -> Played {
     let mut asks: Vec<u64> = scenario.leaves.iter().map(|_| dice.between(1, scenario.cost_max)).collect();
     let promises: Vec<u64> = (0..asks.len()).map(|leaf| scenario.promise(leaf)).collect();
     let mut played = Played { answers: Vec::new(), used: vec![0; asks.len()], refused: None };
-    // A leaf whose ask was denied waits until someone else's passes.
+    // A leaf whose request was denied waits until another's passes.
     let mut waiting: Vec<usize> = (0..asks.len()).collect();
     let mut denied = Vec::new();
     while !waiting.is_empty() && played.used.iter().sum::<u64>() <= scenario.limit {

@@ -1,4 +1,4 @@
-//! Futures that are dropped after every number of polls, and work that panics: what is not given back.
+//! Futures that are dropped after any number of polls, and work that panics: checks for leaked slots.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -9,43 +9,43 @@ use throttlekit::{Call, Concurrency, Guard};
 use super::shipped::panic_with;
 use throttlekit_conformance::Dice;
 
-/// How many at a time, of a key and of all; and how many wait of each priority.
+/// The concurrency of a key and of all, and the queue size of each priority.
 const LIMIT: u32 = 2;
 const TOTAL: u32 = 3;
 const DEPTH_MAX: u32 = 4;
-/// Futures that are in flight at once.
+/// Concurrent futures.
 const AT_ONCE: usize = 8;
 /// A future is dropped after fewer polls than this, unless it is done before.
 const POLLS: u64 = 8;
-/// Keys that come and go; more than have a place.
+/// Keys in use; more than have a slot.
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const PLACES: usize = 3;
 
-/// Work that acquires a slot, runs a while and ends somehow.
+/// Work that acquires a slot, runs for a while and ends in some way.
 pub type Work = Pin<Box<dyn Future<Output = ()>>>;
 
-/// What was done, and what is missing.
+/// Counts of futures, and of leaked slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// Futures that were begun.
+    /// Futures that were started.
     pub cycles: u64,
-    /// How many were dropped after so many polls, and not done.
+    /// The number of futures dropped unfinished, by their number of polls.
     pub dropped_after: [u64; POLLS as usize],
-    /// Dropped while panicking.
+    /// Futures dropped while panicking.
     pub panicked: u64,
-    /// Done.
+    /// Futures that finished.
     pub done: u64,
-    /// Slots that nobody holds and nobody can have, and places in line of nobody.
+    /// Slots that are neither held nor free, and queue entries without a caller.
     pub leaked: u64,
 }
 
-/// Begins so many futures, each of which waits for a slot of its key and for one of all, holds both over two awaits,
-/// and is dropped after a number of polls that the seed gives. Counts what is missing when all are gone.
+/// Starts `cycles` futures, each of which waits for a slot of its key and for one of all, holds both over two
+/// awaits, and is dropped after a number of polls given by the seed. Counts leaked slots when all are gone.
 pub fn drop_everywhere(cycles: u64, seed: u64) -> Drops {
     drop_everywhere_with(cycles, seed, |guard, key, priority| Box::pin(work(guard, key, priority)))
 }
 
-/// The same with work of another kind: one that leaks must be found.
+/// Does the same with another kind of work: one that leaks must be found.
 pub fn drop_everywhere_with(
     cycles: u64,
     seed: u64,
@@ -85,7 +85,7 @@ async fn work(guard: KeyedGuard, key: &'static str, priority: Priority) {
     permit.success();
 }
 
-/// Work whose slot is lost if it is dropped while it runs: a bug that must be found.
+/// Work that loses its slot if it is dropped while it runs: a bug that must be found.
 pub fn leaky(guard: KeyedGuard, key: &'static str, priority: Priority) -> Work {
     Box::pin(async move {
         let Ok(permit) = guard.acquire(Call::by(key).priority(priority)).await else { return };
@@ -102,7 +102,7 @@ struct Running {
 }
 
 impl Running {
-    /// Whether it is done.
+    /// Polls the future. Returns `true` if it is done.
     fn poll(&mut self) -> bool {
         self.polls += 1;
         self.work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
@@ -117,7 +117,8 @@ impl Drops {
     }
 }
 
-/// Everything is taken once more: of each key as many as it may have, and of all. What cannot be had is missing.
+/// Acquires everything once more: all slots of each key, and all shared ones. Counts those that cannot be
+/// acquired.
 fn leaked(guard: &KeyedGuard) -> u64 {
     let stats = guard.stats();
     let mut missing = u64::from(stats.in_flight + stats.waiting) + stats.overflowing as u64;
@@ -130,7 +131,7 @@ fn leaked(guard: &KeyedGuard) -> u64 {
     missing
 }
 
-/// Not done at the first poll.
+/// Returns a future that is pending at the first poll.
 fn yield_once() -> impl Future<Output = ()> {
     let mut polled = false;
     std::future::poll_fn(move |context| {

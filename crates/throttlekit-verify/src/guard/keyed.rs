@@ -1,4 +1,4 @@
-//! `slots-keyed`: no key ever has more in flight than its ceiling, whoever is dropped to make room, and memory is flat.
+//! `slots-keyed`: no key ever exceeds its ceiling, whichever key is evicted, and memory is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,15 +14,15 @@ const PLACES: usize = 6;
 const KEYS: u64 = 18;
 const STEPS: usize = 400;
 
-/// Lets so many of each key in, with a guard each for a few of them.
+/// Limits the concurrency of each key, with a separate guard for a few of them.
 pub trait HoldsKeys {
-    /// What proves an admission.
+    /// Proof of admission.
     type Permit;
-    /// A slot of a key.
+    /// Requests a slot of a key.
     fn ask(&mut self, key: u64) -> Option<Self::Permit>;
-    /// One goes away.
+    /// Releases a slot.
     fn go(&mut self, permit: Self::Permit);
-    /// How many keys are kept.
+    /// Returns the number of tracked keys.
     fn keys(&self) -> usize;
 }
 
@@ -42,22 +42,22 @@ impl HoldsKeys for KeyedGuard {
     }
 }
 
-/// The keyed guard that ships.
+/// Returns the production keyed guard.
 pub fn shipped() -> KeyedGuard {
     Guard::builder(LIMIT as u32).keys_max(PLACES).build_per_key().expect("a valid limit")
 }
 
-/// Plays so many scenarios; what went wrong in the first few.
+/// Runs `scenarios` scenarios. Returns the first few violations.
 pub fn examine<S: HoldsKeys>(scenarios: u64, make: impl Fn() -> S) -> Vec<String> {
     (0..scenarios).filter_map(|seed| play(seed, make()).err()).take(3).collect()
 }
 
-/// Looks for the seeded bugs in these scenarios.
+/// Searches for the seeded bugs in these scenarios.
 pub fn find_seeded(scenarios: u64) -> Found {
     Found::all(|bug: KeyedBug| !examine(scenarios, || Seeded::new(bug)).is_empty())
 }
 
-/// Keys come in bursts, each holds what it gets for a while.
+/// Runs a scenario: keys come in bursts, and each holds its slots for a while.
 fn play<S: HoldsKeys>(seed: u64, mut subject: S) -> Check {
     let mut dice = Dice::new(seed);
     let mut held: Vec<(u64, S::Permit)> = Vec::new();
@@ -93,7 +93,7 @@ fn play<S: HoldsKeys>(seed: u64, mut subject: S) -> Check {
 }
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a keyed guard.
+    /// A bug of a keyed guard.
     pub enum KeyedBug {
         EvictsBusy: "A key that holds slots is dropped to make room.",
         FreshBeyondCap: "Every newcomer beyond the cap has a ceiling of its own.",
@@ -106,13 +106,13 @@ throttlekit_conformance::bugs! {
 /// Counts by key, in a map, with one bug.
 struct Seeded {
     bug: KeyedBug,
-    /// Of each key that has a place: which place it is, and how many are in flight.
+    /// For each tracked key: its entry, and the number in flight.
     places: BTreeMap<u64, (u64, usize)>,
     shared: Vec<u64>,
     given: u64,
 }
 
-/// Where a slot was had: the place, or the shared guard.
+/// The source of a slot: an entry, or the shared guard.
 struct Had {
     key: u64,
     place: Option<u64>,

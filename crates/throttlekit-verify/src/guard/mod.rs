@@ -1,11 +1,11 @@
-//! `slots-in-process`: what a [`Guard`](throttlekit::Guard) promises, over random sequences of everything that can be done
-//! to it.
+//! `slots-in-process`: the guarantees of a [`Guard`](throttlekit::Guard), over random sequences of all
+//! operations.
 //!
-//! * [`Holds`] is anything that lets so many in at a time. [`Naive`] is one that can be read in a minute, and what every
-//!   step of another is compared with; with a [`SlotBug`] it is one that the invariant must find.
-//! * [`examine`] plays random scenarios against a subject; [`find_seeded`] against each bug.
-//! * [`keyed`] holds that no key ever has more than its ceiling, whoever is dropped to make room.
-//! * [`cancel`] drops futures after every number of polls, and lets work panic, and counts what is not given back.
+//! * [`Holds`] is any concurrency limit. [`Naive`] is a simple reference, with which every step of another is
+//!   compared; with a [`SlotBug`] it is one that the invariant must find.
+//! * [`examine`] runs random scenarios on a subject; [`find_seeded`] on each bug.
+//! * [`keyed`] checks that no key ever exceeds its ceiling, whichever key is evicted.
+//! * [`cancel`] drops futures after any number of polls, and lets work panic, and counts leaked slots.
 
 pub mod cancel;
 pub mod keyed;
@@ -18,64 +18,64 @@ pub use scenario::{Setup, examine, find_seeded};
 pub use shipped::Shipped;
 pub(crate) use shipped::panic_with;
 
-/// Who asks, as the scenarios number them.
+/// A caller, as numbered in scenarios.
 pub type Caller = usize;
 
-/// The answer to an ask.
+/// The response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// A slot is theirs.
+    /// A slot was acquired.
     Come,
-    /// They are in line.
+    /// The caller is queued.
     Wait,
     /// Neither.
     Full,
 }
 
-/// How work goes away that held a slot.
+/// The outcome of work that held a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goes {
-    /// It was done.
+    /// Success.
     Success,
-    /// It was turned away.
+    /// Overloaded.
     Dropped,
-    /// It says nothing.
+    /// No information.
     Ignored,
-    /// The permit was dropped without a word.
+    /// The permit was dropped without an outcome.
     Cancelled,
-    /// It panicked.
+    /// The work panicked.
     Panicked,
 }
 
-/// What can be seen of slots.
+/// The observable state of slots.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// How many may be in flight, are, and wait.
+    /// The limit.
     pub limit: u32,
-    /// How many are in flight.
+    /// The number in flight.
     pub in_flight: u32,
-    /// How many wait.
+    /// The number waiting.
     pub waiting: u32,
-    /// Endings that were drops, so far.
+    /// Outcomes that were drops, so far.
     pub dropped: u64,
-    /// Who was woken since the last look, in order of their numbers.
+    /// Callers woken since the last snapshot, in ascending order.
     pub woken: Vec<Caller>,
 }
 
-/// Lets so many in at a time.
+/// A concurrency limit.
 pub trait Holds {
-    /// A slot now or not at all.
+    /// Requests a slot without waiting.
     fn ask(&mut self, who: Caller, priority: usize) -> Told;
-    /// A slot now or in their turn; the first poll.
+    /// Requests a slot, or a place in the queue: the first poll.
     fn wait(&mut self, who: Caller, priority: usize) -> Told;
-    /// A poll of one who waits.
+    /// Polls a waiting caller.
     fn poll(&mut self, who: Caller) -> Told;
-    /// One who waits goes away.
+    /// Removes a waiting caller.
     fn give_up(&mut self, who: Caller);
-    /// One who holds a slot goes away.
+    /// Releases the slot of a caller.
     fn go(&mut self, who: Caller, how: Goes);
-    /// Another limit.
+    /// Changes the limit.
     fn set_limit(&mut self, limit: u32);
-    /// What can be seen now.
+    /// Returns the observable state.
     fn see(&mut self) -> Seen;
 }

@@ -1,11 +1,11 @@
-//! Slots as plain lists, and what can go wrong with them.
+//! Slots as plain lists, and their possible bugs.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::{Caller, Goes, Holds, Seen, Setup, Told};
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with slots.
+    /// A bug of slots.
     pub enum SlotBug {
         LeakOnCancel: "A waiter who gives up takes along a slot that was granted already.",
         LostTurn: "Such a slot is freed, but nobody is told.",
@@ -23,7 +23,7 @@ throttlekit_conformance::bugs! {
     }
 }
 
-/// Slots as anybody would write them down.
+/// A simple reference implementation of slots.
 #[derive(Debug)]
 pub struct Naive {
     bug: Option<SlotBug>,
@@ -38,7 +38,7 @@ pub struct Naive {
 }
 
 impl Naive {
-    /// Slots with a bug, or without.
+    /// Creates slots with a bug, or without.
     pub fn new(setup: &Setup, bug: Option<SlotBug>) -> Self {
         let kept =
             std::iter::once(0).chain(setup.kept.iter().map(|&kept| u32::from(kept))).collect::<Vec<_>>();
@@ -142,7 +142,7 @@ impl Holds for Naive {
             return Told::Come;
         }
         let waits = self.lines.iter().any(|line| line.contains(&who));
-        // Only where nothing is handed over is anybody woken who has nothing and is not in line.
+        // Only where slots are not handed over can a woken caller be without a slot and not queued.
         if !waits && self.has(SlotBug::Overtaking) && self.enter(0) { Told::Come } else { Told::Wait }
     }
 

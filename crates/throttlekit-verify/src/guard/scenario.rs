@@ -1,4 +1,4 @@
-//! Random sequences of everything that can be done to slots, and the comparison with those written down plainly.
+//! Random sequences of all operations on slots, compared with the reference implementation.
 
 use super::{Caller, Goes, Holds, Naive, Seen, SlotBug, Told};
 use throttlekit_conformance::Dice;
@@ -8,19 +8,20 @@ use throttlekit_conformance::check::{Check, ensure};
 const STEPS: usize = 200;
 const CALLERS: usize = 14;
 
-/// What slots are made of.
+/// The configuration of slots.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// How many at a time, at first.
+    /// The initial limit.
     pub limit: u32,
-    /// What is kept from each priority after the first, in thousandths; never less than from the one before.
+    /// The part reserved from each priority after the first, in thousandths; never less than from the one
+    /// before.
     pub kept: Vec<u16>,
-    /// How many of each priority may wait.
+    /// The queue size of each priority.
     pub queue_max: u32,
 }
 
 impl Setup {
-    /// The one of a scenario.
+    /// Draws a configuration.
     pub fn roll(dice: &mut Dice) -> Self {
         let mut kept: Vec<u16> = (0..dice.below(3)).map(|_| dice.pick(&[0, 100, 250, 500, 999])).collect();
         kept.sort_unstable();
@@ -28,7 +29,7 @@ impl Setup {
     }
 }
 
-/// What a caller is doing.
+/// The state of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     Nothing,
@@ -36,12 +37,12 @@ enum Doing {
     Working,
 }
 
-/// Plays so many scenarios; what went wrong in the first few.
+/// Runs `scenarios` scenarios. Returns the first few violations.
 pub fn examine<S: Holds>(scenarios: u64, make: impl Fn(&Setup) -> S) -> Vec<String> {
     (0..scenarios).filter_map(|seed| play(seed, &make).err()).take(3).collect()
 }
 
-/// Looks for the seeded bugs in these scenarios.
+/// Searches for the seeded bugs in these scenarios.
 pub fn find_seeded(scenarios: u64) -> Found {
     Found::all(|bug: SlotBug| !examine(scenarios, |setup| Naive::new(setup, Some(bug))).is_empty())
 }
@@ -77,7 +78,7 @@ struct Scenario<S> {
 }
 
 impl<S: Holds> Scenario<S> {
-    /// One thing that somebody does, and whether both answer alike.
+    /// Applies one random operation. Returns its description, and `true` if both responses are equal.
     fn step(&mut self) -> (String, bool) {
         if self.dice.once_in(8) {
             let limit = self.dice.below(6) as u32;
@@ -132,7 +133,7 @@ impl<S: Holds> Scenario<S> {
         (format!("{who} {what}: {subject:?}, should be {plain:?}"), subject == plain)
     }
 
-    /// Everybody goes away.
+    /// Ends all callers.
     fn rest(&mut self) -> Seen {
         for who in 0..CALLERS {
             match self.doing[who] {

@@ -1,4 +1,4 @@
-//! The guard that ships, as the scenarios see it.
+//! The production guard, as a subject of the scenarios.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -24,7 +24,7 @@ pub struct Shipped {
 }
 
 impl Shipped {
-    /// The guard of this setup.
+    /// Creates the guard of this configuration.
     pub fn new(setup: &Setup) -> Self {
         let builder = Guard::builder(setup.limit).queue_max(setup.queue_max);
         let builder = setup.kept.iter().fold(builder, |builder, &kept| builder.priority_below(kept));
@@ -112,7 +112,7 @@ impl Holds for Shipped {
     }
 }
 
-/// Unwinds while something is held, without a word on the console.
+/// Unwinds while something is held, without output on the console.
 pub(crate) fn panic_with<T>(held: T) {
     let unwound = catch_unwind(AssertUnwindSafe(move || {
         let _held = held;

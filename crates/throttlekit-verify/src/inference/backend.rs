@@ -1,25 +1,25 @@
-//! Backends whose best ceiling is known: C at a time, and not one more.
+//! Backends whose best ceiling is known: exactly C concurrent calls.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// How a backend shares what it has among those who ask.
+/// The discipline by which a backend serves its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
     /// C servers, and one queue before them: first come, first served.
     Queue,
-    /// C cores that all share: everyone runs at once, and slower the more there are beyond C.
+    /// C shared cores: all calls run at once, and more slowly the more there are beyond C.
     Sharing,
 }
 
-/// C servers or cores, and the calls they have.
+/// C servers or cores, and their calls.
 #[derive(Clone, Debug)]
 pub(super) enum Backend {
     Queue(Queue),
     Sharing(Sharing),
 }
 
-/// A call as the backend knows it: its name, and how long it takes if it need not wait.
+/// A call in the backend: its identifier, and its duration without waiting.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work {
     pub(super) call: u64,
@@ -57,7 +57,7 @@ impl Backend {
         }
     }
 
-    /// How many calls it has.
+    /// Returns the number of its calls.
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Queue(queue) => queue.running.len() + queue.waiting.len(),
@@ -65,7 +65,7 @@ impl Backend {
         }
     }
 
-    /// When the next call is done, if nothing else happens before.
+    /// Returns the time at which the next call is done, if nothing else happens before.
     pub(super) fn next_done_ns(&self) -> Option<u64> {
         match self {
             Self::Queue(queue) => queue.running.peek().map(|Reverse((at, _))| *at),
@@ -73,7 +73,7 @@ impl Backend {
         }
     }
 
-    /// The call that is done now.
+    /// Removes and returns the call that is done now.
     pub(super) fn finish(&mut self, now_ns: u64) -> u64 {
         match self {
             Self::Queue(queue) => queue.finish(now_ns),
@@ -81,7 +81,7 @@ impl Backend {
         }
     }
 
-    /// The caller went away: who waits in the queue is struck off it, who runs keeps running for nothing.
+    /// Handles a caller that gave up: a queued call is removed, a running one keeps running for nothing.
     pub(super) fn abandon(&mut self, call: u64) {
         if let Self::Queue(queue) = self {
             queue.waiting.retain(|work| work.call != call);
@@ -112,7 +112,8 @@ impl Queue {
     }
 }
 
-/// Everyone has had the same service since they came, so one clock of service tells who is done next.
+/// All calls have had the same service since they arrived, so one service clock determines which one is done
+/// next.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sharing {
     capacity: u32,

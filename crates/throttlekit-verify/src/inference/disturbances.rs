@@ -1,4 +1,5 @@
-//! What no ceiling can change, and the additive rule: told row by row, and judged by what must never happen.
+//! Disturbances that no ceiling can change, and the additive rule: reported row by row, and checked for what
+//! must never happen.
 
 use throttlekit_core::concurrency::{Ceiling, Estimator};
 
@@ -8,14 +9,14 @@ use super::judge::{NEAR_BAR, Stretch};
 use super::{Discipline, Disturbance, Point, Scenario, Service, play};
 use throttlekit_conformance::check::{Check, ensure};
 
-/// Of what the backend could do when disturbed, on average over the scenarios of a row.
+/// The minimum part of the backend's disturbed throughput, on average over the scenarios of a row.
 pub const DISTURBED_THROUGHPUT_BAR: f64 = 0.85;
-/// Where all work becomes slower and faster together by more than this, for as long as a round takes, no look tells
-/// that from a queue; then it is told how ceilings do, and only judged that they do not stick.
+/// If the duration of all work drifts by more than this within a round, no estimator can distinguish that
+/// from a queue. Such rows are reported, and only checked for ceilings that get stuck.
 const DRIFT_JUDGED_MAX: f64 = 0.1;
 
-/// Completions of a stretch at the least. Where all work drifts by a fifth, a ceiling may be too low for some thousand
-/// calls.
+/// The minimum number of completions of a run. Where all work drifts by a fifth, a ceiling may be too low for
+/// some thousand calls.
 const COMPLETIONS_MIN: u64 = 8_000;
 
 const UNDISTURBED: Disturbance = Disturbance { drift: 0.0, outliers_per_mille: 0, failures_per_mille: 0 };
@@ -29,22 +30,22 @@ pub const DISTURBANCES: [(&str, Disturbance); 5] = [
     ("all of them", Disturbance { drift: 0.1, outliers_per_mille: 10, failures_per_mille: 10 }),
 ];
 
-/// How ceilings did under one disturbance, or by another rule.
+/// The behavior of ceilings under one disturbance, or by another rule.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which.
+    /// The name of the row.
     pub name: String,
-    /// Every stretch.
+    /// Every run.
     pub stretches: Vec<Stretch>,
 }
 
 impl Row {
-    /// The mean over all scenarios.
+    /// Returns the mean over all scenarios.
     pub fn mean(&self, of: impl Fn(&Stretch) -> f64) -> f64 {
         self.stretches.iter().map(of).sum::<f64>() / self.stretches.len() as f64
     }
 
-    /// Invariant `inference_withstands`: on average within [`NEAR_BAR`] of the best, and busy.
+    /// Checks `inference_withstands`: on average within [`NEAR_BAR`] of the best, and busy.
     fn check(&self) -> Check {
         let (mean, throughput) = (self.mean(|row| row.mean), self.mean(|row| row.throughput));
         ensure((mean - 1.0).abs() <= NEAR_BAR, || format!("{}: at {mean:.2} of the best", self.name))?;
@@ -54,7 +55,7 @@ impl Row {
     }
 }
 
-/// Every disturbance over every capacity, and what did not hold.
+/// Examines every disturbance over every capacity. Returns the rows and the violations.
 pub fn examine_disturbances(make: &impl Make, size: Size) -> (Vec<Row>, Vec<String>) {
     let (mut rows, mut broken) = (Vec::new(), Vec::new());
     let completions = size.completions.max(COMPLETIONS_MIN);
@@ -79,8 +80,8 @@ pub fn examine_disturbances(make: &impl Make, size: Size) -> (Vec<Row>, Vec<Stri
     (rows, broken)
 }
 
-/// Invariant `inference_withstands`: never stuck at the floor. Half of the best is reached in the second half of any
-/// stretch.
+/// Checks `inference_withstands`: never stuck at the floor. Half of the best is reached in the second half of
+/// any run.
 fn disturbed(make: &impl Make, scenario: Scenario, seed: u64) -> (Stretch, Check) {
     let warm = warm_up(scenario.capacity);
     let points =
@@ -105,8 +106,8 @@ fn additive(initial: u32) -> Estimator {
     Estimator::new(Ceiling::between(LEAST, MOST).starting_at(initial).aimd(0.9))
 }
 
-/// The additive rule, with these denials of a thousand elsewhere. Judged: it stays within its bounds, and denials do
-/// not bring it down.
+/// Examines the additive rule, with these denials per thousand on another axis. Checks that it stays within
+/// its bounds, and that denials do not lower it.
 pub fn examine_aimd(size: Size) -> (Vec<Row>, Vec<String>) {
     let mut rows = Vec::new();
     for denied_per_mille in [0, 10, 200] {

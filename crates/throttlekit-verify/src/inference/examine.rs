@@ -1,4 +1,4 @@
-//! The invariants over many scenarios, and what they measured.
+//! The invariants over many scenarios, and the measurements.
 
 use std::time::Duration;
 
@@ -12,20 +12,21 @@ use super::judge::{NEAR_SHARE, RECOVERY_BAR, RUNAWAY_BAR, Stretch, THROUGHPUT_BA
 use super::{Discipline, SERVICES, Scenario, Service, Step};
 use throttlekit_conformance::check::{Check, ensure};
 
-/// The capacities that are judged.
+/// The checked capacities.
 pub const CAPACITIES: [u32; 6] = [10, 16, 24, 32, 48, 64];
-/// Those that are only told.
+/// Capacities that are only reported.
 pub const LARGE: [u32; 3] = [100, 200, 400];
-/// Which part of the scenarios of a shape must recover within the bar, over all steps that are judged. All of them is
-/// what we want; this is what was seen of other seeds when the bar was set, less a margin.
+/// The minimum part of the scenarios of a shape that recover within the threshold, over all checked steps.
+/// The goal is all of them; this is the part seen with other seeds when the threshold was set, minus a
+/// margin.
 pub const RECOVERED_SHARE: f64 = 0.85;
-/// The same of each step.
+/// The same for each step.
 const STEP_SHARE: f64 = 0.75;
-/// Scenarios are examined with seeds from here on, which no constant was chosen by.
+/// Scenarios use seeds from here on, which were not used to choose any constant.
 pub const HELD_OUT: u64 = 2_000_000;
 pub(super) const DISCIPLINES: [Discipline; 2] = [Discipline::Queue, Discipline::Sharing];
 
-/// The steps: name, and what changes.
+/// The steps: their names and changes.
 pub const STEPS: [(&str, Step); 7] = [
     ("capacity halves", Step { capacity: 0.5, service: 1.0 }),
     ("capacity doubles", Step { capacity: 2.0, service: 1.0 }),
@@ -36,67 +37,67 @@ pub const STEPS: [(&str, Step); 7] = [
     ("twice the capacity, half the latency", Step { capacity: 2.0, service: 0.5 }),
 ];
 
-/// The guard that ships, with bounds from 4 to 512.
+/// Returns the production estimator, with bounds from 4 to 512.
 pub fn shipped(initial: u32) -> Estimator {
     Estimator::new(Ceiling::between(LEAST, MOST).starting_at(initial))
 }
 
-/// How much to examine.
+/// The size of an examination.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// Seeds of each shape and capacity.
     pub seeds: u64,
-    /// Completions that are judged once it has settled.
+    /// Completions that are measured after settling.
     pub completions: u64,
 }
 
-/// How a shape of backend settled, over all capacities and seeds.
+/// The settling of a backend shape, over all capacities and seeds.
 #[derive(Clone, Debug)]
 pub struct Settling {
-    /// How the backend shares.
+    /// The discipline of the backend.
     pub discipline: Discipline,
-    /// How long calls take.
+    /// The service times.
     pub service: Service,
-    /// Every stretch.
+    /// Every run.
     pub stretches: Vec<Stretch>,
 }
 
-/// How one kind of step was recovered from, over all capacities and seeds.
+/// The recovery from one kind of step, over all capacities and seeds.
 #[derive(Clone, Debug)]
 pub struct Recovery {
-    /// How long calls take.
+    /// The service times.
     pub service: Service,
-    /// Which step.
+    /// The name of the step.
     pub step: &'static str,
-    /// After how many completions each time, rising; `None` is not within ten times the bar.
+    /// The completions until each recovery, ascending; `None` is more than ten times the threshold.
     pub took: Vec<Option<u64>>,
 }
 
 /// A large capacity.
 #[derive(Clone, Debug)]
 pub struct Large {
-    /// How many the backend takes at a time.
+    /// The best concurrency of the backend.
     pub capacity: u32,
-    /// How it settled.
+    /// The settled run.
     pub stretch: Stretch,
-    /// After how many completions half of the scenarios had recovered from each step.
+    /// The completions until half of the scenarios had recovered, for each step.
     pub medians: Vec<(&'static str, Option<u64>)>,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// How many scenarios were played.
+    /// The number of scenarios.
     pub scenarios: u64,
-    /// Of each shape.
+    /// For each shape.
     pub settling: Vec<Settling>,
-    /// Of each shape and step.
+    /// For each shape and step.
     pub recovery: Vec<Recovery>,
-    /// What does not hold.
+    /// The violations.
     pub violations: Vec<String>,
 }
 
-/// Every invariant over every shape, for whatever infers a ceiling.
+/// Examines every invariant over every shape, for any estimator.
 pub fn examine(make: &impl Make, size: Size) -> Findings {
     let mut found = Findings::default();
     for discipline in DISCIPLINES {
@@ -123,14 +124,14 @@ pub fn examine(make: &impl Make, size: Size) -> Findings {
     found
 }
 
-/// The same guard with recalibration, often.
+/// Returns the same estimator with frequent recalibration.
 fn recalibrating(initial: u32) -> Estimator {
     let ceiling = Ceiling::between(LEAST, MOST).starting_at(initial);
     Estimator::new(ceiling.recalibrate_every(Duration::from_secs(1)))
 }
 
-/// Large capacities, where a round is longer than the bar: how they settle, and how many completions and rounds half
-/// of the recoveries from each step take.
+/// Examines large capacities, where a round is longer than the threshold: the settling, and the completions
+/// and rounds until half of the recoveries from each step.
 pub fn examine_large(make: &impl Make, size: Size) -> Vec<Large> {
     let row = |capacity: u32| {
         let scenario = Scenario::steady(Discipline::Queue, Service::Jittered, capacity, size.completions * 4);
@@ -143,7 +144,7 @@ pub fn examine_large(make: &impl Make, size: Size) -> Vec<Large> {
             took.sort_unstable();
             took.get(took.len() / 2).copied().filter(|took| *took < u64::MAX)
         };
-        // Twice the largest is above the most.
+        // Twice the largest is above the maximum.
         let fits = |step: &Step| f64::from(capacity) * step.capacity <= f64::from(MOST);
         let steps = STEPS.iter().filter(|(_, step)| fits(step));
         Large { capacity, stretch, medians: steps.map(|(name, step)| (*name, median(*step))).collect() }
@@ -198,7 +199,8 @@ impl Findings {
         self.recovery.push(recovery);
     }
 
-    /// Invariant `inference_recovers`: [`RECOVERED_SHARE`] of the scenarios within the bar, over all steps.
+    /// Checks `inference_recovers`: [`RECOVERED_SHARE`] of the scenarios within the threshold, over all
+    /// steps.
     fn recovered(&mut self, service: Service) {
         let rows = self.recovery.iter().filter(|row| row.service == service && row.is_judged());
         let took: Vec<_> = rows.flat_map(|row| row.took.iter().copied()).collect();
@@ -214,36 +216,38 @@ impl Findings {
     }
 }
 
-/// Both the old and the new capacity are among those that are judged.
+/// Returns `true` if both the old and the new capacity are checked.
 fn stays_judged(from: u32, step: Step) -> bool {
     let to = f64::from(from) * step.capacity;
     (f64::from(CAPACITIES[0])..=f64::from(CAPACITIES[5])).contains(&to)
 }
 
-/// How many of so many scenarios make up this share, less twice the deviation of chance: a few scenarios prove little.
+/// Returns the number of scenarios that make up this share, minus two standard deviations: few scenarios
+/// prove little.
 fn least_of(scenarios: usize, share: f64) -> f64 {
     let scenarios = scenarios as f64;
     scenarios * share - 2.0 * (scenarios * share * (1.0 - share)).sqrt()
 }
 
 impl Recovery {
-    /// Where times vary little. Four times the throughput at once takes longer than the bar, and is told.
+    /// Returns `true` where times vary little. A step to four times the throughput takes longer than the
+    /// threshold, and is only reported.
     pub fn is_judged(&self) -> bool {
         self.service.recovery_is_judged() && self.step != STEPS[STEPS.len() - 1].0
     }
 
-    /// Which part of the scenarios recovered within the bar.
+    /// Returns the part of the scenarios that recovered within the threshold.
     pub fn within_bar(&self) -> f64 {
         let within = self.took.iter().filter(|took| took.is_some_and(|took| took <= RECOVERY_BAR)).count();
         within as f64 / self.took.len() as f64
     }
 
-    /// After how many completions this part of the scenarios had recovered.
+    /// Returns the completions until this part of the scenarios had recovered.
     pub fn quantile(&self, part: f64) -> Option<u64> {
         self.took[((self.took.len() as f64 * part) as usize).min(self.took.len() - 1)]
     }
 
-    /// Invariant `inference_recovers`: [`STEP_SHARE`] of the scenarios within the bar, for each step.
+    /// Checks `inference_recovers`: [`STEP_SHARE`] of the scenarios within the threshold, for each step.
     fn check(&self) -> Check {
         let (within, scenarios) = (self.within_bar(), self.took.len());
         ensure(within * scenarios as f64 >= least_of(scenarios, STEP_SHARE), || {

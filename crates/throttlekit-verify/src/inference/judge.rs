@@ -1,41 +1,42 @@
-//! What a trace of completions says of the ceiling.
+//! Measurements of the ceiling from a trace of completions.
 
 use throttlekit_core::concurrency::Ending;
 
 use super::{Point, Scenario};
 use throttlekit_conformance::check::{Check, ensure};
 
-/// The mean of the ceiling over time lies within this part of the best.
+/// The time-weighted mean of the ceiling is within this part of the best.
 pub const MEAN_BAR: f64 = 0.2;
-/// The ceiling lies within this part of the best for [`NEAR_SHARE`] of the time.
+/// The ceiling is within this part of the best for [`NEAR_SHARE`] of the time.
 pub const NEAR_BAR: f64 = 0.3;
-/// Of the time, on average over the scenarios of a shape.
+/// The part of the time, on average over the scenarios of a shape.
 pub const NEAR_SHARE: f64 = 0.9;
-/// Whatever service times are like, the mean never exceeds this many times the best.
+/// For any service times, the mean never exceeds this many times the best.
 pub const RUNAWAY_BAR: f64 = 2.0;
-/// Of what the backend could do, on average over the scenarios of a shape; a single scenario may idle a little more.
+/// The minimum part of the backend's possible throughput, on average over the scenarios of a shape; a single
+/// scenario may idle a little more.
 pub const THROUGHPUT_BAR: f64 = 0.95;
 const THROUGHPUT_MIN: f64 = 0.9;
-/// Times the latency without any queue.
+/// The maximum latency, as a multiple of that without any queue.
 pub const LATENCY_BAR: f64 = 1.3;
-/// How many completions a ceiling may take to recover from a step.
+/// The maximum number of completions for a ceiling to recover from a step.
 pub const RECOVERY_BAR: u64 = 200;
 
-/// How a ceiling did over a stretch, beside the best.
+/// The measurements of a ceiling over a run, relative to the best.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stretch {
     /// Its mean over time, as a part of the best.
     pub mean: f64,
-    /// For which part of the time it lay within [`NEAR_BAR`] of the best.
+    /// The part of the time for which it was within [`NEAR_BAR`] of the best.
     pub near: f64,
-    /// What was done, as a part of what the backend could do.
+    /// The throughput, as a part of the backend's possible one.
     pub throughput: f64,
-    /// How long it took, times the latency without any queue.
+    /// The latency, as a multiple of that without any queue.
     pub latency: f64,
 }
 
 impl Stretch {
-    /// Of these completions in this scenario.
+    /// Measures these completions of a scenario.
     pub fn of(points: &[Point], scenario: &Scenario) -> Self {
         let (best, alone_ns) = (scenario.best(), scenario.alone_ns());
         let done = points.iter().filter(|point| point.ending == Ending::Success);
@@ -50,7 +51,7 @@ impl Stretch {
         }
     }
 
-    /// Invariant `inference_settles`: within [`MEAN_BAR`] on average, without idling and without a queue.
+    /// Checks `inference_settles`: within [`MEAN_BAR`] on average, without idling and without a queue.
     pub fn check(&self) -> Check {
         ensure((self.mean - 1.0).abs() <= MEAN_BAR, || format!("settled at {:.2} of the best", self.mean))?;
         ensure(self.throughput >= THROUGHPUT_MIN, || format!("throughput {:.3}", self.throughput))?;
@@ -58,8 +59,8 @@ impl Stretch {
     }
 }
 
-/// After how many completions since the step the ceiling came within a fifth of the new best and on average stayed
-/// there, for as long as about ten rounds.
+/// Returns the completions after the step until the ceiling came within a fifth of the new best and on
+/// average stayed there, for about ten rounds.
 pub fn recovery(points: &[Point], scenario: &Scenario) -> Option<u64> {
     let (at, _) = scenario.step?;
     let (after, best) = (points.get(at as usize..)?, scenario.best());
@@ -71,7 +72,7 @@ pub fn recovery(points: &[Point], scenario: &Scenario) -> Option<u64> {
     (0..after.len().checked_sub(stays)?).find(|from| holds(*from)).map(|from| from as u64)
 }
 
-/// How many completions a trace needs after the step for [`recovery`] to be told up to `most`.
+/// Returns the completions that a trace needs after the step for [`recovery`] to be known up to `most`.
 pub(super) fn tail(scenario: &Scenario, most: u64) -> u64 {
     most + 401 + 5 * u64::from(scenario.capacity)
 }

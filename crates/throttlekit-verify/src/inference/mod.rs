@@ -1,9 +1,9 @@
 //! `inference`: a ceiling settles near the best one, and follows when that moves.
 //!
-//! Backends whose best ceiling is known, C servers behind one queue or C cores that share, are played to the estimator
-//! that ships in a closed loop: there are always more callers than the ceiling lets in. Below C servers idle, above it
-//! calls only queue. The same invariants judge guards with a seeded bug. [`tails`] has the open loop, with service
-//! times of long tails.
+//! Backends whose best ceiling is known, C servers behind one queue or C shared cores, run against the
+//! production estimator in a closed loop: there are always more callers than the ceiling admits. Below C
+//! servers idle, above it calls only queue. The same invariants run on estimators with a seeded bug.
+//! [`tails`] has the open loop, with long-tailed service times.
 
 mod backend;
 mod disturbances;
@@ -37,15 +37,15 @@ pub use scenario::{ALONE_MS, Disturbance, OUTLIER, Point, Scenario, Step, play};
 pub use seeded::{InferenceBug, examine_controls, find_seeded, first_implementation};
 pub use service::{SERVICES, Service};
 
-/// What infers a ceiling.
+/// Infers a ceiling.
 pub trait Infers {
-    /// How many at a time, now.
+    /// Returns the current ceiling.
     fn limit(&self) -> u32;
-    /// Work was done.
+    /// Records a success.
     fn success(&mut self, sample: Sample, now: Timestamp) -> u32;
-    /// Work was turned away or timed out.
+    /// Records an overload or a timeout.
     fn dropped(&mut self, sample: Sample, now: Timestamp) -> u32;
-    /// The slot was handed back unused.
+    /// Records a slot that was released unused.
     fn ignored(&mut self, sample: Sample, now: Timestamp);
 }
 

@@ -1,4 +1,4 @@
-//! The rule as it is published and as the first implementation had it, with the fault that made it collapse.
+//! The rule as published and as in the first implementation, with the fault that made it collapse.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use throttlekit_core::concurrency::Sample;
 use super::Infers;
 use super::invariants::{LEAST, MOST};
 
-/// What is wrong beyond the rule itself.
+/// Faults beyond the rule itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// A slot that another axis made useless is released as if work had been done in no time.
+    /// A slot that was unused because another axis denied is released as an instant success.
     pub denials_are_samples: bool,
 }
 
@@ -29,7 +29,7 @@ const WINDOW: usize = 100;
 const SMOOTHING: f64 = 0.2;
 
 impl Published {
-    /// With these faults; the published tolerance is 2.
+    /// Creates the rule with these faults; the published tolerance is 2.
     pub fn new(faults: Faults, tolerance: f64, initial: u32) -> Self {
         Self { faults, tolerance, estimate: f64::from(initial), window: VecDeque::new() }
     }

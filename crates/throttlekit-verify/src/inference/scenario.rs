@@ -1,4 +1,4 @@
-//! A closed loop: callers, a guard whose ceiling is inferred, and a backend whose best ceiling is known.
+//! A closed loop: callers, a guard with an inferred ceiling, and a backend whose best ceiling is known.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -11,67 +11,68 @@ use super::service::normal;
 use super::{Discipline, Infers, Service};
 use throttlekit_conformance::Dice;
 
-/// How long a call takes at first if it need not wait, on average.
+/// The initial mean duration of a call without waiting.
 pub const ALONE_MS: u64 = 50;
 const ALONE_NS: f64 = (ALONE_MS * 1_000_000) as f64;
-/// How long a refusal takes.
+/// The duration of a refusal.
 const REFUSAL_NS: u64 = 1_000_000;
 
-/// What a guard has to cope with.
+/// The conditions of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scenario {
-    /// How the backend shares what it has.
+    /// The discipline of the backend.
     pub discipline: Discipline,
-    /// How long calls take.
+    /// The service times.
     pub service: Service,
-    /// How many the backend takes at a time: the best ceiling.
+    /// The best concurrency of the backend: the best ceiling.
     pub capacity: u32,
-    /// What changes, and after how many completions.
+    /// A change, and the number of completions after which it happens.
     pub step: Option<(u64, Step)>,
-    /// Of a thousand asks, how many another axis denies once they have their slot.
+    /// The requests per thousand that another axis denies after they have acquired their slot.
     pub denied_per_mille: u64,
-    /// How many callers there are at most; without, always more than the ceiling.
+    /// The maximum number of callers. Without, always more than the ceiling.
     pub callers: Option<u32>,
-    /// After how many times the mean service a caller gives up.
+    /// The timeout of a caller, as a multiple of the mean service time.
     pub timeout: Option<f64>,
-    /// Who comes while so many are at the backend is refused within a millisecond.
+    /// A call is refused within a millisecond while this many are at the backend.
     pub refuses_beyond: Option<u32>,
-    /// The guard is told of one call in so many, and of that part of what is in flight and allowed, as a node of a
-    /// fleet is.
+    /// The guard observes one call in `nodes`, and the same part of the number in flight and allowed, like
+    /// one of several nodes.
     pub nodes: u32,
-    /// What has nothing to do with load.
+    /// Disturbances unrelated to load.
     pub disturbance: Disturbance,
-    /// How many completions are played.
+    /// The number of completions.
     pub completions: u64,
 }
 
-/// What a backend suffers from that no ceiling can change.
+/// Disturbances of a backend that no ceiling can change.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Disturbance {
-    /// The deviation, in logarithms, of a factor that all calls of a while have in common, as of a busy machine.
+    /// The deviation, in logarithms, of a factor that is common to all calls for a while, as on a busy
+    /// machine.
     pub drift: f64,
-    /// Of a thousand calls, how many take [`OUTLIER`] times as long.
+    /// The calls per thousand that take [`OUTLIER`] times as long.
     pub outliers_per_mille: u64,
-    /// Of a thousand calls, how many are done and yet fail.
+    /// The calls per thousand that are done and yet fail.
     pub failures_per_mille: u64,
 }
 
-/// How long an outlier takes, times any other call.
+/// The duration of an outlier, as a multiple of any other call's.
 pub const OUTLIER: f64 = 6.0;
-/// For how many calls the common factor stays about the same.
+/// The number of calls for which the common factor stays about the same.
 const DRIFT_CALLS: f64 = 50.0;
 
-/// What changes from one call to the next.
+/// A change between two calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// The capacity is multiplied by this.
+    /// The factor of the capacity.
     pub capacity: f64,
-    /// The service time is multiplied by this.
+    /// The factor of the service time.
     pub service: f64,
 }
 
 impl Scenario {
-    /// A backend that does not change, with callers in plenty.
+    /// Creates a scenario with a constant backend and unlimited callers.
     pub fn steady(discipline: Discipline, service: Service, capacity: u32, completions: u64) -> Self {
         Self {
             discipline,
@@ -88,12 +89,12 @@ impl Scenario {
         }
     }
 
-    /// The best ceiling once everything has happened.
+    /// Returns the best ceiling after all changes.
     pub fn best(&self) -> f64 {
         f64::from(self.step.map_or(self.capacity, |(_, step)| scaled(self.capacity, step.capacity)))
     }
 
-    /// The mean service time once everything has happened.
+    /// Returns the mean service time after all changes.
     pub fn alone_ns(&self) -> f64 {
         ALONE_NS * self.step.map_or(1.0, |(_, step)| step.service)
     }
@@ -103,14 +104,14 @@ fn scaled(capacity: u32, by: f64) -> u32 {
     (f64::from(capacity) * by).round() as u32
 }
 
-/// What a completion saw.
+/// One completion.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// When it was.
+    /// Its time.
     pub at_ns: u64,
-    /// How long the call took.
+    /// The latency of the call.
     pub latency_ns: u64,
-    /// How it ended.
+    /// Its outcome.
     pub ending: Ending,
     /// The ceiling right after it.
     pub limit: u32,
@@ -122,7 +123,7 @@ struct Call {
     allowed: u32,
 }
 
-/// Plays a scenario to a guard.
+/// Runs a scenario on a guard.
 pub fn play<I: Infers>(infers: &mut I, scenario: Scenario, seed: u64) -> Vec<Point> {
     let mut play = Play::new(infers, scenario, seed);
     while (play.points.len() as u64) < scenario.completions {
@@ -139,12 +140,12 @@ struct Play<'a, I> {
     dice: Dice,
     backend: Backend,
     calls: HashMap<u64, Call>,
-    /// Who gives up or is refused when; all wait equally long, so in this order.
+    /// Calls that will time out or be refused; all wait equally long, so in this order.
     patience: VecDeque<(u64, u64)>,
     now_ns: u64,
     named: u64,
     stretch: f64,
-    /// The common factor of now, in logarithms.
+    /// The current common factor, in logarithms.
     drift: f64,
     points: Vec<Point>,
 }
@@ -205,7 +206,7 @@ impl<'a, I: Infers> Play<'a, I> {
         }
     }
 
-    /// How long the next call takes; the mean is 1 under any disturbance.
+    /// Draws the duration of the next call; the mean is 1 under any disturbance.
     fn draw(&mut self) -> f64 {
         let Disturbance { drift, outliers_per_mille, .. } = self.scenario.disturbance;
         let mut takes = self.scenario.service.draw(&mut self.dice);
@@ -243,7 +244,7 @@ impl<'a, I: Infers> Play<'a, I> {
         }
     }
 
-    /// A call that its caller has left ends unseen.
+    /// Ends a call. One whose caller gave up ends unobserved.
     fn end(&mut self, call: u64, ending: Ending) {
         let Some(Call { begun_ns, in_flight, allowed }) = self.calls.remove(&call) else { return };
         let latency_ns = self.now_ns - begun_ns;

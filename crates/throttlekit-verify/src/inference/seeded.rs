@@ -1,5 +1,5 @@
-//! Guards with a deliberate bug, to show that each invariant can fail: the one that ships, told or heard wrongly, and
-//! the published rule with the faults of the first implementation.
+//! Estimators with a seeded bug, to show that each invariant can fail: the production one with wrong inputs
+//! or outputs, and the published rule with the faults of the first implementation.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::check::{Check, ensure};
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a guard.
+    /// A bug of an estimator.
     pub enum InferenceBug {
         HidesUnderUse: "Under-use is hidden from the guard.",
         TimeoutIsSuccess: "A timeout is reported as a success that took as long.",
@@ -100,7 +100,7 @@ impl Infers for Miswired {
     fn ignored(&mut self, _sample: Sample, _now: Timestamp) {}
 }
 
-/// Half of the servers go away.
+/// Half of the servers fail.
 const SMALLER: Step = Step { capacity: 0.5, service: 1.0 };
 const SEED: u64 = 3;
 
@@ -130,13 +130,13 @@ impl InferenceBug {
                 settles(make, Service::Steady)
             }
             Self::CoarseClock => settles(make, Service::Jittered),
-            // One sample far below the mean is the minimum.
+            // One sample far below the mean becomes the minimum.
             Self::LeastOfSingleSamples => settles(make, Service::Wide),
             Self::DenialsAreSamples => unreachable!("judged where nothing queues"),
         }
     }
 
-    /// Checks it on a guard with the bug.
+    /// Checks it on an estimator with the bug.
     fn check(self) -> Check {
         match self {
             Self::DenialsAreSamples => stays_up(Faults { denials_are_samples: true }),
@@ -147,7 +147,7 @@ impl InferenceBug {
         }
     }
 
-    /// Checks it on the guard that ships.
+    /// Checks it on the production estimator.
     fn check_control(self) -> Check {
         match self {
             Self::DenialsAreSamples => stays_up(Faults::default()),
@@ -156,12 +156,12 @@ impl InferenceBug {
     }
 }
 
-/// Looks for the seeded bugs, each with the invariant that must find it.
+/// Searches for the seeded bugs, each with the invariant that must find it.
 pub fn find_seeded() -> Found {
     Found::all(|bug: InferenceBug| bug.check().is_err())
 }
 
-/// Names the bugs whose invariant also fails without them, and how it fails: such a find shows nothing.
+/// Returns the bugs whose invariant also fails without them, with the failure: such a finding shows nothing.
 pub fn examine_controls() -> Vec<String> {
     let failed = |bug: &InferenceBug| {
         bug.check_control().err().map(|counterexample| format!("control of {}: {counterexample}", bug.name()))
@@ -169,11 +169,12 @@ pub fn examine_controls() -> Vec<String> {
     InferenceBug::ALL.iter().filter_map(failed).collect()
 }
 
-/// How many times the first implementation is played: where it ends up saws from 4 to 512 with every denial.
+/// The number of runs of the first implementation: its final ceiling varies from 4 to 512 with every denial.
 const PLAYS: u64 = 64;
 
-/// Where the first implementation ends up after 5,000 completions of 50 ms from a ceiling of 100 that is always in
-/// full use, if so many of a thousand asks are denied elsewhere: the mean over many seeds.
+/// Returns the final ceiling of the first implementation after 5,000 completions of 50 ms from a ceiling of
+/// 100 that is always in full use, with this many denials per thousand on another axis: the mean over many
+/// seeds.
 pub fn first_implementation(denied_per_mille: u64) -> u32 {
     let faults = Faults { denials_are_samples: true };
     (0..PLAYS).map(|seed| denied_elsewhere(faults, denied_per_mille, seed)).sum::<u32>() / PLAYS as u32
@@ -195,7 +196,7 @@ fn denied_elsewhere(faults: Faults, denied_per_mille: u64, seed: u64) -> u32 {
     guard.limit()
 }
 
-/// Invariant `inference_survives_denials`, where nothing ever queues: denials do not bring a ceiling down.
+/// Checks `inference_survives_denials`, where nothing ever queues: denials do not lower a ceiling.
 fn stays_up(faults: Faults) -> Check {
     let last = denied_elsewhere(faults, 50, SEED);
     ensure(last >= 100, || format!("from 100 to {last} by denials"))

@@ -1,4 +1,4 @@
-//! How long a call takes if it need not wait.
+//! The duration of a call without waiting.
 
 use std::f64::consts::TAU;
 
@@ -44,7 +44,7 @@ impl Service {
     }
 }
 
-/// From 0 to 1, never 1.
+/// Returns a number from 0 to 1, never 1.
 pub(super) fn unit(dice: &mut Dice) -> f64 {
     dice.below(1 << 53) as f64 / (1_u64 << 53) as f64
 }
@@ -54,18 +54,18 @@ fn lognormal(deviation: f64, dice: &mut Dice) -> f64 {
     (variance.sqrt() * normal(dice) - variance / 2.0).exp()
 }
 
-/// From the normal distribution with mean 0 and deviation 1.
+/// Draws from the normal distribution with mean 0 and deviation 1.
 pub(super) fn normal(dice: &mut Dice) -> f64 {
     (-2.0 * (1.0 - unit(dice)).ln()).sqrt() * (TAU * unit(dice)).cos()
 }
 
 impl Service {
-    /// Whether times vary so little that a ceiling must settle by its bars at every seed.
+    /// Returns `true` if times vary so little that a ceiling must settle within its thresholds at every seed.
     pub fn settling_is_judged(self) -> bool {
         matches!(self, Self::Steady | Self::Jittered | Self::Moderate)
     }
 
-    /// Whether times vary so little that 200 completions suffice to tell a step from chance.
+    /// Returns `true` if times vary so little that 200 completions suffice to distinguish a step from noise.
     pub fn recovery_is_judged(self) -> bool {
         matches!(self, Self::Steady | Self::Jittered)
     }

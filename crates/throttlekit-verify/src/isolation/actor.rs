@@ -1,4 +1,4 @@
-//! A runtime with a thread of its own, which does what it is told, and misbehaves if it is told so.
+//! A runtime with a thread of its own, which runs jobs and misbehaves on request.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use super::schedule::{Caller, Misbehaviour, RuntimeKind, Timing};
 use super::shared::{Boxed, Found, Seen, Shared, Step, Watch};
 use throttlekit_conformance::Dice;
 
-/// Something to be done with the runtime, on its thread. It is gone once it was dropped.
+/// A job that uses the runtime on its thread. The runtime is `None` once it was dropped.
 type Job = Box<dyn FnOnce(&mut Held) + Send>;
 
-/// What the thread has.
+/// The state of the thread.
 pub(super) struct Held {
     pub(super) runtime: Option<Runtime>,
-    /// A future that nobody polls any more.
+    /// A future that is no longer polled.
     kept: Option<Boxed<Seen>>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Actor {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What one caller saw, call by call.
+/// One call, as its caller saw it.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) begun: Timestamp,
@@ -40,13 +40,13 @@ pub(super) struct Call {
     pub(super) seen: Seen,
 }
 
-/// What a caller does, from when on and until when.
+/// The script of a caller, with its start and end.
 #[derive(Clone)]
 pub(super) struct Script {
     pub(super) caller: Caller,
     pub(super) begun: Timestamp,
     pub(super) until: Duration,
-    /// How long the work of the first call takes, if that runs under a lease.
+    /// The duration of the first call's work, if that runs under a lease.
     pub(super) first_work: Duration,
     pub(super) leases_survive: bool,
     pub(super) timing: Timing,
@@ -61,19 +61,19 @@ impl Actor {
         Self { jobs: Some(jobs), thread: Some(thread) }
     }
 
-    /// Does something with the runtime. The receiver has what comes of it, or is closed where it panicked.
+    /// Runs a job with the runtime. The receiver gets the result, or is closed where it panicked.
     pub(super) fn tell<T: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Held) -> T + Send + 'static,
     ) -> Receiver<T> {
         let (told, hears) = channel();
         let job: Job = Box::new(move |held| drop(told.send(job(held))));
-        // A thread that has panicked takes no more jobs: then the receiver says so.
+        // A thread that has panicked accepts no more jobs: then the receiver is closed.
         let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
         hears
     }
 
-    /// Runs a future to its end.
+    /// Runs a future to completion.
     pub(super) fn run<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -110,7 +110,7 @@ impl Script {
         BootClock.now().since(self.begun)
     }
 
-    /// Calls again and again until the end.
+    /// Makes calls until the end.
     pub(super) async fn play(self, shared: Arc<dyn Shared>) -> Vec<Call> {
         sleep(self.caller.starts.saturating_sub(self.now())).await;
         let (mut dice, mut calls) = (Dice::new(self.caller.seed), Vec::new());
@@ -138,7 +138,7 @@ impl Script {
         Step { dice, work, watch }
     }
 
-    /// The last call before a runtime is left: polled once or a few times, and not to its end.
+    /// Makes the last call before a runtime is left: polled once or a few times, and not to completion.
     async fn last(&self, shared: Arc<dyn Shared>) -> Option<Boxed<Seen>> {
         let mut future = shared.call(self.step(self.caller.seed ^ 1, Duration::ZERO));
         let done = some_polls(&mut future, self.caller.polls.unwrap_or(1)).await;
@@ -146,7 +146,7 @@ impl Script {
     }
 }
 
-/// Polls a future so often, or until it is done.
+/// Polls a future `polls` times, or until it is done.
 async fn some_polls<T>(future: &mut Boxed<T>, polls: u64) -> Option<T> {
     let mut left = polls;
     std::future::poll_fn(|context| {
@@ -160,14 +160,14 @@ async fn some_polls<T>(future: &mut Boxed<T>, polls: u64) -> Option<T> {
     .await
 }
 
-/// Plays a part to its end, on the workers where there are some.
+/// Runs a script to its end, on the workers where there are some.
 pub(super) fn play(held: &mut Held, script: Script, shared: Arc<dyn Shared>) -> Vec<Call> {
     let runtime = held.runtime.as_ref().expect("it does not misbehave");
     let playing = runtime.spawn(script.play(shared));
     runtime.block_on(playing).unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic()))
 }
 
-/// Plays until `at`, then misbehaves; ends when it does no more than that.
+/// Runs until `at`, then misbehaves. Returns once it only misbehaves.
 pub(super) fn misbehave(
     held: &mut Held,
     script: &Script,
@@ -181,7 +181,7 @@ pub(super) fn misbehave(
         runtime.block_on(script.clone().play(shared));
         return;
     }
-    // Calls are made to their end until it misbehaves.
+    // Calls are completed until it misbehaves.
     let whole = Caller { polls: None, ..before.caller };
     runtime.block_on(Script { caller: whole, ..before }.play(shared.clone()));
     held.kept = runtime.block_on(script.last(shared.clone()));
@@ -201,12 +201,12 @@ pub(super) fn misbehave(
     }
 }
 
-/// Drops a future that nobody polls: whoever shared it has gone.
+/// Drops a future that is no longer polled: the others are done with it.
 pub(super) fn let_go(held: &mut Held) {
     held.kept = None;
 }
 
-/// Lets every thread of a runtime compute for a while.
+/// Blocks every thread of a runtime with computation for a while.
 fn block(runtime: &Runtime, lasts: Duration) {
     let workers = runtime.metrics().num_workers();
     let blocked: Vec<_> = (0..workers).map(|_| runtime.spawn(async move { thread::sleep(lasts) })).collect();

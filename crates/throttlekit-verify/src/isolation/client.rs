@@ -1,4 +1,4 @@
-//! The way of a store in memory to its server: ours, or one with a seeded bug.
+//! The client of a store in memory: ours, or one with a seeded bug.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use super::memory::{Connection, Server};
 use super::schedule::Timing;
 use super::seeded::{Bug, Seeded};
 
-/// How many calls may be in flight.
+/// The maximum number of calls in flight.
 pub(super) const IN_FLIGHT_MAX: usize = 16;
 
-/// One way to one server.
+/// A client of one server.
 pub(super) enum Client {
-    /// The production code: what the crates of engines use.
+    /// The production code, as the crates of engines use it.
     Ours { core: Arc<Core>, line: StoreClient },
     /// A client of this harness, into which bugs can be seeded.
     Seeded(Arc<Seeded>),
@@ -40,7 +40,7 @@ impl Client {
         Self::Ours { core, line: StoreClient::on(background, options, Box::new(probe)) }
     }
 
-    /// One round trip, within the deadline.
+    /// Makes one round trip, within the deadline.
     pub(super) async fn call(&self) -> Result<(), StoreError> {
         match self {
             Self::Ours { core, line } => {
@@ -66,7 +66,7 @@ impl Client {
     }
 }
 
-/// The connection that all callers share, made again when it is lost.
+/// The shared connection, which is replaced when it is lost.
 pub(super) struct Core {
     pub(super) server: Arc<Server>,
     current: Mutex<Option<Arc<Connection>>>,
@@ -87,7 +87,7 @@ impl Core {
         Ok(connection)
     }
 
-    /// Connects again: the connection before may have fallen silent. A server that may not be used is there.
+    /// Reconnects: the previous connection may have fallen silent. An unusable server counts as present.
     pub(super) async fn revive(&self) -> Result<(), StoreError> {
         match self.dial().await {
             Err(error) if error.is_outage() => Err(error),

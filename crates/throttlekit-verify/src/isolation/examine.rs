@@ -1,4 +1,4 @@
-//! Many schedules at once, since they mostly wait; and what is found, found again.
+//! Runs many schedules concurrently, since they mostly wait, and confirms findings.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -11,32 +11,33 @@ use super::shared::Bench;
 use throttlekit::internals::Mutex;
 use throttlekit_conformance::invariants::Violation;
 
-/// How often a schedule is run again before what was found there is put down to the machine.
+/// The number of reruns before a finding is attributed to the machine.
 const AGAIN_MAX: u32 = 2;
-/// How many are run again, and how many at a time: fewer than before, so that the machine is less busy.
+/// The number of schedules that are rerun, and the number at a time: fewer than before, so that the machine
+/// is less busy.
 const CONFIRMED_MAX: usize = 48;
 const CONFIRMED_AT_ONCE: usize = 4;
 
-/// Gives each schedule what it stands on.
+/// Creates the bench of each schedule.
 pub type Benches<'a> = &'a (dyn Fn(&Schedule) -> Result<Box<dyn Bench>, String> + Sync);
 
-/// What came of many schedules.
+/// The results of many schedules.
 #[derive(Debug, Default)]
 pub struct Examined {
-    /// How many there were.
+    /// The number of schedules.
     pub schedules: u64,
-    /// What they did, where nothing was found.
+    /// The sum over schedules without findings.
     pub tally: Tally,
-    /// What was found, and found again by the same seed.
+    /// Findings that were confirmed by the same seed.
     pub confirmed: Vec<Violation>,
-    /// What was found and not again, twice.
+    /// Findings that were not confirmed in two reruns.
     pub unconfirmed: Vec<Violation>,
-    /// What was found and not looked for again: there was too much.
+    /// Findings that were not rerun because there were too many.
     pub unchecked: Vec<Violation>,
 }
 
 impl Examined {
-    /// The numbers of it.
+    /// Returns the figures as JSON.
     pub fn figure(&self) -> serde_json::Value {
         let Tally { calls, answered, outages, breakers, excused, full_blocks } = self.tally;
         serde_json::json!({
@@ -52,13 +53,14 @@ impl Examined {
         })
     }
 
-    /// Everything that was found.
+    /// Returns the number of findings.
     pub fn found(&self) -> usize {
         self.confirmed.len() + self.unconfirmed.len() + self.unchecked.len()
     }
 }
 
-/// Runs the schedules of these seeds on one engine, so many at a time. `progress` hears of each that is done.
+/// Runs the schedules of these seeds on one engine, with limited concurrency. `progress` is called after
+/// each.
 pub fn examine(
     engine: Engine,
     kinds: &[Kind],
@@ -118,7 +120,7 @@ pub fn one(schedule: &Schedule, benches: Benches<'_>) -> Result<Tally, Violation
     })
 }
 
-/// A real fault repeats; a thread that a busy machine woke up late does not.
+/// Confirms findings: a real bug repeats; a thread that a busy machine woke late does not.
 fn confirm(found: &[(Schedule, Violation)], benches: Benches<'_>) -> (Vec<Violation>, Vec<Violation>) {
     let mut split = (Vec::new(), Vec::new());
     for part in found.chunks(CONFIRMED_AT_ONCE) {
@@ -134,8 +136,8 @@ fn confirm(found: &[(Schedule, Violation)], benches: Benches<'_>) -> (Vec<Violat
     split
 }
 
-/// Looks for a seeded bug in schedules that could show it, so many at a time: what was found, found again by its seed,
-/// and not found there without the bug; and after how many.
+/// Searches for a seeded bug in schedules that could expose it. Returns the number of schedules until a
+/// finding that was confirmed by its seed and is absent without the bug.
 pub fn find(bug: Bug, schedules_max: u64, at_once: usize) -> Option<(u64, Violation)> {
     let benches = |schedule: &Schedule| seeded(schedule, Some(bug));
     let of = |seed| Schedule::of(seed, Engine::Memory, &Kind::ON_STORES);

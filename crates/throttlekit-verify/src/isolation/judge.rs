@@ -1,4 +1,4 @@
-//! What callers that did not misbehave must have seen.
+//! Checks of what callers that did not misbehave observed.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use super::run::Tally;
 use super::schedule::{BLOCK_FULL, Misbehaviour, Schedule};
 use super::shared::{Found, Seen};
 
-/// So many calls without an answer are no accident.
+/// The number of calls without a response that is not accidental.
 const CALLS_MIN: usize = 4;
-/// What a late machine did so long before a call may still be felt: a breaker that it opened.
+/// The time after which a late machine has no more effect on a call, such as a breaker that it opened.
 const JUST_BEFORE: Duration = Duration::from_millis(500);
 
-/// From when on and until when the store may be told to be away.
+/// The time range in which the store may be reported as unavailable.
 struct Away {
     from: Timestamp,
     until: Timestamp,
 }
 
-/// Notes outages that no fault of the store explains, and callers that are never answered again. Outages that are put down
-/// to the machine are counted.
+/// Records outages that no fault of the store explains, and callers that never get a response again. Outages
+/// attributed to the machine are counted.
 pub(super) fn judge(schedule: &Schedule, begun: Timestamp, calls: &[Vec<Call>], found: &Found) {
     let away = away(schedule, begun);
     for (number, calls) in calls.iter().enumerate() {
@@ -43,7 +43,8 @@ pub(super) fn judge(schedule: &Schedule, begun: Timestamp, calls: &[Vec<Call>], 
     }
 }
 
-/// How many calls a caller made after the store had recovered, where it made some and none was answered.
+/// Returns the number of calls that a caller made after the store had recovered, if there were any and none
+/// got a response.
 fn never_answered(schedule: &Schedule, away: &Away, calls: &[Call]) -> Option<usize> {
     let since = away.until + slack_between(away.until, away.until);
     let after: Vec<&Call> = calls.iter().filter(|call| call.begun > since).collect();
@@ -52,7 +53,7 @@ fn never_answered(schedule: &Schedule, away: &Away, calls: &[Call]) -> Option<us
     (after.len() >= CALLS_MIN && !answered && !late).then_some(after.len())
 }
 
-/// Whether the machine woke threads up so late that calls miss their deadline, and breakers open.
+/// Returns `true` if the machine woke threads so late that calls miss their deadline and breakers open.
 fn is_machines_fault(schedule: &Schedule, call: &Call) -> bool {
     let before = call.begun.as_nanos().saturating_sub(JUST_BEFORE.as_nanos() as u64);
     worst_between(Timestamp::from_nanos(before), call.ended) > schedule.timing.deadline / 2
@@ -64,7 +65,7 @@ fn away(schedule: &Schedule, begun: Timestamp) -> Away {
     Away { from: begun + fault.from, until }
 }
 
-/// What a call was told that it must not have been.
+/// Returns the response of a call that no fault explains, if any.
 fn unexplained(schedule: &Schedule, away: &Away, call: &Call) -> Option<String> {
     let why = match &call.seen {
         Seen::Outage(why) | Seen::Error(why) => why,
@@ -80,7 +81,7 @@ fn unexplained(schedule: &Schedule, away: &Away, call: &Call) -> Option<String> 
     })
 }
 
-/// What a schedule that broke nothing did.
+/// Counts the calls of a schedule without violations.
 pub(super) fn tally(schedule: &Schedule, calls: &[Vec<Call>], was_open: bool, excused: u64) -> Tally {
     let count = |of: fn(&Seen) -> bool| calls.iter().flatten().filter(|call| of(&call.seen)).count() as u64;
     Tally {

@@ -1,4 +1,4 @@
-//! Every shared type over any store, each wait beside the deadline that its documentation states.
+//! Every shared type over any store, each wait with its documented deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,21 +17,21 @@ use super::schedule::{Kind, Schedule, Timing};
 use super::shared::{Boxed, Seen, Shared, Step};
 use throttlekit_conformance::Dice;
 
-/// How often, and how long apart, a node that has just joined is looked at until it has a share.
+/// The number of polls, and their interval, until a node that has just joined has a share.
 const JOIN_LOOKS: u32 = 400;
 const JOIN_PAUSE: Duration = Duration::from_millis(5);
 
-/// A store on which every type can stand.
+/// A store that supports every type.
 pub trait AnyStore: Store + SlotStore + MembershipStore + RegionStore {}
 impl<S: Store + SlotStore + MembershipStore + RegionStore> AnyStore for S {}
 
 const HOUR: Duration = Duration::from_secs(3_600);
-/// Nobody is ever denied for want of units: what is looked at is whether anyone answers.
+/// No request is denied for lack of units: the tests check that responses arrive.
 const UNITS: u64 = 1 << 40;
-/// Small, so that units are fetched again and again.
+/// Small, so that units are leased again and again.
 const BATCH: u64 = 3;
 const KEYS: [&str; 2] = ["a", "b"];
-/// More than ever are held at a time.
+/// More than are ever held at a time.
 const SLOTS: u32 = 64;
 const CEILING: u32 = 64;
 /// A release is sent three times, 100 ms apart.
@@ -39,7 +39,7 @@ const RELEASE_PAUSES: Duration = Duration::from_millis(200);
 /// A return is sent four times, 100 ms apart.
 const RETURN_PAUSES: Duration = Duration::from_millis(300);
 
-/// The value that a schedule's callers share, over this store.
+/// Builds the value that a schedule's callers share, over this store.
 pub async fn over<S: AnyStore>(store: Arc<S>, schedule: &Schedule) -> Result<Arc<dyn Shared>, String> {
     let (name, timing) = (format!("isolation-{}", schedule.seed), schedule.timing);
     if schedule.kind == Kind::Ceiling {
@@ -48,7 +48,7 @@ pub async fn over<S: AnyStore>(store: Arc<S>, schedule: &Schedule) -> Result<Arc
     build(store, schedule.kind, &name, timing).map_err(|error| error.to_string())
 }
 
-/// A node that has joined its fleet, unless it does not come to that.
+/// Builds a node that has joined its division, if it gets that far.
 async fn ceiling<S: AnyStore>(store: Arc<S>, name: &str, timing: Timing) -> Arc<dyn Shared> {
     let guard = SharedGuard::builder(store, name, CEILING).divided().lease(timing.lives);
     let guard = guard.heartbeat_every(timing.lives / 6).heartbeat_timeout(timing.deadline);
@@ -113,7 +113,7 @@ fn policy<S: AnyStore>(
     Ok(builder.rate(calls).tokens(tokens).build()?)
 }
 
-/// What an answer of any limiter says of its store.
+/// Returns the store state that a response of any limiter reports.
 fn seen(answer: Option<Result<Answer, StoreError>>) -> Seen {
     match answer {
         None => Seen::GaveUp,
@@ -163,7 +163,8 @@ struct Fair {
     timing: Timing,
 }
 
-/// `SharedFairLimiter::check` waits for requests of its own and of others: with so few callers, for no more than nine.
+/// `SharedFairLimiter::check` waits for requests of its own and of others: with so few callers, for at most
+/// nine.
 impl Shared for Fair {
     fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
         Box::pin(async move {
@@ -214,7 +215,7 @@ struct Ceiling {
     guard: SharedGuard,
 }
 
-/// A divided `SharedGuard::try_acquire` makes no call; a node that hears of its fleet has a share.
+/// A divided `SharedGuard::try_acquire` makes no call; a node with recent heartbeats has a share.
 impl Shared for Ceiling {
     fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
         Box::pin(async move {
@@ -282,8 +283,8 @@ struct Policy {
     timing: Timing,
 }
 
-/// `SharedPolicy::admit` is a call for the slot and one for the limits; what a denial gives back, one try more and a
-/// release.
+/// `SharedPolicy::admit` is a call for the slot and one for the limits; after a denial, one more attempt and
+/// a release.
 impl Shared for Policy {
     fn call(self: Arc<Self>, step: Step) -> Boxed<Seen> {
         Box::pin(async move {

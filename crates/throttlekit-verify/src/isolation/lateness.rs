@@ -1,4 +1,5 @@
-//! How late this machine wakes a thread up, measured all along, so that a busy machine is not taken for a fault.
+//! Measures continuously how late this machine wakes a thread, so that a busy machine is not mistaken for a
+//! fault.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,37 +11,38 @@ use throttlekit::clock::{BootClock, Clock};
 use throttlekit::rate::Timestamp;
 use throttlekit::store::Background;
 
-/// How often a thread sleeps and looks how late it woke up.
+/// The interval at which a thread sleeps and measures its delay.
 const EVERY: Duration = Duration::from_millis(5);
 const BUCKET: Duration = Duration::from_millis(50);
-/// Some minutes.
+/// Enough for some minutes.
 const BUCKETS: usize = 8_192;
-/// How many threads one call may wait for, one after the other: caller, driver, engine and back, twice.
+/// The number of threads that one call may wait for in sequence: caller, driver, engine and back, twice.
 const HOPS: u32 = 6;
-/// What is allowed on top of what is measured.
+/// The allowance on top of the measured delay.
 pub const SLACK: Duration = Duration::from_millis(250);
 
-/// How much longer than promised anything may take that began and ended then: [`SLACK`], and six times the worst delay
-/// that was measured meanwhile.
+/// Returns the allowance for anything that began and ended between these instants: [`SLACK`], and six times
+/// the worst delay that was measured meanwhile.
 pub fn slack_between(from: Timestamp, to: Timestamp) -> Duration {
     SLACK + worst_between(from, to) * HOPS
 }
 
-/// The worst delay of a thread that was measured between two instants. That of the driver thread counts too, up to
-/// [`SLACK`]: one that stands still for longer is not the machine's fault.
+/// Returns the worst delay of a thread that was measured between two instants. That of the driver thread
+/// counts too, up to [`SLACK`]: a longer stall is not the machine's fault.
 pub fn worst_between(from: Timestamp, to: Timestamp) -> Duration {
     let meters = Meters::get();
     meters.thread.worst_between(from, to).max(meters.driver.worst_between(from, to).min(SLACK))
 }
 
-/// For how long the library's driver thread stood still between two instants, if that was longer than the machine explains.
+/// Returns how long the library's driver thread stalled between two instants, if that was longer than the
+/// machine explains.
 pub(super) fn driver_stood_still(from: Timestamp, to: Timestamp) -> Option<Duration> {
     let meters = Meters::get();
     let stood = meters.driver.worst_between(from, to);
     (stood > SLACK + meters.thread.worst_between(from, to) * HOPS).then_some(stood)
 }
 
-/// A thread of the harness's own that sleeps, and a task on the driver thread that does.
+/// A thread of the harness that sleeps, and a task on the driver thread that does.
 struct Meters {
     thread: Arc<Lateness>,
     driver: Arc<Lateness>,
@@ -73,9 +75,9 @@ impl Meters {
     }
 }
 
-/// The worst lateness of each twentieth of a second.
+/// The worst delay of each twentieth of a second.
 pub struct Lateness {
-    /// The number of the bucket above 24 bits of microseconds.
+    /// The index of the bucket above 24 bits of microseconds.
     buckets: [AtomicU64; BUCKETS],
 }
 
@@ -96,7 +98,7 @@ impl Lateness {
         self.note(begun, BootClock.now());
     }
 
-    /// One that slept through several buckets was late in each of them.
+    /// Records a delay. A sleep through several buckets was late in each of them.
     pub fn note(&self, begun: Timestamp, woken: Timestamp) {
         let late = woken.since(begun).saturating_sub(EVERY).as_micros() as u64;
         for number in bucket(begun)..=bucket(woken) {
@@ -106,7 +108,7 @@ impl Lateness {
         }
     }
 
-    /// The worst between two instants.
+    /// Returns the worst delay between two instants.
     pub fn worst_between(&self, from: Timestamp, to: Timestamp) -> Duration {
         (bucket(from)..=bucket(to)).map(|number| self.read(number)).max().unwrap_or_default()
     }

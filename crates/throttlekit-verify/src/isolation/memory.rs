@@ -1,5 +1,5 @@
-//! A store in memory that is reached as an engine is: over a connection that can break, hang or fall silent, behind a
-//! deadline and a circuit breaker.
+//! A store in memory that is reached like an engine: over a connection that can break, hang or fall silent,
+//! behind a deadline and a circuit breaker.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
@@ -23,27 +23,27 @@ use super::schedule::{Schedule, Trouble};
 use super::seeded::Bug;
 use super::shared::{Bench, Boxed, Shared};
 
-/// The side of the server: what is wrong with it, and who is connected.
+/// The server side: its faults and its connections.
 #[derive(Default)]
 pub(super) struct Server {
     state: Mutex<State>,
-    /// Rings when something has changed.
+    /// Notified on every change.
     changed: Notify,
     connections: AtomicUsize,
-    /// How long a round trip takes.
+    /// The duration of a round trip.
     latency: Duration,
 }
 
 #[derive(Clone, Copy, Default)]
 struct State {
     trouble: Option<Trouble>,
-    /// Connections that were made so far.
+    /// The number of connections made so far.
     made: u64,
     /// Connections with a number up to this one are silent.
     silent: u64,
 }
 
-/// One connection. It is open as long as it is held.
+/// One connection. It is open while this is held.
 pub(super) struct Connection {
     number: u64,
     server: Arc<Server>,
@@ -59,7 +59,7 @@ impl Server {
         self.changed.notify_waiters();
     }
 
-    /// Connects, as soon as the server answers.
+    /// Connects, as soon as the server responds.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<Arc<Connection>, StoreError> {
         self.answer(None).await?;
         let mut state = self.state();
@@ -68,7 +68,7 @@ impl Server {
         Ok(Arc::new(Connection { number: state.made, server: self.clone() }))
     }
 
-    /// Waits for an answer over a connection, or for a new one.
+    /// Waits for a response over a connection, or for a new one.
     async fn answer(&self, connection: Option<u64>) -> Result<(), StoreError> {
         if !self.latency.is_zero() {
             sleep(self.latency).await;
@@ -104,7 +104,7 @@ impl Drop for Connection {
     }
 }
 
-/// The side of the process: a store whose every call crosses the connection.
+/// The client side: a store whose every call crosses the connection.
 pub(super) struct Remote {
     client: Client,
     memory: MemoryStore,
@@ -113,7 +113,7 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// A store that is built on the runtime of whoever calls this.
+    /// Creates a store on the current runtime.
     fn new(server: Arc<Server>, schedule: &Schedule, bug: Option<Bug>) -> Self {
         let driver = Background::default().with_deadline(schedule.timing.deadline);
         let here = || driver.clone().on(Handle::current());
@@ -123,7 +123,7 @@ impl Remote {
         Self { client, memory: MemoryStore::new(), background, bug }
     }
 
-    /// The store itself, once its connection has answered.
+    /// Returns the store itself, once its connection has responded.
     async fn reach(&self) -> Result<&MemoryStore, StoreError> {
         self.client.call().await.map(|()| &self.memory)
     }
@@ -133,7 +133,7 @@ impl Remote {
     }
 }
 
-/// The answers, or for each item why there is none.
+/// The responses, or for each item the error.
 macro_rules! each {
     ($remote:expr, $items:expr, $memory:ident => $call:expr) => {
         match $remote.each($items.len()).await {
@@ -255,9 +255,9 @@ pub struct MemoryBench {
 }
 
 impl MemoryBench {
-    /// A server for this schedule; its client has this bug, if any.
+    /// Creates a server for this schedule; its client has this bug, if any.
     pub fn new(schedule: &Schedule, bug: Option<Bug>) -> Self {
-        // Half of them answer without a wait, and half take a while.
+        // Half of them respond without a wait, and half take a while.
         let latency = Duration::from_millis(if schedule.seed.is_multiple_of(2) { 0 } else { 2 });
         Self { server: Arc::new(Server { latency, ..Server::default() }), store: Arc::default(), bug }
     }
@@ -276,7 +276,7 @@ impl Bench for MemoryBench {
             if bug == Some(Bug::HandleKeptByATask) {
                 super::background().spawn(keep(store.clone()));
             }
-            // As a store that is connected when it is handed out.
+            // Like a store that is connected when it is returned.
             store.client.dial().await.map_err(|error| error.to_string())?;
             over(store, &schedule).await
         })

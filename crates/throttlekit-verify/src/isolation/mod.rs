@@ -1,5 +1,5 @@
-//! No caller hurts another: every shared type over several runtimes, of which one is dropped, idle, blocked or cancels its
-//! futures, over stores that fail. Everyone else is answered in time, and nothing is left behind.
+//! Isolation of callers: every shared type over several runtimes, of which one is dropped, idle, blocked or
+//! cancels its futures, over stores that fail. All other callers get a response in time, and nothing leaks.
 
 mod actor;
 mod client;
@@ -32,7 +32,8 @@ pub use schedule::{
 pub use seeded::Bug;
 pub use shared::{Bench, Boxed, Found, Seen, Shared, Step, Watch};
 
-/// A runtime of the harness's own, which nobody misbehaves on: proxies, and what seeded clients do rightly.
+/// Returns a runtime of the harness on which nothing misbehaves: for proxies, and the correct parts of seeded
+/// clients.
 pub fn background() -> &'static Handle {
     static BACKGROUND: OnceLock<Runtime> = OnceLock::new();
     let start = || Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");

@@ -1,4 +1,4 @@
-//! A store on a real engine, which one schedule reaches by a way of its own.
+//! A store on a real engine, which one schedule reaches through a proxy of its own.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -13,10 +13,10 @@ use super::shared::{Bench, Boxed, Shared};
 
 /// Connects a store to an address.
 pub type Connect<S> = Box<dyn Fn(SocketAddr, Timing) -> Boxed<Result<S, StoreError>> + Send + Sync>;
-/// Takes a store's rights on its engine away, and gives them back.
+/// Revokes a store's rights on its engine, and restores them.
 pub type Rights = Box<dyn Fn(bool) + Send + Sync>;
 
-/// What one schedule stands on: a proxy before an engine, and the one store that is connected through it.
+/// The bench of one schedule: a proxy before an engine, and the one store that is connected through it.
 pub struct ProxiedBench<S> {
     proxy: Proxy,
     connect: Connect<S>,
@@ -27,7 +27,8 @@ pub struct ProxiedBench<S> {
 }
 
 impl<S: AnyStore> ProxiedBench<S> {
-    /// A store that opens at most so many connections, and how it tells what its breaker does.
+    /// Creates a bench with a store that opens at most this many connections, and a function that reads the
+    /// state of its breaker.
     pub fn new(
         proxy: Proxy,
         connect: Connect<S>,
@@ -37,7 +38,7 @@ impl<S: AnyStore> ProxiedBench<S> {
         Self { proxy, connect, rights: None, stats, connections_max, store: Arc::default() }
     }
 
-    /// The same where its rights can be taken away.
+    /// Returns the same bench with rights that can be revoked.
     pub fn with_rights(self, rights: Rights) -> Self {
         Self { rights: Some(rights), ..self }
     }

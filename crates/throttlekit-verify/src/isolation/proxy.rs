@@ -1,4 +1,4 @@
-//! A way to a real server that one schedule has for itself: it can refuse, hang, or swallow what crosses it.
+//! A proxy to a real server for one schedule: it can refuse, hang, or swallow the traffic.
 
 use std::future::poll_fn;
 use std::io;
@@ -33,13 +33,13 @@ struct Way {
 #[derive(Clone, Copy, Default)]
 struct State {
     trouble: Option<Trouble>,
-    /// Connections that were accepted so far.
+    /// The number of connections accepted so far.
     accepted: u64,
     /// Connections with a number up to this one are silent.
     silent: u64,
 }
 
-/// What happens to what crosses a connection.
+/// The treatment of traffic on a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Passes,
@@ -60,7 +60,7 @@ impl State {
 }
 
 impl Proxy {
-    /// A way to this server, on the harness's own runtime.
+    /// Creates a proxy to this server, on the harness's own runtime.
     pub fn to(server: SocketAddr) -> io::Result<Self> {
         background().block_on(async move {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -71,12 +71,12 @@ impl Proxy {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Lets something be wrong with the way.
+    /// Injects a fault.
     pub fn trouble(&self, trouble: Trouble) {
         self.way.state.send_modify(|state| match trouble {
             Trouble::Silent => state.silent = state.accepted,
@@ -84,12 +84,12 @@ impl Proxy {
         });
     }
 
-    /// Lets all be well again, but for connections that fell silent.
+    /// Ends the fault, except for connections that fell silent.
     pub fn heal(&self) {
         self.way.state.send_modify(|state| state.trouble = None);
     }
 
-    /// How many connections clients have open.
+    /// Returns the number of open client connections.
     pub fn open(&self) -> usize {
         self.way.open.load(SeqCst)
     }
@@ -117,7 +117,7 @@ async fn accept(listener: TcpListener, way: Arc<Way>) {
     }
 }
 
-/// Carries bytes both ways until either side has closed.
+/// Copies bytes both ways until either side has closed.
 async fn carry(client: TcpStream, way: &Way, number: u64) -> io::Result<()> {
     let mut state = way.state.subscribe();
     if pass(&mut state, number).await == Fate::Broken {
@@ -130,7 +130,7 @@ async fn carry(client: TcpStream, way: &Way, number: u64) -> io::Result<()> {
     let mut there = pin!(pipe(from_client, to_server, way, number));
     let mut back = pin!(pipe(from_server, to_client, way, number));
     let mut broken = pin!(broken(state, number));
-    // Whichever side breaks off breaks both.
+    // If either side disconnects, both are closed.
     poll_fn(|context| {
         let done = there.as_mut().poll(context).is_ready()
             || back.as_mut().poll(context).is_ready()
@@ -154,7 +154,7 @@ async fn pipe(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, way: &Way, number
     }
 }
 
-/// Waits while nothing passes, and says what happens then.
+/// Waits while traffic is blocked. Returns its treatment after that.
 async fn pass(state: &mut watch::Receiver<State>, number: u64) -> Fate {
     let moves = state.wait_for(|state| state.fate(number) != Fate::Waits).await;
     moves.map_or(Fate::Broken, |state| state.fate(number))

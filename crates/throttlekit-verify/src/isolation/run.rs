@@ -1,4 +1,4 @@
-//! Runs one schedule, and judges what everyone but the one that misbehaves has seen.
+//! Runs one schedule, and checks the observations of all callers except the one that misbehaves.
 
 use std::sync::Arc;
 use std::thread;
@@ -13,32 +13,34 @@ use super::lateness::{driver_stood_still, slack_between};
 use super::schedule::{Caller, Schedule, work_of};
 use super::shared::{Bench, Found, Shared};
 
-/// How long building may take, a connection to a busy engine included.
+/// The time limit of building, including a connection to a busy engine.
 const BUILD_MAX: Duration = Duration::from_secs(20);
-/// How long after the last handle is gone tasks and connections may live: a probe takes two seconds at the most.
+/// The time for which tasks and connections may live after the last handle is gone: a probe takes at most two
+/// seconds.
 const LINGER_MAX: Duration = Duration::from_secs(3);
-/// How often it is looked whether something has come to its end.
+/// The polling interval.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What one schedule did.
+/// Counts of one schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Calls of those who did not misbehave.
+    /// Calls of callers that did not misbehave.
     pub calls: u64,
-    /// Of them, those that were answered.
+    /// Calls with a response.
     pub answered: u64,
-    /// Of them, those that were told of an outage, rightly.
+    /// Calls with a correctly reported outage.
     pub outages: u64,
     /// Schedules in which a circuit breaker was open when the store recovered.
     pub breakers: u64,
-    /// Outages and fences that no fault explains, at a time when the machine woke threads up later than half a deadline.
+    /// Outages and fences that no fault explains, at a time when the machine woke threads later than half a
+    /// deadline.
     pub excused: u64,
-    /// Schedules in which the rogue was blocked for three seconds.
+    /// Schedules in which the misbehaving runtime was blocked for three seconds.
     pub full_blocks: u64,
 }
 
 impl Tally {
-    /// Both together.
+    /// Returns the sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             calls: self.calls + other.calls,
@@ -51,7 +53,7 @@ impl Tally {
     }
 }
 
-/// Runs a schedule. What was promised and what happened instead, if anything did.
+/// Runs a schedule. Returns an error with every broken promise.
 pub fn run(schedule: &Schedule, bench: &dyn Bench) -> Result<Tally, String> {
     let found = Found::default();
     let actors: Vec<Actor> = schedule.runtimes.iter().map(|kind| Actor::start(*kind)).collect();
@@ -75,7 +77,7 @@ pub fn run(schedule: &Schedule, bench: &dyn Bench) -> Result<Tally, String> {
         .map(|calls| calls.recv().map_err(|_| "a caller panicked".to_owned()))
         .collect::<Result<_, _>>()?;
     judge::judge(schedule, begun, &calls, &found);
-    // Whoever misbehaves drops what it holds; its runtime stays as it is.
+    // The misbehaving caller drops its handle; its runtime stays as it is.
     let _ = rogue.recv();
     actors[0].tell(let_go).recv().map_err(|_| "the rogue panicked".to_owned())?;
     settled(&*shared, &found);
@@ -103,7 +105,7 @@ fn scripts(schedule: &Schedule, begun: Timestamp, found: &Found) -> Vec<Script> 
         first_work: if number == 1 { work_of(schedule.timing) } else { Duration::ZERO },
         leases_survive: schedule.leases_survive(),
         timing: schedule.timing,
-        // What becomes of one that misbehaves is its own affair.
+        // The observations of the misbehaving caller do not count.
         found: if number == 0 { Found::default() } else { found.clone() },
     };
     schedule.callers.iter().enumerate().map(one).collect()
@@ -120,7 +122,8 @@ fn start_rogue(
     actor.tell(move |held| misbehave(held, &script, shared, how, at))
 }
 
-/// Breaks the store and heals it; says whether a breaker was open when it was well again, and notes one that stays so.
+/// Breaks the store and heals it. Returns `true` if a breaker was open at that time, and records one that
+/// stays open.
 fn fault(schedule: &Schedule, bench: &dyn Bench, begun: Timestamp, found: &Found) -> bool {
     let Some(fault) = schedule.fault else { return false };
     sleep_until(begun + fault.from);
@@ -148,7 +151,7 @@ fn sleep_until(at: Timestamp) {
     thread::sleep(at.since(BootClock.now()));
 }
 
-/// Waits until nothing is left behind that a handle knows of.
+/// Waits until everything that a handle tracks has ended.
 fn settled(shared: &dyn Shared, found: &Found) {
     if let Some(left) = wait_for(|| shared.left_behind()) {
         found.note(left);

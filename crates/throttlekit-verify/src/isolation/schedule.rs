@@ -1,21 +1,22 @@
-//! One schedule: which type is shared, by which runtimes, which of them misbehaves and how, and what its store does.
+//! One schedule: the shared type, the runtimes, the one that misbehaves and its misbehavior, and the faults
+//! of the store.
 
 use std::fmt;
 use std::time::Duration;
 
 use throttlekit_conformance::Dice;
 
-/// The fewest and the most runtimes of one schedule. The first is the one that misbehaves.
+/// The minimum and maximum number of runtimes of one schedule. The first is the one that misbehaves.
 pub const RUNTIMES: [u64; 2] = [2, 4];
-/// How long a thread is blocked at full scale.
+/// The duration of a blocked thread at full scale.
 pub const BLOCK_FULL: Duration = Duration::from_secs(3);
 /// The same at a reduced scale. Longer than any response may take with the deadlines of that scale.
 const BLOCK_SMALL: Duration = Duration::from_millis(1_600);
-/// How long a node that is set up wrongly is taken to be so, as `throttlekit-redis` documents it.
+/// The time for which a misconfigured node is considered unusable, as `throttlekit-redis` documents it.
 const REDIS_UNUSABLE_FOR: Duration = Duration::from_secs(1);
 /// One schedule in `n` runs with a block of three seconds.
 const FULL_ONE_IN: u64 = 24;
-/// Every future of one that cancels is dropped after fewer polls than this.
+/// Futures of a cancelling runtime are dropped after fewer polls than this.
 const POLLS_MAX: u64 = 6;
 
 /// A type whose value callers share.
@@ -44,7 +45,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All types that stand on a store of the library's.
+    /// All types over a store of the library.
     pub const ON_STORES: [Self; 8] = [
         Self::Strict,
         Self::Leased,
@@ -58,13 +59,13 @@ impl Kind {
     /// All types of the remote client.
     pub const REMOTE: [Self; 2] = [Self::Remote, Self::RemoteLeased];
 
-    /// Whether work is held under a lease, which a long outage of the store ends rightly.
+    /// Returns `true` if work is held under a lease, which a long outage of the store ends correctly.
     pub fn holds_work(self) -> bool {
         matches!(self, Self::Slots | Self::Ceiling | Self::Policy)
     }
 }
 
-/// The store that the shared value stands on.
+/// The store of the shared value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Engine {
     /// In process, behind a connection and a circuit breaker as an engine's would be.
@@ -78,14 +79,15 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// What can go wrong with it.
+    /// Returns the faults that it can have.
     pub fn faults(self) -> &'static [Trouble] {
         match self {
             Self::Memory | Self::Redis => {
                 &[Trouble::Refuses, Trouble::Hangs, Trouble::Silent, Trouble::Unusable]
             }
-            // A connection that is given up counts there until the peer has closed it, and a silent one never does: to open
-            // others instead would take the server's connections from everybody while its commits hang.
+            // An abandoned connection counts there until the peer has closed it, and a silent one never does:
+            // opening others instead would take the server's connections from other clients while its commits
+            // hang.
             Self::Postgres => &[Trouble::Refuses, Trouble::Hangs],
             Self::Server => &[Trouble::Refuses, Trouble::Hangs, Trouble::Silent],
         }
@@ -97,107 +99,107 @@ impl Engine {
 pub enum RuntimeKind {
     /// One thread, which is driven only while something is blocked on.
     CurrentThread,
-    /// So many worker threads.
+    /// This many worker threads.
     MultiThread(usize),
 }
 
-/// How one runtime hurts the others, if anything shared lives on it.
+/// The misbehavior of one runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misbehaviour {
     /// The runtime is dropped.
     Dropped,
-    /// The runtime is alive and nobody drives it. The last call's future is dropped, or kept where it stands.
+    /// The runtime is alive and not driven. The last call's future is dropped, or kept in its current state.
     Idle {
-        /// Whether the last future is kept.
+        /// True if the last future is kept.
         keeps_future: bool,
     },
-    /// Every thread of the runtime computes for so long.
+    /// Every thread of the runtime computes for this long.
     Blocked(Duration),
     /// Every future is dropped after a few polls.
     Cancels,
 }
 
-/// What is wrong with a store.
+/// A fault of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Trouble {
     /// Connections are refused and broken.
     Refuses,
-    /// Nothing is answered until it is well again; then everything is.
+    /// No responses until it heals; then all are sent.
     Hangs,
-    /// Connections that are open fall silent for ever. New ones work.
+    /// Open connections fall silent forever. New ones work.
     Silent,
-    /// It answers that it may not be used, until that is changed.
+    /// It responds that it may not be used, until that is changed.
     Unusable,
 }
 
 /// A fault of the store, by the time since the schedule began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What is wrong.
+    /// The fault.
     pub trouble: Trouble,
-    /// From when on.
+    /// Its start.
     pub from: Duration,
-    /// Until when.
+    /// Its end.
     pub until: Duration,
 }
 
 /// The times that the shared value is built with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long a call to the store may take.
+    /// The deadline of a call to the store.
     pub deadline: Duration,
     /// The probe interval of the circuit breaker.
     pub probe_every: Duration,
-    /// How many outages in a row open it.
+    /// The number of consecutive outages that open it.
     pub opens_after: u32,
-    /// How long a lease of a slot, or a grant of a share, lives.
+    /// The lifetime of a slot lease, or of the grant of a share.
     pub lives: Duration,
 }
 
-/// One caller, on the runtime of its number.
+/// One caller, on the runtime with its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Decides on keys and costs.
+    /// The seed of keys and costs.
     pub seed: u64,
-    /// When it begins.
+    /// Its start.
     pub starts: Duration,
-    /// How long it rests between calls.
+    /// The pause between calls.
     pub pause: Duration,
-    /// After how long it gives a call up by itself.
+    /// The caller's own timeout.
     pub own_timeout: Option<Duration>,
-    /// How many polls its futures get, if it cancels.
+    /// The number of polls of its futures, if it cancels.
     pub polls: Option<u64>,
 }
 
-/// Everything that one seed decides.
+/// Everything that one seed determines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// Replays it, together with the engine.
+    /// The seed, for replay together with the engine.
     pub seed: u64,
-    /// What is shared.
+    /// The shared type.
     pub kind: Kind,
-    /// On which store.
+    /// The store.
     pub engine: Engine,
-    /// The runtimes, that which misbehaves first.
+    /// The runtimes, the misbehaving one first.
     pub runtimes: Vec<RuntimeKind>,
     /// One for each runtime.
     pub callers: Vec<Caller>,
-    /// How the first misbehaves.
+    /// The misbehavior of the first.
     pub misbehaviour: Misbehaviour,
-    /// From when on.
+    /// Its start.
     pub at: Duration,
-    /// Whether the first also builds what is shared, connections included.
+    /// True if the first also builds the shared value, including connections.
     pub rogue_builds: bool,
-    /// What the store does.
+    /// The fault of the store.
     pub fault: Option<Fault>,
-    /// With which times.
+    /// The times.
     pub timing: Timing,
-    /// When callers stop.
+    /// The end of all callers.
     pub ends: Duration,
 }
 
 impl Schedule {
-    /// The schedule of a seed on an engine, of one of these kinds.
+    /// Draws the schedule of a seed on an engine, of one of these kinds.
     pub fn of(seed: u64, engine: Engine, kinds: &[Kind]) -> Self {
         let mut dice = Dice::new(seed ^ ((engine as u64) << 56));
         let kind = dice.pick(kinds);
@@ -219,15 +221,16 @@ impl Schedule {
         Self { seed, kind, engine, runtimes, callers, misbehaviour, at, rogue_builds, fault, timing, ends }
     }
 
-    /// Whether a lease outlives what is wrong with the store: a quarter of its life at the most.
+    /// Returns `true` if a lease outlives the store's fault: at most a quarter of its life.
     pub fn leases_survive(&self) -> bool {
         let away = self.fault.map_or(Duration::ZERO, |fault| self.recovered().saturating_sub(fault.from));
         away <= self.timing.lives / 4
     }
 
-    /// From when on the store answers those who call it: at once where it never failed.
+    /// Returns the time from which the store responds to callers: zero where it never failed.
     ///
-    /// A connection that fell silent has to be found out first, by as many calls in a row as open the breaker.
+    /// A silent connection has to be detected first, by the number of consecutive calls that opens the
+    /// breaker.
     pub fn recovered(&self) -> Duration {
         recovered(self.engine, self.kind, self.fault, self.timing, &self.callers)
     }
@@ -250,8 +253,8 @@ fn recovered(
     }
 }
 
-/// As many calls in a row as open the breaker, one after the other, by the most patient caller. While work is held, only
-/// heartbeats may call: each third of a lease.
+/// Returns the time for the number of calls that opens the breaker, in sequence, by the most patient caller.
+/// While work is held, only heartbeats may call: every third of a lease.
 fn found_out(kind: Kind, timing: Timing, callers: &[Caller]) -> Duration {
     let heartbeats = if kind.holds_work() { timing.lives / 3 } else { Duration::ZERO };
     let pause = callers.iter().map(|caller| caller.pause).max().unwrap_or_default().max(heartbeats);
@@ -259,7 +262,7 @@ fn found_out(kind: Kind, timing: Timing, callers: &[Caller]) -> Duration {
     starts + (timing.deadline + pause) * (timing.opens_after + 1)
 }
 
-/// How long the longest work of a schedule takes: longer than a lease that nobody renews.
+/// Returns the duration of the longest work of a schedule: longer than a lease that is not renewed.
 pub(super) fn work_of(timing: Timing) -> Duration {
     timing.lives * 5 / 4
 }
@@ -297,7 +300,7 @@ fn timing(dice: &mut Dice, engine: Engine, is_full: bool) -> Timing {
 fn fault(dice: &mut Dice, engine: Engine, kind: Kind, calm: Duration, timing: Timing) -> Fault {
     let trouble = dice.pick(engine.faults());
     let from = calm + ms(dice.between(0, 60));
-    // A lease survives an outage of a quarter of its life: heartbeats come each third.
+    // A lease survives an outage of a quarter of its life: heartbeats come every third.
     let most = if kind.holds_work() { timing.lives / 4 } else { ms(600) };
     let lasts = match trouble {
         Trouble::Silent => Duration::ZERO,
@@ -306,7 +309,7 @@ fn fault(dice: &mut Dice, engine: Engine, kind: Kind, calm: Duration, timing: Ti
     Fault { trouble, from, until: from + lasts }
 }
 
-/// Before anyone else has called, in calm, or when the store has been away for a while.
+/// Draws an instant before any other call, in calm, or when the store has been unavailable for a while.
 fn at(dice: &mut Dice, calm: Duration, fault: Option<Fault>) -> Duration {
     match (dice.below(3), fault) {
         (0, _) => Duration::ZERO,
@@ -322,7 +325,7 @@ fn runtimes(dice: &mut Dice, misbehaviour: Misbehaviour, count: usize) -> Vec<Ru
         _ => RuntimeKind::MultiThread(2),
     };
     let mut all: Vec<_> = (0..count).map(|_| any(dice)).collect();
-    // Workers of their own drive themselves: only a current-thread runtime can be left idle.
+    // Worker threads drive themselves: only a current-thread runtime can be left idle.
     if let Misbehaviour::Idle { .. } = misbehaviour {
         all[0] = RuntimeKind::CurrentThread;
     }
@@ -342,7 +345,7 @@ fn callers(
         let is_rogue = number == 0;
         let starts = match is_rogue {
             true => Duration::ZERO,
-            // Whoever comes first decides where shared work lives.
+            // The first caller determines where shared work lives.
             false if patient => at + ms(dice.between(5, 30)),
             false => ms(dice.between(5, 60)),
         };
@@ -359,7 +362,7 @@ fn callers(
     (0..count).map(|number| one(number, dice)).collect()
 }
 
-/// Long enough that every way to misbehave, and the recovery from every fault, lies within.
+/// Returns a duration that covers all misbehavior and the recovery from every fault.
 fn ends(
     at: Duration,
     recovered: Duration,

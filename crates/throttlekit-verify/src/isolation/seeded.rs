@@ -1,5 +1,5 @@
-//! Bugs that no client of a store may have, and the client they are seeded into. The harness must find each; without its
-//! bug the client must pass.
+//! Bugs that no client of a store may have, and the client they are seeded into. The harness must find each;
+//! without its bug the client must pass.
 
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
@@ -17,11 +17,11 @@ use super::background;
 use super::client::{Core, IN_FLIGHT_MAX};
 use super::schedule::{Fault, Kind, Misbehaviour, Schedule, Timing, Trouble};
 
-/// How long a client with that bug takes a server to be unusable.
+/// The time for which a client with that bug considers a server unusable.
 const UNUSABLE_FOR: Duration = Duration::from_millis(100);
 
 throttlekit_conformance::bugs! {
-    /// A bug, as none of ours may have it.
+    /// A bug of a client.
     pub enum Bug {
         Control: "None: the client itself must pass.",
         ProberOnCallersRuntime: "The prober runs on the runtime of whoever saw the last outage, and nobody starts another.",
@@ -52,7 +52,7 @@ impl Bug {
     /// Every seeded bug: all but the control, which is the first.
     pub const SEEDED: &'static [Self] = Self::ALL.split_at(1).1;
 
-    /// The types whose background work it moves to the runtime that built them.
+    /// Returns the types whose background work it moves to the runtime that built them.
     fn moved(self) -> &'static [Kind] {
         match self {
             Self::CallsOnCallersRuntime => &[Kind::Strict],
@@ -75,7 +75,7 @@ impl Bug {
         !elsewhere.contains(self) && !self.moves_background()
     }
 
-    /// Whether a schedule could show it. Others are not run: they take seconds each.
+    /// Returns `true` if a schedule could expose it. Others are not run: they take seconds each.
     pub fn could_show_in(self, schedule: &Schedule) -> bool {
         let Schedule { kind, misbehaviour, fault, callers, .. } = schedule;
         let is = |trouble| fault.is_some_and(|fault: Fault| fault.trouble == trouble);
@@ -116,7 +116,7 @@ impl Bug {
     }
 }
 
-/// A client as it should be, but for one bug.
+/// A correct client, except for one bug.
 pub(super) struct Seeded {
     core: Arc<Core>,
     timing: Timing,
@@ -125,7 +125,7 @@ pub(super) struct Seeded {
     places: Arc<Semaphore>,
     turn: Turn<()>,
     dialing: Turn<()>,
-    /// The way to the task that reads the connection, where there is one.
+    /// The channel to the task that reads the connection, where there is one.
     reader: Mutex<Option<mpsc::Sender<Reply>>>,
 }
 
@@ -134,7 +134,7 @@ type Reply = oneshot::Sender<Result<(), StoreError>>;
 #[derive(Default)]
 struct State {
     in_a_row: u32,
-    /// Why the breaker is open.
+    /// The cause of the open breaker.
     open: Option<StoreError>,
     unusable: Option<StoreError>,
     answered_at: Timestamp,
@@ -162,7 +162,7 @@ impl Seeded {
         self.state().open.is_some()
     }
 
-    /// Connects before the first call, unless callers are to.
+    /// Connects before the first call, unless callers are supposed to.
     pub(super) async fn begin(&self) -> Result<(), StoreError> {
         if self.bug == Bug::DialUnderALock {
             return Ok(());
@@ -256,7 +256,7 @@ impl Seeded {
     }
 }
 
-/// A call that is in flight. Dropped before its answer, it was given up.
+/// A call in flight. Dropped before its response, it was abandoned.
 struct Calling<'a> {
     client: &'a Arc<Seeded>,
     begun: Timestamp,
@@ -288,7 +288,7 @@ impl Drop for Calling<'_> {
     }
 }
 
-/// Answers calls over the connection, for as long as its runtime lets it.
+/// Responds to calls over the connection, for as long as its runtime lets it.
 async fn read(core: Weak<Core>, mut queue: mpsc::Receiver<Reply>) {
     while let Some(told) = queue.recv().await {
         let Some(core) = core.upgrade() else { return };
@@ -296,7 +296,7 @@ async fn read(core: Weak<Core>, mut queue: mpsc::Receiver<Reply>) {
     }
 }
 
-/// Ends when the server answers, or nobody holds the client any more.
+/// Ends when the server responds, or the client is no longer held.
 async fn probe(client: Weak<Seeded>, bug: Bug, timing: Timing) {
     let every = if bug == Bug::ProbesTooRare { timing.probe_every * 20 } else { timing.probe_every };
     loop {

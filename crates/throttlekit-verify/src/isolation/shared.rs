@@ -1,4 +1,4 @@
-//! What callers share, whatever its type is.
+//! The common interface of all shared types.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,15 +13,16 @@ use tokio::time::timeout;
 use super::lateness::{slack_between, worst_between};
 use super::schedule::{Schedule, Timing, Trouble};
 
-/// A future of whatever kind.
+/// A boxed future.
 pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A value that callers of several runtimes share.
 pub trait Shared: Send + Sync {
-    /// Makes one call, and all that follows from it: debits, work, releases.
+    /// Makes one call, and everything that follows from it: debits, work, releases.
     fn call(self: Arc<Self>, step: Step) -> Boxed<Seen>;
 
-    /// What is wrong when everyone has stopped and all is settled; asked until nothing is, for a while.
+    /// Returns what is wrong when all callers have stopped and everything is settled. Polled for a while
+    /// until nothing is.
     fn left_behind(&self) -> Option<String> {
         None
     }
@@ -30,80 +31,80 @@ pub trait Shared: Send + Sync {
 /// One call of one caller.
 #[derive(Clone)]
 pub struct Step {
-    /// Decides on keys and costs.
+    /// The seed of keys and costs.
     pub dice: u64,
-    /// How long work takes that runs under a lease; longer than the lease, for the first call of a caller.
+    /// The duration of work under a lease; longer than the lease for the first call of a caller.
     pub work: Duration,
-    /// When callers stop.
+    /// The checks of its waits.
     pub watch: Watch,
 }
 
-/// What a caller saw.
+/// The observation of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// An answer: allowed or denied.
+    /// A response: allowed or denied.
     Answer,
-    /// The store was said to be away, and why.
+    /// The store was reported as unavailable, with the reason.
     Outage(String),
     /// An error that is not an outage.
     Error(String),
-    /// The caller gave up by itself.
+    /// The caller's own timeout.
     GaveUp,
     /// The future was dropped, or the schedule had ended.
     Dropped,
 }
 
-/// Holds every wait to its documented deadline.
+/// Checks every wait against its documented deadline.
 #[derive(Clone)]
 pub struct Watch {
     own_timeout: Option<Duration>,
-    /// Whether a lease must outlive what is wrong with the store.
+    /// True if a lease must outlive the store's fault.
     leases_survive: bool,
     timing: Timing,
     found: Found,
 }
 
-/// What is wrong with a schedule, shared by all who look.
+/// The violations of a schedule, shared by all checks.
 #[derive(Clone, Default)]
 pub struct Found(Arc<Mutex<Vec<String>>>, Arc<AtomicU64>);
 
 impl Found {
-    /// Counts what would have been wrong on a machine that is not so late.
+    /// Counts a violation that is attributed to a late machine.
     pub fn excuse(&self) {
         self.1.fetch_add(1, Relaxed);
     }
 
-    /// How often that was.
+    /// Returns the number of those.
     pub fn excused(&self) -> u64 {
         self.1.load(Relaxed)
     }
 
-    /// Notes what was promised and what happened instead.
+    /// Records a broken promise and the actual behavior.
     pub fn note(&self, wrong: String) {
         self.0.lock().push(wrong);
     }
 
-    /// All of it so far.
+    /// Returns all violations so far.
     pub fn all(&self) -> Vec<String> {
         self.0.lock().clone()
     }
 }
 
 impl Watch {
-    /// The watch of a caller who may give up by itself.
+    /// Creates the checks of a caller that may have its own timeout.
     pub fn new(own_timeout: Option<Duration>, leases_survive: bool, timing: Timing, found: Found) -> Self {
         Self { own_timeout, leases_survive, timing, found }
     }
 
-    /// Runs work under a lease, and notes if it was fenced: unless the store was away for longer than a lease lives, or the
-    /// machine woke threads up so late that renewals missed their deadline.
+    /// Runs work under a lease, and records it if it was fenced: unless the store was unavailable for longer
+    /// than a lease lives, or the machine woke threads so late that renewals missed their deadline.
     pub async fn leased<T, E>(&self, what: &str, work: impl Future<Output = Result<T, E>>) {
         let begun = BootClock.now();
         if work.await.is_ok() || !self.leases_survive {
             return;
         }
         let now = BootClock.now();
-        // A lease that ends now was last renewed a life ago.
+        // A lease that ends now was last renewed a lifetime ago.
         let renewed = begun.as_nanos().saturating_sub(self.timing.lives.as_nanos() as u64);
         if worst_between(Timestamp::from_nanos(renewed), now) > self.timing.deadline / 2 {
             self.found.excuse();
@@ -112,13 +113,13 @@ impl Watch {
         }
     }
 
-    /// Notes what is wrong.
+    /// Records a violation.
     pub fn wrong(&self, wrong: String) {
         self.found.note(wrong);
     }
 
-    /// Waits for a call that is documented to answer within `bound`. Nothing, if the caller gave up by itself or the call
-    /// did not answer: the latter is noted.
+    /// Waits for a call that is documented to respond within `bound`. Returns `None` if the caller's own
+    /// timeout expired or the call did not respond; the latter is recorded.
     pub async fn within<T>(&self, what: &str, bound: Duration, call: impl Future<Output = T>) -> Option<T> {
         match self.own_timeout.filter(|own| *own < bound) {
             Some(own) => timeout(own, call).await.ok(),
@@ -126,7 +127,7 @@ impl Watch {
         }
     }
 
-    /// The same for what a caller does not give up by itself.
+    /// The same without the caller's own timeout.
     pub async fn patiently<T>(
         &self,
         what: &str,
@@ -148,30 +149,30 @@ impl Watch {
         }
     }
 
-    /// A busy machine is given more time as it is found to be busy.
+    /// Returns the remaining time, which is extended while the machine is found to be busy.
     fn left(begun: Timestamp, bound: Duration) -> Duration {
         let now = BootClock.now();
         (bound + slack_between(begun, now)).saturating_sub(now.since(begun))
     }
 }
 
-/// What one schedule stands on: a store of its own, or a way of its own to one.
+/// The environment of one schedule: a store of its own, or a proxy of its own to one.
 pub trait Bench: Send + Sync {
-    /// Builds the shared value, on the runtime that this is polled on.
+    /// Builds the shared value, on the runtime that polls this.
     fn build(&self, schedule: Schedule) -> Boxed<Result<Arc<dyn Shared>, String>>;
 
-    /// Lets something be wrong with the store.
+    /// Injects a fault of the store.
     fn trouble(&self, trouble: Trouble);
 
-    /// Lets all be well again, but for connections that fell silent.
+    /// Ends the fault, except for connections that fell silent.
     fn heal(&self);
 
-    /// Whether a circuit breaker is open; nothing where nobody is left who would know.
+    /// Returns `true` if a circuit breaker is open; `None` where no handle is left to read it.
     fn breaker_open(&self) -> Option<bool>;
 
-    /// How many connections are open, and how many there may be.
+    /// Returns the number of open connections, and the maximum.
     fn connections(&self) -> (usize, usize);
 
-    /// Whether anything still holds the store's handle.
+    /// Returns `true` if anything still holds the store's handle.
     fn is_held(&self) -> bool;
 }

@@ -1,4 +1,4 @@
-//! The flood, and what must hold of it.
+//! The flood, and its checks.
 
 use std::time::Duration;
 
@@ -9,47 +9,47 @@ use super::Subject;
 
 /// Keys that exhaust their limit before the flood, and as many that do so when most of it has passed.
 const ABUSERS: u64 = 100;
-/// The flood lasts half a minute: no rule gives a unit back before it ends.
+/// The duration of the flood, half a minute: no rule refills a unit before it ends.
 const SPAN: Duration = Duration::from_secs(30);
 /// A Wednesday noon, in the middle of windows, weeks and months.
 const NOON: Timestamp = Timestamp::from_millis(1_794_398_400_000 + 120_000);
 /// Long enough for every rule to forget.
 const LATER: Duration = Duration::from_secs(33 * 86_400);
 
-/// How large a flood is, and what is promised of it.
+/// The size of a flood, and its guarantees.
 #[derive(Clone, Copy, Debug)]
 pub struct Flood {
     /// Keys with one request each.
     pub keys: u64,
-    /// Of these, how many are sent first and must fit the budget: each is answered exactly.
+    /// The keys among these that are sent first and must fit the budget: each response is exact.
     pub fitting: u64,
     /// Bytes.
     pub budget: usize,
-    /// How many of all keys may be denied, in millionths. Nothing where none is promised.
+    /// The maximum number of denied keys, in millionths. `None` where nothing is guaranteed.
     pub denied_ppm_max: Option<u64>,
-    /// How long one check may take, in nanoseconds of the thread's processor time.
+    /// The maximum duration of one check, in nanoseconds of the thread's processor time.
     pub check_nanos_max: u64,
 }
 
-/// What a flood did.
+/// The results of a flood.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// Keys that were denied though they asked for the first time.
+    /// Keys that were denied on their first request.
     pub denied: u64,
-    /// Keys that were told less than their limit, those that were denied included.
+    /// Keys that were reported less than their limit, including denied ones.
     pub short: u64,
-    /// The first key that was.
+    /// The first of those.
     pub first_short: Option<u64>,
-    /// Bytes that keys took at the most, as the subject counts them.
+    /// The maximum memory of keys in bytes, as the subject counts it.
     pub used_bytes: usize,
     /// The longest check, in nanoseconds of the thread's processor time; zero where it was not measured.
     pub longest_nanos: u64,
-    /// Promises that were not kept.
+    /// Guarantees that were broken.
     pub violations: Vec<String>,
 }
 
 impl Flood {
-    /// When it begins.
+    /// Returns the start time.
     pub fn begins(&self) -> Timestamp {
         NOON
     }
@@ -88,7 +88,7 @@ impl<S: Subject, C: Fn() -> u64> Run<'_, S, C> {
         self.found.violations.push(what);
     }
 
-    /// Each takes all it can get, and no more than its limit. How often each was admitted.
+    /// Lets each key take everything it can get, at most its limit. Returns the number of admissions of each.
     fn abusers(&mut self, when: &str, first: u64) -> Vec<u64> {
         let units = self.limit.units();
         let mut admitted =
@@ -100,7 +100,8 @@ impl<S: Subject, C: Fn() -> u64> Run<'_, S, C> {
         admitted
     }
 
-    /// One that was short before, since it is estimated, may get what it was short of, and no more.
+    /// Checks that they are still denied. A key that was short before, because it is estimated, may get the
+    /// missing units, and no more.
     fn still_denied(&mut self, when: &str, first: u64, before: &[u64]) {
         let units = self.limit.units();
         let again =
@@ -143,8 +144,8 @@ impl<S: Subject, C: Fn() -> u64> Run<'_, S, C> {
         }
     }
 
-    /// Once nobody owes anything, as many keys fit as at first, but for one in a thousand: small tables stay as large as the
-    /// keys before made them.
+    /// Checks that after all states have expired the same number of keys fit as at first, within one in a
+    /// thousand: small tables keep the size that the earlier keys caused.
     fn expired(&mut self) {
         let fitting = self.flood.fitting;
         self.subject.set(NOON + LATER);

@@ -1,9 +1,9 @@
-//! `key-capacity`: a flood of keys takes no more memory than the budget, and denies hardly anybody who asks for the first
-//! time.
+//! `key-capacity`: a flood of keys takes at most the memory of the budget, and denies hardly any first
+//! request.
 //!
-//! A [`Flood`] sends very many keys, one request each, at a limiter. Keys that were denied before it must be denied after
-//! it. While keys fit the budget every answer is exact. [`judge`] says what was promised and did not hold; it judges the
-//! limiters of the library and a model with seeded bugs alike.
+//! A [`Flood`] sends very many keys, one request each, to a limiter. Keys that were denied before it must be
+//! denied after it. While keys fit the budget every response is exact. [`judge`] reports broken guarantees;
+//! it checks the limiters of the library and a model with seeded bugs alike.
 
 mod flood;
 mod model;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, Weekday};
 
-/// Every rule with a window or a rate, at `units` in an hour.
+/// Every rule with a window or a rate, at `units` per hour.
 pub const RULES: [&str; 11] = [
     "gcra",
     "gcra, odd rate",
@@ -32,13 +32,13 @@ pub const RULES: [&str; 11] = [
     "sliding log",
 ];
 
-/// The limit of one of [`RULES`].
+/// Returns the limit of one of [`RULES`].
 pub fn limit(rule: &str, units: u64) -> Result<Limit, LimitError> {
     let hour = Duration::from_secs(3_600);
     let anchor = throttlekit_core::Timestamp::from_millis(1_234_567);
     match rule {
         "gcra" => Limit::gcra(Rate::per(units, hour)),
-        // Whose unit is no short fraction of a nanosecond.
+        // A rate whose unit is no short fraction of a nanosecond.
         "gcra, odd rate" => Limit::gcra(Rate::per(units, hour + Duration::from_nanos(1))),
         "token bucket" => Limit::token_bucket(units, Rate::per(units, hour)),
         "leaky bucket" => Limit::leaky_bucket(Rate::per(units, hour), hour - hour / units as u32),

@@ -1,4 +1,4 @@
-//! A limiter with exact cells and a sketch beyond them, as plain as can be, and bugs to seed it with.
+//! A simple limiter with exact cells and a sketch beyond them, and its seeded bugs.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -10,16 +10,16 @@ use throttlekit_core::{Decision, Timestamp};
 
 use super::{Reply, Subject};
 
-/// What a key takes, in the model's own account.
+/// The size of a key in the model's own account.
 const BYTES_PER_KEY: usize = 64;
 const ROWS: u64 = 3;
-/// Processor time of a check, and of one that copies a table of a million keys: counted, since a measured one would depend
-/// on the machine whether the bug is found.
+/// The processor time of a check, and of one that copies a table of a million keys. It is counted rather than
+/// measured, so that finding the bug does not depend on the machine.
 const CHECK_NANOS: u64 = 100;
 const COPY_NANOS: u64 = 20_000_000;
 
 throttlekit_conformance::bugs! {
-    /// One thing that is wrong.
+    /// A bug.
     pub enum Bug {
         SharedMaximum: "Keys without a cell start from the greatest debt of all that have none.",
         ForgetsBeyondTheBudget: "Keys without a cell start fresh each time.",
@@ -47,7 +47,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Three quarters of the budget are cells, the rest a sketch.
+    /// Creates a model: three quarters of the budget are cells, the rest a sketch.
     pub fn new(limit: Limit, budget: usize, now: Timestamp, bug: Option<Bug>) -> Self {
         let cells_max = budget / 4 * 3 / BYTES_PER_KEY;
         let sketch = vec![State::Fresh; (budget / 4 / 8).max(ROWS as usize)];
@@ -55,7 +55,7 @@ impl Model {
         Self { limit, bug, now, cells_max, cells, sketch, charges: 0, cpu_nanos }
     }
 
-    /// A clock of the processor time that the model says it took.
+    /// Returns a clock of the processor time that the model counts.
     pub fn cpu(&self) -> impl Fn() -> u64 + use<> {
         let nanos = Rc::clone(&self.cpu_nanos);
         move || nanos.get()
@@ -71,7 +71,7 @@ impl Model {
         (0..rows).map(|row| (row * width + mixed(row) % width) as usize).collect()
     }
 
-    /// The least state that all of a key's cells hold.
+    /// Returns the minimum of all of a key's cells.
     fn estimate(&self, key: u64) -> State {
         match self.bug {
             Some(Bug::ForgetsBeyondTheBudget) => return State::Fresh,

@@ -1,4 +1,4 @@
-//! Limiters that a flood is sent at.
+//! Limiters under a flood.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,22 +12,22 @@ use throttlekit::{Guarantee, Limiter, SharedLimiter};
 use throttlekit_core::rate::Limit;
 use throttlekit_core::{Decision, Timestamp};
 
-/// The answer to one request.
+/// The response to one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
     /// The decision.
     pub decision: Decision,
-    /// Whether it was said to be exact; nothing where answers carry no label.
+    /// True if it was reported as exact; `None` where responses carry no label.
     pub exact: Option<bool>,
 }
 
 /// One limit over keys within a budget of bytes.
 pub trait Subject {
-    /// A request of one unit.
+    /// Requests one unit.
     fn check(&mut self, key: u64) -> Reply;
-    /// What the clock shows from now on.
+    /// Sets the clock.
     fn set(&mut self, now: Timestamp);
-    /// How full it is.
+    /// Returns its memory use.
     fn memory(&self) -> KeyMemory;
 }
 
@@ -38,7 +38,7 @@ pub struct InProcess {
 }
 
 impl InProcess {
-    /// With a budget of so many bytes.
+    /// Creates a limiter with a budget of this many bytes.
     pub fn new(limit: Limit, budget: usize, now: Timestamp) -> Self {
         let clock = ManualClock::at(now);
         let builder = Limiter::builder(limit).clock(clock.clone()).hash().memory_budget(budget);
@@ -67,7 +67,7 @@ pub struct InStore {
 }
 
 impl InStore {
-    /// With a budget of so many bytes.
+    /// Creates a limiter with a budget of this many bytes.
     pub fn new(limit: Limit, budget: usize, now: Timestamp) -> Self {
         let clock = ManualClock::at(now);
         let store = MemoryStore::with_clock(clock.clone()).memory_budget(budget);
@@ -91,7 +91,7 @@ impl Subject for InStore {
     }
 }
 
-/// The output of a future that waits for nothing.
+/// Returns the output of a future that is ready at once.
 fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,

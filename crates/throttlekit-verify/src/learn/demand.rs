@@ -1,8 +1,9 @@
-//! Families of demand: what a sizer may meet.
+//! Families of demand for a sizer.
 
 use throttlekit_conformance::Dice;
 
-/// Makes the demand of one window after another. Some look at the sizer's batch first, as an adversary would.
+/// Generates the demand of one window after another. Some families look at the sizer's batch first, as an
+/// adversary would.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names and `next` say it")]
 pub enum Family {
@@ -19,7 +20,8 @@ pub enum Family {
     Wander,
 }
 
-/// Demand whose best batch holds still, or that is made to mislead: regret against the best fixed batch is bounded.
+/// Demand whose best batch is constant, or that is made to mislead: regret against the best fixed batch is
+/// bounded.
 pub const HOLDING: [Family; 7] = [
     Family::Steady,
     Family::Random,
@@ -35,7 +37,7 @@ pub const DRIFTING: [Family; 4] = [Family::Ramp, Family::Daily, Family::Moves, F
 
 /// A day of [`Family::Daily`], in windows.
 const DAY: u64 = 1_440;
-/// How long [`Family::Moves`] stays at a level, in windows.
+/// The duration of each level of [`Family::Moves`], in windows.
 const STAY: u64 = 250;
 
 /// A sequence of one family.
@@ -49,12 +51,12 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// The sequence of this seed, made for so many windows.
+    /// Creates the sequence of this seed, for this many windows.
     pub fn new(family: Family, seed: u64, windows: u64) -> Self {
         Self { family, dice: Dice::new(seed), window: 0, windows, level: 1_000.0 }
     }
 
-    /// The demand of the next window, for which the sizer says this batch.
+    /// Returns the demand of the next window, for which the sizer chose this batch.
     pub fn next(&mut self, batch: u64) -> u64 {
         self.window += 1;
         let window = self.window;
@@ -62,7 +64,7 @@ impl Demand {
             Family::Steady => 5_000,
             Family::Random => self.dice.between(0, 10_000),
             Family::Alternating => [50, 50_000][(window % 2) as usize],
-            // Whichever the batch is worse for, so that it is never right twice.
+            // The end for which the batch is worse, so that it is never right twice.
             Family::Adversary => {
                 if batch < 160 {
                     50_000
@@ -78,7 +80,7 @@ impl Demand {
                     0
                 }
             }
-            // Just long enough to be believed, then the opposite.
+            // Just long enough to be trusted, then the opposite.
             Family::Bait => {
                 if window.is_multiple_of(17) {
                     200_000
@@ -93,7 +95,8 @@ impl Demand {
         }
     }
 
-    /// Sizes of a Zipf law: above x with probability (100/x)^1.2, cut at 10⁶. Uncut, its variance would be infinite.
+    /// Draws from a Zipf law: above x with probability (100/x)^1.2, cut at 10⁶. Uncut, its variance would be
+    /// infinite.
     fn zipf(&mut self) -> u64 {
         (100.0 / self.unit().powf(1.0 / 1.2)).min(1e6) as u64
     }
@@ -115,12 +118,12 @@ impl Demand {
         self.noisy(self.level)
     }
 
-    /// The level give or take a half.
+    /// Returns the level plus or minus a half.
     fn noisy(&mut self, level: f64) -> u64 {
         (level * (0.5 + self.unit())) as u64
     }
 
-    /// Above 0, at most 1.
+    /// Returns a number above 0, at most 1.
     fn unit(&mut self) -> f64 {
         (self.dice.below(1 << 52) + 1) as f64 / (1u64 << 52) as f64
     }

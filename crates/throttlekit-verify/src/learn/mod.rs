@@ -1,8 +1,8 @@
-//! `learn`: regret stays below its stated envelope, and no learner can say a batch outside its bounds. Here for the
-//! sizes of leases; [`reserve`] is the same for reservations.
+//! `learn`: regret stays below its stated envelope, and no learner can choose a batch outside its bounds.
+//! Here for the sizes of leases; [`reserve`] is the same for reservations.
 //!
-//! As with the other invariants, a check is a function of the learner under test; the same one judges the real learners
-//! and those with a seeded bug.
+//! As with the other invariants, a check is a function of the learner under test; the same one runs on the
+//! real learners and on those with a seeded bug.
 
 mod demand;
 mod predict;
@@ -20,12 +20,12 @@ use throttlekit_conformance::Dice;
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::check::{Check, ensure};
 
-/// How much to examine.
+/// The size of an examination.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// How many seeds of each family.
+    /// The number of seeds of each family.
     pub seeds: u64,
-    /// After how many windows regret is looked at; rising.
+    /// The numbers of windows after which regret is measured, ascending.
     pub horizons: &'static [u64],
     /// Windows with forecasts, and of drifting demand.
     pub windows: u64,
@@ -33,25 +33,25 @@ pub struct Size {
     pub observations: u64,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// Of each holding family.
+    /// For each holding family.
     pub regret: Vec<Regret>,
-    /// Of each drifting family: the largest part paid of what the best fixed batch costs.
+    /// For each drifting family: the largest cost as a part of that of the best fixed batch.
     pub drift: Vec<(Family, f64)>,
-    /// Of each family: the largest ratio with perfect forecasts, and with bad ones.
+    /// For each family: the largest ratio with perfect forecasts, and with bad ones.
     pub predictive: Vec<(Family, f64, f64)>,
-    /// What does not hold.
+    /// The violations.
     pub violations: Vec<String>,
 }
 
 /// The regret on demand of one family.
 #[derive(Clone, Debug)]
 pub struct Regret {
-    /// Which demand.
+    /// The family.
     pub family: Family,
-    /// Per window, at each horizon, on average over the seeds.
+    /// Regret per window at each horizon, on average over the seeds.
     pub per_window: Vec<f64>,
     /// The largest part of the envelope that any seed used.
     pub envelope_ratio: f64,
@@ -67,7 +67,7 @@ pub fn examine(size: Size) -> Findings {
     found
 }
 
-/// Looks for the seeded bugs with the same checks.
+/// Searches for the seeded bugs with the same checks.
 pub fn find_seeded(size: Size) -> Found {
     let options = SizerOptions::default();
     let sizers = Found::all(|bug: SizerBug| {
@@ -81,7 +81,7 @@ pub fn find_seeded(size: Size) -> Found {
     sizers.merge(predictors)
 }
 
-/// Every check of a sizer.
+/// Runs every check of a sizer.
 pub fn examine_sizer<S: Sizes>(make: impl Fn() -> S, options: SizerOptions, size: Size) -> Findings {
     let mut found = Findings::default();
     for family in HOLDING {
@@ -107,7 +107,7 @@ pub fn examine_sizer<S: Sizes>(make: impl Fn() -> S, options: SizerOptions, size
     found
 }
 
-/// Every check of a sizer with forecasts.
+/// Runs every check of a sizer with forecasts.
 pub fn examine_predictor<P: Predicts>(make: impl Fn() -> P, options: SizerOptions, size: Size) -> Findings {
     let mut found = Findings::default();
     for family in HOLDING.into_iter().chain(DRIFTING) {
@@ -130,7 +130,7 @@ pub fn examine_predictor<P: Predicts>(make: impl Fn() -> P, options: SizerOption
     found
 }
 
-/// That whatever is observed, the batch stays within its bounds.
+/// Checks that the batch stays within its bounds for any observations.
 fn check_bounds(step: &mut dyn FnMut(u64, u64) -> u64, options: SizerOptions, observations: u64) -> Check {
     let mut dice = Dice::new(observations);
     let mut roll = || match dice.below(8) {
@@ -140,7 +140,7 @@ fn check_bounds(step: &mut dyn FnMut(u64, u64) -> u64, options: SizerOptions, ob
     };
     for _ in 0..observations / 8 {
         let (demand, hint) = (roll(), roll());
-        // In runs, as the ends are only reached by many steps the same way.
+        // In runs, since the ends are only reached by many steps in the same direction.
         for _ in 0..8 {
             let batch = step(demand, hint);
             let within = (options.batch_min..=options.batch_max).contains(&batch);

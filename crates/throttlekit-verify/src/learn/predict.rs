@@ -1,16 +1,16 @@
-//! What a sizer pays that listens to forecasts: good ones, and bad ones.
+//! The cost of a sizer with forecasts: good ones, and bad ones.
 
 use throttlekit_core::lease::{Sizer, SizerOptions, eoq_cost, eoq_optimum};
 
 use super::{Check, Demand, Family, Predicts, ensure};
 use throttlekit_conformance::Dice;
 
-/// With perfect forecasts a sizer pays at most so much of what one pays who knows each demand.
+/// The maximum cost with perfect forecasts, as a multiple of that of a clairvoyant sizer.
 pub const CLAIRVOYANT_BAR: f64 = 1.05;
-/// With bad forecasts it pays at most so much of what the sizer pays that does not hear them.
+/// The maximum cost with bad forecasts, as a multiple of that of the sizer without them.
 pub const ROBUST_BAR: f64 = 1.1;
 
-/// How forecasts are made.
+/// The generator of forecasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "`forecast` says it")]
 pub enum Hints {
@@ -26,24 +26,24 @@ pub enum Hints {
 pub const BAD_HINTS: [Hints; 5] =
     [Hints::Zero, Hints::Huge, Hints::Opposite, Hints::Random, Hints::Flattering];
 
-/// What three sizers paid for the same sequence.
+/// The costs of three sizers for the same sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison {
-    /// How the forecasts were made.
+    /// The generator of the forecasts.
     pub hints: Hints,
-    /// The one under test.
+    /// The sizer under test.
     pub paid: f64,
     /// The learner alone.
     pub robust: f64,
-    /// One who knows each demand.
+    /// A sizer that knows each demand.
     pub clairvoyant: f64,
-    /// The most by which following the forecast cost more than the learner alone in one window.
+    /// The maximum by which following the forecast cost more than the learner alone in one window.
     pub lesson: f64,
 }
 
 impl Comparison {
-    /// What was paid over what it may be compared with. Nobody can foresee that a forecast which was always right fails
-    /// in the costliest window of all, so where forecasts flatter, that lesson may be paid once.
+    /// Returns the cost relative to its reference. No learner can foresee that a forecast which was always
+    /// right fails in the costliest window of all, so where forecasts flatter, that cost may be paid once.
     pub fn ratio(&self) -> f64 {
         match self.hints {
             Hints::Perfect => self.paid / self.clairvoyant,
@@ -52,7 +52,7 @@ impl Comparison {
         }
     }
 
-    /// That the ratio is within its bar.
+    /// Checks that the ratio is within its threshold.
     pub fn check(&self) -> Check {
         let bar = if self.hints == Hints::Perfect { CLAIRVOYANT_BAR } else { ROBUST_BAR };
         let ratio = self.ratio();
@@ -60,7 +60,7 @@ impl Comparison {
     }
 }
 
-/// Plays a sequence with forecasts to a sizer, to the learner alone and to one who knows.
+/// Runs a sequence with forecasts on a sizer, on the learner alone and on a clairvoyant one.
 pub fn compare(
     sizer: &mut impl Predicts,
     options: SizerOptions,
@@ -108,7 +108,7 @@ fn forecast(hints: Hints, units: u64, dice: &mut Dice) -> u64 {
     }
 }
 
-/// The whole batch at which a window of this demand costs least.
+/// Returns the whole batch at which a window of this demand costs least.
 fn best_batch(options: &SizerOptions, units: u64) -> u64 {
     let best = eoq_optimum(units as f64, options.order_cost, options.strand_penalty).floor();
     let batch = if options.order_cost * units as f64 * 2.0 < options.strand_penalty * best * (best + 1.0) {

@@ -1,4 +1,4 @@
-//! What a sizer pays beyond the best fixed batch in hindsight.
+//! The cost of a sizer beyond the best fixed batch in hindsight.
 
 use throttlekit_core::lease::{SizerOptions, eoq_cost, eoq_optimum};
 
@@ -7,24 +7,24 @@ use super::{Check, Demand, Family, Sizes, ensure};
 /// A sizer's account over the first windows of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Account {
-    /// How many windows.
+    /// The number of windows.
     pub windows: u64,
-    /// What the batches it said have cost.
+    /// The cost of the chosen batches.
     pub paid: f64,
-    /// What the best whole batch would have cost, the same for all windows.
+    /// The cost of the best whole batch, the same for all windows.
     pub best: f64,
-    /// The regret of its aim over its bound; at most 1.
+    /// The regret of its aim divided by its bound; at most 1.
     pub envelope_ratio: f64,
 }
 
 impl Account {
-    /// What each window cost beyond the best fixed batch.
+    /// Returns the cost of each window beyond the best fixed batch.
     pub fn regret_per_window(&self) -> f64 {
         (self.paid - self.best) / self.windows as f64
     }
 }
 
-/// Plays a sequence to a sizer and draws up its account after each of these numbers of windows, which rise.
+/// Runs a sequence on a sizer. Returns its account after each of these ascending numbers of windows.
 pub fn accounts(
     sizer: &mut impl Sizes,
     options: SizerOptions,
@@ -48,11 +48,11 @@ pub fn accounts(
     accounts
 }
 
-/// Regret per window falls from each horizon to the next, or is next to nothing: this part of the best's cost.
+/// Regret per window falls from each horizon to the next, or is below this part of the best's cost.
 const REGRET_FLOOR: f64 = 0.002;
 
-/// That the aim stays below its envelope, and that regret per window falls. Takes the accounts of several seeds; the
-/// first holds for each, the second on average.
+/// Checks that the aim stays below its envelope, and that regret per window falls. Takes the accounts of
+/// several seeds; the first holds for each, the second on average.
 pub fn check_regret(runs: &[Vec<Account>]) -> Check {
     for account in runs.iter().flatten() {
         let Account { windows, envelope_ratio, .. } = account;
@@ -69,7 +69,7 @@ pub fn check_regret(runs: &[Vec<Account>]) -> Check {
     Ok(())
 }
 
-/// For each horizon: windows, regret per window, the best's cost per window, over all seeds.
+/// Returns for each horizon: windows, regret per window, the best's cost per window, over all seeds.
 pub fn average(runs: &[Vec<Account>]) -> Vec<(u64, f64, f64)> {
     let at = |i: usize, of: fn(&Account) -> f64| {
         runs.iter().map(|run| of(&run[i])).sum::<f64>() / runs.len() as f64
@@ -82,22 +82,22 @@ pub fn average(runs: &[Vec<Account>]) -> Vec<(u64, f64, f64)> {
         .collect()
 }
 
-/// That a sizer pays less than the best fixed batch, where no fixed batch is good.
+/// Checks that a sizer pays less than the best fixed batch, where no fixed batch is good.
 pub fn check_drift(account: &Account) -> Check {
     let ratio = account.paid / account.best;
     ensure(ratio < 1.0, || format!("paid {ratio:.3} of what the best fixed batch costs"))
 }
 
-/// What has been entered so far.
+/// The sums so far.
 struct Book {
     options: SizerOptions,
     windows: u64,
     demand: f64,
     paid: f64,
     paid_by_aim: f64,
-    /// Of the costs by aim.
+    /// The sum over the costs by aim.
     squares: f64,
-    /// Between which aims it stayed.
+    /// The range of its aims.
     low: f64,
     high: f64,
 }
@@ -123,8 +123,8 @@ impl Book {
         self.high = self.high.max(aim);
     }
 
-    /// The summed cost of a fixed batch is that of the mean demand, so the best one has a closed form; the best whole
-    /// one is a neighbour of it.
+    /// Closes the account. The summed cost of a fixed batch is that of the mean demand, so the best one has a
+    /// closed form; the best whole one is a neighbor of it.
     fn close(&self, restarts: u64) -> Account {
         let windows = self.windows as f64;
         let (min, max) = (self.options.batch_min as f64, self.options.batch_max as f64);
@@ -140,7 +140,7 @@ impl Book {
         }
     }
 
-    /// As `Sizer` states it.
+    /// Returns the envelope that `Sizer` documents.
     fn envelope(&self, best: f64, restarts: u64) -> f64 {
         let farthest = (self.high - best).abs().max((best - self.low).abs());
         let rounds = (restarts + 1) as f64;

@@ -1,25 +1,25 @@
-//! Learners with a deliberate bug, to show that each check can fail.
+//! Learners with a seeded bug, to show that each check can fail.
 
 use throttlekit_core::learn::{AdaGrad, Hedge};
 use throttlekit_core::lease::{PredictiveSizer, Sizer, SizerOptions, eoq_cost, eoq_optimum};
 
-/// What sizes a lease from the demand it has seen.
+/// Sizes a lease from past demand.
 pub trait Sizes {
-    /// The logarithm of the batch before rounding.
+    /// Returns the logarithm of the batch before rounding.
     fn aim(&self) -> f64;
-    /// What would be asked for now.
+    /// Returns the current batch.
     fn batch(&self) -> u64;
-    /// How often it began anew.
+    /// Returns the number of restarts.
     fn restarts(&self) -> u64;
-    /// Takes in the demand of a window.
+    /// Records the demand of a window.
     fn observe(&mut self, demand: u64);
 }
 
-/// What sizes a lease from a forecast as well.
+/// Sizes a lease from past demand and a forecast.
 pub trait Predicts {
-    /// What would be asked for now, if so much is expected.
+    /// Returns the current batch for this expected demand.
     fn batch(&self, hint: u64) -> u64;
-    /// Takes in the demand of a window, and what had been expected.
+    /// Records the demand of a window, and the expected one.
     fn observe(&mut self, hint: u64, demand: u64);
 }
 
@@ -48,7 +48,7 @@ impl Predicts for PredictiveSizer {
 }
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a [`SeededSizer`].
+    /// A bug of a [`SeededSizer`].
     pub enum SizerBug {
         StrandingDropped: "The cost of stranded units is left out of the gradient.",
         TripsDropped: "The cost of fetches is left out of the gradient.",
@@ -69,7 +69,7 @@ pub struct SeededSizer {
 }
 
 impl SeededSizer {
-    /// With this bug.
+    /// Creates a sizer with this bug.
     pub fn new(bug: SizerBug, options: SizerOptions) -> Self {
         let [low, high, start] =
             [options.batch_min, options.batch_max, options.batch_start].map(|b| (b as f64).ln());
@@ -123,7 +123,7 @@ impl Sizes for SeededSizer {
 }
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a [`SeededPredictor`].
+    /// A bug of a [`SeededPredictor`].
     pub enum PredictorBug {
         HedgeReversed: "The weights of the experts move the wrong way.",
         HedgeStill: "The weights of the experts never move.",
@@ -143,7 +143,7 @@ pub struct SeededPredictor {
 }
 
 impl SeededPredictor {
-    /// With this bug.
+    /// Creates a predictor with this bug.
     pub fn new(bug: PredictorBug, options: SizerOptions) -> Self {
         let robust = Sizer::new(options).expect("experiments use valid options");
         Self { bug, options, robust, experts: Hedge::anytime() }

@@ -1,4 +1,4 @@
-//! The policies, and meters with a deliberate bug.
+//! The policies, and meters with a seeded bug.
 
 use std::time::Duration;
 
@@ -8,30 +8,30 @@ use throttlekit_core::rate::{Limit, Rule, Settle, State};
 use throttlekit_core::{Cost, Timestamp};
 
 const WINDOW: Duration = Duration::from_secs(60);
-/// The chunk of those that debit by chunks.
+/// The chunk size of policies that debit by chunks.
 const CHUNK: u64 = 16;
-/// No learned reservation is larger.
+/// The maximum of a learned reservation.
 const RESERVE_MAX: u64 = 4_096;
 
-/// How tokens are metered.
+/// A way to meter tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// The cap is set aside and counts whole until the window ends.
+    /// The cap is reserved and counts in full until the window ends.
     ReserveMax,
-    /// The cap is set aside, and what was not used goes back when the stream ends.
+    /// The cap is reserved, and the unused part is returned when the stream ends.
     ReserveMaxRefunded,
-    /// Streams begin while any of the budget is left, and are counted when they end.
+    /// Streams start while any of the budget is left, and are counted when they end.
     AdmitThenCount,
     /// Each token is debited.
     PerToken,
     /// Each chunk of sixteen is debited.
     ByChunks,
-    /// The same, where a stream begins only if as much is left as the learner would set aside for it.
+    /// The same, where a stream starts only if the learned reservation for it is left.
     Paced,
 }
 
 impl Policy {
-    /// Its name in tables and pictures.
+    /// Returns its name in tables and plots.
     pub fn label(self) -> &'static str {
         match self {
             Self::ReserveMax => "reserve-max",
@@ -43,7 +43,7 @@ impl Policy {
         }
     }
 
-    /// How many tokens are debited at once.
+    /// Returns the number of tokens that are debited at once.
     pub fn chunk(self) -> u64 {
         match self {
             Self::ByChunks | Self::Paced => CHUNK,
@@ -52,19 +52,19 @@ impl Policy {
     }
 }
 
-/// What lets streams begin and go on.
+/// Admits streams and their chunks.
 pub trait Meter {
-    /// A window begins.
+    /// Starts a window.
     fn begin(&mut self, window: u64);
-    /// Whether another stream may begin, and what it is given.
+    /// Admits another stream and returns its ticket, or `None`.
     fn open(&mut self) -> Option<u64>;
-    /// Whether a chunk may pass.
+    /// Returns `true` if a chunk may pass.
     fn debit(&mut self, ticket: &mut u64, tokens: Cost) -> bool;
-    /// A stream has ended after so many tokens.
+    /// Ends a stream after this many tokens.
     fn end(&mut self, ticket: u64, produced: Cost);
 }
 
-/// The meter of a policy for this budget and cap.
+/// Returns the meter of a policy for this budget and cap.
 pub fn meter(policy: Policy, budget: u64, cap: u64) -> Box<dyn Meter> {
     Box::new(Metered::new(policy, budget, cap))
 }
@@ -73,7 +73,7 @@ pub fn meter(policy: Policy, budget: u64, cap: u64) -> Box<dyn Meter> {
 struct Metered {
     policy: Policy,
     budget: Limit,
-    /// What is set aside is taken from this: it counts together with the budget, and nothing crosses its edge.
+    /// The source of reservations: it counts together with the budget, and nothing crosses its edge.
     set_aside: Authority,
     state: State,
     now: Timestamp,
@@ -90,13 +90,13 @@ impl Metered {
         Self { policy, budget, set_aside, state: State::default(), now: Timestamp::EPOCH, cap, learner }
     }
 
-    /// Sets tokens aside.
+    /// Reserves tokens.
     fn reserve(&mut self, want: Want) -> Option<u64> {
         let granted = self.set_aside.lend(&mut self.state, want, self.now).granted;
         (granted > 0).then_some(granted)
     }
 
-    /// As a token budget requests it for a key of which something is known.
+    /// Returns the request of a token budget for a key with history.
     fn want(&self) -> Want {
         Want::learned(self.learner.reserve(None), self.budget.units())
     }
@@ -124,7 +124,7 @@ impl Meter for Metered {
         }
     }
 
-    /// From what is set aside first; beyond it the budget decides.
+    /// Debits the reservation first; beyond it the budget decides.
     fn debit(&mut self, ticket: &mut u64, tokens: Cost) -> bool {
         let part = tokens.min(*ticket);
         let rest = tokens - part;
@@ -148,7 +148,7 @@ impl Meter for Metered {
 }
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a [`Seeded`] meter.
+    /// A bug of a [`Seeded`] meter.
     pub enum MeterBug {
         RefusesTheCrossing: "A debit that crosses the edge of the budget is denied.",
         CountsAtTheEnd: "Tokens are counted when the stream ends.",
@@ -160,7 +160,7 @@ throttlekit_conformance::bugs! {
 }
 
 impl MeterBug {
-    /// The policy it pretends to be.
+    /// Returns the policy that it imitates.
     pub fn stands_for(self) -> Policy {
         match self {
             Self::RefusesTheCrossing | Self::CountsAtTheEnd | Self::CountsTheFirstOfAChunk => {
@@ -178,7 +178,7 @@ pub struct Seeded {
 }
 
 impl Seeded {
-    /// With this bug.
+    /// Creates a meter with this bug.
     pub fn new(bug: MeterBug, budget: u64, cap: u64) -> Self {
         let mut real = Metered::new(bug.stands_for(), budget, cap);
         match bug {

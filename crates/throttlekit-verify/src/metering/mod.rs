@@ -1,10 +1,10 @@
-//! Three ways to meter tokens whose number nobody knows beforehand, beside each other.
+//! A comparison of three ways to meter tokens whose number is not known beforehand.
 //!
-//! *Reserve-max* sets aside as many as a stream may produce at the most, its cap. *Admit-then-count* lets streams begin
-//! while the budget lasts and counts when they end. *Streaming* debits each chunk as it comes. One window after another,
-//! more streams want in than the budget has tokens for, some run at once, and their lengths are heavy-tailed. The
-//! streaming meter is the production rule; what is set aside and given back goes through the production authority, and the
-//! pace is set by the production learner.
+//! *Reserve-max* reserves the maximum number that a stream may produce, its cap. *Admit-then-count* lets
+//! streams start while the budget lasts and counts when they end. *Streaming* debits each chunk as it comes.
+//! In each window, the streams want more tokens than the budget has, some run concurrently, and their lengths
+//! are heavy-tailed. The streaming meter is the production rule; reservations and returns use the production
+//! authority, and the pace is set by the production learner.
 
 mod meters;
 mod play;
@@ -14,7 +14,7 @@ pub use play::{Outcome, Setup, play};
 
 use throttlekit_conformance::bugs::Found;
 
-/// The caps: the most tokens that one stream may produce.
+/// The caps: the maximum number of tokens of one stream.
 pub const CAPS: [u64; 8] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768];
 /// Every policy of the table.
 pub const POLICIES: [Policy; 6] = [
@@ -26,33 +26,33 @@ pub const POLICIES: [Policy; 6] = [
     Policy::Paced,
 ];
 
-/// What one policy does at one cap, over all windows of all seeds.
+/// The results of one policy at one cap, over all windows of all seeds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     /// The policy.
     pub policy: Policy,
-    /// The most tokens that one stream may produce.
+    /// The maximum number of tokens of one stream.
     pub cap: u64,
-    /// The part of the budget that was served, on average; what was served beyond does not count.
+    /// The mean part of the budget that was served; tokens served beyond it do not count.
     pub used: f64,
-    /// The smallest of these parts.
+    /// The minimum of these parts.
     pub used_min: f64,
     /// Tokens served beyond the budget, on average.
     pub overshoot: f64,
-    /// The most that were in one window.
+    /// The maximum in one window.
     pub overshoot_max: u64,
-    /// Streams cut short in a window, on average.
+    /// Streams aborted in a window, on average.
     pub aborted: f64,
-    /// The most that were in one window, for each that may run at once.
+    /// The maximum in one window, for each concurrent stream.
     pub aborted_max: f64,
 }
 
-/// The table: each policy at each cap.
+/// Returns the table: each policy at each cap.
 pub fn table(seeds: u64) -> Vec<Row> {
     table_of(seeds, &CAPS, &Setup::default())
 }
 
-/// The same for some caps, of a scenario of this size.
+/// Returns the table for some caps and a scenario of this size.
 pub fn table_of(seeds: u64, caps: &[u64], setup: &Setup) -> Vec<Row> {
     let row = |policy: Policy, cap: u64| {
         let run = |seed| play(&mut *meter(policy, setup.budget, cap), policy.chunk(), cap, seed, setup);
@@ -81,14 +81,14 @@ impl Row {
     }
 }
 
-/// The part of the budget that a meter must serve which sets no more aside than a stream will likely need.
+/// The minimum part of the budget that a meter with learned reservations must serve.
 pub const PACED_USE_BAR: f64 = 0.99;
 
-/// And of the streams that are cut short without reservations, at most so many are with them.
+/// The maximum number of aborted streams with reservations, as a part of those without.
 pub const PACED_CUT_BAR: f64 = 0.75;
 
-/// What does not hold: a streaming meter that passes its bound or does not serve the whole budget, a baseline that is not
-/// as bad as it is said to be.
+/// Returns the violations: a streaming meter that exceeds its bound or does not serve the whole budget, or a
+/// baseline that performs better than documented.
 pub fn check(rows: &[Row]) -> Vec<String> {
     let mut broken: Vec<String> = rows.iter().filter_map(|row| row.check().err()).collect();
     let of = |policy: Policy| rows.iter().filter(move |row| row.policy == policy);
@@ -112,7 +112,7 @@ impl Row {
         let holds = match self.policy {
             Policy::ReserveMax | Policy::ReserveMaxRefunded => self.overshoot_max == 0,
             Policy::AdmitThenCount => self.overshoot > 0.0 && self.used_min >= 1.0,
-            // What denies one chunk denies all after it, so only those are cut short that were running.
+            // A denial of one chunk denies all after it, so only running streams are aborted.
             Policy::PerToken | Policy::ByChunks => {
                 self.overshoot_max <= over_max && self.used_min >= 1.0 && self.aborted_max <= 1.0
             }
@@ -122,7 +122,7 @@ impl Row {
     }
 }
 
-/// Looks for the seeded bugs with the same check.
+/// Searches for the seeded bugs with the same check.
 pub fn find_seeded(seeds: u64, cap: u64, setup: &Setup) -> Found {
     Found::all(|bug: MeterBug| {
         let policy = bug.stands_for();

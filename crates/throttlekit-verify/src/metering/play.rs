@@ -1,17 +1,17 @@
-//! Streams that want to produce tokens, and a meter that lets them or not.
+//! Streams that produce tokens, and a meter that admits them.
 
 use super::Meter;
 use crate::learn::reserve::heavy_tailed;
 use throttlekit_conformance::Dice;
 
-/// How large a scenario is.
+/// The size of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Tokens in each window.
     pub budget: u64,
-    /// How many streams run at once.
+    /// The number of concurrent streams.
     pub streams: usize,
-    /// How many windows, one after another.
+    /// The number of consecutive windows.
     pub windows: u64,
 }
 
@@ -21,19 +21,20 @@ impl Default for Setup {
     }
 }
 
-/// What happened in one window.
+/// The results of one window.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
     /// Tokens that were passed on.
     pub served: u64,
-    /// Streams that began.
+    /// Streams that started.
     pub begun: u64,
-    /// Of them, those that were cut short.
+    /// Streams that were aborted.
     pub aborted: u64,
 }
 
 impl Outcome {
-    /// A meter that lets pass so much, or lets begin what it then cuts short, would go on for ever.
+    /// Returns `true` if the meter admits so much, or admits and then aborts so many streams, that the run
+    /// would not end.
     fn is_out_of_hand(&self, setup: &Setup) -> bool {
         self.served > 4 * setup.budget || self.begun > setup.budget
     }
@@ -42,11 +43,12 @@ impl Outcome {
 struct Stream {
     length: u64,
     produced: u64,
-    /// What the meter gave it, to be handed back to it.
+    /// The meter's ticket of the stream.
     ticket: u64,
 }
 
-/// Plays the windows of a seed. In each there is always another stream that wants in, until none runs and none is let in.
+/// Runs the windows of a seed. In each there is always another stream to start, until none runs and none is
+/// admitted.
 pub fn play(meter: &mut dyn Meter, chunk: u64, cap: u64, seed: u64, setup: &Setup) -> Vec<Outcome> {
     let mut dice = Dice::new(seed);
     (0..setup.windows).map(|window| play_window(meter, chunk, cap, window, &mut dice, setup)).collect()
@@ -76,7 +78,7 @@ fn play_window(
             running.iter().for_each(|stream| meter.end(stream.ticket, stream.produced));
             return outcome;
         }
-        // Each in turn produces one chunk, or what is left to it.
+        // Each in turn produces one chunk, or its rest.
         running.retain_mut(|stream| {
             let tokens = chunk.min(stream.length - stream.produced);
             let passes = meter.debit(&mut stream.ticket, tokens);

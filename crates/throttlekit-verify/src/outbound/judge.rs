@@ -16,7 +16,7 @@ pub(super) struct Judge {
     settings: Settings,
     /// Time and tokens of each admitted call.
     admitted: Vec<(Timestamp, u64)>,
-    /// First denial since the last admission, by whatever.
+    /// First denial since the last admission, for any reason.
     waiting_since: Option<Timestamp>,
     /// First denial since the last admission that the ceiling does not explain.
     stopped_since: Option<Timestamp>,
@@ -65,7 +65,7 @@ impl Judge {
         self.admitted.len()
     }
 
-    /// Judges the decision about a call. A denial has the wait, if one was told.
+    /// Checks the decision about a call. A denial has the wait, if one was reported.
     pub(super) fn call(
         &mut self,
         tokens: u64,
@@ -154,7 +154,8 @@ impl Judge {
         rate && used + tokens <= most
     }
 
-    /// Remembers what a response to the call of this number tells, and judges what became of the learned limits.
+    /// Remembers the truth of the response to the call of this number, and checks the change of the learned
+    /// limits.
     pub(super) fn response(
         &mut self,
         call: usize,
@@ -191,7 +192,7 @@ impl Judge {
         if let Some(delay) = truth.delay {
             self.held_until = self.held_until.max(now + delay.min(max));
         }
-        // What an earlier call left is known better by a later one.
+        // A later call has better information about what an earlier one left.
         if let Some((left, reset)) = truth.left.filter(|_| call >= self.newest) {
             let admitted_max = call + 1 + left as usize;
             (self.newest, self.left) = (call, Some(Left { call, admitted_max, until: now + reset.min(max) }));
@@ -248,7 +249,8 @@ impl Judge {
         u128::from(most) * elapsed.as_nanos() / self.settings.raise_over.as_nanos()
     }
 
-    /// Adapts to a clock that steps back from `before`: waits count from then on, and what was over stays so.
+    /// Adapts to a clock that steps back from `before`: waits count from then on, and past intervals stay
+    /// past.
     pub(super) fn step_back(&mut self, before: Timestamp, now: Timestamp) {
         let max = self.settings.max_pause;
         if self.held_until <= before {

@@ -1,4 +1,4 @@
-//! Plays cases to a subject and to the judge.
+//! Runs cases on a subject and on the judge.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const IN_FLIGHT_MAX: usize = 8;
 const STEP_BACK_MAX_NANOS: u64 = 1_200_000_000_000;
 const TOKENS_MAX: u64 = 1_000_000;
 
-/// Plays the cases of these seeds to what ships. The first violation ends it.
+/// Runs the cases of these seeds on the production code. Stops at the first violation.
 pub fn examine(seeds: Range<u64>) -> Result<LearnReport, String> {
     let (mut report, runtime) = (LearnReport::default(), runtime());
     let _entered = runtime.enter();
@@ -33,7 +33,7 @@ pub fn examine(seeds: Range<u64>) -> Result<LearnReport, String> {
     Ok(report)
 }
 
-/// Plays a case again that has a violation, and returns what happened.
+/// Replays a case with a violation, and returns its trace.
 fn trace(seed: u64) -> String {
     let (ceilings, settings, clock) = setup(seed);
     let subject = Shipped::new(ceilings.policy(&clock), settings);
@@ -77,9 +77,9 @@ struct Case<S> {
     clock: ManualClock,
     /// Number and position of calls without a response.
     in_flight: Vec<(usize, Sent)>,
-    /// The last wait that was told, and when.
+    /// The last reported wait, and its time.
     told: Option<Duration>,
-    /// What happened, if it is wanted.
+    /// The trace, if it is wanted.
     trace: Option<Vec<String>>,
 }
 

@@ -1,6 +1,6 @@
-//! What the cases covered.
+//! Coverage of the cases.
 
-/// How often each situation occurred.
+/// The number of times each situation occurred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LearnReport {
     /// Cases.

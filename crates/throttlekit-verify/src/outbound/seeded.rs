@@ -1,4 +1,4 @@
-//! The same composition of a policy and what was learned, with a bug in its inputs or outputs.
+//! The same composition of a policy and learned limits, with a bug in its inputs or outputs.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::responses::Response;
 use super::subject::{Ceilings, Paces, Sent, Settings, Shipped, now};
 
 throttlekit_conformance::bugs! {
-    /// A seeded bug of what is learned.
+    /// A seeded bug of learned limits.
     pub enum CeilingBug {
         LimitReplacesCeiling: "A reported limit above the ceiling replaces the ceiling.",
         RemainingGrantsCalls: "Reported units that are left grant calls that the limiter does not see.",
@@ -114,7 +114,7 @@ impl Seeded {
         Reported::of(parts.status, &parts.headers, &response.body, now(&self.ceiling.clock))
     }
 
-    /// Does what the bug does with a response.
+    /// Applies the bug to a response.
     fn spoil(&mut self, reported: &Reported) {
         let (now, max) = (self.ceiling.now(), self.settings.max_pause);
         let limit = reported.requests.and_then(|requests| requests.limit);

@@ -1,4 +1,4 @@
-//! What is judged: an upstream over a policy, by a clock that the case sets.
+//! The subject: an upstream over a policy, with a clock that the case sets.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const MEMORY_BYTES: usize = 1 << 16;
 /// The number of an admitted call.
 pub type Sent = usize;
 
-/// Settings of what is learned.
+/// Settings of learned limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub(super) max_pause: Duration,
@@ -53,7 +53,8 @@ impl Ceilings {
     pub(super) fn roll(dice: &mut Dice) -> Self {
         let second = Duration::from_secs;
         if dice.once_in(3) {
-            // A rule stands still while its clock is behind. So much is left of a day's burst that none has to wait for it.
+            // A rule stands still while its clock is behind. A day's burst is large enough that no call has
+            // to wait for it.
             let (units, period) = (1_000_000, second(86_400));
             let tokens = 1_000_000_000_000;
             return Self { requests: units, period, burst: units, tokens, window: period, is_ample: true };
@@ -82,7 +83,7 @@ impl Ceilings {
     }
 }
 
-/// What ships.
+/// The production code.
 pub(super) struct Shipped {
     outbound: Outbound,
     /// Permits are held, so that nothing is returned.
@@ -97,7 +98,7 @@ impl Shipped {
         Self { outbound: outbound.build().expect("settings in range"), permits: Vec::new() }
     }
 
-    /// Forgets what was learned, and nothing that was used.
+    /// Forgets the learned limits, and no use.
     pub(super) fn forget(&mut self, limiter: impl Admit, settings: Settings) {
         self.outbound = Self::new(limiter, settings).outbound;
     }

@@ -1,7 +1,7 @@
 //! Commits that hang while reads work, as when the synchronous standby is gone.
 //!
-//! No timeout of the server ends such a commit. A store that opens a new connection for each call that it gives up takes
-//! them all, from every application on the server.
+//! No timeout of the server ends such a commit. A store that opens a new connection for each abandoned call
+//! takes them all, from every application on the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -14,12 +14,13 @@ use tokio::time::{interval, sleep};
 
 use super::server::Server;
 
-/// How often the server's connections are counted.
+/// The interval at which the server's connections are counted.
 const COUNT_EVERY: Duration = Duration::from_millis(100);
-/// How often another application connects.
+/// The interval at which another application connects.
 const OTHERS_EVERY: Duration = Duration::from_millis(500);
 const RECOVERY_MAX: Duration = Duration::from_secs(30);
-/// Connections of the store, and of them those whose commit hangs. Everybody else uses psql, which says so.
+/// Connections of the store, and those whose commit hangs. All others use psql, which sets its application
+/// name.
 const COUNT: &str = "SELECT count(*), count(*) FILTER (WHERE wait_event = 'SyncRep') FROM pg_stat_activity
                      WHERE backend_type = 'client backend' AND application_name <> 'psql'";
 const HANG: [&str; 2] = ["ALTER SYSTEM SET synchronous_standby_names = 'gone'", "SELECT pg_reload_conf()"];
@@ -28,60 +29,63 @@ const GO_ON: [&str; 2] = ["ALTER SYSTEM RESET synchronous_standby_names", "SELEC
 /// The role of another application: an ordinary one, for which no connections are reserved.
 const OTHER: &str = "other_application";
 
-/// How long commits hang, and how many requests come each second.
+/// The duration of the hang, and the request rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// For how long.
+    /// The duration in seconds.
     pub seconds: u64,
-    /// How many requests each second, each for a key of its own.
+    /// Requests per second, each for a key of its own.
     pub rate: u64,
 }
 
-/// One second of it.
+/// The measurements of one second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Second {
-    /// The most connections that the store had at once.
+    /// The maximum number of connections of the store.
     pub connections: u64,
-    /// The most of them whose commit hung.
+    /// The maximum number of them with a hung commit.
     pub hung: u64,
-    /// Whether the circuit breaker was open at its end.
+    /// True if the circuit breaker was open at its end.
     pub open: bool,
 }
 
-/// What was seen.
+/// The results.
 #[derive(Clone, Debug, Default)]
 pub struct Exhaustion {
     /// Each second while commits hung.
     pub seconds: Vec<Second>,
     /// Requests sent meanwhile.
     pub requests: u64,
-    /// How often another application connected, and how often that worked.
+    /// The number of times another application tried to connect, and succeeded.
     pub others: (u64, u64),
-    /// How often the circuit breaker opened.
+    /// The number of times the circuit breaker opened.
     pub opened: u64,
-    /// How long the first good decision took, from when commits worked again.
+    /// The time until the first good decision, from when commits worked again.
     pub recovery: Duration,
 }
 
 impl Exhaustion {
-    /// The most connections that the store had at once.
+    /// Returns the maximum number of connections of the store.
     pub fn connections_max(&self) -> u64 {
         self.seconds.iter().map(|second| second.connections).max().unwrap_or(0)
     }
 
-    /// The most hung commits in the second half: by then the circuit breaker is open, and only a probe's may hang.
+    /// Returns the maximum number of hung commits in the second half: by then the circuit breaker is open,
+    /// and only a probe's may hang.
     pub fn hung_late(&self) -> u64 {
         let late = self.seconds.iter().skip(self.seconds.len() / 2);
         late.map(|second| second.hung).max().unwrap_or(0)
     }
 
-    /// Seconds at whose end the circuit breaker was closed. The first does not count: it has to open.
+    /// Returns the number of seconds at whose end the circuit breaker was closed. The first does not count:
+    /// it has to open.
     pub fn closed_seconds(&self) -> u64 {
         self.seconds.iter().skip(1).filter(|second| !second.open).count() as u64
     }
 }
 
-/// Lets commits hang on a server of its own while requests come, and go on again. `progress` is called each second.
+/// Lets commits hang on a dedicated server while requests come, then continue. `progress` is called each
+/// second.
 pub async fn hang_commits<S: Store + 'static>(
     server: Arc<Server>,
     limiter: Arc<SharedLimiter<S>>,
@@ -121,8 +125,8 @@ pub async fn hang_commits<S: Store + 'static>(
     seen
 }
 
-/// Ends what runs beside, also where this panics because the server has no connection left: a runtime waits for blocking
-/// tasks however long they take.
+/// Stops the background tasks, also if this panics because the server has no connection left: a runtime waits
+/// for blocking tasks without a time limit.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
@@ -153,7 +157,7 @@ fn connect_beside(server: Arc<Server>, stop: Arc<AtomicBool>) -> impl FnOnce() -
     }
 }
 
-/// Requests that come whether or not those before them have been answered.
+/// Sends requests at a constant rate, whether or not earlier ones got a response.
 async fn request<S: Store + 'static>(
     limiter: Arc<SharedLimiter<S>>,
     rate: u64,

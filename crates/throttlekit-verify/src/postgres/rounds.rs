@@ -1,7 +1,7 @@
 //! Rounds in which a server loses charges, or could.
 //!
-//! `make` opens a store at an address, as a new process would, and creates its schema if need be. Rounds on one server need
-//! a schema each: what one loses bounds all that follow.
+//! `make` opens a store at an address, as a new process would, and creates its schema if needed. Rounds on
+//! one server need a schema each: the losses of one affect all that follow.
 
 use throttlekit::store::Store;
 use throttlekit::{Guarantee, Limit, SharedLimiter};
@@ -15,9 +15,9 @@ const AFTER: u64 = LIMIT * 3 / 2;
 /// Rows that another application writes: more log than a round does.
 const OTHERS_ROWS: u64 = 100_000;
 
-/// An asynchronous standby is promoted with stale rows. A new process comes, which knows the new primary only. The old
-/// primary is started again beside it, and a process comes that knows both. Returns a window of each of the three. The new
-/// primary takes the place of the old.
+/// Promotes an asynchronous standby with stale rows. A new process connects, which is configured with the new
+/// primary only. The old primary is started again beside it, and a process connects that is configured with
+/// both. Returns a window of each of the three. The new primary replaces the old one.
 pub async fn failover_round<S: Store>(
     primary: &mut Server,
     make: &impl AsyncFn(&str, Limit) -> SharedLimiter<S>,
@@ -63,8 +63,8 @@ async fn send_each<S: Store>(windows: &mut [Window], limiter: &SharedLimiter<S>,
     }
 }
 
-/// The files of a server are replaced by an older copy: the same system and timeline, older rows. Where others write on it
-/// before the store is back, its log is longer than it was.
+/// Replaces the files of a server with an older copy: the same system and timeline, older rows. If others
+/// write on it before the store is back, its log is longer than it was.
 pub async fn restore_round<S: Store>(
     server: &Server,
     overtaken: bool,
@@ -94,7 +94,8 @@ pub async fn restore_round<S: Store>(
     (if overtaken { "copy, overtaken" } else { "older copy" }, window)
 }
 
-/// The server is killed and started again. What it had answered it has kept, if it was told to: then the label stays exact.
+/// Kills the server and starts it again. It has kept what it acknowledged, if configured to: then the label
+/// stays exact.
 pub async fn crash_round<S: Store>(
     server: &Server,
     make: &impl AsyncFn(&str, Limit) -> SharedLimiter<S>,

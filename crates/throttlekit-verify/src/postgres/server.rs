@@ -1,5 +1,5 @@
-//! PostgreSQL servers of a test's own, which it may stop, kill, promote and restore. A server that cannot be had is a panic
-//! that says why.
+//! PostgreSQL servers of a test, which it may stop, kill, promote and restore. Failing to get a server panics
+//! with the reason.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -15,14 +15,14 @@ const SETTINGS: &str = "listen_addresses = '127.0.0.1'\nunix_socket_directories 
 const PATIENCE: Duration = Duration::from_millis(50);
 const PATIENCE_POLLS: u32 = 400;
 
-/// A database cluster in a folder of its own. Gone with the value.
+/// A database cluster in its own directory. Removed on drop.
 pub struct Server {
     folder: PathBuf,
     port: u16,
 }
 
 impl Server {
-    /// A new cluster, not started.
+    /// Creates a new cluster, not started.
     pub fn create() -> Self {
         let server = Self::empty();
         run(&program("initdb"), &["-D", &server.data(), "-A", "trust", "-U", "postgres", "--no-sync"]);
@@ -30,7 +30,7 @@ impl Server {
         server
     }
 
-    /// A standby that follows this server, started.
+    /// Creates and starts a standby that follows this server.
     pub fn standby(&self) -> Self {
         let (standby, port) = (Self::empty(), self.port.to_string());
         let from = ["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-D", &standby.data()];
@@ -40,7 +40,7 @@ impl Server {
         standby
     }
 
-    /// Runs statements, one at a time, and returns what they print.
+    /// Runs statements, one at a time, and returns their output.
     pub fn sql(&self, statements: &[&str]) -> String {
         let mut args = psql_args(self.port, "postgres");
         for statement in statements {
@@ -50,12 +50,12 @@ impl Server {
         run(&program("psql"), &args).trim().to_owned()
     }
 
-    /// Connects as this role and runs a statement, as any application does; or returns nothing where that fails.
+    /// Connects as this role and runs a statement, as any application does. Returns `None` if that fails.
     pub fn try_sql(&self, role: &str, statement: &str) -> Option<String> {
         query(self.port, role, statement)
     }
 
-    /// Runs a statement again and again, and hands over each row that it prints, until that says to stop.
+    /// Runs a statement repeatedly and passes each row to `row`, until that returns `false`.
     pub fn watch(&self, statement: &str, every: Duration, mut row: impl FnMut(&str) -> bool) {
         let args = psql_args(self.port, "postgres");
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -89,7 +89,7 @@ impl Server {
         panic!("the standby does not catch up");
     }
 
-    /// Lets a standby hear no more from its primary.
+    /// Cuts a standby off from its primary.
     pub fn cut_off(&self) {
         self.sql(&["ALTER SYSTEM SET primary_conninfo = ''", "SELECT pg_reload_conf()"]);
         for _ in 0..PATIENCE_POLLS {
@@ -111,25 +111,30 @@ impl Server {
         self.folder.join("data").display().to_string()
     }
 
-    /// Appends settings, which count from the next start or reload on.
+    /// Appends settings, which apply from the next start or reload on.
     pub fn configure(&self, settings: &str) {
         let file = self.folder.join("data/postgresql.conf");
         let script = format!("printf '%s' \"$1\" >> {}", file.display());
         run("sh", &["-c", &script, "sh", settings]);
     }
 
-    /// Its address.
+    /// Returns its port.
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns its address.
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// The address of both, this one first.
+    /// Returns the address of both, this one first.
     pub fn url_with(&self, other: &Self) -> String {
         let hosts = format!("127.0.0.1:{},127.0.0.1:{}", self.port, other.port);
         format!("postgres://postgres@{hosts}/postgres?target_session_attrs=read-write")
     }
 
-    /// Starts it and waits until it takes connections.
+    /// Starts it and waits until it accepts connections.
     pub fn start(&self) {
         let log = self.folder.join("log").display().to_string();
         let options = format!("-p {}", self.port);
@@ -141,7 +146,7 @@ impl Server {
         run(&program("pg_ctl"), &["-D", &self.data(), "-m", mode, "-w", "-t", "60", "stop"]);
     }
 
-    /// Makes a standby the primary.
+    /// Promotes a standby.
     pub fn promote(&self) {
         run(&program("pg_ctl"), &["-D", &self.data(), "-w", "-t", "60", "promote"]);
     }
@@ -153,15 +158,15 @@ impl Server {
         run("cp", &["-a", &self.data(), &aside]);
     }
 
-    /// Puts the copy in the place of the files of a stopped server.
+    /// Replaces the files of a stopped server with the copy.
     pub fn restore_copy(&self) {
         let aside = self.folder.join("aside").display().to_string();
         run("rm", &["-rf", &self.data()]);
         run("cp", &["-a", &aside, &self.data()]);
     }
 
-    /// `kill -9` of the postmaster, and waits until its sessions have noticed and ended: a new postmaster refuses while
-    /// they hold its memory.
+    /// Kills the postmaster with `kill -9`, and waits until its sessions have noticed and ended: a new
+    /// postmaster refuses to start while they hold its memory.
     pub fn kill(&self) {
         let mut processes = self.children();
         processes.push(self.postmaster());
@@ -175,7 +180,7 @@ impl Server {
         let _ = fs::remove_file(self.folder.join("data/postmaster.pid"));
     }
 
-    /// Stops every process of the server where it stands, or lets all go on. The postmaster first, so that it starts no more.
+    /// Signals every process of the server. The postmaster first, so that it starts no more.
     pub fn signal_all(&self, signal: &str) {
         let signal_one = |pid: &str| {
             // One may have ended meanwhile.
@@ -207,7 +212,7 @@ impl Drop for Server {
     }
 }
 
-/// Connects to the server at a local port as this role and runs a statement. Returns nothing where that fails.
+/// Connects to the server at a local port as this role and runs a statement. Returns `None` if that fails.
 pub fn query(port: u16, role: &str, statement: &str) -> Option<String> {
     let mut args = psql_args(port, role);
     args.extend(["-c".to_owned(), statement.to_owned()]);
@@ -223,7 +228,7 @@ fn psql_args(port: u16, role: &str) -> Vec<String> {
 }
 
 /// PostgreSQL does not run as root; then its own user runs it.
-fn command(program: &str, args: &[&str]) -> Command {
+pub(super) fn command(program: &str, args: &[&str]) -> Command {
     let we_are_root = fs::read_dir("/root").is_ok();
     let mut command = Command::new(if we_are_root { "runuser" } else { program });
     if we_are_root {
@@ -233,7 +238,7 @@ fn command(program: &str, args: &[&str]) -> Command {
     command
 }
 
-fn run(program: &str, args: &[&str]) -> String {
+pub(super) fn run(program: &str, args: &[&str]) -> String {
     let output = command(program, args).output();
     let output =
         output.unwrap_or_else(|error| panic!("{program}: {error}; `cargo xtask services up` installs it"));

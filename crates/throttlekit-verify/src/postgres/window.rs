@@ -1,4 +1,4 @@
-//! The requests of one window, and how they were answered.
+//! The requests of one window, and their responses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use throttlekit::store::Store;
 use throttlekit::{Guarantee, Limit, SharedLimiter};
 use tokio::time::{sleep, timeout};
 
-/// The limit of a window, which no round outlasts.
+/// The limit of a window, which is longer than any round.
 pub const LIMIT: u64 = 20;
 const DAY: Duration = Duration::from_secs(86_400);
-/// A window that is over soon, to see that a label is exact again when it is.
+/// A short window, to check that a label becomes exact again after it.
 const SOON: Duration = Duration::from_secs(1);
 const BACK_MAX: Duration = Duration::from_secs(60);
 
@@ -18,15 +18,16 @@ const BACK_MAX: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct Window {
     key: &'static str,
-    /// Requests admitted before anything was lost, and how many of them were called exact.
+    /// Requests admitted before anything was lost, and how many of them were labeled exact.
     pub healthy: (u64, u64),
-    /// Whether the label was not exact at the end, where it must not be, and was for a limit that had passed.
+    /// True if the label was not exact at the end, where it must not be, and was exact for a limit whose
+    /// window had passed.
     pub came_back: bool,
     /// Requests admitted.
     pub admitted: u64,
-    /// Of them, those admitted when the limit was used up, and called exact.
+    /// Requests admitted when the limit was exhausted, and labeled exact.
     pub beyond_exact: u64,
-    /// How many responses had each label.
+    /// The number of responses with each label.
     pub labels: BTreeMap<&'static str, u64>,
 }
 
@@ -36,33 +37,33 @@ impl Window {
         Self { key, healthy: (0, 0), came_back: false, admitted: 0, beyond_exact: 0, labels }
     }
 
-    /// The limit that every process of a round has.
+    /// Returns the limit that every process of a round has.
     pub fn limit() -> Limit {
         Limit::fixed_window(LIMIT, DAY).expect("a valid limit")
     }
 
-    /// A limit that has passed by the end of a round.
+    /// Returns a limit whose window has passed by the end of a round.
     pub(super) fn soon() -> Limit {
         Limit::fixed_window(LIMIT, SOON).expect("a valid limit")
     }
 
-    /// What was admitted so far was admitted by a server that had lost nothing.
+    /// Records that all admissions so far were made by a server that had lost nothing.
     pub(super) fn was_healthy(&mut self) {
         self.healthy = (self.admitted, self.labels.get("exact").copied().unwrap_or(0));
     }
 
-    /// Waits until a limit that is over soon has passed.
+    /// Waits until the short window has passed.
     pub(super) async fn soon_has_passed() {
         sleep(SOON).await;
     }
 
-    /// Judges the label of a process that was there, and that of a new one for which all that was lost is past.
+    /// Checks the label of an existing process, and that of a new one for which all losses are in the past.
     pub(super) async fn judge_label<S: Store>(
         &mut self,
         there: &SharedLimiter<S>,
         passed: &SharedLimiter<S>,
     ) {
-        // A machine that is busy may miss a deadline; what the store answers is judged.
+        // A busy machine may miss a deadline; only responses of the store are checked.
         let label = async |limiter: &SharedLimiter<S>| loop {
             match limiter.check("label").await {
                 Ok(answer) if answer.outage.is_some() => sleep(Duration::from_millis(10)).await,
@@ -73,12 +74,12 @@ impl Window {
         self.came_back = labels.await == Ok(("bounded", "exact"));
     }
 
-    /// Whether more was admitted than the limit.
+    /// Returns `true` if more was admitted than the limit.
     pub fn is_over(&self) -> bool {
         self.admitted > LIMIT
     }
 
-    /// Sends requests one after another. Returns how many the store answered.
+    /// Sends requests one after another. Returns the number of responses of the store.
     pub async fn send<S: Store>(&mut self, limiter: &SharedLimiter<S>, requests: u64) -> u64 {
         let mut answered = 0;
         for _ in 0..requests {
@@ -94,7 +95,7 @@ impl Window {
         answered
     }
 
-    /// Sends requests until the store answers one.
+    /// Sends requests until the store responds to one.
     pub async fn send_until_back<S: Store>(&mut self, limiter: &SharedLimiter<S>) {
         let back = async {
             while self.send(limiter, 1).await == 0 {

@@ -1,4 +1,4 @@
-//! `bid-price`, the filter: admit exactly if the value is at least the price, whatever strangers say.
+//! `bid-price`, the filter: admit exactly if the value is at least the price, for any untrusted input.
 
 use throttlekit_core::price::{Bid, Prices};
 
@@ -9,7 +9,7 @@ use throttlekit_conformance::Dice;
 /// A filter under test.
 pub type Filter = fn(&Prices, &Bid) -> bool;
 
-/// A random bid at random prices.
+/// Checks a random bid at random prices.
 pub fn check_filter(filter: Filter, seed: u64) -> Check {
     let mut dice = Dice::new(seed);
     // Quarters, so that sums are exact and equality is common.
@@ -31,7 +31,7 @@ pub fn check_filter(filter: Filter, seed: u64) -> Check {
 }
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a filter.
+    /// A bug of a filter.
     pub enum FilterBug {
         NegativeHoldDodges: "A negative holding time lowers the price.",
         NanHoldTurnedAway: "A holding time that is not a number is denied.",

@@ -1,4 +1,4 @@
-//! Judges of a solution who share nothing with the solver: another LP solver, and whole numbers.
+//! Judges of a solution that share nothing with the solver: another LP solver, and whole numbers.
 
 use std::cmp::Ordering;
 
@@ -7,13 +7,13 @@ use throttlekit_core::price::{Prices, RequestKind};
 
 use super::Problem;
 
-/// The optimal value and an optimal dual by another solver, which solves the dual problem itself.
+/// Returns the optimal value and an optimal dual by another solver, which solves the dual problem itself.
 pub(super) fn by_another_solver(problem: &Problem) -> Result<(f64, Prices), String> {
     let mut program = Program::new(OptimizationDirection::Minimize);
     let free = (0.0, f64::INFINITY);
     let prices = budgets(problem).map(|budget| budget.map(|budget| program.add_var(budget, free)));
     for kind in &problem.kinds {
-        // The gain of a kind is at least its value less its price.
+        // The gain of a kind is at least its value minus its price.
         let gain = program.add_var(kind.weight, free);
         let mut terms = vec![(gain, 1.0)];
         terms.extend(
@@ -28,7 +28,7 @@ pub(super) fn by_another_solver(problem: &Problem) -> Result<(f64, Prices), Stri
     Ok((solution.objective(), Prices { rate, cost, hold }))
 }
 
-/// What the dual problem is worth at these prices.
+/// Returns the value of the dual problem at these prices.
 pub(super) fn dual_value(problem: &Problem, prices: &Prices) -> f64 {
     let duals = [prices.rate, prices.cost, prices.hold];
     let spent: f64 =
@@ -57,7 +57,7 @@ struct Corner {
     turned_away: usize,
 }
 
-/// The dual that the rule for ties says, found in whole numbers by trying every corner there is.
+/// Returns the dual that the tie-breaking rule selects, found in whole numbers by trying every corner.
 ///
 /// For problems of small whole numbers only.
 pub(super) fn in_whole_numbers(problem: &Problem) -> Prices {
@@ -82,7 +82,7 @@ pub(super) fn in_whole_numbers(problem: &Problem) -> Prices {
 }
 
 impl Corner {
-    /// Where three planes meet, if they do at a point that is no negative price.
+    /// Returns the intersection of three planes, if it is a point without negative prices.
     fn at(problem: &Problem, planes: [([i128; 3], i128); 3]) -> Option<Self> {
         let rows = planes.map(|(uses, _)| uses);
         let instead_of = |axis: usize| {
@@ -111,7 +111,7 @@ impl Corner {
         Some(Self { parts, scale, worth, turned_away })
     }
 
-    /// Better is worth less, turns away more, and costs more: hold before cost before rate.
+    /// Better has a lower value, rejects more, and costs more: hold before cost before rate.
     fn compare(&self, other: &Self) -> Ordering {
         let by = |of: fn(&Self) -> i128| (of(self) * other.scale).cmp(&(of(other) * self.scale));
         let turned_away = self.turned_away.cmp(&other.turned_away);

@@ -1,7 +1,9 @@
-//! `bid-price`: prices only remove admits, the duals are optimal, and a refiner changes them only for the better.
+//! `bid-price`: prices only remove admits, the duals are optimal, and a refiner changes them only for the
+//! better.
 //!
-//! As with the other invariants, a check is a function of what is under test; the same one judges the real thing and
-//! the one with a seeded bug. Beside them are the experiments: [`two_axes`] and [`three_axes`], what pricing earns.
+//! As with the other invariants, a check is a function of the subject under test; the same one runs on the
+//! real subject and on one with a seeded bug. Beside them are the experiments: [`two_axes`] and
+//! [`three_axes`], the earnings of pricing.
 
 mod filter;
 mod judge;
@@ -27,29 +29,29 @@ pub use solver::{CERTIFICATE_MAX, Solver, SolverBug, Verdict, check_solver};
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::check::{Check, ensure};
 
-/// How much to examine.
+/// The size of an examination.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Problems solved and judged.
+    /// Problems solved and checked.
     pub problems: u64,
-    /// Streams played to a refiner, each with some thirty looks at its prices.
+    /// Streams run on a refiner, each with some thirty repricings.
     pub refiners: u64,
     /// Streams on which prices must only remove admits, and as many bids.
     pub streams: u64,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// Problems solved.
     pub problems: u64,
-    /// Of these, where the judge found the same duals; in the rest there are several.
+    /// Problems for which the judge found the same duals; in the rest there are several.
     pub same_duals: u64,
     /// The worst certificate.
     pub certificate: f64,
-    /// How often a refiner adopted other prices.
+    /// The number of times a refiner adopted other prices.
     pub adopted: u64,
-    /// What does not hold.
+    /// The violations.
     pub violations: Vec<String>,
 }
 
@@ -79,7 +81,7 @@ pub fn examine(size: Size) -> Findings {
     found
 }
 
-/// Looks for the seeded bugs with the same checks.
+/// Searches for the seeded bugs with the same checks.
 pub fn find_seeded(size: Size) -> Found {
     let solvers = Found::all(|bug: SolverBug| {
         (0..size.problems).any(|seed| check_solver(bug.solver(), &Problem::roll(seed)).is_err())

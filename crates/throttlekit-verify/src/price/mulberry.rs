@@ -5,19 +5,19 @@
 pub struct Mulberry(u32);
 
 impl Mulberry {
-    /// From this seed.
+    /// Creates the generator of this seed.
     pub fn new(seed: u32) -> Self {
         Self(seed)
     }
 
-    /// The seed that the published table takes for a correlation and a number: exclusive or of a constant, the
-    /// correlation in thousandths as a signed integer, and the number times 2654435761.
+    /// Returns the generator that the published table uses for a correlation and a number: exclusive or of a
+    /// constant, the correlation in thousandths as a signed integer, and the number times 2654435761.
     pub fn published(correlation: f64, number: u32) -> Self {
         let thousandths = (correlation * 1_000.0).round() as i32;
         Self(0xDEAD_BEEF ^ thousandths as u32 ^ number.wrapping_mul(2_654_435_761))
     }
 
-    /// From 0 to 1, one of 2³² steps.
+    /// Returns a number from 0 to 1, one of 2³² steps.
     pub fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x6D2B_79F5);
         let mut t = (self.0 ^ (self.0 >> 15)).wrapping_mul(self.0 | 1);

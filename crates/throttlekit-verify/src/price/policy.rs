@@ -1,22 +1,22 @@
-//! Ways to admit, and what they earn on a stream of bids.
+//! Admission policies, and their earnings on a stream of bids.
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::price::{Bid, Left, Prices, Refiner, Review};
 
-/// What there is to spend, at the time an ask comes.
+/// The remaining resources when a request comes.
 #[derive(Clone, Copy, Debug)]
 pub struct Stock {
-    /// Asks that may still pass.
+    /// Requests that may still pass.
     pub rate: u64,
     /// Units of cost that are left.
     pub cost: u64,
-    /// How many may hold a slot at once.
+    /// The number of slots.
     pub slots: Option<usize>,
 }
 
-/// Says whether an ask is worth its place; the limits decide the rest.
+/// Decides whether a request meets the price; the limits decide the rest.
 pub trait Policy {
-    /// Whether the price lets it through, with what is left before it.
+    /// Returns `true` if the price admits it, with what is left before it.
     fn admits(&mut self, bid: &Bid, now: Timestamp, left: &Left) -> bool;
 }
 
@@ -26,13 +26,13 @@ impl Policy for Prices {
     }
 }
 
-/// What looks at its prices again.
+/// Updates its prices.
 pub trait Reprices {
-    /// The prices that hold.
+    /// Returns the current prices.
     fn prices(&self) -> Prices;
-    /// Takes in an ask; true when it is time to look again.
+    /// Records a request. Returns `true` when it is time to reprice.
     fn observe(&mut self, bid: &Bid, now: Timestamp) -> bool;
-    /// Looks again.
+    /// Reprices.
     fn reprice(&mut self, left: Option<Left>) -> Review;
 }
 
@@ -48,12 +48,12 @@ impl Reprices for Refiner {
     }
 }
 
-/// Prices that are looked at again when due.
+/// Prices that are updated when due.
 #[derive(Clone, Debug)]
 pub struct Refined<R> {
-    /// Whose prices.
+    /// The source of prices.
     pub refiner: R,
-    /// Whether it is told what is left.
+    /// True if it receives what is left.
     pub told: bool,
 }
 
@@ -66,18 +66,18 @@ impl<R: Reprices> Policy for Refined<R> {
     }
 }
 
-/// What a policy made of a stream.
+/// The earnings of a policy on a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Earned {
-    /// The value of what was admitted.
+    /// The value of admitted requests.
     pub value: f64,
-    /// How many.
+    /// Their number.
     pub admitted: u64,
     /// Their cost.
     pub cost: u64,
 }
 
-/// Plays a stream, one ask a second: first the price, then the limits, which alone keep the stock.
+/// Runs a stream, one request per second: first the price, then the limits, which alone keep the stock.
 pub fn play(policy: &mut dyn Policy, stream: &[Bid], mut stock: Stock) -> Earned {
     let mut earned = Earned::default();
     let mut busy: Vec<u64> = Vec::new();

@@ -1,28 +1,28 @@
-//! Fluid problems to solve: ordinary ones, and such as have many optimal duals.
+//! Fluid problems to solve: ordinary ones, and ones with many optimal duals.
 
 use throttlekit_core::price::{Budgets, KINDS_MAX, RequestKind};
 
 use throttlekit_conformance::Dice;
 
-/// What is to be solved.
+/// A problem to solve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
-    /// From which family.
+    /// Its family.
     pub family: Family,
-    /// What comes.
+    /// The kinds of requests.
     pub kinds: Vec<RequestKind>,
-    /// What there is to spend.
+    /// The budgets.
     pub budgets: Budgets,
 }
 
-/// Where a problem is from.
+/// A family of problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Any numbers, a dozen kinds at most.
+    /// Any numbers, at most a dozen kinds.
     Any,
-    /// Numbers of six orders of magnitude, 64 kinds at most.
+    /// Numbers of six orders of magnitude, at most 64 kinds.
     Scales,
-    /// Small whole numbers: kinds that are equal, worthless or free, budgets of nothing.
+    /// Small whole numbers: kinds that are equal, worthless or free, budgets of zero.
     Whole,
     /// Small whole numbers, and budgets that some of the kinds fill to the last unit.
     Filled,
@@ -32,7 +32,7 @@ pub enum Family {
 pub const FAMILIES: [Family; 4] = [Family::Any, Family::Scales, Family::Whole, Family::Filled];
 
 impl Problem {
-    /// The problem of this seed: families by turns, with two axes or three.
+    /// Draws the problem of this seed: families in turn, with two axes or three.
     pub fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let family = FAMILIES[(seed % 4) as usize];
@@ -45,21 +45,21 @@ impl Problem {
         Self::of(family, kinds, seed % 8 >= 4, &mut dice)
     }
 
-    /// A problem of this family as large as they get.
+    /// Draws a problem of this family at its maximum size.
     pub fn largest(family: Family, seed: u64) -> Self {
         Self::of(family, KINDS_MAX as u64, true, &mut Dice::new(seed))
     }
 
     fn of(family: Family, kinds: u64, third: bool, dice: &mut Dice) -> Self {
         let kinds: Vec<RequestKind> = (0..kinds).map(|_| family.kind(dice)).collect();
-        // Where kinds fill a budget, the same ones fill all of them as often as not.
+        // Where kinds fill a budget, the same ones fill all of them about half the time.
         let same = dice.once_in(2).then(|| dice.below(kinds.len() as u64 + 1));
         let mut budget = |of: fn(&RequestKind) -> f64| family.budget(dice, &kinds, same, of);
         let [rate, cost, hold] = [budget(|_| 1.0), budget(|kind| kind.cost), budget(|kind| kind.hold)];
         Self { family, kinds, budgets: Budgets { rate, cost, hold: third.then_some(hold) } }
     }
 
-    /// Whether every number is a small whole one.
+    /// Returns `true` if every number is a small whole one.
     pub fn is_whole(&self) -> bool {
         matches!(self.family, Family::Whole | Family::Filled)
     }
@@ -94,7 +94,7 @@ impl Family {
     }
 }
 
-/// From 0 to 1.
+/// Returns a number from 0 to 1.
 pub(super) fn unit(dice: &mut Dice) -> f64 {
     dice.below(1 << 52) as f64 / (1u64 << 52) as f64
 }

@@ -1,5 +1,5 @@
-//! `bid-price`, the refiner: other prices are adopted only if they earn strictly more on what was seen, again and
-//! again, with slots as well as without.
+//! `bid-price`, the refiner: other prices are adopted only if they earn strictly more on past requests, again
+//! and again, with slots as well as without.
 
 use std::collections::VecDeque;
 
@@ -13,32 +13,32 @@ use super::problem::unit;
 use super::{Check, ensure};
 use throttlekit_conformance::Dice;
 
-/// As the refiner states them.
+/// As the refiner documents them.
 const SAMPLES_KEPT: usize = 8;
 const REPLAY_MAX: usize = 4_096;
 const WAIT_SAMPLES: usize = 2;
 const ABOVE: f64 = 1.0 + 1e-6;
 
-/// What a refiner is begun with.
+/// The initial configuration of a refiner.
 #[derive(Clone, Debug)]
 pub struct Belief {
-    /// What is believed to come.
+    /// The expected kinds of requests.
     pub kinds: Vec<RequestKind>,
-    /// What there is to spend on it.
+    /// The budgets.
     pub budgets: Budgets,
-    /// How it looks at what comes.
+    /// The options.
     pub options: RefinerOptions,
 }
 
-/// Makes a refiner under test.
+/// Creates a refiner under test.
 pub type Make<'a> = &'a dyn Fn(&Belief) -> Box<dyn Reprices>;
 
-/// The refiner of the core.
+/// Creates the refiner of the core.
 pub fn real(belief: &Belief) -> Box<dyn Reprices> {
     Box::new(Refiner::new(&belief.kinds, &belief.budgets, belief.options).expect("a belief is sound"))
 }
 
-/// Plays a random stream to a refiner and checks every look at the prices. Says how often others were adopted.
+/// Runs a random stream on a refiner and checks every repricing. Returns the number of adoptions.
 pub fn check_refiner(make: Make, seed: u64) -> Result<u64, String> {
     let mut dice = Dice::new(seed);
     let belief = Belief::roll(&mut dice);
@@ -46,7 +46,7 @@ pub fn check_refiner(make: Make, seed: u64) -> Result<u64, String> {
     let mut memory = Memory::new(&belief);
     let (mut comes, mut now, mut adopted) = (belief.kinds.clone(), 0u64, 0);
     for ask in 0..belief.options.sample * 30 {
-        // What comes changes now and then, and often there is a run of one kind.
+        // The mix changes now and then, and often there is a run of one kind.
         if dice.once_in(belief.options.sample as u64 * 6) {
             comes = Belief::roll_kinds(&mut dice);
         }
@@ -103,7 +103,7 @@ fn roll_left(dice: &mut Dice, belief: &Belief) -> Left {
     Left { asks: 1.0 + part(600.0), rate: part(belief.budgets.rate), cost: part(belief.budgets.cost) }
 }
 
-/// What a refiner has to remember, kept by the checker.
+/// The state that a refiner must keep, kept by the checker.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     pub(super) prior: Prices,
@@ -120,7 +120,7 @@ impl Memory {
         Self { prior, whole: Left { asks, rate, cost }, options: belief.options, seen: VecDeque::new() }
     }
 
-    /// The budgets and asks of the beginning.
+    /// Returns the initial budgets and requests.
     pub(super) fn whole(&self) -> Left {
         self.whole
     }
@@ -132,7 +132,7 @@ impl Memory {
         }
     }
 
-    /// That the change, or its absence, is what the replay calls for.
+    /// Checks that the change, or its absence, is what the replay requires.
     fn check(&self, left: Option<Left>, before: Prices, after: Prices) -> Check {
         let told = left.unwrap_or(self.whole);
         let [old, new] = [before, after].map(|prices| self.earned(&told, |_| prices));
@@ -171,7 +171,7 @@ impl Memory {
         vec![solved, above, self.prior, Prices::FREE]
     }
 
-    /// What these prices earn when everything seen comes again and again until the budgets end.
+    /// Returns the earnings at these prices when all past requests repeat until the budgets end.
     pub(super) fn earned(&self, left: &Left, prices: impl Fn(usize) -> Prices) -> f64 {
         let whole = self.replayed(left);
         let part = whole as f64 / left.asks;
@@ -194,7 +194,7 @@ impl Memory {
         earned
     }
 
-    /// What is earned by changing two samples later.
+    /// Returns the earnings of changing two samples later.
     pub(super) fn waiting(&self, left: &Left, before: Prices, next: Prices) -> f64 {
         let stretch = (self.replayed(left) as f64 / left.asks).max(1.0);
         let wait = (WAIT_SAMPLES * self.options.sample) as f64 * stretch;

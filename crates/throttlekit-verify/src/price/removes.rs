@@ -1,7 +1,7 @@
 //! `bid-price`, the policy: it only removes admits.
 //!
-//! Whatever the prices, and whatever a refiner makes of them: what passes keeps to the limits, an ask that the price
-//! turns away leaves every limit as it was, and one that the limits deny is denied.
+//! For any prices, and any changes of a refiner: what passes stays within the limits, a request that the
+//! price denies leaves every limit unchanged, and one that the limits deny is denied.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use throttlekit_conformance::Dice;
 
 const WINDOW_MS: u64 = 1_000;
 
-/// Decides an ask by prices and limits, in some order.
+/// Decides a request by prices and limits, in some order.
 pub type Admission = fn(&Prices, &Bid, &mut Limits, Timestamp) -> bool;
 
-/// A limit of asks and one of cost, and what they remember.
+/// A limit of requests and one of cost, and their states.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     limits: [Limit; 2],
@@ -32,7 +32,7 @@ impl Limits {
         Self { limits: [window(asks), window(cost)], states: [State::default(), State::default()] }
     }
 
-    /// Whether both would let it pass.
+    /// Returns `true` if both would admit it.
     pub fn allow(&self, bid: &Bid, now: Timestamp) -> bool {
         let both = self.limits.iter().zip(&self.states).zip([1, bid.cost]);
         both.fold(true, |all, ((limit, state), cost)| all && limit.decide(state, cost, now).allowed)
@@ -49,12 +49,12 @@ impl Limits {
     }
 }
 
-/// First the price, then the limits.
+/// Decides by the price first, then by the limits.
 pub fn price_then_limits(prices: &Prices, bid: &Bid, limits: &mut Limits, now: Timestamp) -> bool {
     prices.admits(bid) && limits.admit(bid, now)
 }
 
-/// Plays a random stream, with prices that may be anything or that a refiner finds on it.
+/// Runs a random stream, with arbitrary prices or those that a refiner finds on it.
 pub fn check_removes(admission: Admission, seed: u64) -> Check {
     let mut dice = Dice::new(seed);
     let (asks, cost) = (dice.between(1, 20), dice.between(1, 400));
@@ -88,7 +88,7 @@ pub fn check_removes(admission: Admission, seed: u64) -> Check {
     ensure(over.is_none(), || format!("seed {seed}: {over:?} in a window of {asks} asks and {cost} units"))
 }
 
-/// Counted by hand, in whole numbers.
+/// Counts by hand, in whole numbers.
 fn note(windows: &mut Vec<(u64, u64, u64)>, window: u64, cost: u64) {
     match windows.last_mut() {
         Some((last, admitted, spent)) if *last == window => {
@@ -99,7 +99,7 @@ fn note(windows: &mut Vec<(u64, u64, u64)>, window: u64, cost: u64) {
     }
 }
 
-/// A number, or none: what strangers may say.
+/// Draws a number, or NaN: untrusted input.
 pub(super) fn any(dice: &mut Dice) -> f64 {
     match dice.below(12) {
         0 => f64::NAN,
@@ -112,7 +112,7 @@ pub(super) fn any(dice: &mut Dice) -> f64 {
 }
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with an admission by prices and limits.
+    /// A bug of an admission by prices and limits.
     pub enum PassBug {
         LimitsThenPrice: "The limits are charged before the price is checked.",
         ValueBuysIn: "A request whose value is high enough is admitted beyond the limits.",

@@ -1,4 +1,4 @@
-//! Refiners with a deliberate bug.
+//! Refiners with a seeded bug.
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::price::{Bid, Left, Prices, RequestKind, Review};
@@ -7,7 +7,7 @@ use super::policy::Reprices;
 use super::refine::{Belief, Memory};
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a [`SeededRefiner`].
+    /// A bug of a [`SeededRefiner`].
     pub enum RefinerBug {
         AdoptsOnEqual: "Prices that earn the same are adopted.",
         AdoptsAlways: "The first prices that differ are adopted, whatever they earn.",
@@ -22,7 +22,7 @@ throttlekit_conformance::bugs! {
     }
 }
 
-/// A refiner with one bug: what a refiner should do, by the checker's own memory, and then not quite.
+/// A refiner with one bug: the correct behavior from the checker's own state, with one deviation.
 #[derive(Clone, Debug)]
 pub struct SeededRefiner {
     bug: RefinerBug,
@@ -34,7 +34,7 @@ pub struct SeededRefiner {
 }
 
 impl SeededRefiner {
-    /// With this bug.
+    /// Creates a refiner with this bug.
     pub fn new(bug: RefinerBug, belief: &Belief) -> Self {
         let mut belief = belief.clone();
         match bug {

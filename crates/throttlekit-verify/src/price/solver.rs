@@ -10,23 +10,23 @@ use super::{Check, Problem, ensure};
 /// A solver under test.
 pub type Solver = fn(&[RequestKind], &Budgets) -> Result<Solution, PriceError>;
 
-/// How far a certificate may be from exact.
+/// The maximum error of a certificate.
 pub const CERTIFICATE_MAX: f64 = 1e-8;
-/// How far from the judge's, who is exact to 10⁻⁷.
+/// The maximum difference from the judge, which is exact to 10⁻⁷.
 const AGREE: f64 = 1e-6;
-/// How far from what whole numbers say.
+/// The maximum difference from the result in whole numbers.
 const EXACT: f64 = 1e-8;
 
-/// What a problem showed.
+/// The result for a problem.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Verdict {
-    /// The worst part of the certificate.
+    /// The largest error of the certificate.
     pub certificate: f64,
-    /// Whether the judge's duals are the same; else they are another corner of the same worth.
+    /// True if the judge's duals are the same; otherwise they are another corner of the same value.
     pub same_duals: bool,
 }
 
-/// Solves a problem and has the solution judged.
+/// Solves a problem and checks the solution.
 pub fn check_solver(solver: Solver, problem: &Problem) -> Result<Verdict, String> {
     let Problem { kinds, budgets, .. } = problem;
     let solution = solver(kinds, budgets).map_err(|error| format!("{error}: {problem:?}"))?;
@@ -62,7 +62,7 @@ fn same(a: &Prices, b: &Prices, tolerance: f64) -> bool {
 }
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a solver.
+    /// A bug of a solver.
     pub enum SolverBug {
         TiesToTheLeastSelective: "Of several optimal duals the least selective are returned.",
         TiesToAny: "Of several optimal duals any are returned.",
@@ -81,7 +81,7 @@ impl SolverBug {
     pub fn solver(self) -> Solver {
         match self {
             Self::TiesToTheLeastSelective => |kinds, budgets| {
-                // With a trifle more to spend, the last kind that fits is the next one.
+                // With slightly larger budgets, the last kind that fits is the next one.
                 let hold = budgets.hold.map(|hold| hold + 1e-6);
                 let more = Budgets { rate: budgets.rate + 1e-6, cost: budgets.cost + 1e-6, hold };
                 Ok(Solution { duals: solve_fluid_lp(kinds, &more)?.duals, ..solve_fluid_lp(kinds, budgets)? })

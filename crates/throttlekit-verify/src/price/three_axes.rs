@@ -1,4 +1,4 @@
-//! Three axes: asks that hold a slot for different times.
+//! Three axes: requests that hold a slot for different times.
 
 use throttlekit_core::price::{
     Bid, Budgets, Prices, Refiner, RefinerOptions, RequestKind, Solution, solve_fluid_lp,
@@ -9,19 +9,19 @@ use super::{Check, Mulberry, ensure};
 
 const ASKS: u32 = 2_000;
 
-/// A workload of one ask a second for 2,000 seconds.
+/// A workload of one request per second for 2,000 seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Scenario {
     /// Its name.
     pub name: &'static str,
-    /// What comes; the weights say how often.
+    /// The kinds of requests; the weights are their frequencies.
     pub kinds: [RequestKind; 2],
     rate: u64,
     cost: u64,
     slots: u32,
 }
 
-/// Where prices win: two kinds that differ in nothing but how long they hold a slot.
+/// Prices win: two kinds that differ only in the time for which they hold a slot.
 pub const HOG: Scenario = Scenario {
     name: "A: a hog",
     kinds: [kind(100.0, 10.0, 15.0, 1_800.0), kind(100.0, 10.0, 200.0, 200.0)],
@@ -29,7 +29,7 @@ pub const HOG: Scenario = Scenario {
     cost: 1_000_000_000,
     slots: 10,
 };
-/// Where they do no harm: slots for everyone.
+/// Prices do no harm: slots for all requests.
 pub const AMPLE: Scenario = Scenario {
     name: "B: slots for all",
     kinds: [kind(10.0, 1.0, 1.0, 1_000.0), kind(10.0, 5.0, 100.0, 1_000.0)],
@@ -37,7 +37,7 @@ pub const AMPLE: Scenario = Scenario {
     cost: 10_000_000,
     slots: 100_000,
 };
-/// Where they reach their limit: a kind of which the best is to admit a part, and a price admits all or none.
+/// Prices reach their limit: for one kind the optimum is to admit a part, and a price admits all or none.
 pub const RATIONED: Scenario = Scenario {
     name: "C: a hog to ration",
     kinds: [kind(100.0, 2.0, 1.0, 1_000.0), kind(20.0, 6.0, 80.0, 1_000.0)],
@@ -50,35 +50,35 @@ const fn kind(cost: f64, value: f64, hold: f64, weight: f64) -> RequestKind {
     RequestKind { weight, value, cost, hold }
 }
 
-/// What is lost in a scenario, as a part of the fluid optimum, on average over seeds.
+/// The loss in a scenario, as a part of the fluid optimum, on average over seeds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
-    /// Which scenario.
+    /// The name of the scenario.
     pub name: &'static str,
-    /// By the limits alone.
+    /// With the limits alone.
     pub marginal: f64,
-    /// With prices that see rate and cost only.
+    /// With prices of rate and cost only.
     pub two_axes: f64,
     /// With all three.
     pub three_axes: f64,
-    /// With all three, looked at again every hundred asks, told what is left.
+    /// With all three, repriced every hundred requests, with the remaining budgets.
     pub refined: f64,
     /// The price of hold.
     pub hold_price: f64,
 }
 
-/// What is lost in the scenario of the hog if something else is believed of it.
+/// The loss in the hog scenario with a wrong belief about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wrong {
-    /// What is believed.
+    /// The belief.
     pub belief: &'static str,
     /// At the prices of the belief.
     pub fixed: f64,
-    /// With a look at them after every so many asks, told what is left.
+    /// With repricing after every `sample` requests, with the remaining budgets.
     pub refined: f64,
 }
 
-/// Wrong beliefs about the scenario of the hog, with refining after every so many asks.
+/// Returns wrong beliefs about the hog scenario, with repricing after every `sample` requests.
 pub fn wrong_beliefs(sample: usize, seeds: u32) -> Vec<Wrong> {
     let changed = |change: fn(RequestKind) -> RequestKind| HOG.kinds.map(change).to_vec();
     let beliefs = [
@@ -95,7 +95,7 @@ pub fn wrong_beliefs(sample: usize, seeds: u32) -> Vec<Wrong> {
     beliefs.into_iter().map(row).collect()
 }
 
-/// That prices of hold win where they should, and do no harm elsewhere.
+/// Checks that prices of hold win where they should, and do no harm elsewhere.
 pub fn check_scenarios([hog, ample, rationed]: &[Row; 3]) -> Check {
     ensure(hog.two_axes > 0.5 && hog.three_axes <= 0.02 && hog.refined <= 0.02, || format!("{hog:?}"))?;
     let all_equal =
@@ -105,14 +105,14 @@ pub fn check_scenarios([hog, ample, rationed]: &[Row; 3]) -> Check {
     ensure(no_worse, || format!("{rationed:?}"))
 }
 
-/// That refining leaves a wrong belief behind.
+/// Checks that repricing overcomes a wrong belief.
 pub fn check_recovery(rows: &[Wrong]) -> Check {
     let stuck = rows.iter().find(|row| row.fixed < 0.5 || row.refined > 0.05);
     ensure(stuck.is_none(), || format!("{stuck:?}"))
 }
 
 impl Scenario {
-    /// The regret of each policy over so many seeds.
+    /// Returns the regret of each policy over `seeds` seeds.
     pub fn row(&self, seeds: u32) -> Row {
         let solution = self.solution();
         let blind = Budgets { hold: None, ..self.budgets() };
@@ -127,26 +127,26 @@ impl Scenario {
         }
     }
 
-    /// What a policy loses on average.
+    /// Returns the mean loss of a policy.
     fn regret<P: Policy>(&self, seeds: u32, policy: impl Fn() -> P) -> f64 {
         let stock = Stock { rate: self.rate, cost: self.cost, slots: Some(self.slots as usize) };
         let earned = |seed| play(&mut policy(), &self.stream(seed), stock).value;
         1.0 - (0..seeds).map(earned).sum::<f64>() / (self.solution().objective * f64::from(seeds))
     }
 
-    /// A refiner that believes in these kinds.
+    /// Returns a refiner that expects these kinds.
     fn refiner(&self, believed: &[RequestKind], sample: usize) -> Refiner {
         let options = RefinerOptions { sample, slots: Some(self.slots) };
         Refiner::new(believed, &self.budgets(), options).expect("the scenario is valid")
     }
 
-    /// What there is to spend.
+    /// Returns the budgets.
     fn budgets(&self) -> Budgets {
         let hold = Some(f64::from(self.slots) * f64::from(ASKS));
         Budgets { rate: self.rate as f64, cost: self.cost as f64, hold }
     }
 
-    /// The fluid optimum.
+    /// Returns the fluid optimum.
     fn solution(&self) -> Solution {
         solve_fluid_lp(&self.kinds, &self.budgets()).expect("the scenario is valid")
     }

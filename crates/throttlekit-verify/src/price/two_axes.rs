@@ -1,4 +1,4 @@
-//! Two axes, two kinds of asks, and how long one kind keeps coming: regret by correlation.
+//! Two axes, two kinds of requests, and runs of one kind: regret by correlation.
 
 use throttlekit_core::price::{Bid, Budgets, Prices, Refiner, RefinerOptions, RequestKind, solve_fluid_lp};
 
@@ -7,37 +7,38 @@ use super::{Check, Mulberry, ensure};
 
 /// The correlations of the published table.
 pub const CORRELATIONS: [f64; 5] = [-1.0, -0.5, 0.0, 0.5, 1.0];
-/// Those between, where runs of one kind get long.
+/// Correlations in between, where runs of one kind get long.
 pub const LONG_RUNS: [f64; 4] = [0.8, 0.9, 0.95, 0.99];
-/// What marginal and joint admission lost with the published seeds.
+/// The losses of marginal and joint admission with the published seeds.
 pub const PUBLISHED: [(f64, f64); 5] =
     [(0.4, 0.0), (0.4, 0.007), (0.405, 0.0101), (0.415, 0.0116), (0.325, 0.65)];
-/// How many seeds were published.
+/// The number of published seeds.
 pub const PUBLISHED_SEEDS: u32 = 20;
 
 const ASKS: usize = 1_000;
 const STOCK: Stock = Stock { rate: 1_000, cost: 50_000, slots: None };
 const SMALL: Bid = Bid { value: 1.0, cost: 100, hold: None };
 const LARGE: Bid = Bid { value: 50.0, cost: 10_000, hold: None };
-/// What the fluid optimum earns.
+/// The earnings of the fluid optimum.
 const OPTIMUM: f64 = 500.0;
 
-/// What is lost of the optimum at one correlation, on average over seeds; 1 is everything.
+/// The loss at one correlation, on average over seeds; 1 is everything.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
-    /// Of one ask with the next.
+    /// The correlation of one request with the next.
     pub correlation: f64,
-    /// By the limits alone.
+    /// With the limits alone.
     pub marginal: f64,
-    /// With the prices of the workload as it is in the long run.
+    /// With the prices of the long-run workload.
     pub joint: f64,
-    /// With the same to begin with, looked at again every hundred asks.
+    /// With the same at the start, repriced every hundred requests.
     pub refined: f64,
-    /// The same, told what is left.
+    /// The same, with the remaining budgets.
     pub told: f64,
 }
 
-/// Regret by correlation, over the published streams of so many seeds: the rows of a table or a picture.
+/// Returns regret by correlation, over the published streams of this many seeds: the rows of a table or a
+/// plot.
 pub fn regret_by_correlation(correlations: &[f64], seeds: u32) -> Vec<Row> {
     let (kinds, budgets) = workload();
     let joint = solve_fluid_lp(&kinds, &budgets).expect("the workload is sound").duals;
@@ -52,8 +53,8 @@ pub fn regret_by_correlation(correlations: &[f64], seeds: u32) -> Vec<Row> {
     correlations.iter().map(row).collect()
 }
 
-/// What is lost at each correlation if everything is believed to be worth twenty times what it is, so that nothing
-/// clears its price: at those prices, and with a look at them after every so many asks.
+/// Returns the loss at each correlation if everything is believed to have twenty times its value, so that
+/// nothing meets its price: at those prices, and with repricing after every `sample` requests.
 pub fn regret_of_a_wrong_belief(sample: usize, seeds: u32) -> Vec<(f64, f64, f64)> {
     let (kinds, budgets) = workload();
     let believed = kinds.map(|kind| RequestKind { value: kind.value * 20.0, ..kind });
@@ -63,7 +64,7 @@ pub fn regret_of_a_wrong_belief(sample: usize, seeds: u32) -> Vec<(f64, f64, f64
     CORRELATIONS.map(row).into()
 }
 
-/// That the rows over the published seeds are the published ones, to a tenth of a point.
+/// Checks that the rows over the published seeds are the published ones, to a tenth of a point.
 pub fn check_published(rows: &[Row]) -> Check {
     for (row, (marginal, joint)) in rows.iter().zip(PUBLISHED) {
         let same = (row.marginal - marginal).abs() <= 0.001 && (row.joint - joint).abs() <= 0.001;
@@ -72,8 +73,8 @@ pub fn check_published(rows: &[Row]) -> Check {
     ensure(rows.len() == PUBLISHED.len(), || "not every correlation".into())
 }
 
-/// That refining loses at most 5 points on the limits alone where one kind comes forever, and elsewhere at most one
-/// point on prices that stay.
+/// Checks that repricing loses at most 5 points on the limits alone where one kind comes forever, and
+/// elsewhere at most one point on constant prices.
 pub fn check_refined(rows: &[Row]) -> Check {
     for row in rows {
         let bar = if row.correlation == 1.0 { row.marginal + 0.05 } else { row.joint + 0.01 };
@@ -82,25 +83,25 @@ pub fn check_refined(rows: &[Row]) -> Check {
     Ok(())
 }
 
-/// What a policy loses on average.
+/// Returns the mean loss of a policy.
 fn regret<P: Policy>(seeds: u32, correlation: f64, policy: impl Fn() -> P) -> f64 {
     let earned = |seed| play(&mut policy(), &stream(correlation, seed), STOCK).value;
     1.0 - (0..seeds).map(earned).sum::<f64>() / (OPTIMUM * f64::from(seeds))
 }
 
-/// The workload as it is: both kinds equally often.
+/// Returns the actual workload: both kinds equally often.
 fn workload() -> ([RequestKind; 2], Budgets) {
     let kind = |bid: Bid| RequestKind { weight: 500.0, value: bid.value, cost: bid.cost as f64, hold: 0.0 };
     ([SMALL, LARGE].map(kind), Budgets { rate: 1_000.0, cost: 50_000.0, hold: None })
 }
 
-/// A refiner for the budgets of the experiment that believes in these kinds.
+/// Returns a refiner for the budgets of the experiment that expects these kinds.
 fn refiner(kinds: &[RequestKind], sample: usize) -> Refiner {
     Refiner::new(kinds, &workload().1, RefinerOptions { sample, slots: None }).expect("the belief is sound")
 }
 
-/// The published stream: the first kind by a fair coin, then each ask of the same kind as the last with probability
-/// (1 + ρ)/2. One draw for each ask.
+/// Returns the published stream: the first kind by a fair coin, then each request of the same kind as the
+/// last with probability (1 + ρ)/2. One draw for each request.
 fn stream(correlation: f64, seed: u32) -> Vec<Bid> {
     let mut dice = Mulberry::published(correlation, seed);
     let stay = f64::midpoint(1.0, correlation);

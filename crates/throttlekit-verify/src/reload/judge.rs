@@ -1,9 +1,9 @@
-//! What a change of version must leave of a sliding window or log, judged by the answers before and after it alone.
+//! Checks of a change of version for a sliding window or log, by the responses before and after it alone.
 
 use throttlekit_core::Decision;
 use throttlekit_core::rate::Limit;
 
-/// What a key had left under the old version and has left under the new one, at one instant.
+/// The units left to a key under the old version and under the new one, at one instant.
 pub(super) struct Change<'a> {
     pub(super) limits: [&'a Limit; 2],
     pub(super) before: Decision,
@@ -11,10 +11,10 @@ pub(super) struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// What is wrong with it, if anything.
+    /// Returns the violation, if any.
     pub(super) fn fault(&self) -> Option<String> {
         let fault = match self.limits {
-            // A log remembers as long as it is told to: a shorter one has forgotten.
+            // A log remembers for its configured time: a shorter one has forgotten.
             [Limit::SlidingLog(_), Limit::SlidingLog(_)] if self.is_shorter() => None,
             [Limit::SlidingLog(_) | Limit::SlidingWindow(_), _] => self.uses_other_units(),
             // The oracle counts these.
@@ -27,7 +27,8 @@ impl Change<'_> {
         self.limits[1].period() < self.limits[0].period()
     }
 
-    /// Of a key with some left, as many are used as before; of one with none, at least as many as there were.
+    /// Checks that a key with units left has the same use as before, and one with none no less. Returns the
+    /// violation, if any.
     fn uses_other_units(&self) -> Option<String> {
         let used = self.before.limit - self.before.remaining;
         let left = self.after.limit.saturating_sub(used);
@@ -36,7 +37,8 @@ impl Change<'_> {
         wrong.then(|| format!("{used} were used, so {left} are left, not {}", self.after.remaining))
     }
 
-    /// A longer log may count again what the shorter one no longer did, if it is still written down.
+    /// Returns `true` if the new log may have forgotten more. A longer log may count entries again that the
+    /// shorter one no longer did, if they are still stored.
     fn forgot_more(&self) -> bool {
         matches!(self.limits[1], Limit::SlidingLog(_)) && !self.is_shorter()
     }

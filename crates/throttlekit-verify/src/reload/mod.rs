@@ -1,10 +1,10 @@
-//! `reload-room`: when the numbers of a limit change, exactly the units that were used and have not come back count under
-//! the new ones, and every store answers alike.
+//! `reload-room`: when the numbers of a limit change, exactly the units that were used and have not come back
+//! count under the new ones, and every store responds alike.
 //!
-//! A [`ReloadScenario`] is one limit in several versions, and what happens while they follow each other or run side by
-//! side. It is played to a store and to a [`MemoryStore`](throttlekit::store::MemoryStore) beside it: every answer is
-//! the same. And an oracle that knows no states counts what every key has used, in units: every answer must follow from
-//! its count.
+//! A [`ReloadScenario`] is one limit in several versions, and the operations while they follow each other or
+//! run side by side. It runs on a store and on a [`MemoryStore`](throttlekit::store::MemoryStore) beside it:
+//! every response is the same. And an oracle without access to states counts the use of every key, in units:
+//! every response must follow from its count.
 
 mod judge;
 mod oracle;

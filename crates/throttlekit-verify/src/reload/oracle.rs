@@ -1,8 +1,8 @@
-//! Counts the units that keys have used, naively: in units and parts of them, not in instants, and from the numbers of the
-//! limits alone.
+//! Counts the units that keys have used, naively: in units and parts of them, not in instants, and from the
+//! numbers of the limits alone.
 //!
-//! A count is a band. What a change of numbers rounds away lies between its ends: nothing in the caller's favor, and at
-//! most a microsecond of the new pace for each change.
+//! A count is a band. The rounding of a change of numbers lies between its ends: nothing in the caller's
+//! favor, and at most a microsecond of the new pace for each change.
 
 use throttlekit_core::rate::{Limit, Rule, State, UNITS_MAX};
 use throttlekit_core::{Cost, Decision, Timestamp};
@@ -22,8 +22,8 @@ const MICRO: u64 = 1_000;
 pub(super) struct Pace {
     units: u64,
     period: u64,
-    /// Nanoseconds beyond whole microseconds of a queue: a store keeps such a bucket in ticks of its own, and a change to
-    /// others rounds though the pace is the same.
+    /// Nanoseconds beyond whole microseconds of a queue: a store keeps such a bucket in ticks of its own, and
+    /// a change to others rounds although the pace is the same.
     beyond: u64,
 }
 
@@ -36,7 +36,7 @@ impl Pace {
         if other.is_faster(self) { other } else { self }
     }
 
-    /// What comes back in so many nanoseconds, rounded down and up.
+    /// Returns the units that come back in `time` nanoseconds, rounded down and up.
     fn comes_back(self, time: u64) -> [i128; 2] {
         let (all, period) = (u128::from(time) * u128::from(self.units), u128::from(self.period));
         let (whole, part) = ((all / period).min(UNITS_MOST) as i128, all % period * FINE as u128);
@@ -44,18 +44,18 @@ impl Pace {
     }
 }
 
-/// What a key has used of one kind of limit.
+/// The use of a key under one kind of limit.
 #[derive(Clone, Debug)]
 pub(super) enum Book {
-    /// A bucket: what was used when it was last written, and at which pace it fills.
+    /// A bucket: its use at the last write, and the pace at which it fills.
     Bucket { used: Band, written: Timestamp, pace: Pace },
-    /// A window that is counted in until its end.
+    /// A window that counts until its end.
     Window { used: Band, end: Timestamp },
-    /// So little was handed back, or so much is owed, that rounding decides. Nothing is known from then on.
+    /// Unknown from here on: so little was returned, or so much is owed, that rounding decides.
     Lost,
 }
 
-/// At least and at most so many parts of units.
+/// The minimum and maximum number of parts of units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Band {
     low: i128,
@@ -68,30 +68,30 @@ impl Band {
         Self { low: self.low + units, high: self.high + units }
     }
 
-    /// No window counts more.
+    /// Caps the band: no window counts more.
     fn capped(self) -> Self {
         let most = i128::from(UNITS_MAX) * FINE;
         Self { low: self.low.min(most), high: self.high.min(most) }
     }
 
-    /// Less what is handed back, of which at least and at most so much.
+    /// Subtracts returned units, of which at least and at most this many.
     fn less(self, least: i128, most: i128) -> Self {
         Self { low: (self.low - most.max(0)).max(0), high: (self.high - least.max(0)).max(0) }
     }
 }
 
-/// A limit as the oracle knows it.
+/// A limit, as the oracle models it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pace: Option<Pace>,
-    /// The most that may be used, in parts, rounded down and up.
+    /// The maximum use, in parts, rounded down and up.
     room: [i128; 2],
     crosses: bool,
     limit: Limit,
 }
 
 impl Known {
-    /// Of a bucket or a window.
+    /// Returns the model of a bucket or a window.
     pub(super) fn of(spec: &Spec) -> Option<Self> {
         let limit = spec.limit().ok()?;
         let units = |units: u64| [i128::from(units) * FINE; 2];
@@ -112,7 +112,7 @@ impl Known {
         Some(Self { pace, room, crosses, limit })
     }
 
-    /// What is used of a key at `now`, under this limit.
+    /// Returns the use of a key at `now`, under this limit.
     fn used(&self, book: Option<&Book>, now: Timestamp) -> Band {
         match (book, self.pace) {
             (Some(Book::Lost), _) => Band { low: 0, high: UNITS_MOST as i128 * FINE },
@@ -121,7 +121,7 @@ impl Known {
                 let [least, most] = last.faster(pace).comes_back(time);
                 let rounded = if last == pace { 0 } else { pace.comes_back(MICRO)[1] };
                 let used = used.less(least, most);
-                // A clock that is behind has as much to make up for.
+                // A clock that is behind has to make up for the same time.
                 let [low, high] = pace.comes_back(nanos(written.since(now)));
                 let rounded = if used.high > 0 { rounded } else { 0 };
                 Band { low: used.low + low, high: used.high + high + rounded }
@@ -131,12 +131,12 @@ impl Known {
         }
     }
 
-    /// Whether it is a bucket that was last charged at another pace.
+    /// Returns `true` for a bucket that was last charged at another pace.
     pub(super) fn is_at_other_pace(&self, book: Option<&Book>) -> bool {
         matches!(book, Some(Book::Bucket { pace, .. }) if self.pace.is_some_and(|own| own != *pace))
     }
 
-    /// What is wrong with the answer to an ask of `cost`, if anything.
+    /// Returns the error in the response to a request of `cost`, if any.
     pub(super) fn judge(
         &self,
         book: Option<&Book>,
@@ -152,7 +152,7 @@ impl Known {
         let left = |room: i128, used: i128| (room - used - taken).max(0) / FINE;
         let (least, most) = (left(self.room[0], used.high), left(self.room[1], used.low));
         let remaining = i128::from(said.remaining);
-        // A charge of nothing says what is left and no more.
+        // A charge of zero only reports what is left.
         let wrong = if cost > 0 && said.allowed && !may {
             "admitted beyond what is left"
         } else if cost > 0 && !said.allowed && must {
@@ -168,7 +168,7 @@ impl Known {
         Err(format!("{wrong}: {low} to {high} were used, {least} to {most} are left\n  said {said:?}"))
     }
 
-    /// What is wrong with a loan, if anything: `said` is what is left before it, if anything is lent.
+    /// Returns the error in a loan, if any: `said` is what is left before it, if anything is lent.
     pub(super) fn judge_loan(
         &self,
         book: Option<&Book>,
@@ -189,14 +189,15 @@ impl Known {
         Ok(())
     }
 
-    /// The book after a charge.
+    /// Returns the book after a charge.
     pub(super) fn charge(&self, book: Option<&Book>, units: Cost, now: Timestamp) -> Book {
-        // A charge while the clock is behind is one at the instant that was last written.
+        // A charge while the clock is behind counts at the instant of the last write.
         let now = now.max(written(book));
         let used = self.used(book, now).plus(units);
         match (book, self.pace) {
             (Some(Book::Lost), _) => Book::Lost,
-            // Nobody owes more than a hundred years. Whether a debt is cut there or not written at all depends on rounding.
+            // No debt exceeds a hundred years. Whether a debt is cut there or not written at all depends on
+            // rounding.
             (_, Some(pace)) if used.high > pace.comes_back(DEBT_MAX_NANOS)[0] => Book::Lost,
             (_, Some(pace)) => Book::Bucket { used, written: now, pace },
             (Some(&Book::Window { end, .. }), None) if now < end => Book::Window { used: used.capped(), end },
@@ -204,7 +205,7 @@ impl Known {
         }
     }
 
-    /// The book after units of a charge at `mark` were handed back.
+    /// Returns the book after units of a charge at `mark` were returned.
     pub(super) fn hand_back(&self, book: &Book, units: Cost, mark: Timestamp, now: Timestamp) -> Book {
         if !self.limit.hands_back() {
             return book.clone();
@@ -217,7 +218,7 @@ impl Known {
         let units = i128::from(units.min(self.limit.units())) * FINE;
         let (time, fast) = (nanos(now.since(mark)), last.faster(pace));
         let most = units - fast.comes_back(time)[0];
-        // What is owed beyond the limit comes back first.
+        // Debt beyond the limit is repaid first.
         let in_debt = used.high > self.room[0];
         let least = units - fast.comes_back(time + 2 * MICRO)[1] - pace.comes_back(MICRO)[1];
         match (most > 0, least > 0 && !in_debt) {
@@ -231,21 +232,21 @@ impl Known {
 }
 
 impl Book {
-    /// Units that may or may not have gone back to its window.
+    /// Records units that may or may not have been returned to its window.
     pub(super) fn maybe_less(&mut self, units: Cost) {
         if let Self::Window { used, .. } = self {
             *used = used.less(0, i128::from(units) * FINE);
         }
     }
 
-    /// Units that went back to its window.
+    /// Records units that were returned to its window.
     pub(super) fn less(&mut self, units: Cost) {
         if let Self::Window { used, .. } = self {
             *used = used.less(i128::from(units) * FINE, i128::from(units) * FINE);
         }
     }
 
-    /// The end of its window.
+    /// Returns the end of its window.
     pub(super) fn end(&self) -> Option<Timestamp> {
         if let Self::Window { end, .. } = self { Some(*end) } else { None }
     }

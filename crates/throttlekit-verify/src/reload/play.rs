@@ -1,4 +1,4 @@
-//! Plays scenarios to a store and to a store in memory, and compares as it goes.
+//! Runs scenarios on a store and on a store in memory, and compares them step by step.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -23,12 +23,12 @@ use throttlekit_conformance::invariants::Violation;
 use throttlekit_conformance::stores::{MICRO, Used, policy_name};
 use throttlekit_conformance::text::nanos;
 
-/// After so many scenarios the store is made again: it may bound how many different limits it keeps.
+/// The number of scenarios after which the store is recreated: it may bound the number of different limits.
 const SCENARIOS_PER_STORE: usize = 100;
 
-/// Plays the scenarios of these seeds to a store: invariant `reload-room`. The first violation ends it.
+/// Runs the scenarios of these seeds on a store: invariant `reload-room`. Stops at the first violation.
 ///
-/// `make` makes a store that reads the clock given; all it makes may share one engine.
+/// `make` creates a store that reads the given clock; all of them may share one engine.
 pub async fn examine_reload<S, M, F>(make: M, seeds: Range<u64>) -> Result<ReloadReport, Violation>
 where
     S: Store,
@@ -51,7 +51,7 @@ where
     Ok(report)
 }
 
-/// How many scenarios it takes until the examination finds a seeded bug, if `scenarios_max` are enough.
+/// Returns the number of scenarios until the examination finds a seeded bug, if `scenarios_max` are enough.
 pub async fn find_reload_bug(bug: ReloadBug, scenarios_max: u64) -> Option<u64> {
     let make = |clock| async move { Ok(Seeded::new(clock, Some(bug))) };
     examine_reload(make, 0..scenarios_max).await.err().map(|violation| violation.seed + 1)
@@ -88,16 +88,16 @@ async fn play<S: Store>(
     Ok(play.report)
 }
 
-/// One scenario in flight.
+/// A running scenario.
 struct Play<'a, S> {
     store: &'a S,
     beside: MemoryStore<ManualClock>,
     clock: &'a ManualClock,
     policy: String,
     forms: Vec<ScriptEncoding>,
-    /// The same as the oracle knows them, where it does.
+    /// The same limits as the oracle models them, where it does.
     known: Vec<Option<Known>>,
-    /// What keys have used, by their names in the store.
+    /// The use of keys, by their names in the store.
     books: HashMap<String, Book>,
     /// Keys that have been charged under any version.
     touched: HashSet<String>,
@@ -113,16 +113,16 @@ struct Play<'a, S> {
     report: ReloadReport,
 }
 
-/// What was charged or lent, under which version.
+/// A charge or a loan, and its version.
 #[derive(Clone, Copy)]
 struct Paid {
     key: u8,
     version: usize,
     mark: Mark,
     cost: Cost,
-    /// When it was charged.
+    /// The time of the charge.
     at: Timestamp,
-    /// The end of the window it was charged to.
+    /// The end of the charged window.
     end: Option<Timestamp>,
 }
 
@@ -185,7 +185,7 @@ impl<'a, S: Store> Play<'a, S> {
         KeySpace::new("tk", &self.policy, "changes", &self.forms[version]).key(b"home", &[b'a' + key])
     }
 
-    /// Judges an answer by what was used, and writes down what it charged.
+    /// Checks a response by the recorded use, and records its charge.
     fn judge(&mut self, name: &str, cost: Cost, said: &Decision, charged: bool) -> Result<(), String> {
         let (now, version) = (self.clock.now(), self.version);
         if charged && cost > 0 {
@@ -203,7 +203,7 @@ impl<'a, S: Store> Play<'a, S> {
         Ok(())
     }
 
-    /// Tries a denial at another pace when its wait is over, and a microsecond before.
+    /// Retries a denial at another pace when its wait is over, and a microsecond before.
     async fn try_wait(&mut self, name: &str, cost: Cost, said: &Decision) -> Result<(), String> {
         let form = self.forms[self.version];
         let sight = self.store.peek(&[Charge { key: name, form: &form, cost }]).await;
@@ -327,7 +327,7 @@ impl<'a, S: Store> Play<'a, S> {
         self.judge(&name, cost, &said, said.allowed)
     }
 
-    /// Every key is looked at under both versions.
+    /// Changes the version. Every key is probed under both versions.
     async fn change(&mut self, version: usize) -> Result<(), String> {
         let old = self.version;
         for key in 0..KEYS {
@@ -355,7 +355,7 @@ impl<'a, S: Store> Play<'a, S> {
         Ok(())
     }
 
-    /// A limit of another kind has keys of its own, which begin with all units.
+    /// Checks that a limit of another kind has keys of its own, which start with all units.
     fn is_another(&self, name: &str, after: &Decision) -> Option<String> {
         let fresh = !self.touched.contains(name) && after.remaining != after.limit;
         fresh.then(|| format!("a limit of another kind begins with {after:?}"))
@@ -366,7 +366,8 @@ impl<'a, S: Store> Play<'a, S> {
         Paid { key, version: self.version, mark, cost, at: self.clock.now(), end }
     }
 
-    /// Under which version a charge is settled: that of today only where it keeps the same keys.
+    /// Returns the version under which a charge is settled: the current one only where it keeps the same
+    /// keys.
     fn version_for(&self, paid: &Paid, today: bool) -> usize {
         let same = self.name(paid.key) == self.name_at(paid.key, paid.version);
         if today && same { self.version } else { paid.version }
@@ -393,8 +394,8 @@ impl<'a, S: Store> Play<'a, S> {
         }
     }
 
-    /// Units go back to the window they were taken from, if it is still counted in. The number of a window means another
-    /// one, or none, under another version.
+    /// Records units refunded to their window, if it still counts. The number of a window means another one, or none,
+    /// under another version.
     fn note_window_back(&mut self, name: &str, version: usize, paid: &Paid, units: Cost) {
         let Some(book) = self.books.get_mut(name) else { return };
         if version != paid.version {
@@ -404,7 +405,7 @@ impl<'a, S: Store> Play<'a, S> {
         }
     }
 
-    /// What a key has left, in the store and beside it, asked for nothing.
+    /// Returns the units left to a key, in the store and beside it, with a request of zero.
     async fn look(&mut self, key: u8) -> Result<throttlekit::Decision, String> {
         let (name, form) = (self.name(key), self.forms[self.version]);
         let charges = [Charge { key: &name, form: &form, cost: 0 }];

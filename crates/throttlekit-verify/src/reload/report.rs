@@ -1,32 +1,32 @@
-//! How much of what matters was seen.
+//! Coverage of the scenarios.
 
-/// How much was seen of what matters here.
+/// The number of times each relevant situation occurred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReloadReport {
-    /// Scenarios played.
+    /// Scenarios run.
     pub scenarios: u64,
-    /// Answers compared.
+    /// Responses compared.
     pub answers: u64,
-    /// Keys that were looked at before and after a change.
+    /// Keys that were probed before and after a change.
     pub changes: u64,
-    /// Of these, keys that had used something.
+    /// Keys among these with use.
     pub carried: u64,
-    /// Keys in a window in flight that is none of the new version's.
+    /// Keys in a running window that does not exist in the new version.
     pub off_grid: u64,
     /// Loans to keys, after a change.
     pub lent: u64,
-    /// Debits that came again after a change.
+    /// Debits that were repeated after a change.
     pub repeated: u64,
-    /// Answers that the oracle judged.
+    /// Responses that the oracle checked.
     pub judged: u64,
-    /// Of these, to a bucket that was last charged at another pace.
+    /// Responses among these of a bucket that was last charged at another pace.
     pub at_other_pace: u64,
     /// Waits of denials at another pace, each tried when it is over and a microsecond before.
     pub waits: u64,
 }
 
 impl ReloadReport {
-    /// Adds what another examination came to.
+    /// Adds the counts of another examination.
     pub fn add(&mut self, other: &Self) {
         self.scenarios += other.scenarios;
         self.answers += other.answers;

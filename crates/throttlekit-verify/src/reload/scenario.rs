@@ -15,53 +15,53 @@ use throttlekit_conformance::text::{nanos, print_duration};
 use throttlekit_conformance::{Dice, Spec};
 
 const STEPS_MAX: u64 = 40;
-/// How far the clock steps back at a time.
+/// The maximum backward step of the clock.
 const STEP_BACK_MAX: Duration = Duration::from_secs(86_400);
 const YEAR: u64 = 365 * 86_400_000_000_000;
 const YEAR_2023: u64 = 1_700_000_000_000_000_000;
-/// No limit looks further ahead, so that what a scenario adds up stays exact in a script.
+/// The maximum range of a limit, so that the sums of a scenario stay exact in a script.
 const REACH_MAX: u64 = 2 * YEAR;
-/// Different keys.
+/// The number of keys.
 pub(super) const KEYS: u8 = 2;
 
-/// One thing that happens. Keys are by number, and what came before is counted round.
+/// One step. Keys are numbers, and indexes of earlier steps wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReloadStep {
-    /// Somebody asks.
+    /// A request.
     Ask(u8, Cost),
-    /// Somebody asks at this limit and at another that never changes.
+    /// A request for this limit and another that never changes.
     AskBoth(u8, Cost),
-    /// The true cost of an ask becomes known, to the limit of today or to the one it was asked at.
+    /// The true cost of a request becomes known, to the current limit or to the one it was made under.
     Settle(usize, Used, bool),
-    /// A node is lent units.
+    /// Units are lent to a node.
     Lease(u8, Want),
-    /// Units that were lent come back, to the limit of today or to the one that lent them.
+    /// Lent units are returned, to the current limit or to the one that lent them.
     LeaseReturn(usize, Used, bool),
     /// A debit of a stream, or the last one again.
     Debit(u8, Cost, bool),
-    /// Another version is in force.
+    /// Another version takes effect.
     Change(usize),
-    /// Time goes by.
+    /// Time passes.
     Wait(Duration),
     /// The clock steps back.
     StepBack(Duration),
 }
 
-/// One limit in several versions, and what happens to it.
+/// One limit in several versions, and a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReloadScenario {
-    /// Replays this scenario.
+    /// The seed, for replay.
     pub seed: u64,
     /// Of one kind in most scenarios.
     pub versions: Vec<Spec>,
-    /// What the clock shows at first.
+    /// The initial reading of the clock.
     pub start: Timestamp,
-    /// What happens, in order.
+    /// The steps, in order.
     pub steps: Vec<ReloadStep>,
 }
 
 impl ReloadScenario {
-    /// The scenario of a seed.
+    /// Draws the scenario of a seed.
     pub fn roll(seed: u64) -> Self {
         let mut dice = Dice::new(seed);
         let first = if dice.once_in(2) { roll_bucket(&mut dice) } else { roll_near(&mut dice) };
@@ -75,7 +75,7 @@ impl ReloadScenario {
         let start = YEAR_2023 + dice.below(3 * YEAR);
         let (mut version, mut steps) = (0, Vec::new());
         for _ in 0..dice.between(6, STEPS_MAX) {
-            // Two instances with different numbers: what follows is by one or by the other.
+            // Two instances with different numbers: later steps use one or the other.
             if alternates && dice.once_in(2) {
                 version = dice.below(versions.len() as u64) as usize;
                 steps.push(ReloadStep::Change(version));
@@ -89,7 +89,7 @@ impl ReloadScenario {
         Self { seed, versions, start: Timestamp::from_nanos(start - start % MICRO), steps }
     }
 
-    /// Every scenario that is smaller by one step.
+    /// Returns every scenario that is smaller by one step.
     pub(super) fn smaller(&self) -> Vec<Self> {
         let without = |index| {
             let mut smaller = self.clone();
@@ -118,7 +118,8 @@ fn roll_bucket(dice: &mut Dice) -> Spec {
     }
 }
 
-/// Some other numbers of the same kind: close to the last half of the time, so that they meet in the same windows.
+/// Draws other numbers of the same kind: close to the last ones half of the time, so that they meet in the
+/// same windows.
 fn roll_version(dice: &mut Dice, last: &Spec) -> Spec {
     for _ in 0..10_000 {
         let next = if dice.once_in(2) { roll_near(dice) } else { tweak(dice, *last) };
@@ -129,7 +130,7 @@ fn roll_version(dice: &mut Dice, last: &Spec) -> Spec {
     *last
 }
 
-/// Whether a limit of these numbers finds the states of the other.
+/// Returns `true` if a limit of these numbers finds the states of the other.
 fn follows(last: &Spec, next: &Spec) -> bool {
     let form = |spec: &Spec| ScriptEncoding::of(&spec.limit().ok()?).ok();
     let (Some(one), Some(other)) = (form(last), form(next)) else { return false };
@@ -203,7 +204,7 @@ fn roll_step(dice: &mut Dice, versions: &[Spec], version: usize) -> ReloadStep {
     }
 }
 
-/// Waits are by the rhythm of any version: edges of those that are gone still count.
+/// Waits follow the rhythm of any version: edges of past versions still count.
 fn dice_spec(dice: &Dice, versions: &[Spec]) -> Spec {
     let mut dice = dice.clone();
     dice.pick(versions)

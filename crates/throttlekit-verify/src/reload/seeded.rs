@@ -1,4 +1,4 @@
-//! Stores that take a change of numbers wrongly, to show that the invariant can fail.
+//! Stores that handle a change of numbers wrongly, to show that the invariant can fail.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,7 +14,7 @@ use throttlekit_core::rate::stored::Stored;
 use throttlekit_core::rate::{Bucket, Mark, Rule};
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a [`Seeded`] store.
+    /// A bug of a [`Seeded`] store.
     pub enum ReloadBug {
         KeepsTheInstant: "A bucket keeps the instant when it is full again, whatever the pace.",
         LendsFromTheInstant: "The same where units are lent.",
@@ -56,7 +56,7 @@ struct Kept {
     returns: BTreeSet<u128>,
 }
 
-/// What a key is looked at for.
+/// The purpose of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
     Charge,
@@ -65,7 +65,7 @@ enum For {
 }
 
 impl Seeded {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new(clock: ManualClock, bug: Option<ReloadBug>) -> Self {
         Self { clock, bug, kept: Mutex::default() }
     }
@@ -78,7 +78,7 @@ impl Seeded {
         self.bug == Some(bug)
     }
 
-    /// Goes to a key: the form it is asked under, and what it is found to hold.
+    /// Looks up a key: its encoding, and its state.
     fn visit<'k>(
         &self,
         all: &'k mut HashMap<String, Kept>,
@@ -115,7 +115,7 @@ impl Seeded {
         (kept, form, found)
     }
 
-    /// What a key holds, as the bug has it.
+    /// Returns the state of a key, with the bug applied.
     fn found(&self, stored: &Stored, form: &ScriptEncoding, what: For) -> Stored {
         let (Stored::Bucket(bucket), Some(bug)) = (stored, self.bug) else { return stored.clone() };
         if bucket.pace == form.pace() {
@@ -145,7 +145,7 @@ impl Seeded {
         Stored::Bucket(changed)
     }
 
-    /// Charges what passes.
+    /// Charges an admitted cost.
     fn charge(&self, kept: &mut Kept, found: Stored, form: &ScriptEncoding, cost: u64, now: Timestamp) {
         kept.stored = found;
         kept.stored.charge(form, cost, now);
@@ -265,7 +265,7 @@ fn debt(bucket: &Bucket, at: u64) -> u128 {
     u128::from(bucket.full.saturating_sub(at)) * u128::from(bucket.pace.base) + u128::from(bucket.rest)
 }
 
-/// What is used of a bucket at `at`, in microseconds of another limit.
+/// Returns the use of a bucket at `at`, in microseconds of another limit.
 fn time_at(bucket: &Bucket, at: u64, form: &ScriptEncoding) -> u64 {
     let ticks = (debt(bucket, at).saturating_mul(form.pace().unit.into())).div_ceil(bucket.pace.unit.into());
     u64::try_from(ticks.div_ceil(form.pace().base.into())).unwrap_or(u64::MAX).min(1 << 50)

@@ -1,4 +1,4 @@
-//! How often a key is counted too high, over very many secrets.
+//! The frequency with which a key is counted too high, over very many secrets.
 
 use std::time::Duration;
 
@@ -10,38 +10,38 @@ use super::{Check, Config, Kind, Shield, ensure};
 use throttlekit_conformance::Dice;
 
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
-/// More than is ever asked for, so that counts are seen and nobody is denied.
-const UNITS: u64 = 1 << 31;
-/// How many standard deviations of chance are allowed for: once in thirty thousand.
+/// More than is ever requested, so that counts are visible and nothing is denied.
+const UNITS: u64 = SketchLimit::UNITS_MAX as u64;
+/// The allowance for chance, in standard deviations: once in thirty thousand.
 const DEVIATIONS: f64 = 4.0;
 
-/// How often the key in question was counted too high by more than ε·N, in sketches of one shape.
+/// The number of times that the probed key was counted too high by more than ε·N, in sketches of one shape.
 #[derive(Clone, Copy, Debug)]
 pub struct Early {
-    /// Which limiter.
+    /// The limiter.
     pub kind: Kind,
     /// Its sketch.
     pub shape: Shape,
-    /// What was asked before.
+    /// The load before the probe.
     pub load: &'static str,
     /// Sketches, each with its own secret.
     pub secrets: u64,
-    /// Those in which it was.
+    /// Sketches with an overestimate.
     pub over: u64,
 }
 
 impl Early {
-    /// The probability that is allowed: e to the minus depth, which is at most δ.
+    /// Returns the allowed probability: e to the minus depth, which is at most δ.
     pub fn delta(&self) -> f64 {
         (-f64::from(self.shape.depth())).exp()
     }
 
-    /// The frequency that was measured.
+    /// Returns the measured frequency.
     pub fn frequency(&self) -> f64 {
         self.over as f64 / self.secrets as f64
     }
 
-    /// That the frequency is at most what is allowed, give or take chance.
+    /// Checks that the frequency is at most the allowed one, with the allowance for chance.
     pub fn check(&self) -> Check {
         let (expected, seen) = (self.delta() * self.secrets as f64, self.over as f64);
         ensure(seen <= expected + DEVIATIONS * expected.sqrt() + 1.0, || {
@@ -54,12 +54,12 @@ impl Early {
 /// Widths that are even, odd and powers of two.
 const SHAPES: [(u32, u32); 6] = [(272, 7), (512, 4), (272, 2), (256, 3), (99, 5), (30, 1)];
 
-/// Keys and costs, chosen without knowing the secret.
+/// Keys and costs, chosen without knowledge of the secret.
 type Load = fn(&Shape, &mut Dice) -> Vec<(u64, u64)>;
 
-/// What is asked for before the count in question is looked at.
+/// The loads before the probe.
 const LOADS: [(&str, Load); 3] = [
-    // As many busy keys as make a shared counter just too high: where the bound is nearest.
+    // Just enough busy keys to make a shared counter too high: where the bound is nearest.
     ("as busy as hurts", |shape, _| {
         let busy = (f64::from(shape.width()) / std::f64::consts::E).ceil() as u64 - 1;
         (1..=busy.max(1)).map(|key| (key, 1_000)).collect()
@@ -75,7 +75,7 @@ pub fn early_denials(kind: Kind, secrets: u64, make: impl Fn(&Config) -> Box<dyn
     for (width, depth) in SHAPES {
         let shape = Shape::new(width, depth).expect("a shape");
         for (name, load) in LOADS {
-            // Long loads take a part of the secrets.
+            // Long loads use a part of the secrets.
             let secrets = (secrets * 100 / load(&shape, &mut Dice::new(0)).len() as u64).clamp(1, secrets);
             let beyond = |secret: &u64| {
                 let config = Config { limit, shape, hot_keys: 8, seed: seed_of(*secret) };
@@ -89,7 +89,7 @@ pub fn early_denials(kind: Kind, secrets: u64, make: impl Fn(&Config) -> Box<dyn
     all
 }
 
-/// Whether key 0, which asked for nothing, is counted for more than ε of all units.
+/// Returns `true` if key 0, which requested nothing, is counted for more than ε of all units.
 fn is_beyond(shield: &mut dyn Shield, shape: &Shape, load: &[(u64, u64)]) -> bool {
     let mut total = 0;
     for (key, cost) in load {

@@ -1,4 +1,5 @@
-//! What counting the busiest one by one is worth: early denials beside a plain sketch of as many bytes.
+//! The benefit of counting the busiest keys exactly: early denials compared with a plain sketch of the same
+//! size.
 
 use std::time::Duration;
 
@@ -11,33 +12,33 @@ use throttlekit_conformance::Dice;
 
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const LIMIT: u64 = 100;
-/// What ε 0.01 and δ 0.001 take.
+/// The size for ε 0.01 and δ 0.001.
 const BYTES: usize = 7_616;
-/// Of the same bytes: 192 keys of 16 bytes, and 227 columns in five rows.
+/// In the same bytes: 192 keys of 16 bytes, and 227 columns in five rows.
 const HOT_KEYS: usize = 192;
 const TAIL: (u32, u32) = (227, 5);
 const _: () = assert!(HOT_KEYS * 16 + (TAIL.0 * TAIL.1 * 4) as usize <= BYTES);
 
-/// One flood, and how many quiet keys were denied an ask that their own count allows.
+/// One flood, and the number of early denials of quiet keys, which their own count would allow.
 #[derive(Clone, Copy, Debug)]
 pub struct Contest {
-    /// Keys that ask for ten times their limit.
+    /// Keys that request ten times their limit.
     pub attackers: u64,
-    /// Keys that ask five times.
+    /// Keys that request five times.
     pub quiet: u64,
-    /// Asks of quiet keys.
+    /// Requests of quiet keys.
     pub asks: u64,
-    /// Those denied early by a plain [`Sketch`](throttlekit::limiter::Sketch).
+    /// Early denials of a plain [`Sketch`](throttlekit::limiter::Sketch).
     pub sketch: u64,
-    /// And by one with hot keys.
+    /// Early denials of one with hot keys.
     pub flood: u64,
 }
 
-/// Attackers and quiet keys of the floods that are tried.
+/// Attackers and quiet keys of each flood.
 pub const FLOODS: [(u64, u64); 7] =
     [(100, 500), (150, 500), (200, 500), (300, 500), (400, 500), (150, 2_000), (150, 5_000)];
 
-/// A flood of so many attackers and quiet keys, with so many secrets.
+/// Runs a flood of these numbers of attackers and quiet keys, with `secrets` secrets.
 pub fn contest(attackers: u64, quiet: u64, secrets: u64) -> Contest {
     let mut contest = Contest { attackers, quiet, asks: 0, sketch: 0, flood: 0 };
     for secret in 0..secrets {
@@ -49,7 +50,7 @@ pub fn contest(attackers: u64, quiet: u64, secrets: u64) -> Contest {
     contest
 }
 
-/// Attackers ask a thousand times each, quiet keys five times, in no order.
+/// Returns the requests in random order: a thousand of each attacker, five of each quiet key.
 fn asks(attackers: u64, quiet: u64, dice: &mut Dice) -> Vec<u64> {
     let attack = (0..attackers).flat_map(|key| std::iter::repeat_n(key, 10 * LIMIT as usize));
     let calm = (attackers..attackers + quiet).flat_map(|key| std::iter::repeat_n(key, 5));

@@ -12,7 +12,7 @@ const NODES: usize = 64;
 const ASKS: u64 = 4_000;
 const PRINT: u64 = 0x5EED;
 
-/// Fleets of random traffic, merged by `merge` in random order, as bytes.
+/// Checks nodes with random traffic, merged by `merge` in random order, as bytes.
 pub fn check_merge(fleets: u64, merge: fn(&mut LinearSketch, &LinearSketch) -> bool) -> Check {
     for fleet in 0..fleets {
         let mut dice = Dice::new(fleet);
@@ -47,7 +47,7 @@ fn summed(
     nodes.pop().ok_or_else(|| "no nodes".into())
 }
 
-/// Sketches that count by another hash, or of another size, are refused.
+/// Checks that sketches with another hash or another size are refused.
 fn refused(merge: fn(&mut LinearSketch, &LinearSketch) -> bool) -> Check {
     let of = |width, print| LinearSketch::new(Shape::new(width, 2).expect("a shape"), print);
     for other in [of(8, 2), of(9, 1)] {

@@ -1,8 +1,8 @@
-//! `sketch`: whoever is allowed has been admitted no more than the limit, always; who is denied early is denied within
-//! ε·N with probability 1 − δ; merged sketches are the sketch of everything.
+//! `sketch`: an allowed key has been admitted at most the limit, always; an early denial is within ε·N with
+//! probability 1 − δ; merged sketches are the sketch of everything.
 //!
-//! As with the other invariants, a check is a function of the limiter under test; the same one judges those that ship
-//! and those with a seeded bug.
+//! As with the other invariants, a check is a function of the limiter under test; the same one runs on the
+//! production limiters and on those with a seeded bug.
 
 mod early;
 mod equal_bytes;
@@ -28,36 +28,36 @@ use throttlekit_conformance::Dice;
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::check::{Check, ensure};
 
-/// How much to examine.
+/// The size of an examination.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
     /// Scenarios of adversarial traffic for one limiter.
     pub scenarios: u64,
-    /// Asks in each.
+    /// Requests in each.
     pub asks: u64,
     /// Secrets with which the error is measured.
     pub secrets: u64,
-    /// Fleets of 64 nodes.
+    /// Groups of 64 nodes.
     pub fleets: u64,
-    /// Asks by each of two threads.
+    /// Requests by each of two threads.
     pub thread_asks: u64,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// What was offered and admitted.
+    /// Offered and admitted units.
     pub tally: Tally,
-    /// How often a key was counted too high.
+    /// The frequencies of overestimates.
     pub early: Vec<Early>,
-    /// What does not hold.
+    /// The violations.
     pub violations: Vec<String>,
 }
 
-/// What is not told again when there is more of it.
+/// The maximum number of reported violations.
 const VIOLATIONS_MAX: usize = 3;
 
-/// Examines the limiters that ship.
+/// Examines the production limiters.
 pub fn examine(size: Size) -> Findings {
     let mut found = Findings::default();
     for kind in Kind::ALL {
@@ -67,14 +67,14 @@ pub fn examine(size: Size) -> Findings {
     found
 }
 
-/// What is wrong with those that ship on two threads, and with merging.
+/// Returns the violations of the production limiters on two threads, and of merging.
 pub fn examine_rest(size: Size) -> Vec<String> {
     let threads = Kind::ALL.map(|kind| check_threads(kind, size.thread_asks, subject::shared));
     let merge = check_merge(size.fleets, |into, from| into.merge(from).is_ok());
     threads.into_iter().chain([merge]).filter_map(Result::err).collect()
 }
 
-/// Looks for the seeded bugs with the same checks.
+/// Searches for the seeded bugs with the same checks.
 pub fn find_seeded(size: Size) -> Found {
     let sketches = Found::all(|bug: SketchBug| {
         let found = examine_shield(bug.kind(), size, |config| seeded::shield(bug, config));
@@ -87,7 +87,8 @@ pub fn find_seeded(size: Size) -> Found {
     all
 }
 
-/// Every check of a limiter on one thread: scenarios of floods, then, if nothing was found in those, its error.
+/// Runs every check of a limiter on one thread: scenarios of floods, then, if nothing was found in those, its
+/// error.
 pub fn examine_shield(kind: Kind, size: Size, make: impl Fn(&Config) -> Box<dyn Shield>) -> Findings {
     let mut found = examine_scenarios(kind, 0..size.scenarios, size.asks, &make);
     if found.violations.is_empty() {
@@ -123,7 +124,7 @@ pub fn examine_scenarios(
 }
 
 impl Findings {
-    /// Adds what was found elsewhere.
+    /// Adds other findings.
     pub fn add(&mut self, more: Self) {
         self.tally.add(more.tally);
         self.early.extend(more.early);

@@ -1,4 +1,4 @@
-//! What no traffic may bring about, with exact counts kept beside.
+//! Checks of safety under any traffic, against exact counts.
 
 use std::collections::HashMap;
 
@@ -9,26 +9,27 @@ use super::traffic::{Asked, Traffic};
 use super::{Check, Config, Shield, ensure};
 use throttlekit_conformance::Dice;
 
-/// What was asked for, and what became of it.
+/// The requests and their outcomes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Asks.
+    /// Requests.
     pub asks: u64,
-    /// Units asked for where the limit is at most [`Tally::ORDINARY`]. Those of asks that can never pass count as one.
+    /// Units requested where the limit is at most [`Tally::ORDINARY`]. Those of requests that can never pass
+    /// count as one.
     pub offered: u64,
     /// Units admitted there.
     pub admitted: u64,
     /// Windows that began.
     pub windows: u64,
-    /// Asks that an exact count would have allowed.
+    /// Denials that an exact count would have allowed.
     pub early: u64,
 }
 
 impl Tally {
-    /// Above it an ask may cost millions, and units say little about how much was tried.
+    /// Above it a request may cost millions, and units are no measure of the load.
     pub const ORDINARY: u64 = 1_000;
 
-    /// Adds another.
+    /// Adds another tally.
     pub fn add(&mut self, more: Self) {
         self.asks += more.asks;
         self.offered += more.offered;
@@ -38,7 +39,7 @@ impl Tally {
     }
 }
 
-/// The truth: what each key was admitted in the window that the limiter is in.
+/// The exact counts: the admissions of each key in the limiter's current window.
 struct Truth {
     limit: u64,
     ends_at: Timestamp,
@@ -46,8 +47,8 @@ struct Truth {
     tally: Tally,
 }
 
-/// Plays random traffic: nobody is admitted more than the limit in a window, windows follow each other in time, and
-/// the answer never shows more units than are left.
+/// Runs random traffic and checks that no key is admitted more than the limit in a window, that windows
+/// follow each other in time, and that the response never shows more units than are left.
 pub fn check_scenario(
     config: &Config,
     shield: &mut dyn Shield,
@@ -98,7 +99,8 @@ impl Truth {
         Ok(())
     }
 
-    /// The window that the answer names: the same, or the one that `now` lies in once the last is over.
+    /// Enters the window that the response names: the same, or the one that contains `now` once the last is
+    /// over.
     fn enter(&mut self, ends_at: Timestamp, now: Timestamp) -> Check {
         if ends_at == self.ends_at {
             return ensure(now < ends_at, || "a window that is over goes on".into());
@@ -112,8 +114,8 @@ impl Truth {
     }
 }
 
-/// A key that is alone in a sketch is answered as if it were counted by itself: what was denied is not counted, and a
-/// window begins with nothing.
+/// Checks that a key that is alone in a sketch gets the responses of an exact count: denials are not counted,
+/// and a window starts empty.
 pub fn check_alone(config: &Config, shield: &mut dyn Shield, dice: &mut Dice) -> Check {
     let limit = u64::from(config.limit.units());
     let (mut used, mut now) = (0, Timestamp::from_millis(1_800_000_000_000));

@@ -1,4 +1,4 @@
-//! Limiters with a deliberate bug, to show that each check can fail.
+//! Limiters with a seeded bug, to show that each check can fail.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -15,7 +15,7 @@ use super::subject::SharedShield;
 use super::{Config, Kind, Shield};
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a limiter.
+    /// A bug of a limiter.
     pub enum SketchBug {
         CountersWrap: "A counter at its maximum starts again at zero.",
         RaisesOneRow: "A charge raises the first row only.",
@@ -38,7 +38,7 @@ throttlekit_conformance::bugs! {
 pub type Merge = fn(&mut LinearSketch, &LinearSketch) -> bool;
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with merging sketches.
+    /// A bug of merging sketches.
     pub enum MergeBug {
         MergeByTheGreater: "The greater of two counters is taken for their sum.",
         MergeByReplacing: "The sketch that is merged in replaces the other.",
@@ -67,7 +67,8 @@ impl MergeBug {
     }
 }
 
-/// Takes the greater of two counters for their sum, in the bytes: the total at 24, counters from 32 on, a check at the end.
+/// Takes the greater of two counters as their sum, in the bytes: the total at 24, counters from 32 on, a
+/// check at the end.
 fn merge_by_the_greater(into: &mut LinearSketch, from: &LinearSketch) -> bool {
     let total = into.total() + from.total();
     if into.clone().merge(from).is_err() {
@@ -89,7 +90,7 @@ fn merge_by_the_greater(into: &mut LinearSketch, from: &LinearSketch) -> bool {
 }
 
 impl SketchBug {
-    /// Which limiter it is a bug of.
+    /// Returns the limiter that it is a bug of.
     pub fn kind(self) -> Kind {
         match self {
             Self::PromotionForgets | Self::DemotionForgets | Self::NewWindowForgetsOnlyTheSketch => {
@@ -100,12 +101,12 @@ impl SketchBug {
     }
 }
 
-/// A limiter with one bug.
+/// Creates a limiter with one bug.
 pub(super) fn shield(bug: SketchBug, config: &Config) -> Box<dyn Shield> {
     Box::new(Seeded::new(bug, config))
 }
 
-/// A sketch written anew, row by row, so that each step can be wrong. Its table of busy keys has one bucket.
+/// An independent sketch, row by row, so that each step can be wrong. Its table of busy keys has one bucket.
 struct Seeded {
     bug: SketchBug,
     limit: SketchLimit,
@@ -118,7 +119,7 @@ struct Seeded {
 
 impl Seeded {
     fn new(bug: SketchBug, config: &Config) -> Self {
-        // A row has its column by the same rule as the first row of any sketch, from a hash of its own.
+        // A row finds its column by the same rule as the first row of any sketch, from a hash of its own.
         let row = Shape::new(config.shape.width(), 1).expect("a row");
         Self {
             bug,
@@ -153,7 +154,7 @@ impl Seeded {
         for (row, counts) in self.rows.iter().enumerate().take(rows) {
             let at = self.hash_in(row, hash);
             let was = counts.estimate_of(at);
-            if self.is(SketchBug::CountersWrap) && count >= u64::from(u32::MAX) {
+            if self.is(SketchBug::CountersWrap) && count >= u64::from(SketchLimit::UNITS_MAX) {
                 counts.clear();
             } else if u64::from(was) < count {
                 counts.raise_of(at, count as u32);
@@ -214,16 +215,16 @@ impl Shield for Seeded {
         let next = used.saturating_add(cost);
         let allowed = next <= limit;
         let counts_all = self.is(SketchBug::CountsDenied) || self.is(SketchBug::CountsBeforeItDecides);
-        if cost > 0 && (allowed || (counts_all && next <= u64::from(u32::MAX))) {
+        if cost > 0 && (allowed || (counts_all && next <= u64::from(SketchLimit::UNITS_MAX))) {
             self.charge(hash, cost, next);
         }
         // One that counts first decides on what it has just counted.
         let before = self.is(SketchBug::CountsBeforeItDecides);
         let allowed = if before { self.used(hash).saturating_add(cost) <= limit } else { allowed };
         if allowed {
-            self.limit.allowed(next.min(u64::from(u32::MAX)) as u32, self.ends_at)
+            self.limit.allowed(next.min(u64::from(SketchLimit::UNITS_MAX)) as u32, self.ends_at)
         } else {
-            self.limit.denied(used.min(u64::from(u32::MAX)) as u32, cost, self.ends_at, now)
+            self.limit.denied(used.min(u64::from(SketchLimit::UNITS_MAX)) as u32, cost, self.ends_at, now)
         }
     }
 }
@@ -231,7 +232,7 @@ impl Shield for Seeded {
 /// The name of the bug of `racy`.
 pub const RACY: &str = "two_decide_on_one_count";
 
-/// A limiter that looks, lets others in, and counts: with one counter for each key.
+/// Creates a limiter that reads, yields, and then counts: with one counter for each key.
 pub(super) fn racy(config: &Config) -> Box<dyn SharedShield> {
     Box::new(Racy {
         limit: config.limit,

@@ -1,4 +1,4 @@
-//! What is examined: limiters over a sketch, on one thread and shared by two.
+//! The subjects: limiters over a sketch, on one thread and shared by two.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use throttlekit::{Budget, Decision, Limiter};
 use throttlekit_conformance::Dice;
 use throttlekit_core::overload::{Shape, SketchLimit};
 
-/// Which limiter.
+/// A kind of limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Kind {
@@ -19,25 +19,25 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Both.
+    /// Both kinds.
     pub const ALL: [Self; 2] = [Self::Sketch, Self::Flood];
 }
 
-/// The numbers of a limiter.
+/// The configuration of a limiter.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Its limit.
     pub limit: SketchLimit,
     /// Its sketch.
     pub shape: Shape,
-    /// Keys that a [`Kind::Flood`] counts one by one.
+    /// Keys that a [`Kind::Flood`] counts exactly.
     pub hot_keys: usize,
     /// Its secret.
     pub seed: [u8; 16],
 }
 
 impl Config {
-    /// Any numbers: mostly sketches so small that keys share counters.
+    /// Draws any configuration: mostly sketches so small that keys share counters.
     pub fn random(kind: Kind, dice: &mut Dice) -> Self {
         let width = match dice.below(4) {
             0 => dice.between(1, 4),
@@ -48,8 +48,8 @@ impl Config {
         let shape = Shape::new(width as u32, dice.between(1, 9) as u32).expect("a shape");
         let units = match dice.below(8) {
             0 => 1,
-            // Costs that bring counters to their end.
-            1 => u64::from(u32::MAX) - dice.below(3),
+            // Costs that bring counters to their maximum.
+            1 => u64::from(SketchLimit::UNITS_MAX) - dice.below(3),
             _ => dice.between(2, 200),
         };
         let length = Duration::from_nanos(dice.any_size(3_600_000_000_000).max(1));
@@ -58,13 +58,13 @@ impl Config {
         Self { limit, shape, hot_keys, seed: seed_of(dice.roll()) }
     }
 
-    /// How this limiter hashes a key.
+    /// Returns the hash of keys in this limiter.
     pub fn hash(&self) -> SecretHash {
         SecretHash::with_seed(self.seed)
     }
 }
 
-/// A secret that one number stands for.
+/// Derives a secret from a number.
 pub(super) fn seed_of(number: u64) -> [u8; 16] {
     let mut dice = Dice::new(number);
     let mut seed = [0; 16];
@@ -73,17 +73,17 @@ pub(super) fn seed_of(number: u64) -> [u8; 16] {
     seed
 }
 
-/// A limiter that one thread asks.
+/// A limiter for one thread.
 pub trait Shield {
-    /// Answers an ask.
+    /// Decides a request.
     fn check(&mut self, key: u64, cost: u64, now: Timestamp) -> Decision;
 }
 
-/// A limiter that threads share, with the clock that it reads.
+/// A limiter shared by threads, with its clock.
 pub trait SharedShield: Sync {
-    /// Answers an ask.
+    /// Decides a request.
     fn check(&self, key: u64, cost: u64) -> Decision;
-    /// The clock.
+    /// Returns the clock.
     fn clock(&self) -> &ManualClock;
 }
 
@@ -103,12 +103,12 @@ impl Shipped {
     }
 }
 
-/// The limiter that ships, with these numbers.
+/// Creates the production limiter with this configuration.
 pub fn shipped(kind: Kind, config: &Config) -> Box<dyn Shield> {
     Box::new(Shipped::new(kind, config))
 }
 
-/// The same, shared by threads.
+/// Creates the same, shared by threads.
 pub(super) fn shared(kind: Kind, config: &Config) -> Box<dyn SharedShield> {
     Box::new(Shipped::new(kind, config))
 }

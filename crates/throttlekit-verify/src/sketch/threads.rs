@@ -1,4 +1,4 @@
-//! Two threads and a window that ends again and again: exact counts beside, one for each key and window.
+//! Two threads and a window that ends repeatedly, with exact counts for each key and window.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,10 +16,10 @@ const KEYS: u64 = 16;
 const LIMIT: u64 = 50;
 const LENGTH: Duration = Duration::from_secs(1);
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
-/// How many asks a thread makes before it moves the clock on.
+/// The number of requests of a thread before it advances the clock.
 const ASKS_PER_WINDOW: u64 = 400;
 
-/// No key is admitted more than its limit in any window, whatever two threads do at once.
+/// Checks that no key is admitted more than its limit in any window, whatever two threads do at once.
 pub fn check_threads(kind: Kind, asks: u64, make: impl Fn(Kind, &Config) -> Box<dyn SharedShield>) -> Check {
     let limit = SketchLimit::new(LIMIT, LENGTH).expect("a limit");
     let shape = Shape::new(64, 3).expect("a shape");

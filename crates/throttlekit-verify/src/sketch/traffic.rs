@@ -1,4 +1,4 @@
-//! Who asks for what, and when: floods of several kinds.
+//! Random requests: floods of several kinds.
 
 use std::time::Duration;
 
@@ -9,37 +9,37 @@ use throttlekit_core::overload::LinearSketch;
 use super::Config;
 use throttlekit_conformance::Dice;
 
-/// How many keys there are beside those that never come back.
+/// The number of keys, besides those that never return.
 const KEYS: u64 = 512;
 const NOON: Timestamp = Timestamp::from_millis(1_800_000_000_000);
-/// The first of the keys that never come back.
+/// The first of the keys that never return.
 const STRANGERS: u64 = 1 << 32;
 
-/// One ask.
+/// One request.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// Who asks.
+    /// The key.
     pub key: u64,
-    /// For how much.
+    /// The cost.
     pub cost: u64,
-    /// When.
+    /// The time.
     pub now: Timestamp,
 }
 
-/// What kind of flood it is.
+/// A kind of flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flood {
     /// A few keys again and again.
     Hammer,
     /// Many keys, some far more often.
     Skewed,
-    /// Keys that never come back, with some known ones among them.
+    /// Keys that never return, with some known ones among them.
     Strangers,
-    /// Keys that share a counter with a victim, by one who knows the secret.
+    /// Keys that share a counter with a victim, by an attacker with the secret.
     Colliding,
 }
 
-/// Asks without end.
+/// An endless sequence of requests.
 pub struct Traffic {
     config: Config,
     flood: Flood,
@@ -51,7 +51,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Traffic of a random kind against a limiter with these numbers.
+    /// Creates traffic of a random kind against a limiter with this configuration.
     pub fn new(config: &Config, dice: &mut Dice) -> Self {
         let flood = dice.pick(&[Flood::Hammer, Flood::Skewed, Flood::Strangers, Flood::Colliding]);
         let colliding = if flood == Flood::Colliding { colliding(config) } else { Vec::new() };
@@ -59,7 +59,7 @@ impl Traffic {
         Self { config: *config, flood, dice, now, stranger: STRANGERS, colliding }
     }
 
-    /// The next ask.
+    /// Returns the next request.
     #[allow(clippy::should_implement_trait, reason = "it never ends")]
     pub fn next(&mut self) -> Asked {
         self.pass_time();
@@ -94,7 +94,8 @@ impl Traffic {
         }
     }
 
-    /// Most asks come at once; some windows end, some are skipped, and clocks step back.
+    /// Advances the time: most requests come at once; some windows end, some are skipped, and clocks step
+    /// back.
     fn pass_time(&mut self) {
         let length = self.config.limit.length();
         match self.dice.below(2_000) {
@@ -111,7 +112,8 @@ impl Traffic {
     }
 }
 
-/// Keys that share their counter with key 0 in the first row, whose column does not depend on the number of rows.
+/// Returns keys that share their counter with key 0 in the first row, whose column does not depend on the
+/// number of rows.
 fn colliding(config: &Config) -> Vec<u64> {
     let row = throttlekit::overload::Shape::new(config.shape.width(), 1).expect("a row");
     let hash = config.hash();

@@ -1,13 +1,13 @@
-//! `budget-streams`: whatever is set aside for them and whatever becomes of them, no window is charged more than its
-//! budget and what the last chunk may add, and nothing is charged that was not produced.
+//! `budget-streams`: for any reservations and any fate of streams, no window is charged more than its budget
+//! and what the last chunk may add, and nothing is charged that was not produced.
 //!
-//! Scenarios of production code: gateways that reserve well, badly and absurdly over one store, streams that debit,
-//! fall silent, settle and vanish, windows that end, replies that are lost and returns that arrive twice. After each
-//! step, of each key,
+//! Scenarios of production code: gateways that reserve well, badly and absurdly over one store, streams that
+//! debit, fall silent, settle and vanish, windows that end, replies that are lost and returns that arrive
+//! twice. After each step, for each key,
 //!
-//! > charged = produced + set aside + stranded, and charged ≤ budget + g − 1.
+//! > charged = produced + reserved + stranded, and charged ≤ budget + g − 1.
 //!
-//! Stranded is what a reply that was lost had lent, until its window ends.
+//! Stranded are the units lent by a lost reply, until its window ends.
 
 mod scenario;
 mod wire;
@@ -17,14 +17,15 @@ pub use wire::{StreamBug, Wire};
 
 use throttlekit_conformance::bugs::Found;
 
-/// The first seed of these at which the scenario breaks the invariant, and how; with a bug, if there is one.
+/// Returns the first seed of these at which the scenario breaks the invariant, with the details; with a bug,
+/// if there is one.
 pub fn examine(seeds: std::ops::Range<u64>, bug: Option<StreamBug>) -> Result<(), String> {
     seeds.into_iter().try_for_each(|seed| {
         check_scenario(seed, bug).map_err(|counterexample| format!("seed {seed}: {counterexample}"))
     })
 }
 
-/// Looks for the seeded bugs in the first `scenarios` scenarios.
+/// Searches for the seeded bugs in the first `scenarios` scenarios.
 pub fn find_seeded(scenarios: u64) -> Found {
     Found::all(|bug: StreamBug| examine(0..scenarios, Some(bug)).is_err())
 }

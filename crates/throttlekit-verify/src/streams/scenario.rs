@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 const STEPS: u64 = 150;
 const KEYS: [&str; 2] = ["acme", "zeta"];
 const STREAMS_MAX: usize = 24;
-/// How often others get their turn, so that what was started or left behind is done.
+/// The number of yields after a step, so that background work is done.
 const TURNS: usize = 12;
 
 struct Scenario {
@@ -35,12 +35,12 @@ struct Scenario {
     chunk_max: u64,
     gateways: Vec<TokenBudget<Wire, ManualClock>>,
     streams: Vec<(usize, TokenStream<Wire, ManualClock>)>,
-    /// Of each key, in the window that lasts.
+    /// For each key, in the current window.
     produced: [u64; KEYS.len()],
     stranded: [u64; KEYS.len()],
 }
 
-/// Plays the scenario of this seed, and says at which step it broke the invariant, if it did.
+/// Runs the scenario of this seed. Returns the step at which it broke the invariant, if it did.
 pub fn check_scenario(seed: u64, bug: Option<StreamBug>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.expect("a runtime of one thread").block_on(async {
@@ -129,7 +129,7 @@ impl Scenario {
         "heartbeat"
     }
 
-    /// Waits a while, or to just before or at the end of the window.
+    /// Waits for a while, or to just before or at the end of the window.
     fn wait(&mut self) -> &'static str {
         let (window, micro) = (WINDOW.as_micros() as u64, 1);
         let now = self.clock.now().as_micros();
@@ -151,7 +151,7 @@ impl Scenario {
         (open > 0).then(|| self.dice.below(open) as usize)
     }
 
-    /// Ends all streams, after which only what was produced is charged.
+    /// Ends all streams. After that only produced tokens are charged.
     async fn end(&mut self) -> Result<(), String> {
         self.streams.clear();
         self.judge().await
@@ -185,7 +185,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// What the store has charged to a key in the window that lasts, beyond the budget as well.
+    /// Returns the charges of a key in the current window, including those beyond the budget.
     async fn charged(&self, name: &str) -> u64 {
         let charge = Charge { key: name, form: &self.form, cost: 0 };
         let sight = self.store.peek(&[charge]).await.expect("memory answers");

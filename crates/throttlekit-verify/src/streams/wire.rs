@@ -1,4 +1,4 @@
-//! The way to a store: replies get lost, returns arrive twice, and bugs are seeded.
+//! The connection to a store: replies get lost, returns arrive twice, and bugs are seeded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_conformance::Dice;
 
 throttlekit_conformance::bugs! {
-    /// What is wrong between the streams and the store.
+    /// A bug between the streams and the store.
     pub enum StreamBug {
         ReservationCrosses: "A reservation may cross the edge of the budget.",
         ReservationIsFree: "A reservation is not charged.",
@@ -26,7 +26,7 @@ throttlekit_conformance::bugs! {
     }
 }
 
-/// A store that several gateways reach by a bad wire.
+/// A store that several gateways reach over a lossy connection.
 #[derive(Clone)]
 pub struct Wire {
     kept: Arc<MemoryStore<ManualClock>>,
@@ -40,16 +40,16 @@ struct Chance {
     dice: Dice,
     /// Replies lost in a row. A debit is sent three times, so that every third arrives.
     lost: u32,
-    /// What was lent by replies that were lost since the last look, by key.
+    /// Units lent by lost replies since the last call of `take_stranded`, by key.
     stranded: Vec<(String, u64)>,
-    /// Names nobody else has.
+    /// A counter of unique identifiers.
     names: u128,
 }
 
 const LOST: StoreError = StoreError::Deadline(Duration::from_millis(100));
 
 impl Wire {
-    /// A wire to this store.
+    /// Creates a connection to this store.
     pub fn new(
         kept: Arc<MemoryStore<ManualClock>>,
         budget: ScriptEncoding,
@@ -60,7 +60,7 @@ impl Wire {
         Self { kept, budget, bug, chance: Arc::new(Mutex::new(chance)) }
     }
 
-    /// What was lent by replies that were lost, by key, since this was last asked.
+    /// Returns the units lent by lost replies since the last call, by key.
     pub fn take_stranded(&self) -> Vec<(String, u64)> {
         self.chance(|chance| std::mem::take(&mut chance.stranded))
     }
@@ -149,7 +149,7 @@ impl Store for Wire {
         answers
     }
 
-    /// Each return arrives, and some arrive again.
+    /// Delivers each return, and some of them again.
     async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
         if self.bug == Some(StreamBug::ReturnIsDropped) {
             return Ok(());
@@ -170,7 +170,7 @@ impl Store for Wire {
         self.kept.reset(keys).await
     }
 
-    /// The scenario's own runtime, so that what streams leave behind is done between two steps.
+    /// The scenario's own runtime, so that background work of streams is done between two steps.
     fn background(&self) -> Background {
         self.kept.background()
     }

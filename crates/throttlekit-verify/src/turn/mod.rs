@@ -1,13 +1,15 @@
-//! `turn-order`: what callers that wait for a limiter may rely on.
+//! `turn-order`: the guarantees of callers that wait for a limiter.
 //!
-//! [`play`] plays random schedules of arrivals, cancellations and stopped runtimes to anything that has [`Turns`], and
-//! checks one guarantee. [`Shipped`] is the queue that ships; [`Plain`] is the same as a list, with or without a seeded
-//! bug. [`play_queue`] plays schedules to the whole `wait::Queue` over a limiter, on a paused clock.
+//! [`play`] runs random schedules of arrivals, cancellations and stopped runtimes on any [`Turns`], and checks one
+//! guarantee. [`Shipped`] is the production queue; [`Plain`] is the same as a list, with or without a seeded bug.
+//! [`play_queue`] runs schedules on the whole `wait::Queue` over a limiter, and [`play_slots`] over a guard, on a paused
+//! clock.
 
 mod end_to_end;
 mod plain;
 mod scenario;
 mod shipped;
+mod slots;
 
 use std::time::Duration;
 
@@ -19,11 +21,12 @@ pub use end_to_end::{QueueBug, play_queue};
 pub use plain::{Plain, TurnBug};
 pub use scenario::play;
 pub use shipped::Shipped;
+pub use slots::{SlotBug, play_slots};
 
 /// A caller, by the order of arrival.
 pub type Who = u64;
 
-/// Anything that decides whose turn it is. Methods that change it return who has to be notified.
+/// Decides whose turn it is. Methods that change it return the caller to notify.
 pub trait Turns {
     /// Adds a waiter.
     fn join(&mut self, who: Who, class: u8, now: Timestamp) -> Option<Who>;
@@ -35,7 +38,7 @@ pub trait Turns {
     fn denied(&mut self, who: Who, now: Timestamp) -> Option<Who>;
     /// Removes a waiter.
     fn leave(&mut self, who: Who, departure: Departure, now: Timestamp) -> Option<Who>;
-    /// Returns whether it is this waiter's turn.
+    /// Returns `true` if it is this waiter's turn.
     fn has_turn(&self, who: Who) -> bool;
     /// Returns the number of waiters.
     fn waiting(&self) -> usize;
@@ -50,9 +53,9 @@ pub enum Part {
     Order,
     /// One turn in four goes by age, so a waiter has left after at most four turns for each in the queue.
     Starvation,
-    /// A turn that ends reaches the next waiter, and nothing is left of one who left.
+    /// A turn that ends reaches the next waiter, and nothing is left of a waiter that left.
     HandOver,
-    /// A waiter that is not seen loses its turn, and delays the others once.
+    /// A waiter without a sign of life loses its turn, and delays the others once.
     Stalled,
     /// One request is in flight at a time, and none before the wait is over.
     OneRequest,
@@ -95,5 +98,6 @@ pub fn invariants() -> Vec<Invariant> {
         Part::OneRequest
             .invariant("turn-order/one-request", &[NewcomerTakesTurnOfRequest, JitterShortens, NoPause]),
         end_to_end::invariant(),
+        slots::invariant(),
     ]
 }

@@ -133,7 +133,7 @@ impl Plain {
         next.filter(|_| !self.has(TurnBug::NextNotNotified))
     }
 
-    /// Returns whether a seeded bug lets a newcomer take the turn.
+    /// Returns `true` if a seeded bug lets a newcomer take the turn.
     fn newcomer_takes(&self, class: u8) -> bool {
         let Some(turn) = self.turn else { return false };
         let holder = self.entries.iter().find(|entry| entry.who == turn.who);

@@ -16,10 +16,10 @@ const STEPS: u64 = 60;
 const WAITERS_MAX: usize = 14;
 const RUNTIMES: usize = 3;
 const CLASSES: u64 = 3;
-/// Polls in one schedule: far more than it takes.
+/// Polls in one schedule: far more than it needs.
 const POLLS_MAX: u32 = 50_000;
 
-/// Plays the schedule of a seed, and checks one part of the guarantee.
+/// Runs the schedule of a seed, and checks one part of the guarantee.
 pub fn play<T: Turns>(seed: u64, part: Part, make: &dyn Fn() -> T) -> Check {
     let mut scenario = Scenario::new(seed, part, make);
     for _ in 0..STEPS {
@@ -43,7 +43,7 @@ struct Waiter {
     depth: u64,
     /// Turns that ended before it joined.
     ended_before: u64,
-    /// `false` once it was not seen for too long.
+    /// `false` once it gave no sign of life for too long.
     was_live: bool,
 }
 
@@ -112,7 +112,7 @@ impl<'a, T: Turns> Scenario<'a, T> {
         self.run_until(self.now)
     }
 
-    /// A caller requests the limiter if nobody waits, and joins if denied.
+    /// Sends a caller's request if no other waits, and joins the queue if denied.
     fn arrive(&mut self) -> Check {
         let who = self.arrived;
         self.arrived += 1;
@@ -154,7 +154,7 @@ impl<'a, T: Turns> Scenario<'a, T> {
         self.stopped_until[runtime] = self.now + Duration::from_millis(ms);
     }
 
-    /// Lets time pass, with everything that happens until then.
+    /// Advances the time and processes all events until then.
     fn run_until(&mut self, end: Timestamp) -> Check {
         loop {
             while let Some(who) = self.due() {
@@ -181,7 +181,7 @@ impl<'a, T: Turns> Scenario<'a, T> {
         stalled.for_each(|waiter| waiter.was_live = false);
     }
 
-    /// Runs on until everybody was admitted.
+    /// Runs on until all callers were admitted.
     fn finish(&mut self) -> Check {
         while let Some(next) = self.next_event() {
             self.run_until(next)?;
@@ -208,7 +208,7 @@ impl<'a, T: Turns> Scenario<'a, T> {
         wakes.min().map(|next| next.max(self.now))
     }
 
-    /// What a waiter does when it is polled.
+    /// Polls a waiter.
     fn poll(&mut self, who: Who) -> Check {
         self.notified.remove(&who);
         let now = self.now;
@@ -245,7 +245,7 @@ impl<'a, T: Turns> Scenario<'a, T> {
         if takes == 0 { self.answer(who) } else { Ok(()) }
     }
 
-    /// The limiter decides.
+    /// Lets the limiter decide.
     fn answer(&mut self, who: Who) -> Check {
         let cost = self.waiters[&who].cost;
         self.with(who, |waiter| waiter.request = None);
@@ -277,7 +277,7 @@ impl<'a, T: Turns> Scenario<'a, T> {
         self.check_starvation()
     }
 
-    /// Changes the turns; whoever has the turn afterwards, and had not before, has to be notified.
+    /// Changes the turns. A waiter that gets the turn by it has to be notified.
     fn change(&mut self, by: Who, change: impl FnOnce(&mut T, Timestamp) -> Option<Who>) -> Check {
         let before = self.holder();
         let called = change(&mut self.turns, self.now);
@@ -290,7 +290,7 @@ impl<'a, T: Turns> Scenario<'a, T> {
         self.judge(Part::HandOver, kept == waiting, || format!("{kept} are kept, and {waiting} wait"))
     }
 
-    /// Checks a waiter that begins a request: whether it comes first of those that are live.
+    /// Checks that a waiter that begins a request comes first of those that are live.
     fn check_order(&self, who: Who) -> Check {
         let own = &self.waiters[&who];
         let live = || {
@@ -317,7 +317,7 @@ impl<'a, T: Turns> Scenario<'a, T> {
         self.judge(Part::Starvation, starved.is_none(), || format!("after {} turns: {starved:?}", self.ended))
     }
 
-    /// Checks that somebody who acts has the turn, after everything that is due was done.
+    /// Checks that a live waiter has the turn, after all due events.
     fn check_at_rest(&self) -> Check {
         let active = |waiter: &Waiter| self.stopped_until[waiter.runtime] <= self.now;
         if !self.waiters.values().any(active) {

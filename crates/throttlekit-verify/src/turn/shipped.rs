@@ -1,4 +1,4 @@
-//! The queue that ships, as the schedules see it.
+//! The production queue, as a subject of the schedules.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! A node that is cut off and stops by its own clock before the coordinator gives its share to another.
+//! A partitioned node that stops by its own clock before the coordinator gives its share to another node.
 //!
-//! A heartbeat promises the node its share for a life. The node stops a margin before the life is over, by its clock;
-//! the coordinator takes the share back when it is over, by a clock that may be ahead. The margin must cover how far
-//! the clocks are apart, and how long work may run if it goes on after the node has stopped.
+//! A heartbeat grants the node its share for a lifetime. The node stops a margin before the end, by its own
+//! clock. The coordinator takes the share back at the end, by a clock that may be ahead. The margin must
+//! cover the difference between the clocks, and the time that work may run after the node has stopped.
 
 use core::fmt;
 
@@ -11,62 +11,62 @@ use stateright::{Model, Property};
 /// A node with a ceiling of one, another that gets it when the first is gone, and clocks that disagree.
 #[derive(Clone, Copy, Debug)]
 pub struct Fence {
-    /// How long a heartbeat keeps the share, in ticks.
+    /// The time for which a heartbeat keeps the share, in ticks.
     pub life: i8,
-    /// How much earlier the node stops.
+    /// The number of ticks by which the node stops early.
     pub margin: i8,
-    /// How far the coordinator's clock may be ahead or behind.
+    /// The maximum difference of the coordinator's clock, ahead or behind.
     pub skew_max: i8,
-    /// How long work runs at most.
+    /// The longest time that work runs.
     pub work_max: u8,
-    /// Whether work ends when the node stops.
+    /// If true, work ends when the node stops.
     pub aborts: bool,
-    /// Whether the node stops at all.
+    /// If false, the node never stops.
     pub fences: bool,
 }
 
 /// Both nodes and the coordinator at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pair {
-    /// How far the coordinator's clock is ahead.
+    /// The number of ticks by which the coordinator's clock is ahead.
     skew: i8,
-    /// How much is left of the node's life, by its own clock; nothing is told apart long after its end.
+    /// The remaining lifetime of the node, by its own clock. Values long after the end are not distinguished.
     left: i8,
-    /// Whether the node's heartbeats no longer arrive.
+    /// True while the node's heartbeats do not arrive.
     is_cut: bool,
-    /// For how many ticks the node's work may still run.
+    /// The number of ticks for which the node's work may still run.
     work: Option<u8>,
-    /// Whether the coordinator has taken the share back.
+    /// True once the coordinator has taken the share back.
     is_reclaimed: bool,
-    /// Whether the other works under the share.
+    /// True while the other node works under the share.
     other_works: bool,
 }
 
-/// What happens next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
     /// A tick passes.
     Tick,
     /// The node sends a heartbeat, and it arrives.
     Heartbeat,
-    /// Heartbeats no longer arrive.
+    /// The partition begins.
     Cut,
-    /// They do again.
+    /// The partition heals.
     Heal,
     /// The node admits.
     Acquire,
-    /// Its work is done.
+    /// The node's work ends.
     Release,
     /// The coordinator takes the share back.
     Reclaim,
-    /// The other admits.
+    /// The other node admits.
     OtherAcquire,
-    /// The other's work is done.
+    /// The other node's work ends.
     OtherRelease,
 }
 
 impl Fence {
-    /// The least margin that is safe.
+    /// Returns the smallest margin that is safe.
     pub fn safe_margin(&self) -> i8 {
         self.skew_max + if self.aborts { 0 } else { self.work_max as i8 }
     }
@@ -75,7 +75,7 @@ impl Fence {
         self.fences && pair.left <= self.margin
     }
 
-    /// Below this all that can still happen is the same.
+    /// Returns the remaining time below which all states have the same future.
     fn left_min(&self) -> i8 {
         -self.skew_max - self.work_max as i8 - 1
     }
@@ -108,7 +108,7 @@ impl Model for Fence {
     fn actions(&self, pair: &Pair, moves: &mut Vec<Move>) {
         let can = [
             (true, Move::Tick),
-            // What another works under is not lent twice.
+            // A share that another node works under is not granted twice.
             (!pair.is_cut && !pair.other_works, Move::Heartbeat),
             (!pair.is_cut, Move::Cut),
             (pair.is_cut, Move::Heal),

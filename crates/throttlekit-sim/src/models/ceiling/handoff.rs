@@ -1,8 +1,10 @@
-//! Grants and reports that take their time: what a node was granted, what it obeys and what it said of itself are three things.
+//! Grants and reports with a delay: the share that a node was granted, the share it enforces and the share it
+//! reported may differ.
 //!
-//! The coordinator numbers its grants. A grant may arrive late or never, and a node only moves to later ones. A report says which
-//! grant the node obeys and how much it has in flight, both of one instant. Kept for a node is the most that it was granted since
-//! the grant that it last said it obeys, or what it last said is in flight if that is more.
+//! The coordinator numbers its grants. A grant may arrive late or never, and a node only moves to later ones.
+//! A report names the grant that the node enforces and the number of requests in flight, both of one instant.
+//! The coordinator reserves for a node the largest grant since the one it last acknowledged, or the number in
+//! flight that it last reported if that is more.
 
 use core::fmt;
 
@@ -10,40 +12,41 @@ use stateright::{Model, Property};
 
 use super::{even_split, named};
 
-/// No node has more grants on record than this.
+/// The maximum number of grants on record for a node.
 const GRANTS_MAX: usize = 4;
 
-/// A fleet whose grants and reports are in flight for a while.
+/// Nodes whose grants and reports are in flight for a while.
 #[derive(Clone, Copy, Debug)]
 pub struct Handoff {
-    /// How many nodes there are, some of which are in the fleet.
+    /// The number of nodes, members or not.
     pub nodes: usize,
-    /// The ceiling of the fleet.
+    /// The shared ceiling.
     pub limit: u8,
-    /// How many grants of a node are on record at most.
+    /// The maximum number of grants on record for a node.
     pub grants: usize,
-    /// Whether grants are struck from the record that can matter no more, so that there is always room for another.
+    /// If true, grants that no longer matter are removed from the record, so that there is always capacity
+    /// for another.
     pub trimmed: bool,
-    /// What is kept for a node.
+    /// The amount reserved for a node.
     pub reserve: Reserve,
-    /// Whether what a node says of itself is of one instant.
+    /// If true, the two parts of a report may be of different instants.
     pub torn_report: bool,
-    /// Whether a node obeys a grant that it was sent before the one it obeys now.
+    /// If true, a node accepts a grant older than the one it enforces.
     pub obeys_older: bool,
 }
 
-/// What is kept for a node.
+/// The amount reserved for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserve {
-    /// The most it was granted and may still obey, or has in flight as it says.
+    /// The largest grant that it may still enforce, or the reported number in flight.
     Acknowledged,
-    /// What it was granted last, or obeys or has in flight as it says.
+    /// The latest grant, or the reported grant or number in flight.
     Snapshot,
-    /// The most it was granted and may still obey.
+    /// The largest grant that it may still enforce.
     Granted,
 }
 
-/// One node, and what the coordinator knows of it. Grants are counted from one; none is zero.
+/// One node, and the coordinator's record of it. Grants are numbered from one; zero is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Node {
     active: bool,
@@ -55,30 +58,30 @@ pub struct Node {
     reported: u8,
 }
 
-/// What happens next, and to which node.
+/// The next step, and the node it applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// It is sent a grant.
+    /// A grant is sent to the node.
     Grant(usize),
-    /// The grant of this number arrives.
+    /// The grant with this number arrives.
     Deliver(usize, usize),
-    /// It says which grant it obeys and what it has in flight.
+    /// The node reports the grant that it enforces and the number in flight.
     Report(usize),
-    /// It says which grant it obeys and nothing of what it has in flight.
+    /// The node reports only the grant that it enforces.
     ReportGrant(usize),
-    /// It says what it has in flight and nothing of the grant.
+    /// The node reports only the number in flight.
     ReportInflight(usize),
-    /// It admits one more.
+    /// The node admits one more.
     Acquire(usize),
-    /// One is done.
+    /// One request ends.
     Release(usize),
-    /// It enters with nothing.
+    /// The node joins with nothing.
     Join(usize),
-    /// It is gone, and what it ran is too.
+    /// The node and its work are gone.
     Leave(usize),
 }
 
-/// The fleet at an instant.
+/// All nodes at an instant.
 pub type Fleet = Vec<Node>;
 
 impl Node {
@@ -100,7 +103,7 @@ impl Node {
         }
     }
 
-    /// Strikes what neither the node obeys nor the coordinator reserves for any more, nor ever will.
+    /// Removes grants that the node no longer enforces and the coordinator no longer reserves for.
     fn trim(&mut self) {
         let dead = self.obeys.min(self.acknowledged).saturating_sub(1);
         self.shares.copy_within(dead.., 0);
@@ -112,13 +115,13 @@ impl Node {
 }
 
 impl Handoff {
-    /// The model as it was published.
+    /// Creates the model as it was published.
     pub fn published(nodes: usize, limit: u8, grants: usize) -> Self {
         let reserve = Reserve::Acknowledged;
         Self { nodes, limit, grants, trimmed: false, reserve, torn_report: false, obeys_older: false }
     }
 
-    /// The same with the record trimmed, as the twin that was published beside it does.
+    /// Creates the same model with the record trimmed, as in the variant that was published beside it.
     pub fn trimmed(nodes: usize, limit: u8, grants: usize) -> Self {
         Self { trimmed: true, ..Self::published(nodes, limit, grants) }
     }
@@ -232,7 +235,7 @@ impl Model for Handoff {
                 }));
         }
         if self.reserve == Reserve::Snapshot {
-            // How much the un-acknowledged maximum is worth.
+            // The value of the unacknowledged maximum.
             invariants.push(Property::sometimes(
                 "half as much again is in flight",
                 |model: &Self, fleet: &Fleet| {

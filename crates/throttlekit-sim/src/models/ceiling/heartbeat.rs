@@ -1,7 +1,8 @@
-//! Grants that arrive at once: the coordinator's word is the node's ceiling in the same instant.
+//! Grants without delay: the coordinator's grant is the node's ceiling in the same instant.
 //!
-//! Nodes send heartbeats one at a time, in any order. A heartbeat gives a node its part, but never what another still
-//! holds: the greater of its share and of what it has in flight, because work that runs cannot be called back.
+//! Nodes send heartbeats one at a time, in any order. A heartbeat grants a node its part, but never what
+//! another still holds: the greater of its share and its number in flight, because running work cannot be
+//! revoked.
 
 use core::fmt;
 
@@ -9,36 +10,36 @@ use stateright::{Model, Property};
 
 use super::{even_split, named};
 
-/// A fleet whose heartbeats are answered at once.
+/// Nodes whose heartbeats are answered at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Heartbeat {
-    /// How many nodes there are, some of which are in the fleet.
+    /// The number of nodes, members or not.
     pub nodes: usize,
-    /// The ceiling of the fleet.
+    /// The shared ceiling.
     pub limit: u8,
-    /// What a node should get.
+    /// The rule that divides the ceiling.
     pub split: Split,
-    /// What is kept for the others.
+    /// The amount reserved for the other nodes.
     pub cap: Cap,
 }
 
-/// What a node should get if nobody stood in the way.
+/// The target share of a node, before other nodes' reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// As much as every other.
+    /// The same for every node.
     Even,
-    /// What it uses and one more; those that use all they have get the rest in equal parts.
+    /// Its use plus one. Nodes that use their whole share divide the rest in equal parts.
     ByDemand,
 }
 
-/// What a grant leaves to the others.
+/// The amount that a grant reserves for the other nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cap {
-    /// What they were granted, or have in flight if that is more.
+    /// Their grants, or their numbers in flight if larger.
     Held,
-    /// What they were granted.
+    /// Their grants.
     Share,
-    /// Nothing: whoever asks gets its part.
+    /// Nothing: each node gets its part.
     None,
 }
 
@@ -50,26 +51,26 @@ pub struct Node {
     inflight: u8,
 }
 
-/// What happens next, and to which node.
+/// The next step, and the node it applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Move {
-    /// It sends a heartbeat and is granted a share.
+    /// The node sends a heartbeat and is granted a share.
     Heartbeat(usize),
-    /// It enters with nothing.
+    /// The node joins with nothing.
     Join(usize),
-    /// It is gone, and what it ran is too.
+    /// The node and its work are gone.
     Leave(usize),
-    /// It admits one more.
+    /// The node admits one more.
     Acquire(usize),
-    /// One is done.
+    /// One request ends.
     Release(usize),
 }
 
-/// The fleet at an instant.
+/// All nodes at an instant.
 pub type Fleet = Vec<Node>;
 
 impl Heartbeat {
-    /// The model as it was published.
+    /// Creates the model as it was published.
     pub fn published(nodes: usize, limit: u8) -> Self {
         Self { nodes, limit, split: Split::Even, cap: Cap::Held }
     }

@@ -1,8 +1,9 @@
-//! One ceiling for a fleet, as the first implementation modelled it: what must be kept for a node so that all together
-//! never run more than the ceiling.
+//! Models of one shared ceiling, as the first implementation had them: the amount to reserve for a node so
+//! that all nodes together never exceed the ceiling.
 //!
-//! [`heartbeat`] has grants that arrive at once, [`handoff`] has grants and reports that take their time, and [`fence`] has a node
-//! that is cut off. Each is explored as published, with its counts, and again with one of its terms removed.
+//! [`heartbeat`] has grants without delay, [`handoff`] has grants and reports with a delay, and [`fence`] has
+//! a partitioned node. Each is explored as published, with its counts, and again with one of its terms
+//! removed.
 
 pub mod fence;
 pub mod handoff;
@@ -15,12 +16,12 @@ use heartbeat::{Cap, Heartbeat, Split};
 use super::case::{Case, without};
 use super::counter_examples::Assumption;
 
-/// All together never run more than the ceiling.
+/// All nodes together never run more than the ceiling.
 const CEILING: &str = "fleet-ceiling";
-/// A node that is cut off has stopped when its share goes to another.
+/// A partitioned node has stopped when its share goes to another.
 const FENCED: &str = "self-fence";
 
-/// The published scenarios, and those beside them that the same bound holds in.
+/// Returns the published scenarios, and others in which the same bound holds.
 pub fn cases() -> Vec<Case> {
     let heartbeat =
         |name, states, model: Heartbeat| Case::new(CEILING, name, model.limit.to_string(), states, model);
@@ -48,7 +49,7 @@ pub fn cases() -> Vec<Case> {
 const ABORTS: Fence = Fence { life: 9, margin: 2, skew_max: 2, work_max: 3, aborts: true, fences: true };
 const RUNS_ON: Fence = Fence { margin: 5, aborts: false, ..ABORTS };
 
-/// One term removed at a time, and the shortest counterexample in which the ceiling breaks.
+/// Returns one assumption for each removed term, with the shortest counterexample that exceeds the ceiling.
 pub fn assumptions() -> Vec<Assumption> {
     let (at_once, late) = (Heartbeat::published(2, 4), Handoff::published(2, 4, 2));
     let reserve = |reserve| Handoff { reserve, ..late };
@@ -73,7 +74,7 @@ pub fn assumptions() -> Vec<Assumption> {
     ]
 }
 
-/// What each of `nodes` gets when `units` are split evenly and rounded up.
+/// Returns the share of each of `nodes` when `units` are split evenly and rounded up.
 fn even_split(units: u8, nodes: usize) -> u8 {
     units.div_ceil(nodes as u8)
 }

@@ -9,16 +9,16 @@ fn scenarios_have_as_many_states_as_were_published() {
     }
 }
 
-/// The depth that was published too: the most steps on a shortest way to a state.
+/// The published depth too: the maximum, over all states, of the steps on a shortest path.
 #[test]
 fn the_acknowledged_handoff_is_as_deep_as_was_published() {
     let found = explore(Handoff::published(2, 4, 3), 1);
     assert_eq!((found.states, found.depth), (250_624, 37));
 }
 
-/// A snapshot of what was granted and said lets half as much again run, as was published; and no more.
+/// Reserving a snapshot of grants and reports admits half as much again, as was published, and no more.
 #[test]
-fn without_the_unacknowledged_maximum_half_as_much_again_runs() {
+fn without_the_unacknowledged_maximum_the_ceiling_is_exceeded_by_half() {
     let found = explore(Handoff { reserve: Reserve::Snapshot, ..Handoff::trimmed(2, 4, 2) }, 1);
     assert_eq!(found.violated, ["in flight within the ceiling"]);
     assert!(found.missing.is_empty(), "{found:?}");
@@ -32,7 +32,7 @@ fn every_term_is_needed() {
 }
 
 #[test]
-fn a_margin_is_safe_from_the_skew_and_what_runs_on_and_not_one_tick_below() {
+fn a_margin_of_skew_plus_running_work_is_safe_and_one_tick_less_is_not() {
     for skew_max in 0..=3 {
         for work_max in 1..=3 {
             for aborts in [true, false] {

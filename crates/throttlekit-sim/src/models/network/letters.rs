@@ -1,4 +1,4 @@
-//! What is in flight between a node and the store.
+//! Messages in flight between a node and the store.
 
 use throttlekit_core::lease::{HolderRequest, Loan};
 
@@ -10,7 +10,7 @@ use crate::operation::Message;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Asked {
     pub(super) request: HolderRequest,
-    /// A reply to it was credited.
+    /// True if a reply to it was credited.
     pub(super) credited: bool,
 }
 
@@ -19,21 +19,22 @@ pub(super) struct Asked {
 pub(super) struct Answered {
     pub(super) id: u64,
     pub(super) loan: Loan,
-    /// This reply, or another to the same request, was credited.
+    /// True if this reply, or another to the same request, was credited.
     pub(super) credited: bool,
-    /// It may leave the store.
+    /// True if it may leave the store.
     pub(super) safe: bool,
 }
 
 impl Node {
-    /// The least number that no letter in flight bears: to the machine, as good as one never used.
+    /// Returns the smallest number that no message in flight carries. To the machine it is equivalent to an
+    /// unused one.
     pub(super) fn unused_id(&self) -> u64 {
         let requests = self.requests.iter().map(|asked| asked.request.id);
         let used: Vec<u64> = requests.chain(self.replies.iter().map(|answered| answered.id)).collect();
         (0..).find(|id| !used.contains(id)).expect("letters are few")
     }
 
-    /// What is in flight from it and to it.
+    /// Returns the messages in flight from and to the node.
     pub(super) fn messages(&self, node: usize) -> impl Iterator<Item = Message> {
         let requests =
             self.requests.iter().map(move |asked| Message::Request { node, request: asked.request });
@@ -45,7 +46,7 @@ impl Node {
         requests.chain(replies).chain(returns)
     }
 
-    /// A message is taken off the network.
+    /// Removes a message from the network.
     pub(super) fn remove(&mut self, message: Message) -> Option<Done> {
         match message {
             Message::Request { request, .. } => {
@@ -59,7 +60,7 @@ impl Node {
         .map(|()| Done::default())
     }
 
-    /// The network makes two of a message.
+    /// Duplicates a message.
     pub(super) fn double(&mut self, network: &Network, message: Message) -> Option<Done> {
         match message {
             Message::Request { request, .. } => double(&mut self.requests, |asked| asked.request == request),
@@ -71,13 +72,14 @@ impl Node {
         self.has_room(network).then(Done::default)
     }
 
-    /// Whether no more letters are in flight than there is room for; one more of each kind, where the network made two.
+    /// Returns `true` if the messages in flight are within the limit; one more of each kind is allowed for a
+    /// duplicate.
     fn has_room(&self, network: &Network) -> bool {
         let letters_max = network.room.letters + usize::from(network.room.faults > 0);
         self.requests.len() <= letters_max && self.replies.len() <= letters_max
     }
 
-    /// The store's reply to a request sets out.
+    /// Sends the store's reply to a request.
     pub(super) fn put_reply(
         &mut self,
         network: &Network,
@@ -101,7 +103,8 @@ impl Node {
             .for_each(|answered| answered.credited = true);
     }
 
-    /// Replies that the store keeps until its copy knows of them: they leave, or are lost with the store.
+    /// Releases the replies that the store keeps until its copy has their writes, or drops them if the store
+    /// is lost.
     pub(super) fn release_replies(&mut self, lost: bool) {
         self.replies.retain(|answered| answered.safe || !lost);
         self.replies.iter_mut().for_each(|answered| answered.safe = true);
@@ -112,12 +115,12 @@ impl Node {
     }
 }
 
-/// Takes out the first that fits.
+/// Removes the first match.
 pub(super) fn take<T>(letters: &mut Vec<T>, fits: impl Fn(&T) -> bool) -> Option<T> {
     letters.iter().position(fits).map(|place| letters.remove(place))
 }
 
-/// Puts another one beside the first that fits.
+/// Inserts a copy beside the first match.
 fn double<T: Copy>(letters: &mut Vec<T>, fits: impl Fn(&T) -> bool) {
     if let Some(place) = letters.iter().position(fits) {
         letters.insert(place, letters[place]);

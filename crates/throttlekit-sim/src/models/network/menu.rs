@@ -1,4 +1,4 @@
-//! What may happen next, and in words.
+//! Enabled operations, and their descriptions.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::{Network, NetworkState};
 /// One tick.
 pub(super) const TICK: Duration = Duration::from_millis(1);
 
-/// Whether it counts against the faults of a scenario.
+/// Returns `true` if the operation counts against the faults of a scenario.
 pub(super) fn is_fault(operation: &Operation) -> bool {
     use Operation::{Crash, Duplicate, Lose, Take};
     matches!(operation, Take { .. } | Lose(_) | Duplicate(_) | Crash { .. })
 }
 
-/// Everything that might be possible. What is not leads nowhere.
+/// Lists every operation that might be possible. Impossible ones lead to no state.
 pub(super) fn enabled(network: &Network, state: &NetworkState, menu: &mut Vec<Operation>) {
     if state.tick() < network.room.ticks {
         menu.push(Operation::Advance { by: TICK });
@@ -49,7 +49,7 @@ fn of_node(network: &Network, state: &NetworkState, node: usize, menu: &mut Vec<
     }
 }
 
-/// An operation in plain words. Nodes are called A, B and C.
+/// Describes an operation in plain language. Nodes are called A, B and C.
 pub fn in_words(operation: &Operation) -> String {
     let name = |node: usize| char::from(b'A' + node as u8);
     match *operation {

@@ -1,19 +1,19 @@
-//! The production machine over a network that delays, reorders, loses and doubles.
+//! The production machine over a network that delays, reorders, loses and duplicates messages.
 //!
-//! A request, the store's answer and the arrival of its reply are steps of their own, and any other step may come
-//! between them: ticks of the clock, asks at this node and others, a driver that gives up, a thread that sleeps with a unit
-//! in its hand, a crash, a failover. A tick is a millisecond by a clock that runs right.
+//! A request, the store's decision and the arrival of its reply are separate steps, and any other step may
+//! come between them: ticks of the clock, requests at this node and others, a driver that gives up, a thread
+//! that pauses after it has taken a unit, a crash, a failover. A tick is a millisecond of an exact clock.
 //!
-//! It speaks the [`Operation`]s of the simulator. Its state is a leaner one than [`crate::state::ClusterState`]: it
-//! keeps no history but the one number that its invariant counts, so that states with the same future are the same
-//! state.
+//! The model uses the [`Operation`]s of the simulator. Its state is smaller than
+//! [`crate::state::ClusterState`]: it keeps no history except the one number that its invariant counts, so
+//! that states with the same future are the same state.
 //!
-//! What a scenario may do is bounded (ticks, letters in flight, callers waiting, faults of any kind), so there is an
-//! end to its states. Within those bounds every order of steps is explored.
+//! Each scenario is bounded (ticks, messages in flight, waiting callers, faults of any kind), so its states
+//! are finite. Within those bounds every order of steps is explored.
 //!
-//! Nodes are alike but for their clocks, which are part of them. Two states that differ only in the order of their
-//! nodes have the same future, so nodes are kept sorted by a hash of all they hold. That is a permutation and no more:
-//! nodes whose hashes collide are merely not recognised as the same.
+//! Nodes differ only in their clocks, which are part of them. Two states that differ only in the order of
+//! their nodes have the same future, so nodes are kept sorted by a hash of their whole state. The sort is
+//! only a permutation: nodes whose hashes collide are merely not recognized as the same.
 
 mod letters;
 mod menu;
@@ -36,46 +36,46 @@ pub use store::Keeping;
 use super::seam::Seam;
 use crate::operation::Operation;
 
-/// A clock that ticks evenly, begins anywhere, and may run fast or slow.
+/// A clock that ticks evenly, starts anywhere, and may run fast or slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Clock {
-    /// What it shows at the beginning, in milliseconds.
+    /// The initial reading, in milliseconds.
     pub begins_ms: u64,
-    /// What it counts in one tick; a million is right.
+    /// The nanoseconds counted in one tick; a million is exact.
     pub nanos_per_tick: u64,
 }
 
 impl Clock {
-    /// A clock that runs right and shows as much at the beginning.
+    /// Creates an exact clock with this initial reading.
     pub const fn at(begins_ms: u64) -> Self {
         Self { begins_ms, nanos_per_tick: 1_000_000 }
     }
 
-    /// What it shows.
+    /// Returns the reading at a tick.
     pub fn read(&self, tick: u64) -> Timestamp {
         Timestamp::from_millis(self.begins_ms) + Duration::from_nanos(self.nanos_per_tick * tick)
     }
 }
 
-/// The clocks of two nodes, which have nothing in common with each other.
+/// The clocks of two nodes, unrelated to each other.
 pub const TWO: [Clock; 2] = [Clock::at(0), Clock::at(50)];
 
-/// Which promise is under test.
+/// The guarantee under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invariant {
     /// Units carry over: at most `L + N·max(B, c)` per window.
     Carry,
-    /// Units die with their window: at most `L` in it.
+    /// Units expire with their window: at most `L` in it.
     Coupled,
-    /// Units of a smooth rate live for a time `h`: in any interval Δ at most
-    /// `burst + rate·Δ + min(rate·h, N·H)`, where a node holds at most `H`.
+    /// Units of a smooth rate live for a time `h`: in any interval Δ at most `burst + rate·Δ + min(rate·h,
+    /// N·H)`, where a node holds at most `H`.
     Rolling,
-    /// The store fails over once: at most `L` and what the new one does not know was lent.
+    /// The store fails over once: at most `L` plus the units lent without the new primary's knowledge.
     Failover,
 }
 
 impl Invariant {
-    /// Its name in the book of guarantees.
+    /// Returns its name in the list of guarantees.
     pub fn name(self) -> &'static str {
         match self {
             Invariant::Carry => "lease-carry",
@@ -86,57 +86,58 @@ impl Invariant {
     }
 }
 
-/// A scenario to explore: its limit, its nodes, and how much may happen.
+/// A scenario to explore: its limit, its nodes, and the bounds on what may happen.
 #[derive(Clone, Debug)]
 pub struct Network {
-    /// Which promise is under test.
+    /// The guarantee under test.
     pub invariant: Invariant,
     /// Units per window, or the burst of a smooth rate.
     pub limit: Cost,
-    /// How many ticks a window lasts by the store's clock; for a smooth rate, how many each unit takes.
+    /// The length of a window in ticks of the store's clock; for a smooth rate, the ticks per unit.
     pub window: u64,
-    /// How long units of a smooth rate live, in ticks.
+    /// The lifetime of units of a smooth rate, in ticks.
     pub hold: u64,
-    /// What callers may ask for.
+    /// The costs that callers may request.
     pub costs: &'static [Cost],
-    /// The most that a node leases.
+    /// The maximum that a node leases.
     pub batch: Cost,
-    /// A node asks ahead of need when it holds this or less. None: it does not.
+    /// A node requests units ahead of need when it holds this or less. `None`: never.
     pub low_water: Option<Cost>,
     /// The clock of each node.
     pub clocks: &'static [Clock],
     /// The store's clock.
     pub store_clock: Clock,
-    /// What the clocks may be wrong by, as the nodes are told.
+    /// The clock error that the nodes are configured for.
     pub margin: Margin,
-    /// How the store keeps what it knows.
+    /// The durability of the store.
     pub keeping: Keeping,
-    /// How much may happen.
+    /// The bounds on what may happen.
     pub room: Room,
-    /// Which assumption is removed, if any.
+    /// The removed assumption, if any.
     pub seam: Seam,
-    /// Whether states that differ in the order of nodes count as one.
+    /// If true, states that differ only in the order of nodes count as one.
     pub sorted: bool,
 }
 
-/// How much may happen in a scenario.
+/// The bounds on what may happen in a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// How long it lasts.
+    /// The length of the scenario, in ticks.
     pub ticks: u64,
-    /// Requests of one node in flight at once, and as many replies. One more than one: a driver that gave up asks again.
+    /// The maximum number of requests of one node in flight, and the same number of replies. More than one,
+    /// because a driver that gave up requests again.
     pub letters: usize,
-    /// Callers of one node that wait at once.
+    /// The maximum number of callers that wait at one node.
     pub waiters: usize,
-    /// Returns sent in all.
+    /// The maximum number of returns sent in all.
     pub returns: u8,
-    /// Letters lost, letters delivered twice, threads that sleep, and crashes, in all.
+    /// The maximum number of messages lost, messages duplicated, threads paused and crashes, in all.
     pub faults: u8,
 }
 
 impl Network {
-    /// One limit of `limit` units per window of `window` ticks, two nodes with clocks that have nothing in common, asks of one
-    /// unit, and no faults: what the scenarios have in common.
+    /// Creates the common base of the scenarios: one limit of `limit` units per window of `window` ticks, two
+    /// nodes with unrelated clocks, requests of one unit, and no faults.
     pub fn new(invariant: Invariant, limit: Cost, window: u64, batch: Cost) -> Self {
         Self {
             invariant,
@@ -164,7 +165,7 @@ impl Network {
         }
     }
 
-    /// The store's side of the production machine.
+    /// Returns the store's side of the production machine.
     pub fn authority(&self) -> Authority {
         let tick = Duration::from_millis(1);
         let limit = match self.invariant {
@@ -174,7 +175,7 @@ impl Network {
         Authority::new(limit.expect("a limit above zero"), self.term()).expect("it can be lent")
     }
 
-    /// What each node is told.
+    /// Returns the options of each node.
     pub fn plan(&self) -> HolderOptions {
         HolderOptions {
             term: self.term(),
@@ -189,17 +190,17 @@ impl Network {
         self.costs.iter().copied().max().expect("callers ask for something")
     }
 
-    /// The most that may be admitted, in the measure of [`NetworkState::admitted`].
+    /// Returns the maximum that may be admitted, in the measure of [`NetworkState::admitted`].
     pub fn bound(&self, state: &NetworkState) -> u64 {
         let nodes = self.clocks.len() as u64;
         match self.invariant {
             Invariant::Carry => self.limit + nodes * self.batch.max(self.cost_max()),
             Invariant::Coupled => self.limit,
             Invariant::Rolling => {
-                // Units that die at different times do not add up, so a node that is one short of an ask may hold
-                // that beside what the ask costs.
+                // Units with different expiries do not add up, so a node that is one unit short of a request
+                // may hold that beside the cost of the request.
                 let held_max = self.batch.max(2 * self.cost_max() - 1);
-                // What was asked for at `t` is dead at `t + h`: it lives for a tick less.
+                // Units requested at `t` have expired at `t + h`: they live for a tick less.
                 let lives = self.hold - 1;
                 self.limit * self.window + lives.min(nodes * held_max * self.window)
             }
@@ -211,7 +212,8 @@ impl Network {
         state.admitted() > self.bound(state)
     }
 
-    /// Whether a scenario shows that its bound is the least that holds. After a failover, only if something was lost.
+    /// Returns `true` if the state shows that the bound is tight. After a failover, only if something was
+    /// lost.
     fn reached(&self, state: &NetworkState) -> bool {
         let lost_enough = self.keeping != Keeping::Async || state.lost() > 0;
         state.admitted() == self.bound(state) && lost_enough

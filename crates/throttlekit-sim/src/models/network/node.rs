@@ -1,4 +1,4 @@
-//! One node: the production machine, its callers, and its letters in flight.
+//! One node: the production machine, its callers, and its messages in flight.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -16,11 +16,11 @@ use super::{Clock, Network};
 pub struct Node {
     pub(super) clock: Clock,
     holder: Holder,
-    /// What is in its local lease, and when that dies.
+    /// The content of its local lease, and its expiry.
     local_lease: (Cost, Timestamp),
     /// The request that it waits for, and when it was sent.
     flight: Option<(u64, Timestamp)>,
-    /// What each caller that waits would cost.
+    /// The cost of each waiting caller.
     waiting: Vec<Cost>,
     asleep: Option<Asleep>,
     pub(super) requests: Vec<Asked>,
@@ -28,17 +28,17 @@ pub struct Node {
     pub(super) returns: Vec<(ReturnId, Return)>,
 }
 
-/// A thread between taking units out and reading the clock.
+/// A thread between taking units and reading the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Asleep {
     cost: Cost,
-    /// When what it took dies.
+    /// The expiry of the units it took.
     until: Timestamp,
-    /// Only where the clock is read first: what it showed.
+    /// The clock reading, only where the clock is read first.
     read: Option<Timestamp>,
 }
 
-/// What a step of a node did.
+/// The result of a node's step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Done {
     pub(super) admitted: Cost,
@@ -66,15 +66,16 @@ impl Node {
         }
     }
 
-    /// A local lease as it was. States keep what is in it: filling it again each time, the tag that tells one filling
-    /// from another says nothing about the past.
+    /// Restores a local lease. States keep only its content: because it is filled again each time, the tag
+    /// that distinguishes fillings carries no history.
     fn open_local_lease(&self) -> LocalLease<PlainWord> {
         let local_lease = LocalLease::new();
         local_lease.fill(self.local_lease.0, self.local_lease.1, false);
         local_lease
     }
 
-    /// Keeps what is in the local lease, and sends a request if one is needed. Nothing, if there is no room for it.
+    /// Stores the content of the local lease, and sends a request if one is needed. Returns `None` if the
+    /// bounds are exceeded.
     fn close_local_lease(
         &mut self,
         network: &Network,
@@ -88,12 +89,12 @@ impl Node {
         }
         let units = local_lease.units();
         self.local_lease = (units, if units > 0 { local_lease.until() } else { Timestamp::EPOCH });
-        // The newest request is not one that the network made two of.
+        // The newest request is not a duplicate made by the network.
         let fits = self.requests.len() <= network.room.letters && self.waiting.len() <= network.room.waiters;
         fits.then_some(())
     }
 
-    /// A caller asks.
+    /// Handles a request of a caller.
     pub(super) fn ask(&mut self, network: &Network, cost: Cost, now: Timestamp) -> Option<Done> {
         let local_lease = self.open_local_lease();
         let admitted = match local_lease.spend(cost, || now) {
@@ -115,7 +116,7 @@ impl Node {
         }
     }
 
-    /// A caller takes units out, and its thread falls asleep.
+    /// Takes units for a caller whose thread then pauses.
     pub(super) fn sleep(&mut self, network: &Network, cost: Cost, now: Timestamp) -> Option<Done> {
         if self.asleep.is_some() {
             return None;
@@ -133,7 +134,7 @@ impl Node {
         Some(Done::default())
     }
 
-    /// The thread that slept reads the clock, and the machine decides over what it took out.
+    /// Resumes the paused thread: it reads the clock, and the machine decides about its units.
     pub(super) fn wake(&mut self, network: &Network, now: Timestamp) -> Option<Done> {
         let Asleep { cost, until, read } = self.asleep.take()?;
         let local_lease = self.open_local_lease();
@@ -153,7 +154,7 @@ impl Node {
         Some(Done::admitted(admitted))
     }
 
-    /// It holds so little that it asks ahead of need.
+    /// Requests units ahead of need if the node holds few enough.
     pub(super) fn run_low(&mut self, network: &Network, now: Timestamp) -> Option<Done> {
         let local_lease = self.open_local_lease();
         if network.low_water.is_none_or(|low| local_lease.left(now) > low) {
@@ -164,7 +165,7 @@ impl Node {
         Some(Done::default())
     }
 
-    /// A reply arrives. Whoever waits asks again.
+    /// Delivers a reply. Waiting callers retry.
     pub(super) fn arrive(&mut self, network: &Network, id: u64, loan: Loan, now: Timestamp) -> Option<Done> {
         let arrived = |answered: &Answered| answered.safe && (answered.id, answered.loan) == (id, loan);
         let Answered { credited, .. } = take(&mut self.replies, arrived)?;
@@ -186,7 +187,7 @@ impl Node {
         Some(Done { admitted, credited_twice: credited && reply == Reply::Credited })
     }
 
-    /// It stops waiting for its request, and whoever waits is told so.
+    /// Fails the request in flight and notifies the waiting callers.
     pub(super) fn give_up(&mut self, network: &Network, now: Timestamp) -> Option<Done> {
         let (id, _) = self.flight.take()?;
         let local_lease = self.open_local_lease();
@@ -196,7 +197,7 @@ impl Node {
         Some(Done::default())
     }
 
-    /// It sends back what it holds.
+    /// Sends the node's units back to the store.
     pub(super) fn give_back(&mut self, network: &Network, id: ReturnId, now: Timestamp) -> Option<Done> {
         let local_lease = self.open_local_lease();
         let back = self.holder.poll_return(&local_lease, now)?;
@@ -205,7 +206,7 @@ impl Node {
         Some(Done::default())
     }
 
-    /// It loses all it knows. Its letters are still in flight, and numbers in flight are not used again.
+    /// Loses the node's state. Its messages stay in flight, and their numbers are not reused.
     pub(super) fn crash(&mut self, network: &Network) -> Option<Done> {
         let letters = (self.requests.split_off(0), self.replies.split_off(0), self.returns.split_off(0));
         *self = Self::new(network, self.clock);
@@ -213,7 +214,7 @@ impl Node {
         Some(Done::default())
     }
 
-    /// Whether a caller waits though no request is in flight.
+    /// Returns `true` if a caller waits although no request is in flight.
     pub(super) fn waits_for_nothing(&self) -> bool {
         !self.waiting.is_empty() && !self.holder.is_asking()
     }
@@ -226,12 +227,12 @@ impl Node {
         self.flight.is_some()
     }
 
-    /// Whether a crash would lose anything.
+    /// Returns `true` if a crash would lose anything.
     pub(super) fn is_used(&self) -> bool {
         self.local_lease.0 > 0 || self.flight.is_some() || self.asleep.is_some()
     }
 
-    /// A hash of all it holds.
+    /// Returns a hash of the whole node.
     pub(super) fn mark(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! All of it at an instant: the store, the nodes, and what the invariant counts.
+//! The whole system at an instant: the store, the nodes, and the number that the invariant counts.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::operation::{Message, Operation};
 pub struct NetworkState {
     tick: u64,
     store: Store,
-    /// Each with a hash of all it holds. Most steps change one node; states share the others.
+    /// Each node with a hash of its state. Most steps change one node; states share the others.
     nodes: Vec<(u64, Arc<Node>)>,
     admitted: u64,
     lost: u64,
@@ -45,19 +45,19 @@ impl NetworkState {
         state
     }
 
-    /// What the invariant counts: units admitted in the store's present window. For a smooth rate, how far admissions
-    /// are ahead of the pace, at most over all intervals that end now: what a bucket without a bottom would owe, in
-    /// ticks.
+    /// Returns the number that the invariant counts: the units admitted in the store's current window. For a
+    /// smooth rate, the largest excess over the pace among all intervals that end now: the debt of a bucket
+    /// without a bottom, in ticks.
     pub fn admitted(&self) -> u64 {
         self.admitted
     }
 
-    /// Units of the present window that were lent and of which the store does not know.
+    /// Returns the units of the current window that were lent without the store's knowledge.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// How many ticks have passed.
+    /// Returns the number of ticks that have passed.
     pub fn tick(&self) -> u64 {
         self.tick
     }
@@ -90,7 +90,7 @@ impl NetworkState {
         self.store.can_fail()
     }
 
-    /// The state after something happened, if that is possible in it.
+    /// Returns the state after an operation, or `None` if it is not possible.
     pub(super) fn after(&self, network: &Network, operation: Operation) -> Option<Self> {
         let mut state = self.clone();
         state.faults_left -= u8::from(is_fault(&operation));
@@ -128,7 +128,7 @@ impl NetworkState {
         }
     }
 
-    /// A step of one node, at what its clock shows.
+    /// Applies a step of one node at the reading of its clock.
     fn at(
         &mut self,
         network: &Network,
@@ -158,7 +158,7 @@ impl NetworkState {
         Some(())
     }
 
-    /// The number of the store's present window.
+    /// Returns the number of the store's current window.
     pub fn window(&self, network: &Network) -> u64 {
         self.epoch(network).0
     }
@@ -204,7 +204,7 @@ impl NetworkState {
     fn fail_over(&mut self, network: &Network) -> Option<()> {
         let now = self.store_now(network);
         let lost = self.store.fail_over(&network.authority(), network.keeping, now);
-        // Other ways of keeping promise that nothing lost counts.
+        // The other durability modes promise that lost units do not count.
         self.lost +=
             if network.keeping == Keeping::Async && !network.seam.forgives_nothing() { lost } else { 0 };
         self.release_replies(true);
@@ -226,7 +226,7 @@ impl NetworkState {
         }
     }
 
-    /// Units admitted so far in a window, or over the pace in whole units.
+    /// Returns the units admitted so far in a window, or above the pace in whole units.
     pub fn admitted_units(&self, network: &Network) -> Cost {
         if network.invariant == Invariant::Rolling { self.admitted / network.window } else { self.admitted }
     }

@@ -1,20 +1,20 @@
-//! The store's side: the account, a copy of it that lags behind, and what a failover does to both.
+//! The store's side: the account, a copy that lags behind, and failover between them.
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::lease::{Account, Authority, Epoch, Loan, Return, ReturnId, Want};
 
 use super::super::seam::Seam;
 
-/// How the store keeps what it knows.
+/// The durability of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Keeping {
-    /// In one place that does not fail.
+    /// One server that does not fail.
     Alone,
-    /// With a copy that lags behind and may take over.
+    /// A copy that lags behind and may take over.
     Async,
-    /// The same, and whoever takes over lends nothing in a window it did not open itself.
+    /// The same, and the new primary lends nothing in a window it did not open itself.
     Fence,
-    /// The same, and replies leave when the copy knows of their grants.
+    /// The same, and replies leave once the copy has their grants.
     Wait,
 }
 
@@ -22,7 +22,7 @@ pub enum Keeping {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Store {
     account: Account,
-    /// What the copy knows, until it takes over.
+    /// The account of the copy, until it takes over.
     copy: Option<Account>,
     /// The window in which nothing is lent.
     fenced: Option<Epoch>,
@@ -57,12 +57,12 @@ impl Store {
         self.account.take_back(authority, id, back, now);
     }
 
-    /// Whether there is a copy that lags behind.
+    /// Returns `true` if there is a copy that lags behind.
     pub(super) fn lags(&self) -> bool {
         self.copy.as_ref().is_some_and(|copy| *copy != self.account)
     }
 
-    /// Whether there is a copy that may take over.
+    /// Returns `true` if there is a copy that may take over.
     pub(super) fn can_fail(&self) -> bool {
         self.copy.is_some()
     }
@@ -71,7 +71,7 @@ impl Store {
         self.copy = Some(self.account.clone());
     }
 
-    /// The copy takes over. How many units were lent of which it does not know.
+    /// Promotes the copy. Returns the number of units lent without its knowledge.
     pub(super) fn fail_over(&mut self, authority: &Authority, keeping: Keeping, now: Timestamp) -> u64 {
         let copy = self.copy.take().expect("there is a copy");
         let left = |account: &Account| authority.look(&account.state, ANY, now).granted;
@@ -84,7 +84,7 @@ impl Store {
     }
 }
 
-/// What a key answers of which nothing is left.
+/// Returns the response of a key with nothing left.
 fn refusal(authority: &Authority, account: &Account, want: Want, now: Timestamp) -> Loan {
     let mut empty = account.state.clone();
     authority.lend(&mut empty, ANY, now);

@@ -1,4 +1,4 @@
-//! Production code's own types, built from a state and written down again.
+//! Conversions between a model state and production types.
 
 use core::time::Duration;
 
@@ -11,33 +11,34 @@ use throttlekit_core::lease::Margin;
 use super::state::{Held, Host, Kept, Known, Letter, MEMBERS_MAX, Says, UNHEARD};
 use super::{Fleet, Seam, TICK};
 
-/// What all clocks show: late enough that everything before it can be told.
+/// The reading of all clocks, late enough that every earlier instant is representable.
 pub(super) const NOW: Timestamp = Timestamp::from_millis(1_000);
-/// Every poll is a heartbeat: when one is due is a question of pace, not of safety.
+/// Every poll is a heartbeat: the schedule affects pace, not safety.
 const HEARTBEATS: HeartbeatIntervals =
     HeartbeatIntervals { every: Duration::ZERO, spacing: Duration::ZERO, margin: Margin::NONE };
 const IDLE: NodeLoad = NodeLoad { in_flight: 0, limit: 0, wants: 0 };
 
-/// When a report was sent: a little before the tick, and each report later than the one before it.
+/// Returns when a report was sent: shortly before the tick, each report later than the one before it.
 pub(super) fn sent(heartbeat: u8, age: u8) -> Timestamp {
     let before = TICK * u32::from(age) + Duration::from_micros(100 - u64::from(heartbeat));
     Timestamp::from_nanos(NOW.as_nanos() - before.as_nanos() as u64)
 }
 
 impl Fleet {
-    /// How many a node may have in flight.
+    /// Returns the number of requests that a node may have in flight.
     pub(super) fn share(&self, host: &Host) -> u32 {
         match (self.seam, host.grant) {
             (Seam::Unfenced, Some(held)) if !host.leaving => held.share.into(),
-            // How many reports it made is not a question here.
+            // The number of its reports does not matter here.
             _ => self.node(&Host { heartbeat: host.heartbeat.min(1), waiting: None, ..*host }).share(NOW),
         }
     }
 
-    /// The node of a host, made by what could have led to it.
+    /// Builds the production node of a host by replaying a history that leads to it.
     pub(super) fn node(&self, host: &Host) -> Node {
         let mut node = Node::new(NodeId(host.id.into()), HEARTBEATS);
-        // A grant came with the answer to a report that was sent so long ago that as much is left of it.
+        // The grant came with the response to a report that was sent just long enough ago to leave the same
+        // remaining life.
         let begun = host.grant.map_or(Timestamp::EPOCH, |held| self.asked_for(held));
         for heartbeat in 1..=host.heartbeat {
             let last = host.waiting.filter(|_| heartbeat == host.heartbeat);
@@ -55,7 +56,7 @@ impl Fleet {
         node
     }
 
-    /// When the report was sent that this answered: before all that were sent later.
+    /// Returns when the report was sent that this grant answered: before all later ones.
     fn asked_for(&self, held: Held) -> Timestamp {
         let age = (i64::from(self.lives) - i64::from(held.left)) as u64;
         Timestamp::from_nanos(NOW.as_nanos() - 150_000 - age * TICK.as_nanos() as u64)
@@ -66,7 +67,7 @@ impl Fleet {
         Grant { number, share, due: share, ceiling: self.limit.into(), lives: TICK * u32::from(self.lives) }
     }
 
-    /// What a node has of its grant.
+    /// Returns the node's record of its grant.
     pub(super) fn held(&self, grant: Grant, dies: Timestamp) -> Held {
         let nanos = dies.as_nanos() as i64 - NOW.as_nanos() as i64;
         let left = nanos.div_euclid(TICK.as_nanos() as i64) + 1;
@@ -75,7 +76,7 @@ impl Fleet {
 }
 
 impl Letter {
-    /// The report that it is.
+    /// Returns the report in this message, if it is one.
     pub(super) fn report(&self) -> Option<NodeReport> {
         let Says::Report { applied, holds, in_flight, wants, leaving } = self.says else { return None };
         Some(NodeReport {
@@ -103,7 +104,8 @@ impl Letter {
 }
 
 impl Kept {
-    /// The membership record, by way of the bytes that a store keeps. All of a fleet remember equally long.
+    /// Builds the membership record through the bytes that a store keeps. All nodes are remembered for the
+    /// same time.
     pub(super) fn membership(&self, remembered: Duration) -> Membership {
         let quiet = match self.quiet {
             UNHEARD => u64::MAX,
@@ -124,7 +126,7 @@ impl Kept {
         Membership::from_bytes(&bytes).expect("a record as it is written")
     }
 
-    /// The membership record as a state keeps it; none if more are on it than there is room for.
+    /// Converts a membership record to its model state; `None` if it has more members than fit.
     pub(super) fn of(membership: &Membership) -> Option<Self> {
         let bytes = membership.to_bytes();
         let number = u64::from_le_bytes(bytes[12..20].try_into().expect("eight bytes"));

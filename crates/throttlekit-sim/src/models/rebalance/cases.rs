@@ -1,4 +1,4 @@
-//! The fleets that are explored, and how many states each has.
+//! The explored clusters, and the number of states of each.
 
 use throttlekit_core::concurrency::division::Split;
 
@@ -10,10 +10,10 @@ const CALM: Room = Room { letters: 2, reports: 2, ticks: 2, deaths: 0, leaves: 0
 const THREE: Fleet =
     Fleet { nodes: 3, limit: 3, split: Split::Equal, lives: 1, linger: 0, room: CALM, seam: Seam::Sound };
 const TWO: Fleet = Fleet { nodes: 2, limit: 2, ..THREE };
-/// What is wanted moves, and shares with it.
+/// Demand moves, and shares with it.
 const MOVING: Fleet = Fleet { limit: 3, split: Split::Demand, ..TWO };
 
-/// Fleets that are explored within seconds.
+/// Returns the clusters that are explored within seconds.
 pub fn small() -> Vec<Case> {
     let with = |room, fleet: Fleet| Fleet { room, ..fleet };
     vec![
@@ -22,7 +22,7 @@ pub fn small() -> Vec<Case> {
     ]
 }
 
-/// Fleets that take minutes together.
+/// Returns the clusters that take minutes together.
 pub fn large() -> Vec<Case> {
     let with = |room, fleet: Fleet| Fleet { room, ..fleet };
     let more = Room { reports: 3, ..CALM };
@@ -47,12 +47,13 @@ pub fn large() -> Vec<Case> {
     ]
 }
 
-/// What is wanted moves, and shares with it, while reports and grants are lost or late.
+/// Returns a cluster in which demand moves, and shares with it, while reports and grants are lost or late.
 fn moving(reports: u8) -> Fleet {
     Fleet { room: Room { letters: 1, reports, ticks: 0, ..CALM }, ..MOVING }
 }
 
-/// A driver that takes any answer: what the rebalancer keeps for a node allows for that, whatever the node does.
+/// Returns a cluster whose driver accepts any response. The rebalancer's reservation covers whatever the node
+/// does.
 fn late_answers() -> Fleet {
     let room = Room { reports: 5, ticks: 0, ..CALM };
     Fleet { limit: 1, seam: Seam::LateAnswers, room, ..TWO }
@@ -62,14 +63,15 @@ fn case(name: &'static str, states: usize, fleet: Fleet) -> Case {
     Case::new(INVARIANT, name, fleet.limit.to_string(), states, fleet)
 }
 
-/// One assumption removed at a time, and the shortest counterexample in which the ceiling breaks.
+/// Returns one assumption at a time, with the shortest counterexample that exceeds the ceiling.
 pub fn assumptions() -> Vec<Assumption> {
     let room = Room { ticks: 1, ..CALM };
     let with = |seam| Fleet { seam, room, ..TWO };
     let lost = |seam| Fleet { room: Room { ticks: 0, losses: 1, ..CALM }, ..with(seam) };
     let lingers = |seam| Fleet { linger: 1, ..with(seam) };
     let leaves = |seam| Fleet { room: Room { ticks: 0, leaves: 1, ..CALM }, ..with(seam) };
-    // One is alone and has all, and hands over when another comes. Some need a message that comes late.
+    // One node is alone with the whole ceiling, and hands over when another joins. Some need a message that
+    // comes late.
     let joined = |seam, limit, reports, letters| {
         let room = Room { reports, letters, ticks: 0, ..CALM };
         Fleet { limit, room, ..with(seam) }

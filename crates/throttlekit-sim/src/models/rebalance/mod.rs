@@ -1,16 +1,17 @@
-//! The production rebalancer and node over a network that delays, reorders, loses and doubles.
+//! The production rebalancer and node over a network that delays, reorders, loses and duplicates messages.
 //!
-//! A report, the rebalancer's answer and the arrival of its grant are steps of their own, and any other may come
-//! between them: asks and ends of work, ticks, nodes that give up waiting, leave, or die and are replaced, and a
-//! membership record that is lost. Reports and grants may be lost and doubled as often as there is room for them.
+//! A report, the rebalancer's response and the arrival of its grant are separate steps, and any other may
+//! come between them: requests and ends of work, ticks, nodes that give up waiting, leave, or die and are
+//! replaced, and a membership record that is lost. Reports and grants may be lost and duplicated as often as
+//! the bounds allow.
 //!
-//! A [`RebalanceState`] is small, and in it times are counted from now and numbers from the last grant: what a state
-//! may still do depends on nothing else, so states that differ only in how long they have gone on are one. At each step
-//! the membership record and the node that it concerns are built from it, production code does what it does, and what
-//! came of that is written down again.
+//! A [`RebalanceState`] is small. In it times are relative to now and numbers to the last grant: the future
+//! of a state depends on nothing else, so states that differ only in their age are one. Each step builds the
+//! membership record and the node it concerns from the state, runs production code, and converts the result
+//! back.
 //!
-//! What is bounded is how many messages are in flight, how many reports are sent, how many ticks pass and how often
-//! a process dies or a membership record is lost. Within that, every order of steps is explored.
+//! The bounds limit the messages in flight, the reports sent, the ticks, and how often a process dies or a
+//! membership record is lost. Within them, every order of steps is explored.
 
 mod built;
 mod cases;
@@ -31,44 +32,44 @@ pub use seam::Seam;
 pub use state::RebalanceState;
 pub use steps::Step;
 
-/// What a tick is.
+/// The length of a tick.
 const TICK: Duration = Duration::from_millis(1);
-/// All together never run more than the ceiling.
+/// All nodes together never run more than the ceiling.
 const INVARIANT: &str = "fleet-ceiling";
 
-/// A fleet to explore.
+/// A cluster to explore.
 #[derive(Clone, Copy, Debug)]
 pub struct Fleet {
-    /// How many processes there are at a time.
+    /// The number of processes at a time.
     pub nodes: usize,
-    /// The ceiling of all.
+    /// The shared ceiling.
     pub limit: u8,
-    /// What each is due.
+    /// The rule that divides the ceiling.
     pub split: Split,
-    /// How many ticks a grant lives.
+    /// The lifetime of a grant, in ticks.
     pub lives: u8,
-    /// How many ticks work may run on when a node's grant has died.
+    /// The number of ticks for which work may run on after a node's grant has expired.
     pub linger: u8,
-    /// How much may happen.
+    /// The bounds on what may happen.
     pub room: Room,
-    /// What a driver gets wrong, if anything.
+    /// The driver's bug, if any.
     pub seam: Seam,
 }
 
-/// How much may happen.
+/// The bounds on what may happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Messages in flight at once.
+    /// The maximum number of messages in flight.
     pub letters: usize,
-    /// Reports sent in all.
+    /// The maximum number of reports sent in all.
     pub reports: u8,
-    /// How long it lasts.
+    /// The length of the scenario, in ticks.
     pub ticks: u8,
-    /// How many processes die, each replaced by another.
+    /// The maximum number of processes that die, each replaced by another.
     pub deaths: u8,
-    /// How many say that they leave.
+    /// The maximum number of processes that announce that they leave.
     pub leaves: u8,
-    /// How often the membership record is lost.
+    /// The maximum number of times the membership record is lost.
     pub losses: u8,
 }
 
@@ -86,7 +87,7 @@ impl Fleet {
         }
     }
 
-    /// For how many ticks the rebalancer remembers a node.
+    /// Returns the number of ticks for which the rebalancer remembers a node.
     fn remembered(&self) -> u8 {
         (self.rebalancer().remembered().as_nanos() / TICK.as_nanos()) as u8
     }

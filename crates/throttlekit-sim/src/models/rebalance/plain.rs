@@ -1,13 +1,13 @@
-//! The plainest of all states that have the same future.
+//! The canonical form of all states that have the same future.
 //!
-//! Of identities and of the numbers of reports only the order matters. Of grants' numbers too, up to the last that the
-//! membership record gave; from there on the next ones follow one by one, so how far ahead a number is matters as well.
-//! What is dead stays dead.
+//! Of identities and report numbers only the order matters. The same holds for grant numbers up to the last
+//! one that the membership record issued; later ones follow one by one, so their distance matters as well.
+//! Expired grants stay expired.
 
 use super::Fleet;
 use super::state::{Held, Host, Letter, RebalanceState, Says};
 
-/// Reports are numbered from here, so that a node which has made one can have made one before it.
+/// The number of the first report, so that a node that has made one can have made one before it.
 const HEARTBEAT_MIN: u8 = 2;
 
 impl RebalanceState {
@@ -19,7 +19,7 @@ impl RebalanceState {
         self.letters.sort_unstable();
     }
 
-    /// Every number of a grant but the membership record's own.
+    /// Returns every grant number except the membership record's own.
     pub(super) fn numbers(&mut self) -> impl Iterator<Item = &mut u8> {
         let held = self.hosts.iter_mut().filter_map(|host| host.grant.as_mut().map(|held| &mut held.number));
         let known = self.membership.members.iter_mut().flatten().map(|known| &mut known.number);
@@ -30,14 +30,14 @@ impl RebalanceState {
         held.chain(known).chain(said)
     }
 
-    /// Drops what no step will ever look at.
+    /// Drops everything that no step will read.
     fn forget(&mut self, fleet: &Fleet) {
         let (lives, remembered) = (fleet.lives, fleet.remembered());
         let members = &mut self.membership.members;
         members.iter_mut().for_each(|place| *place = place.filter(|known| known.age < remembered));
-        // Those that are left move up: `None` is not less than any.
+        // The rest moves up: `None` sorts last.
         members.sort_by_key(|place| place.map_or(u8::MAX, |known| known.id));
-        // A grant is taken only as the answer to the report in flight.
+        // A grant is accepted only as the response to the report in flight.
         let awaits = |host: &Host, letter: &Letter| {
             let awaited = host.waiting.is_some() && host.heartbeat == letter.heartbeat;
             host.id == letter.id && letter.age < lives && (awaited || fleet.seam.takes_unawaited())
@@ -52,8 +52,8 @@ impl RebalanceState {
         let (linger, ages) = (fleet.linger as i8, lives as i8);
         for host in &mut self.hosts {
             host.waiting.iter_mut().for_each(|age| *age = (*age).min(lives));
-            // A grant that is dead matters while work runs on, and while a report is in flight that said it is in
-            // force.
+            // An expired grant matters while work runs on, and while a report is in flight that named it as
+            // in force.
             let matters = |left: i8| left > -linger && host.in_flight > 0 || host.waiting.is_some();
             host.grant = host.grant.and_then(|held| match held.left {
                 1.. => Some(held),

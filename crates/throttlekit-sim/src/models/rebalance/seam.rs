@@ -1,50 +1,51 @@
-//! Assumptions, removed one at a time where a driver meets the rebalancer and the node.
+//! Assumptions removed one at a time at the boundary between a driver and the rebalancer and node.
 
 use super::state::{Host, Known};
 
-/// What a driver gets wrong.
+/// A bug of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seam {
-    /// Nothing.
+    /// No bug.
     Sound,
-    /// It goes on when its grant has died.
+    /// The node continues after its grant has expired.
     Unfenced,
-    /// It does not tell the rebalancer that work runs on when a grant has died.
+    /// The rebalancer is not configured for work that runs on after a grant has expired.
     LingerUntold,
-    /// It lets shares rise at once on a membership record that begins.
+    /// Shares rise at once on a new membership record.
     NoQuiet,
-    /// It tells a fleet that it left, and its work goes on.
+    /// The node announces that it left while its work goes on.
     LeavesWithWork,
-    /// It keeps for a node what it was granted last, and not what it may still enforce.
+    /// The rebalancer reserves the latest grant instead of all grants that may still be enforced.
     KeepsLast,
-    /// It keeps nothing for what a node has in flight.
+    /// The rebalancer reserves nothing for requests in flight.
     KeepsNoWork,
-    /// It says which grant is in force, and what was in flight before.
+    /// The report names the grant in force and an earlier number in flight.
     Torn,
-    /// It takes any grant that comes, also an older one.
+    /// The node accepts any grant, also an older one.
     GoesBack,
-    /// It takes the answer to a report though the grant that it told of has died since.
+    /// The node accepts the response to a report although the grant that the report named has expired since.
     BelievesTheDead,
-    /// It takes any answer for the one to the report in flight. The rebalancer allows for that while grants live.
+    /// The node accepts any response as the one to the report in flight. The rebalancer allows for that while
+    /// grants live.
     LateAnswers,
-    /// The same, and the rebalancer keeps no more than was granted last and is held.
+    /// The same, and the rebalancer reserves only the latest grant and the number held.
     LateAnswersKeepsLast,
 }
 
 impl Seam {
-    /// Whether grants are taken that nobody waits for any more.
+    /// Returns `true` if grants are accepted that the node no longer waits for.
     pub(super) fn takes_unawaited(self) -> bool {
         matches!(self, Self::GoesBack | Self::LateAnswers | Self::LateAnswersKeepsLast)
     }
 
-    /// What it does to what is remembered of a node that is about to be heard.
+    /// Changes the record of a node before its heartbeat is processed.
     pub(super) fn before_heartbeat(self, known: Option<&mut Known>) {
         if let (Self::LateAnswersKeepsLast, Some(known)) = (self, known) {
             known.high = known.share;
         }
     }
 
-    /// What it does to what is remembered of a node that was heard.
+    /// Changes the record of a node after its heartbeat was processed.
     pub(super) fn after_heartbeat(self, known: Option<&mut Known>) {
         match (self, known) {
             (Self::KeepsLast, Some(known)) => known.high = known.share,
@@ -53,7 +54,7 @@ impl Seam {
         }
     }
 
-    /// The node as it is when it is answered.
+    /// Returns the state of the node as it receives the response.
     pub(super) fn answered(self, host: &Host) -> Host {
         match self {
             Self::BelievesTheDead => Host { grant: host.grant.filter(|held| held.left > 0), ..*host },

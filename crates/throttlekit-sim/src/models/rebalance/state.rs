@@ -1,31 +1,31 @@
-//! What a fleet is at an instant, in as few bytes as tell its future.
+//! The state of a cluster at an instant, in as few bytes as determine its future.
 
 use super::{Fleet, Step};
 
 pub(super) const HOSTS_MAX: usize = 3;
 pub(super) const MEMBERS_MAX: usize = 5;
 pub(super) const LETTERS_MAX: usize = 4;
-/// The membership record has heard nobody yet.
+/// The membership record has received no heartbeat yet.
 pub(super) const UNHEARD: u8 = u8::MAX;
 
-/// A fleet at an instant.
+/// A cluster at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RebalanceState {
-    /// The processes that are up, by identity.
+    /// The running processes, sorted by identity.
     pub(super) hosts: [Host; HOSTS_MAX],
     pub(super) membership: Kept,
-    /// What is in flight, in order; places that are free come first.
+    /// Messages in flight, sorted; free slots come first.
     pub(super) letters: [Option<Letter>; LETTERS_MAX],
     pub(super) left: Left,
-    /// Whether the membership record was lost before.
+    /// True if the membership record was lost before.
     pub(super) is_new_membership: bool,
-    /// Who has acknowledged less than it had; zero if nobody has.
+    /// The node that has acknowledged less than it had; zero if there is none.
     pub(super) yielded: u8,
-    /// Whether another's share rose after that.
+    /// True if another node's share rose after that.
     pub(super) handed: bool,
 }
 
-/// What may still happen.
+/// The remaining bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Left {
     pub(super) reports: u8,
@@ -38,25 +38,25 @@ pub(super) struct Left {
 /// A process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Host {
-    /// Who it is; zero if nobody sits here.
+    /// Its identity; zero if the slot is free.
     pub(super) id: u8,
     pub(super) leaving: bool,
     /// Reports made.
     pub(super) heartbeat: u8,
-    /// For how many ticks it has waited for an answer to its last report.
+    /// The number of ticks for which it has waited for a response to its last report.
     pub(super) waiting: Option<u8>,
     pub(super) grant: Option<Held>,
     pub(super) in_flight: u8,
-    /// What was in flight at the report before, which only a torn report says.
+    /// The number in flight at the previous report. Used only by torn reports.
     pub(super) was_in_flight: u8,
 }
 
-/// The grant that a node has.
+/// The grant of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Held {
     pub(super) number: u8,
     pub(super) share: u8,
-    /// For how many ticks it lives; less than none if it is dead and work may run on.
+    /// Its remaining ticks; negative if it has expired and work may run on.
     pub(super) left: i8,
 }
 
@@ -64,13 +64,13 @@ pub(super) struct Held {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kept {
     pub(super) number: u8,
-    /// For how many ticks no share rises, or [`UNHEARD`].
+    /// The number of ticks during which no share rises, or [`UNHEARD`].
     pub(super) quiet: u8,
-    /// By identity; places that are free come last.
+    /// Sorted by identity; free slots come last.
     pub(super) members: [Option<Known>; MEMBERS_MAX],
 }
 
-/// What is remembered of a node.
+/// The record of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Known {
     pub(super) id: u8,
@@ -81,17 +81,17 @@ pub(super) struct Known {
     pub(super) in_flight: u8,
     pub(super) wants: u8,
     pub(super) leaving: bool,
-    /// How many ticks ago it was heard.
+    /// The number of ticks since its last heartbeat.
     pub(super) age: u8,
 }
 
-/// What is in flight between a node and the rebalancer.
+/// A message in flight between a node and the rebalancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Letter {
     pub(super) id: u8,
-    /// The report that it is, or answers.
+    /// The report in this message, or the one it answers.
     pub(super) heartbeat: u8,
-    /// How many ticks ago that was sent.
+    /// The number of ticks since that report was sent.
     pub(super) age: u8,
     pub(super) says: Says,
 }
@@ -103,7 +103,7 @@ pub(super) enum Says {
 }
 
 impl RebalanceState {
-    /// Nobody has reported, and the membership record has been quiet for long enough.
+    /// Creates the state in which no node has reported and the quiet period of the membership record is over.
     pub(super) fn new(fleet: &Fleet) -> Self {
         let room = fleet.room;
         assert!(fleet.nodes <= HOSTS_MAX && room.letters <= LETTERS_MAX, "no room for {fleet:?}");
@@ -125,13 +125,14 @@ impl RebalanceState {
         }
     }
 
-    /// All have reported often enough that each has its share, and nothing is in flight.
+    /// Creates the state in which every node has reported often enough to have its share, and nothing is in
+    /// flight.
     pub(super) fn at_work(fleet: &Fleet) -> Self {
         let fresh = Self::new(fleet);
         let many = Left { reports: u8::MAX, ..fresh.left };
         let rounds = (0..3).flat_map(|_| 0..fleet.nodes);
         let settled = rounds.fold(Self { left: many, ..fresh }, |state, host| {
-            // What is in flight stands last.
+            // The message in flight is last.
             let arrive = Step::Arrive(LETTERS_MAX - 1);
             let steps = [Step::Report(host, 0), arrive, arrive];
             steps.into_iter().fold(state, |state, step| state.after(fleet, step).expect("there is room"))
@@ -143,7 +144,7 @@ impl RebalanceState {
         self.hosts.iter().map(|host| host.in_flight).sum()
     }
 
-    /// How many nodes have something in flight.
+    /// Returns the number of nodes with requests in flight.
     pub(super) fn busy(&self) -> usize {
         self.hosts.iter().filter(|host| host.in_flight > 0).count()
     }
@@ -152,7 +153,7 @@ impl RebalanceState {
         self.hosts.iter().any(|host| u32::from(host.in_flight) > fleet.share(host))
     }
 
-    /// A share went from one to another.
+    /// Returns `true` if a share went from one node to another.
     pub(super) fn handed(&self) -> bool {
         self.handed
     }

@@ -1,4 +1,4 @@
-//! What can happen to a fleet, and what comes of it.
+//! The steps of a cluster, and their effects.
 
 use core::fmt;
 
@@ -8,35 +8,36 @@ use super::built::{NOW, sent};
 use super::state::{Host, Kept, Known, Letter, MEMBERS_MAX, RebalanceState, Says, UNHEARD};
 use super::{Fleet, Seam};
 
-/// What one that wants much wants.
+/// The demand of a node with high demand.
 const MUCH: u8 = 3;
-/// How far the numbers of a lost membership record may be ahead of those of a new one: as good as any.
+/// The distance by which the numbers of a lost membership record may be ahead of those of a new one. Any
+/// larger one is equivalent.
 const FAR: u8 = 40;
 
-/// What happens next. Hosts and letters are told by their places.
+/// The next step. Hosts and messages are identified by their index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A node reports, and wants so much.
+    /// A node reports this demand.
     Report(usize, u8),
-    /// A node waits no longer for an answer.
+    /// A node stops waiting for a response.
     GiveUp(usize),
     /// A message arrives.
     Arrive(usize),
     /// A message is lost.
     Lose(usize),
-    /// The network makes two of a message.
+    /// The network duplicates a message.
     Double(usize),
-    /// A node admits one.
+    /// A node admits one request.
     Admit(usize),
-    /// One is done.
+    /// One request ends.
     End(usize),
     /// A tick passes.
     Tick,
-    /// A node takes no more.
+    /// A node admits no more.
     Leave(usize),
     /// A process dies, and another is started.
     Die(usize),
-    /// The membership record is lost, when few grants or when many had been made.
+    /// The membership record is lost, after few grants or after many.
     LoseMembership(bool),
 }
 
@@ -74,7 +75,7 @@ impl RebalanceState {
         steps.extend(can.into_iter().filter_map(|(can, step)| can.then_some(step)));
     }
 
-    /// What comes of a step; nothing if there is no room for it.
+    /// Returns the state after a step, or `None` if the bounds exclude it.
     pub(super) fn after(&self, fleet: &Fleet, step: Step) -> Option<Self> {
         let mut state = *self;
         match step {
@@ -92,7 +93,7 @@ impl RebalanceState {
             }
             Step::Die(at) => {
                 state.left.deaths -= 1;
-                // Identities are drawn, so the new one comes anywhere in order; it comes last here.
+                // Identities are random, so the new one may sort anywhere; here it comes last.
                 state.hosts[at] = Host { id: u8::MAX, ..Host::default() };
             }
             Step::LoseMembership(far) => state.lose_membership(fleet, far),
@@ -150,7 +151,7 @@ impl RebalanceState {
         Some(())
     }
 
-    /// Whether a share goes over: one acknowledges less, and then another's rises.
+    /// Tracks whether a share is handed over: one node acknowledges less, and then another's share rises.
     fn follow(&mut self, id: u8, mut before: Kept) {
         let (Some(was), Some(is)) = (before.known(id), self.membership.known(id)) else { return };
         if !self.handed && is.high < was.high {
@@ -193,7 +194,7 @@ impl RebalanceState {
             if fleet.seam == Seam::Unfenced {
                 held.left = held.left.max(1);
             }
-            // Work is stopped, or has ended by itself.
+            // Work is stopped or has ended.
             if held.left <= -(fleet.linger as i8) {
                 host.in_flight = 0;
             }

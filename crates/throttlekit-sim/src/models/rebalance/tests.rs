@@ -1,9 +1,9 @@
 use super::*;
 use crate::models::check::explore;
 
-/// The smallest of them; the proof explores all.
+/// The smallest of them; `cargo xtask verify` explores all.
 #[test]
-fn a_small_fleet_has_as_many_states_as_it_had() {
+fn a_small_cluster_has_the_expected_number_of_states() {
     let room = Room { letters: 2, reports: 2, ticks: 1, deaths: 0, leaves: 0, losses: 0 };
     let fleet =
         Fleet { nodes: 2, limit: 2, split: Split::Equal, lives: 1, linger: 0, room, seam: Seam::Sound };

@@ -1,4 +1,4 @@
-//! Seeded bugs. They are seeded where a script reads what it goes by: in the lineage record, at the instant of the loss.
+//! Seeded bugs. They are seeded in the input of a script: in the lineage record, at the instant of the loss.
 
 use throttlekit_conformance::bugs;
 
@@ -18,7 +18,7 @@ bugs! {
     }
 }
 
-/// Each bug, by a mode and a fault that must show it.
+/// Each bug, with a mode and a fault that must expose it.
 pub(super) const BUGS: [(Mode, Fault, Bug); 11] = [
     (ASYNC, Fault::FlushAll, Bug::LossBelieved),
     (ASYNC, Fault::FlushDb, Bug::LossBelieved),

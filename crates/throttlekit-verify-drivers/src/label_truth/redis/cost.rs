@@ -1,4 +1,5 @@
-//! What the evidence costs: the server's own processor time for a script that reads it, beside one that does not, in turns.
+//! The cost of the evidence: the server's own processor time for a script that reads it, compared with one
+//! that does not, in turns.
 
 use anyhow::{Context, Result, ensure};
 use redis::aio::MultiplexedConnection;
@@ -10,10 +11,10 @@ const CALLS: usize = 300;
 const TURNS: usize = 20;
 const RECORD: &str = "tk:{%since}";
 
-/// How much more a script costs with the evidence: as a ratio, of the middle of all turns.
+/// The cost of a script with the evidence relative to one without: the median over all turns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
-    /// A charge of a key that is known.
+    /// A charge of an existing key.
     pub(super) known_key: f64,
     /// The first charge of a key.
     pub(super) new_key: f64,
@@ -40,7 +41,7 @@ pub(super) async fn measure() -> Result<Cost> {
     Ok(Cost { known_key: middle(known), new_key: middle(new) })
 }
 
-/// The same script, in which everything is taken to be as the caller knows it.
+/// Returns the same script without the check of the evidence.
 fn without_evidence() -> Result<String> {
     let look = "try('GET', record) == known";
     ensure!(ADMIT_SCRIPT.matches(look).count() == 2, "the script looks at its record in another way");
@@ -64,7 +65,7 @@ async fn call(connection: &mut MultiplexedConnection, sha: &str, key: &str, reco
     Ok(charge(sha, key, record).exec_async(connection).await?)
 }
 
-/// The server's seconds for a batch of charges.
+/// Returns the server's seconds for a batch of charges.
 async fn batch(
     connection: &mut MultiplexedConnection,
     sha: &str,

@@ -1,4 +1,4 @@
-//! How a server loses charges.
+//! Faults in which a server loses charges.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::replica_pair::ReplicaPair;
 pub(super) enum Fault {
     FlushAll,
     FlushDb,
-    /// Another database takes the place of the one in use.
+    /// The database in use is swapped with another.
     SwapDb,
-    /// Keys that expire are evicted; the lineage record is none.
+    /// Keys with an expiry are evicted; the lineage record has none.
     EvictVolatile,
     /// Any keys are evicted.
     EvictAll,
@@ -21,7 +21,8 @@ pub(super) enum Fault {
     Restart,
     /// `kill -9`, and a start from the append-only file.
     RestartAof,
-    /// The primary dies, and a replica takes over that was cut off before, unless its word is waited for.
+    /// The primary dies, and a replica takes over that was partitioned before, unless its acknowledgment is
+    /// waited for.
     Promote,
 }
 
@@ -50,7 +51,8 @@ impl Fault {
         }
     }
 
-    /// Whether charges are lost for sure. A file that is written before each answer has all of them.
+    /// Returns `true` if charges are certainly lost. A file that is written before each response has all of
+    /// them.
     pub(super) fn loses(self) -> bool {
         self != Self::RestartAof
     }
@@ -73,7 +75,8 @@ impl Fault {
     }
 }
 
-/// As an operator does who makes a cache of it: the policy first, then a limit that is below what is in use.
+/// Configures the server like an operator who turns it into a cache: the policy first, then a limit below the
+/// memory in use.
 async fn evict(pair: &ReplicaPair, policy: &str) -> Result<()> {
     let primary = pair.primary();
     primary.ask::<()>(&format!("CONFIG SET maxmemory-policy {policy}")).await?;

@@ -1,4 +1,4 @@
-//! Callers who charge one key as fast as they can, strictly and by leases, and count what they were told by label.
+//! Callers that charge one key as fast as they can, strictly and by leases, and count the responses by label.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -20,9 +20,9 @@ pub(super) const STORES: usize = 3;
 const CALLERS: u64 = 2 * STORES as u64;
 pub(super) const WINDOW: Duration = Duration::from_secs(3_600);
 const DEADLINE: Duration = Duration::from_millis(900);
-/// Units that a leasing caller fetches at once.
+/// Units that a leasing caller leases at once.
 const BATCH: u64 = 10;
-/// How long a caller rests after a refusal, so that it does not take the processor from what heals it.
+/// The pause of a caller after a refusal, so that it does not take the processor from the recovery.
 const REST: Duration = Duration::from_millis(1);
 const KEY: &str = "key";
 
@@ -35,7 +35,7 @@ pub(super) struct Load {
 #[derive(Default)]
 struct Counts {
     over: AtomicBool,
-    /// Rises when a phase of the round begins.
+    /// Incremented when a phase of the round begins.
     phase: AtomicU64,
     /// Callers that were refused in this phase.
     refused: AtomicU64,
@@ -68,19 +68,19 @@ impl Load {
         Ok(Self { limiters, tasks, counts })
     }
 
-    /// Units admitted so far, and how many of them were labelled `exact`.
+    /// Returns the units admitted so far, and how many of them were labeled `exact`.
     pub(super) fn counted(&self) -> (u64, u64) {
         // In this order: every exact one is an admitted one.
         let exact = self.counts.exact.load(SeqCst);
         (self.counts.admitted.load(SeqCst), exact)
     }
 
-    /// Waits until so many units are admitted.
+    /// Waits until this many units are admitted.
     pub(super) async fn until_admitted(&self, units: u64, within: Duration) {
         self.wait(within, || self.counted().0 >= units).await;
     }
 
-    /// Waits until every caller is refused, from now on.
+    /// Waits until every caller is denied, from now on.
     pub(super) async fn exhaust(&self, within: Duration) {
         self.counts.refused.store(0, SeqCst);
         self.counts.phase.fetch_add(1, SeqCst);
@@ -96,7 +96,7 @@ impl Load {
         }
     }
 
-    /// Ends the callers, and returns what was admitted, and how much of it as exact.
+    /// Ends the callers. Returns the admitted units, and those labeled exact.
     pub(super) async fn finish(&mut self) -> (u64, u64) {
         self.counts.over.store(true, SeqCst);
         while self.tasks.join_next().await.is_some() {}
@@ -110,14 +110,14 @@ pub(super) async fn connect(post: &Signpost, failover: Failover, clock: &ManualC
     Ok(builder.failover(failover).clock(clock.clone()).connect().await?)
 }
 
-/// One asks the store each time, one fetches units and spends them.
+/// Calls the store each time, or leases units and spends them.
 enum Caller {
     Strict(Arc<SharedLimiter<RedisStore>>),
     Leased(RedisStore, SharedLimiter<RedisStore>),
 }
 
 impl Caller {
-    /// The answer, labelled as a seeded bug would.
+    /// Returns the response, labeled as a seeded bug would.
     async fn check(&self, bug: Option<Bug>) -> Result<Answer, StoreError> {
         let (before, mut answer) = match self {
             Self::Strict(limiter) => (limiter.store().guarantee(), limiter.check(KEY).await?),

@@ -1,4 +1,4 @@
-//! Redis, whose memory is lost in every way that we know of, while strict and leasing callers of several stores go on.
+//! Redis with every known kind of memory loss, while strict and leasing callers of several stores go on.
 
 mod bugs;
 mod cost;
@@ -13,35 +13,35 @@ use futures_util::future::try_join_all;
 use throttlekit_redis::Failover;
 
 use super::Plan;
-use super::row::Row;
+use crate::label_row::Row;
 use bugs::{BUGS, Bug};
 use faults::Fault;
 use replica_pair::ReplicaPair;
 
 const ENGINE: &str = "redis";
 
-/// How charges are kept from being lost, and what that promises.
+/// A protection against lost charges, and its guarantee.
 #[derive(Clone, Copy)]
 pub(super) struct Mode {
     name: &'static str,
     failover: Failover,
     faults: &'static [Fault],
-    /// By which of the faults the limit itself is kept.
+    /// Returns `true` if the limit itself holds under this fault.
     keeps_limit: fn(Fault) -> bool,
 }
 
 impl Mode {
-    /// Whether the mode refuses where it is in doubt, instead of a label that says so.
+    /// Returns `true` if the mode denies where it is in doubt, instead of a weaker label.
     fn is_fence(self) -> bool {
         matches!(self.failover, Failover::Fence { .. })
     }
 
-    /// Whether nothing is charged that the replica has not heard of.
+    /// Returns `true` if nothing is charged that the replica has not acknowledged.
     fn waits(self) -> bool {
         matches!(self.failover, Failover::Wait { .. })
     }
 
-    /// Whether decisions after the fault stay exact.
+    /// Returns `true` if decisions after the fault stay exact.
     fn stays_exact(self, fault: Fault) -> bool {
         self.is_fence() || (self.keeps_limit)(fault)
     }
@@ -77,8 +77,8 @@ pub(super) fn seeded() -> Vec<&'static str> {
     crate::runner::names(Bug::ALL)
 }
 
-/// Every mode by every fault that it has something to say about, and every seeded bug. Each mode has servers of its own, so
-/// that all may be played at once: most of a round is waiting.
+/// Runs every mode with every fault that applies to it, and every seeded bug. Each mode has servers of its
+/// own, so that all can run concurrently: most of a round is waiting.
 pub(super) async fn rows(plan: Plan) -> Result<Vec<Row>> {
     let of_mode = |mode: Mode| mode.faults.iter().map(move |&fault| (mode, fault, None)).collect::<Vec<_>>();
     let mut scenarios: Vec<Vec<Scenario>> = [ASYNC, SAMPLED, WAIT, FENCE].map(of_mode).to_vec();
@@ -103,7 +103,7 @@ async fn play_all(mut pair: ReplicaPair, scenarios: Vec<Scenario>, plan: Plan) -
     Ok(rows)
 }
 
-/// What the evidence costs in each script, as ratios.
+/// Returns the cost of the evidence in each script, as ratios.
 pub(super) async fn cost() -> Result<serde_json::Value> {
     let cost = cost::measure().await?;
     println!(

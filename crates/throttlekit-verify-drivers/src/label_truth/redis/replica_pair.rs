@@ -9,23 +9,23 @@ use throttlekit::{Answer, Guarantee, Limit, SharedLimiter};
 use throttlekit_redis::RedisStore;
 use tokio::time::sleep;
 
-use super::super::row::Round;
 use super::Mode;
 use super::bugs::Bug;
 use super::faults::Fault;
 use super::load::{self, Load, WINDOW, is_fenced};
 use crate::failover::servers::Server;
 use crate::failover::signpost::Signpost;
+use crate::label_row::Round;
 
 const PROGRAM: &str = "redis-server";
 const LIMIT: u64 = 120;
-/// Some hour of the year 2027, and half of it.
+/// Half past an hour of the year 2027.
 const BEGIN: Timestamp = Timestamp::from_micros(500_000 * 3_600_000_000 + 1_800_000_000);
 const TICK: Duration = Duration::from_micros(1);
 /// Longer than the isolation of the fence.
 const ISOLATED: Duration = Duration::from_secs(2);
 const SPEND_MAX: Duration = Duration::from_secs(10);
-/// How long callers may go on after the fault.
+/// The maximum time for which callers go on after the fault.
 const AFTER_MAX: Duration = Duration::from_millis(1_500);
 const ANSWERS_MAX: usize = 2_000;
 const RECORD: &str = "tk:{%since}";
@@ -53,20 +53,20 @@ impl ReplicaPair {
         &self.servers[1 - self.primary]
     }
 
-    /// Kills the primary and starts it again where it was.
+    /// Kills the primary and starts it again on the same port.
     pub(super) async fn restart(&mut self, options: &[&str]) -> Result<()> {
         self.servers[self.primary].kill();
         self.servers[self.primary].up_with(options).await
     }
 
-    /// The replica stands still, and hears nothing of what is charged from now on.
+    /// Stops the replica, so that it receives no charges from now on.
     async fn cut_off(&self) -> Result<()> {
         self.replica().signal("STOP")?;
         self.primary().ask::<u64>("CLIENT KILL TYPE replica").await?;
         Ok(())
     }
 
-    /// The primary dies, and the replica takes over with what it has.
+    /// Kills the primary and promotes the replica with the writes it has.
     pub(super) async fn fail_over(&mut self) -> Result<()> {
         self.servers[self.primary].kill();
         self.replica().signal("CONT")?;
@@ -75,7 +75,7 @@ impl ReplicaPair {
         Ok(())
     }
 
-    /// Plays one round on a window of its own.
+    /// Runs one round on a window of its own.
     pub(super) async fn play(&mut self, mode: Mode, fault: Fault, bug: Option<Bug>) -> Result<Round> {
         self.prepare(mode).await?;
         if bug == Some(Bug::AlwaysBounded) {
@@ -94,10 +94,10 @@ impl ReplicaPair {
             self.pair_up().await?;
         }
         let came_back = self.comes_back(mode, fault, &load).await?;
-        Ok(Round { limit: LIMIT, admitted, exact, healthy, healthy_exact, came_back })
+        Ok(Round { limit: LIMIT, admitted, exact, healthy, healthy_exact, came_back, understated: false })
     }
 
-    /// Lets callers spend: in every other round all of it, so that one more is beyond the limit.
+    /// Lets callers spend: in every other round everything, so that one more is beyond the limit.
     async fn spend(&self, load: &Load) -> (u64, u64) {
         let dice = self.rounds.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         if self.rounds.is_multiple_of(2) {
@@ -108,7 +108,7 @@ impl ReplicaPair {
         load.counted()
     }
 
-    /// A primary with a replica in step, both well; everyone knows it, and it was met a window ago.
+    /// Prepares a primary with a replica in sync. All stores point at it and first saw it a window ago.
     async fn prepare(&mut self, mode: Mode) -> Result<()> {
         self.rounds += 1;
         self.pair_up().await?;
@@ -120,7 +120,7 @@ impl ReplicaPair {
         Ok(())
     }
 
-    /// Starts whoever is dead, and makes a replica of the one that is not the primary.
+    /// Starts dead servers, and makes the one that is not the primary a replica.
     async fn pair_up(&mut self) -> Result<()> {
         for server in &mut self.servers {
             if !server.runs() {
@@ -151,7 +151,7 @@ impl ReplicaPair {
         self.clock.now().as_micros()
     }
 
-    /// A lineage record that says that nothing was lost since an instant.
+    /// Returns a lineage record that states that nothing was lost since an instant.
     async fn record(&self, since: u64) -> Result<String> {
         let said: String = self.primary().ask("INFO all").await?;
         let field = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
@@ -166,7 +166,7 @@ impl ReplicaPair {
         Ok(redis::cmd("SET").arg(RECORD).arg(value).query_async(&mut connection).await?)
     }
 
-    /// A flush that leaves such a record behind, in one step.
+    /// Flushes everything and writes such a record, in one step.
     async fn flush_but_record(&self, since: u64) -> Result<()> {
         let value = self.record(since).await?;
         let mut connection = self.primary().connection().await?;
@@ -175,7 +175,7 @@ impl ReplicaPair {
         Ok(both.query_async(&mut connection).await?)
     }
 
-    /// Every state is gone, and nothing tells of it.
+    /// Deletes every state without a trace.
     async fn lose_states(&self) -> Result<()> {
         const LOSE: &str = "for _, key in ipairs(redis.call('KEYS', 'tk:*')) do \
                             if key ~= KEYS[1] then redis.call('DEL', key) end end return 1";
@@ -183,15 +183,16 @@ impl ReplicaPair {
         Ok(redis::cmd("EVAL").arg(LOSE).arg(1).arg(RECORD).query_async::<()>(&mut connection).await?)
     }
 
-    /// Whether each store's label is exact one window after the fault, and was not one microsecond before.
+    /// Returns `true` if each store's label is exact one window after the fault, and was not one microsecond
+    /// before.
     async fn comes_back(&self, mode: Mode, fault: Fault, load: &Load) -> Result<bool> {
         let stores = load.limiters.iter().map(|limiter| limiter.store().clone());
         let limiters =
             stores.map(|store| SharedLimiter::new(store, "after", Limit::fixed_window(LIMIT, WINDOW)?));
         let limiters: Vec<_> = limiters.collect::<Result<_, _>>()?;
         let mut as_told = true;
-        // Everyone has met the server as it is now, before its time goes on: on a busy machine callers may not have
-        // yet.
+        // All stores must see the server in its current state before its time advances: on a busy machine
+        // some callers may not have yet.
         for limiter in &limiters {
             self.answer(limiter).await?;
         }
@@ -207,7 +208,7 @@ impl ReplicaPair {
         Ok(as_told)
     }
 
-    /// The first answer that is the store's own.
+    /// Returns the first response of the store itself.
     async fn answer(&self, limiter: &SharedLimiter<RedisStore>) -> Result<Answer> {
         for _ in 0..ANSWERS_MAX {
             match limiter.check("after").await {

@@ -1,6 +1,7 @@
-//! Admissions in process by the million, cut off after any number of polls, their clients killed in turn.
+//! Millions of admissions in process, dropped after any number of polls, with clients killed in turn.
 //!
-//! Time stands still while a client lives, so that nothing comes back by itself: what is not given back is seen.
+//! Time stands still while a client lives, so that no lease expires: every slot that is not released is
+//! detected.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -26,22 +27,22 @@ use super::Part;
 
 const LIVES: Duration = Duration::from_secs(60);
 const POLICY: &str = "cycles";
-/// Few enough that asks are denied too.
+/// Few enough that some requests are denied.
 const MOST: u32 = 12;
 const KEYS: u64 = 4;
 /// Cycles of one client before it is killed with what it holds.
 const PER_CLIENT: u64 = 20_000;
-/// The last of them, after which nothing is waited for.
+/// The last of them, whose completion is not awaited.
 const UNDER_WAY: u64 = 50;
-/// After so many polls an admission has always landed.
+/// The number of polls after which an admission has always completed.
 const POLLS_MAX: u64 = 16;
-/// How many slots a client keeps at the most.
+/// The maximum number of slots that a client keeps.
 const HELD_MAX: usize = 32;
-/// In so many turns all that a client has begun is over.
+/// The number of turns in which everything that a client has started is over.
 const TURNS_MAX: u32 = 2_000;
 
 bugs! {
-    /// What is wrong with the slots.
+    /// A bug of the slots.
     pub(crate) enum CycleBug {
         DropSendsNothing: "A slot that is dropped sends no release.",
         ReleaseDoesNothing: "The store acknowledges a release and does nothing.",
@@ -56,24 +57,24 @@ struct Slots {
 
 type Slot = SharedGuardPermit;
 
-/// Slots in memory with await points on the way, passed one at a time as the proof says.
+/// Slots in memory with await points on the way, passed one at a time as the test decides.
 #[derive(Clone)]
 struct Far {
     store: Arc<MemoryStore<ManualClock>>,
     gate: Arc<Gate>,
     bug: Option<CycleBug>,
-    /// The runtime of the client that is alive, so that its tasks run between its polls and end with it.
+    /// The runtime of the living client, so that its tasks run between its polls and end with it.
     background: Background,
 }
 
-/// Holds calls up until it has been opened as often as they wait for.
+/// Blocks calls until it has been opened the number of times that they wait for.
 #[derive(Default)]
 struct Gate {
     opened: AtomicU64,
     waiting: Mutex<Vec<Waker>>,
 }
 
-/// How often a gate opens while a call waits at it.
+/// The number of openings of a gate while a call waits at it.
 const OPENINGS: u64 = 2;
 
 impl Gate {
@@ -138,11 +139,11 @@ struct Counts {
     denied: u64,
     killed_holding: u64,
     over_ceiling: u64,
-    /// Slots that were held by nobody, or counted as given back by nobody, when all was quiet.
+    /// Slots without a holder, or releases that were never counted, when everything was quiet.
     leaked: u64,
-    /// Slots of clients that were killed which had not come back a life later.
+    /// Slots of killed clients that had not come back a lifetime later.
     left_over: u64,
-    /// At which poll an admission was dropped, how often.
+    /// The number of admissions dropped at each poll.
     dropped_at: [u64; POLLS_MAX as usize],
 }
 
@@ -179,7 +180,7 @@ pub(super) fn run(cycles: u64, part: &mut Part) -> Result<Value> {
     }))
 }
 
-/// Clients one after the other, each killed with what it holds.
+/// Runs clients one after the other, each killed with its slots.
 fn play(cycles: u64, bug: Option<CycleBug>) -> Result<Counts> {
     let clock = ManualClock::at(Timestamp::from_millis(1_800_000_000_000));
     let store = Arc::new(MemoryStore::with_clock(clock.clone()));
@@ -190,7 +191,7 @@ fn play(cycles: u64, bug: Option<CycleBug>) -> Result<Counts> {
         let runtime = Builder::new_current_thread().enable_time().build()?;
         store.background = Background::default().on(runtime.handle().clone());
         client(&runtime, &store, &clock, &mut dice, &mut counts);
-        // Killed: its tasks are dropped where they stand, and nobody sends heartbeats for what it holds.
+        // Killed: its tasks are dropped at once, and no heartbeats are sent for its slots.
         runtime.shutdown_background();
         clock.advance(LIVES + LIVES / 10);
         let reads = Builder::new_current_thread().build()?;
@@ -202,7 +203,7 @@ fn play(cycles: u64, bug: Option<CycleBug>) -> Result<Counts> {
     Ok(counts)
 }
 
-/// One client from its start to its end.
+/// Runs one client from its start to its end.
 fn client(runtime: &Runtime, store: &Far, clock: &ManualClock, dice: &mut Dice, counts: &mut Counts) {
     let guard = SharedGuard::builder(store.clone(), POLICY, Concurrency::per_key(MOST))
         .clock(clock.clone())
@@ -221,7 +222,7 @@ fn client(runtime: &Runtime, store: &Far, clock: &ManualClock, dice: &mut Dice, 
             }
         }
         counts.leaked += leaked(&slots, held.len() as u64).await;
-        // It is killed with something under way.
+        // It is killed with work in progress.
         for _ in 0..UNDER_WAY {
             counts.cycles += 1;
             cycle(&slots, dice, counts, &mut held).await;
@@ -229,12 +230,12 @@ fn client(runtime: &Runtime, store: &Far, clock: &ManualClock, dice: &mut Dice, 
         held
     });
     counts.killed_holding += held.len() as u64;
-    // What a process that is killed does not do.
+    // A killed process releases nothing.
     held.into_iter().for_each(std::mem::forget);
 }
 
-/// Lets all that was begun come to its end, and says how far the books are from what is kept: by what the store counts, by
-/// what was admitted and not released, and by releases that were given up.
+/// Waits for the end of everything that was started. Returns the difference between the books and `kept`: by
+/// the store's count, by admissions without a release, and by abandoned releases.
 async fn leaked(slots: &Slots, kept: u64) -> u64 {
     let mut off = 0;
     for _ in 0..TURNS_MAX {
@@ -251,7 +252,7 @@ async fn leaked(slots: &Slots, kept: u64) -> u64 {
     off
 }
 
-/// Begins an admission and drops it after so many polls, wherever it stands.
+/// Starts an admission and drops it after some number of polls.
 async fn cycle(slots: &Slots, dice: &mut Dice, counts: &mut Counts, held: &mut Vec<Slot>) {
     let key = [b'a' + dice.below(KEYS) as u8];
     let polls = dice.below(POLLS_MAX);
@@ -282,7 +283,7 @@ async fn go_on(store: &Far, dice: &mut Dice) {
     }
 }
 
-/// Some are kept for a while, some are released, most are dropped.
+/// Keeps some for a while, releases some, drops most.
 async fn keep_or_leave(slot: Slot, store: &Far, dice: &mut Dice, held: &mut Vec<Slot>) {
     match dice.below(8) {
         0 => held.push(slot),

@@ -1,4 +1,4 @@
-//! The stores of the proof.
+//! The stores of the verification.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use throttlekit_redis::RedisStore;
 use crate::runner::Services;
 use crate::stores;
 
-/// What is looked at is what an engine decides, not how fast: it shares its processors with the proof.
+/// Long, because the decisions of an engine are checked and not its speed: it shares its processors with the
+/// verification.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Longer than any scenario takes, since an engine forgets by its own clock and a scenario has another.
 const GRACE: Duration = Duration::from_secs(600);
@@ -26,7 +27,7 @@ pub(super) struct Engine {
     pub(super) address: String,
 }
 
-/// Any of them.
+/// Any of the stores.
 #[derive(Clone)]
 pub(super) enum AnyStore {
     Memory(std::sync::Arc<MemoryStore<ManualClock>>),
@@ -35,7 +36,7 @@ pub(super) enum AnyStore {
 }
 
 impl Engine {
-    /// Every store, started where it is not up.
+    /// Returns every store, started where necessary.
     pub(super) fn all(services: Services) -> Result<Vec<Self>> {
         let engines = stores::engines();
         let addresses = stores::addresses(&engines, services)?;
@@ -44,17 +45,18 @@ impl Engine {
         Ok(engines.iter().zip(addresses).map(engine).collect())
     }
 
-    /// Whether client processes are let loose on it: the proof on a Cluster and on Valkey is that they answer alike.
+    /// Returns `true` if client processes run on it. A Cluster and Valkey are only checked for equal
+    /// responses.
     pub(super) fn has_processes(&self) -> bool {
         matches!(&*self.name, "redis" | "postgres")
     }
 
-    /// A store that reads its own clock.
+    /// Connects a store that reads its own clock.
     pub(super) async fn connect(&self) -> Result<AnyStore, StoreError> {
         self.open(None).await
     }
 
-    /// A store that reads this clock.
+    /// Connects a store that reads this clock.
     pub(super) async fn at(&self, clock: ManualClock) -> Result<AnyStore, StoreError> {
         self.open(Some(clock)).await
     }

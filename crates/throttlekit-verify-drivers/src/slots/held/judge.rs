@@ -1,17 +1,17 @@
-//! From the stamps of all processes to how many worked at a time.
+//! Computes the concurrency from the stamps of all processes.
 
 use std::collections::HashMap;
 
-/// What members wrote of their work.
+/// The work that members logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Worked {
-    /// Slots that were worked in.
+    /// Slots that were used for work.
     pub(super) slots: u64,
     /// Stamps in them.
     pub(super) stamps: u64,
     /// Work that was stopped by the fence.
     pub(super) fenced: u64,
-    /// The most at a time: work in a slot goes from its first stamp to its last.
+    /// The maximum concurrency: work in a slot lasts from its first stamp to its last.
     pub(super) at_once: u32,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn worked(log: &str) -> Worked {
     found
 }
 
-/// Both ends of a span belong to it.
+/// Returns the maximum overlap. Both ends of a span belong to it.
 fn most_at_once(spans: impl Iterator<Item = (u64, u64)>) -> u32 {
     let mut edges: Vec<(u64, i32)> = spans.flat_map(|(begin, end)| [(begin, 1), (end + 1, -1)]).collect();
     edges.sort_unstable();

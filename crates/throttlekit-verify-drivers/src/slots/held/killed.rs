@@ -19,10 +19,10 @@ use super::member::{Member, Post, Role};
 const MOST: u32 = 3;
 const MEMBERS: usize = 4;
 const LIVES: Duration = Duration::from_millis(500);
-/// How long a seeded run takes at the most: it is over when the bug shows.
+/// The maximum time of a seeded run: it is over when the bug shows.
 const SEEDED: Duration = Duration::from_secs(15);
 
-/// What was seen of a run.
+/// The observations of a run.
 struct FaultRun {
     worked: Worked,
     counted: u32,
@@ -68,7 +68,7 @@ async fn run_with_faults(engine: &Engine, role: Role, lasts: Duration) -> Result
     let watch = Watch::start(store.clone(), key.clone());
     let mut members = (0..MEMBERS).map(|_| post.start()).collect::<Result<Vec<_>>>()?;
     let (killed, stopped) = inject_faults(&post, &mut members, lasts).await?;
-    // Ended as they are, some with slots in hand: those come back by themselves.
+    // Killed, some with slots: their leases expire.
     drop(members);
     sleep(LIVES + LIVES / 10).await;
     let leaked = store.occupancy(&[&key]).await?[0].held;
@@ -84,8 +84,8 @@ fn post(engine: &Engine, role: Role) -> Post {
     Post { role, engine: engine.clone(), policy, most: MOST, lives: LIVES, log }
 }
 
-/// Kills members and stops them, several at a time. Says how many it killed, and how many it stopped for longer than a
-/// lease lives.
+/// Kills members and stops them, several at a time. Returns the number killed, and the number stopped for
+/// longer than a lease lives.
 async fn inject_faults(post: &Post, members: &mut [Member], lasts: Duration) -> Result<(u64, u64)> {
     let (mut dice, begun) = (Dice::new(7), BootClock.now());
     let mut stopped_until: Vec<Option<Timestamp>> = vec![None; members.len()];
@@ -120,7 +120,7 @@ async fn inject_faults(post: &Post, members: &mut [Member], lasts: Duration) -> 
     Ok((killed, stopped))
 }
 
-/// Looks all the time how many the store says are held.
+/// Polls the number of slots that the store reports as held.
 struct Watch {
     over: Arc<AtomicBool>,
     most: Arc<AtomicU32>,

@@ -1,4 +1,4 @@
-//! A client process: this program again, told by a variable what to do. It ends when its input does.
+//! A client process: this program again, configured by an environment variable. It ends when its input does.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -24,20 +24,20 @@ const VARIABLE: &str = "THROTTLEKIT_SLOT_MEMBER";
 /// Workers of one process.
 const WORKERS: u64 = 2;
 
-/// What a member does.
+/// The role of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Takes slots of one key and works in them, stopped by the fence.
     Worker,
     /// The same, and works on past the fence: seeded.
     Unfenced,
-    /// Holds one slot of each of so many keys until it is killed.
+    /// Holds one slot of each of this many keys until it is killed.
     Holder(u32),
-    /// Holds one slot by itself, sends heartbeats for it, and releases it when that is lost.
+    /// Holds one slot manually, sends heartbeats for it, and releases it when that is lost.
     Zombie,
 }
 
-/// What a member is told.
+/// The configuration of a member.
 #[derive(Clone, Debug)]
 pub(super) struct Post {
     pub(super) role: Role,
@@ -48,10 +48,10 @@ pub(super) struct Post {
     pub(super) log: PathBuf,
 }
 
-/// A member that is running. Dropped, it is killed.
+/// A running member. Killed on drop.
 pub(super) struct Member(Child);
 
-/// What this process is told, if it is a member.
+/// Returns the configuration of this process, if it is a member.
 pub(super) fn post() -> Option<Post> {
     let words = std::env::var(VARIABLE).ok()?;
     let mut words = words.split('\n');
@@ -81,34 +81,34 @@ impl Post {
         format!("{role}\n{name}\n{address}\n{policy}\n{most}\n{lives}\n{}", self.log.display())
     }
 
-    /// Starts a process that does it.
+    /// Starts a process with this configuration.
     pub(super) fn start(&self) -> Result<Member> {
         let child = Command::new(std::env::current_exe()?)
-            // In the build that this process is.
+            // In the build of this process.
             .args(["verify", "slots", "--small", "held"])
             .env(VARIABLE, self.words())
-            // Its other end closes with this process, and the member with it.
+            // The other end of the pipe closes with this process, and the member exits with it.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()?;
         Ok(Member(child))
     }
 
-    /// What members have written so far.
+    /// Returns the lines that members have written so far.
     pub(super) fn read(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
 
 impl Member {
-    /// Stops it in its tracks (`STOP`), or lets it go on (`CONT`).
+    /// Stops it (`STOP`), or continues it (`CONT`).
     pub(super) fn signal(&self, name: &str) -> Result<()> {
         let done = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.0.id())]).status()?;
         ensure!(done.success(), "kill -{name} failed");
         Ok(())
     }
 
-    /// `kill -9`, and seen dead.
+    /// Kills it with `kill -9` and waits until it is dead.
     pub(super) fn kill(&mut self) {
         let _ = (self.0.kill(), self.0.wait());
     }
@@ -120,7 +120,7 @@ impl Drop for Member {
     }
 }
 
-/// The whole life of a member.
+/// Runs a member.
 pub(super) fn run(post: &Post) -> Result<()> {
     thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
@@ -170,7 +170,8 @@ async fn work(post: &Post, store: AnyStore, log: Log) -> Result<()> {
     Ok(())
 }
 
-/// Takes a slot, works in small steps, each stamped with a time at which the slot was seen to be held, and leaves it.
+/// Takes a slot, works in small steps, each stamped with a time at which the slot was observed as held, and
+/// releases it.
 async fn worker_of(slots: SharedGuard, role: Role, log: Log, seed: u64) {
     let mut dice = Dice::new(seed);
     for round in 0_u64.. {

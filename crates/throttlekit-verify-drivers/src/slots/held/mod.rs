@@ -1,4 +1,5 @@
-//! Slots held under leases: nothing leaks, nobody works in a slot that another holds, and what died comes back in time.
+//! Slots held under leases: nothing leaks, no client works in a slot that another holds, and slots of dead
+//! clients come back in time.
 
 pub(super) mod cycles;
 mod engine;
@@ -14,15 +15,15 @@ use serde_json::{Value, json};
 use super::{Part, Setup};
 use engine::Engine;
 
-/// How much of everything there is to be.
+/// The size of each part.
 struct Size {
-    /// Admissions in process, cut off at every await point.
+    /// Admissions in process, dropped at every await point.
     cycles: u64,
     /// Traces on each store.
     traces: u64,
     /// Scenarios of holders over a bad network.
     scenarios: u64,
-    /// How long client processes are killed and stopped, on each engine.
+    /// The time for which client processes are killed and stopped, on each engine.
     fault_seconds: u64,
     /// Holders that are killed, each with fifty slots, on each engine.
     killed: u64,
@@ -42,7 +43,7 @@ const SMALL: Size =
     Size { cycles: 40_000, traces: 100, scenarios: 2_000, fault_seconds: 2, killed: 1, zombies: 1 };
 
 pub(super) fn run(setup: Setup) -> Result<Part> {
-    // A client process of this proof is this program again.
+    // A client process of this verification is this program again.
     if let Some(post) = member::post() {
         member::run(&post)?;
         std::process::exit(0);
@@ -68,7 +69,7 @@ pub(super) fn run(setup: Setup) -> Result<Part> {
     Ok(part)
 }
 
-/// What client processes show on one engine.
+/// Runs client processes on one engine.
 async fn processes(
     engine: Engine,
     seconds: u64,

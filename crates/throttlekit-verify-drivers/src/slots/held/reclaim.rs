@@ -1,4 +1,4 @@
-//! How soon the slots of holders that died come back, and what holders are told that come back too late.
+//! The time until slots of dead holders come back, and the responses to holders that return too late.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use super::engine::{AnyStore, Engine};
 use super::member::{Post, Role};
 
 const LIVES: Duration = Duration::from_secs(1);
-/// Of those whose holders are stopped.
+/// The lease lifetime of holders that are stopped.
 const ZOMBIE_LIVES: Duration = Duration::from_millis(500);
-/// Slots of a holder that is killed.
+/// The slots of a killed holder.
 const KEYS: u32 = 50;
 const ME: Owner = Owner(1);
-/// A slot comes back within this time of its holder's death.
+/// The maximum time between a holder's death and the return of its slot.
 const BACK_MAX: Duration = LIVES.saturating_add(Duration::from_millis(100));
-/// Holders killed in place of one whose slots took longer. A machine that is away makes that happen now and then; a store
-/// that is late is late each time.
+/// The number of attempts where slots took longer. A busy machine causes that now and then; a late store is
+/// late each time.
 const TRIES_MAX: u32 = 3;
 
 pub(super) async fn run(
@@ -77,7 +77,7 @@ fn post(engine: &Engine, role: Role) -> Post {
     Post { role, engine: engine.clone(), policy, most: 1, lives: LIVES, log }
 }
 
-/// Kills a holder with slots of many keys, and says after how long each came back.
+/// Kills a holder with slots of many keys. Returns the time until each came back.
 async fn killed_holder(engine: &Engine, store: &AnyStore, wait: Duration) -> Result<Vec<Duration>> {
     let post = post(engine, Role::Holder(KEYS));
     let mut member = post.start()?;
@@ -99,7 +99,7 @@ async fn killed_holder(engine: &Engine, store: &AnyStore, wait: Duration) -> Res
     Ok(took)
 }
 
-/// Asks until there is room, whenever there should be.
+/// Retries after the wait of each denial until the slot is granted. Returns the time since its holder died.
 async fn comes_back(store: AnyStore, key: String, died: Timestamp) -> Result<Duration> {
     let lease = LeaseId(u128::from(BootClock.now().as_nanos()));
     loop {
@@ -115,7 +115,7 @@ async fn comes_back(store: AnyStore, key: String, died: Timestamp) -> Result<Dur
     }
 }
 
-/// Stops a holder until another has its slot, lets it go on, and says what was not as it must be.
+/// Stops a holder until another has its slot, then continues it. Returns the violations.
 async fn zombie(engine: &Engine, store: &AnyStore) -> Result<Vec<String>> {
     let post = Post { lives: ZOMBIE_LIVES, ..post(engine, Role::Zombie) };
     let key = KeySpace::slots("tk", &post.policy).key(b"key", b"key");
@@ -155,7 +155,7 @@ async fn zombie(engine: &Engine, store: &AnyStore) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// Waits until a member has written a line that begins so, and says how it goes on.
+/// Waits until a member has written a line with this prefix. Returns the rest of it.
 async fn written(post: &Post, begins: &str) -> Result<String> {
     for _ in 0..5_000 {
         let log = post.read();

@@ -1,4 +1,4 @@
-//! The same trace on every store, holders over a bad network, and every seeded bug.
+//! The same trace on every store, holders over a lossy network, and every seeded bug.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -70,7 +70,7 @@ async fn examine(engine: &Engine, traces: u64, broken: &mut Vec<String>) -> Slot
     report
 }
 
-/// Plays scenarios on all threads.
+/// Runs scenarios on all threads.
 fn holders(scenarios: u64, broken: &mut Vec<String>) -> Seen {
     let next = AtomicU64::new(0);
     let work = || {

@@ -1,4 +1,4 @@
-//! Ours and published rules beside the best fixed ceiling of each scenario.
+//! Our rule and published ones, compared with the best fixed ceiling of each scenario.
 
 use throttlekit_core::concurrency::{Ceiling, Estimator};
 
@@ -8,48 +8,48 @@ use super::peers::{Fixed, PEERS};
 use super::{Outcome, Scenario, Shape, run};
 use throttlekit_conformance::check::{Check, ensure};
 
-/// Goodput as a part of that of the best fixed ceiling, at least: below saturation, and at and above it.
+/// The minimum goodput as a part of that of the best fixed ceiling: below saturation, and at and above it.
 pub const GOODPUT_BELOW: f64 = 0.95;
 /// See [`GOODPUT_BELOW`].
 pub const GOODPUT_FROM: f64 = 0.9;
-/// The same of the worst seed, beside the same seed of the best fixed ceiling.
+/// The same for the worst seed, relative to the same seed of the best fixed ceiling.
 pub const WORST_SEED: f64 = 0.85;
-/// The 99th percentile of latency as a multiple of that of the best fixed ceiling, at most, at a load of 1.5.
+/// The maximum 99th percentile of latency as a multiple of that of the best fixed ceiling, at a load of 1.5.
 pub const P99_MAX: f64 = 2.0;
 
-/// Every fixed ceiling that is tried, in tenths of the servers.
+/// The fixed ceilings that are tried, in tenths of the servers.
 const TENTHS: [u32; 16] = [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 25, 30, 40];
-/// All of them are tried on so many seeds, and the best few on every seed.
+/// The number of seeds on which all of them are tried. The best few are tried on every seed.
 pub const SEARCH_SEEDS: u64 = 10;
 const FINALISTS: usize = 3;
 
-/// How much to play.
+/// The size of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct TailSize {
     /// Seeds of each scenario.
     pub seeds: u64,
-    /// Arrivals of warm-up, and how many more for each server.
+    /// Arrivals of warm-up, and additional ones for each server.
     pub warm_up: (u32, u32),
-    /// Arrivals that are judged.
+    /// Arrivals that are measured.
     pub judged: u32,
 }
 
 impl TailSize {
-    /// A scenario of this size.
+    /// Returns a scenario of this size.
     pub fn scenario(self, shape: Shape, load: f64, servers: u32) -> Scenario {
         let (warm_up, per_server) = self.warm_up;
         Scenario::new(shape, load, servers, (warm_up + per_server * servers, self.judged))
     }
 }
 
-/// How one rule did in a scenario, beside the best fixed ceiling.
+/// The result of one rule in a scenario, relative to the best fixed ceiling.
 #[derive(Clone, Debug)]
 pub struct Result {
-    /// Which rule.
+    /// The name of the rule.
     pub name: &'static str,
     /// Mean goodput as a part of the best.
     pub goodput: f64,
-    /// The least of that over the seeds, each beside the same seed.
+    /// The minimum of that over the seeds, each relative to the same seed.
     pub worst: f64,
     /// The mean 99th percentile of latency as a multiple.
     pub p99: f64,
@@ -57,10 +57,10 @@ pub struct Result {
     pub limit: f64,
 }
 
-/// A scenario, its best fixed ceiling, and how each rule did beside it: ours first.
+/// A scenario, its best fixed ceiling, and the results of each rule: ours first.
 #[derive(Clone, Debug)]
 pub struct Compared {
-    /// Which scenario.
+    /// The scenario.
     pub scenario: Scenario,
     /// The best fixed ceiling.
     pub best: u32,
@@ -72,12 +72,13 @@ pub struct Compared {
     pub results: Vec<Result>,
 }
 
-/// The ceiling that ships, which starts at the least.
+/// Returns the production estimator, which starts at the minimum.
 pub fn ours() -> Estimator {
     Estimator::new(Ceiling::between(LEAST, MOST))
 }
 
-/// Finds the best fixed ceiling, and plays the same seeds to whatever is made and, if asked for, to every published rule.
+/// Finds the best fixed ceiling, and runs the same seeds on the estimator that `make` builds and, if `peers`,
+/// on every published rule.
 pub fn compare(make: &impl Make, scenario: Scenario, seeds: u64, peers: bool) -> Compared {
     let (best, outcomes) = best_fixed(scenario, seeds);
     let mut compared = Compared {
@@ -95,7 +96,7 @@ pub fn compare(make: &impl Make, scenario: Scenario, seeds: u64, peers: bool) ->
     compared
 }
 
-/// The fixed ceiling with the highest mean goodput; of equals, the lowest.
+/// Returns the fixed ceiling with the highest mean goodput; of equals, the lowest.
 fn best_fixed(scenario: Scenario, seeds: u64) -> (u32, Vec<Outcome>) {
     let play = |limit, seeds| {
         (0..seeds).map(|seed| run(&mut Fixed(limit), scenario, HELD_OUT + seed)).collect::<Vec<_>>()
@@ -133,7 +134,7 @@ fn mean(outcomes: &[Outcome], of: impl Fn(&Outcome) -> f64) -> f64 {
 }
 
 impl Result {
-    /// Whether this holds the thresholds of the guarantee at this load.
+    /// Checks the thresholds of the guarantee at this load.
     pub fn check(&self, load: f64) -> Check {
         let least = if load < 1.0 { GOODPUT_BELOW } else { GOODPUT_FROM };
         ensure(self.goodput >= least, || format!("goodput {:.3} of the best, below {least}", self.goodput))?;
@@ -144,7 +145,7 @@ impl Result {
 }
 
 impl Compared {
-    /// What of our rule does not hold here.
+    /// Returns the violation of our rule, if any.
     pub fn violation(&self) -> Option<String> {
         let Scenario { shape, load, servers, .. } = self.scenario;
         let told =

@@ -1,9 +1,9 @@
 //! `inference` where service times have long tails: goodput beside the best fixed ceiling, and beside published rules.
 //!
-//! * [`Shape`] is how long calls take, [`Scenario`] a backend under a load: Poisson arrivals, a guard, a FIFO queue and
-//!   `n` servers behind it.
-//! * [`run`] plays one scenario and one seed to anything that [`Infers`](super::Infers) a ceiling.
-//! * [`compare`] finds the best fixed ceiling by search and puts ours and the [`PEERS`] beside it.
+//! * [`Shape`] is the distribution of service times, [`Scenario`] a backend under a load: Poisson arrivals, a
+//!   guard, a FIFO queue and `n` servers behind it.
+//! * [`run`] runs one scenario and one seed on anything that [`Infers`](super::Infers) a ceiling.
+//! * [`compare`] finds the best fixed ceiling by search and compares ours and the [`PEERS`] with it.
 //! * [`TailBug`] lists broken estimators, each of which the thresholds must find.
 
 mod compare;

@@ -1,8 +1,8 @@
 //! Published rules, written from their description in the concurrency-limits project (commit 78a74b9), and a fixed number.
 //!
-//! The constants are that project's defaults, and each rule is told every call, as its class is on its own. One thing is
-//! ours: they all stay between [`LEAST`] and [`MOST`], as our ceiling does. Their own least of 20 would be the whole answer
-//! for 8 servers, and their most of 200 for 128.
+//! The constants are that project's defaults, and each rule observes every call, as its class does on its
+//! own. One thing is ours: they all stay between [`LEAST`] and [`MOST`], as our ceiling does. Their own
+//! minimum of 20 would be the whole answer for 8 servers, and their maximum of 200 for 128.
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::Sample;
@@ -12,7 +12,7 @@ use super::super::invariants::{LEAST, MOST};
 use super::{Outcome, Scenario, run};
 use throttlekit_conformance::Dice;
 
-/// A rule beside ours: its name, and how it does in a scenario.
+/// A rule to compare with: its name, and a function that runs it in a scenario.
 pub type Peer = (&'static str, fn(Scenario, u64) -> Outcome);
 
 /// The published rules.
@@ -28,7 +28,7 @@ fn bounded(limit: f64) -> f64 {
     limit.clamp(f64::from(LEAST), f64::from(MOST))
 }
 
-/// Always the same number.
+/// A constant ceiling.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed(pub u32);
 
@@ -45,7 +45,7 @@ impl Infers for Fixed {
     fn ignored(&mut self, _sample: Sample, _now: Timestamp) {}
 }
 
-/// `Gradient2Limit`: the latency of a call beside its long-term average.
+/// `Gradient2Limit`: the latency of a call relative to its long-term average.
 #[derive(Clone, Debug)]
 pub struct Gradient2Limit {
     limit: f64,
@@ -67,7 +67,7 @@ impl Default for Gradient2Limit {
 }
 
 impl Gradient2Limit {
-    /// A plain average at first, then an exponential one.
+    /// Follows the average: a plain one at first, then an exponential one.
     fn follow(&mut self, rtt: f64) -> f64 {
         self.samples = (self.samples + 1.0).min(LONG_WARM_UP + 1.0);
         let gain = if self.samples <= LONG_WARM_UP { 1.0 / self.samples } else { 2.0 / (LONG_WINDOW + 1.0) };
@@ -103,7 +103,7 @@ impl Infers for Gradient2Limit {
     fn ignored(&mut self, _sample: Sample, _now: Timestamp) {}
 }
 
-/// `VegasLimit`: how many calls queue, by the least latency since the last probe.
+/// `VegasLimit`: the number of queued calls, from the minimum latency since the last probe.
 #[derive(Clone, Debug)]
 pub struct VegasLimit {
     limit: f64,
@@ -116,7 +116,7 @@ pub struct VegasLimit {
 const PROBE_MULTIPLIER: f64 = 30.0;
 
 impl VegasLimit {
-    /// The seed is of the probes, which come at random.
+    /// Creates the rule. The seed is for its random probes.
     pub fn new(seed: u64) -> Self {
         let mut vegas =
             Self { limit: INITIAL, no_load: None, probe_count: 0.0, jitter: 0.0, dice: Dice::new(seed) };
@@ -174,8 +174,8 @@ impl Infers for VegasLimit {
     fn ignored(&mut self, _sample: Sample, _now: Timestamp) {}
 }
 
-/// `AIMDLimit`: one more for a call in time, a tenth less for one beyond the timeout of five seconds. That is five times the
-/// mean service time here.
+/// `AIMDLimit`: one more for a call in time, a tenth less for one beyond the timeout of five seconds. That is
+/// five times the mean service time here.
 #[derive(Clone, Debug)]
 pub struct AimdLimit {
     limit: f64,

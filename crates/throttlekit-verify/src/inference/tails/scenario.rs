@@ -12,37 +12,37 @@ use super::super::service::unit;
 use super::Shape;
 use throttlekit_conformance::Dice;
 
-/// The loads, as parts of what the servers can do.
+/// The loads, as parts of the servers' capacity.
 pub const LOADS: [f64; 4] = [0.5, 0.8, 1.0, 1.5];
-/// How many servers there are.
+/// The numbers of servers.
 pub const SERVERS: [u32; 3] = [8, 32, 128];
-/// The mean service time, which is also how long a call may wait in the queue to count as goodput.
+/// The mean service time, which is also the maximum wait in the queue to count as goodput.
 pub const WAIT_MAX: Duration = Duration::from_secs(1);
 const SECOND: f64 = 1e9;
 
 /// A backend under a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scenario {
-    /// How long calls take.
+    /// The service times.
     pub shape: Shape,
-    /// Arrivals as a part of what the servers can do.
+    /// Arrivals as a part of the servers' capacity.
     pub load: f64,
-    /// How many calls are served at a time.
+    /// The number of calls that are served concurrently.
     pub servers: u32,
     /// Arrivals before anything is counted.
     pub warm_up: u32,
     /// Arrivals that are counted.
     pub judged: u32,
-    /// Of a thousand calls with a slot, how many give it back unused.
+    /// The calls per thousand that release their slot unused.
     pub ignored_per_mille: u64,
-    /// Service times are multiplied by this from the middle of the warm-up on.
+    /// The factor of service times from the middle of the warm-up on.
     pub slows_by: f64,
 }
 
-/// What became of the arrivals that were counted.
+/// The measurements of the counted arrivals.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Calls that waited no longer than [`WAIT_MAX`] in the queue, per second and server.
+    /// Calls that waited at most [`WAIT_MAX`] in the queue, per second and server.
     pub goodput: f64,
     /// The share of arrivals that was admitted.
     pub admitted: f64,
@@ -50,18 +50,18 @@ pub struct Outcome {
     pub p99: f64,
     /// The mean wait in the queue, in seconds.
     pub wait: f64,
-    /// The mean ceiling that arrivals met.
+    /// The mean ceiling at arrivals.
     pub limit: f64,
 }
 
 impl Scenario {
-    /// A backend that does not change.
+    /// Creates a scenario with a constant backend.
     pub const fn new(shape: Shape, load: f64, servers: u32, (warm_up, judged): (u32, u32)) -> Self {
         Self { shape, load, servers, warm_up, judged, ignored_per_mille: 0, slows_by: 1.0 }
     }
 }
 
-/// Plays a scenario to a guard. The same seed gives the same arrivals and service times to every guard.
+/// Runs a scenario on a guard. The same seed gives the same arrivals and service times to every guard.
 pub fn run<I: Infers>(infers: &mut I, scenario: Scenario, seed: u64) -> Outcome {
     let mut backend = Backend::new(scenario.servers);
     let (mut arrivals, mut services) = (Dice::new(seed), Dice::new(!seed));
@@ -98,9 +98,9 @@ pub fn run<I: Infers>(infers: &mut I, scenario: Scenario, seed: u64) -> Outcome 
 
 /// Servers that take calls in the order of their admission.
 struct Backend {
-    /// When each server is free, the earliest first.
+    /// The time at which each server is free, the earliest first.
     free: BinaryHeap<Reverse<u64>>,
-    /// Calls in flight by when they end.
+    /// Calls in flight by their end.
     ends: BinaryHeap<Reverse<(u64, Call)>>,
 }
 
@@ -120,7 +120,7 @@ impl Backend {
         self.ends.len() as u32
     }
 
-    /// Admits a call. Returns how long it will wait, in nanoseconds.
+    /// Admits a call. Returns its wait in nanoseconds.
     fn admit(&mut self, now: f64, service: f64, allowed: u32) -> f64 {
         let begun = now as u64;
         let call = Call { begun, in_flight: self.in_flight() + 1, allowed };

@@ -1,4 +1,5 @@
-//! Broken estimators, to show that the thresholds can fail: ours, informed wrongly, and rules that take variance for load.
+//! Broken estimators, to show that the thresholds can fail: ours with wrong inputs, and rules that mistake
+//! variance for load.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::{Scenario, Shape};
 use throttlekit_conformance::bugs::Found;
 use throttlekit_conformance::check::Check;
 
-/// Seeds and arrivals by which a bug is looked for.
+/// The size of the search for a bug.
 const SEEDS: u64 = 3;
 const ARRIVALS: (u32, u32) = (8_000, 10_000);
 const BELOW: Scenario = Scenario::new(Shape::Bimodal2, 0.8, 32, ARRIVALS);
@@ -23,13 +24,13 @@ const ABOVE: Scenario = Scenario::new(Shape::Exponential, 1.5, 32, ARRIVALS);
 const ABOVE_SMALL: Scenario = Scenario::new(Shape::Bimodal2, 1.5, 8, ARRIVALS);
 const WITH_IGNORED: Scenario = Scenario { ignored_per_mille: 200, ..BELOW };
 
-/// How many endings a limit waits to be applied that is applied late.
+/// The delay of a limit that is applied late, in completions.
 const LATE: u32 = 4_096;
-/// Where a limit begins that never falls.
+/// The initial value of a limit that never falls.
 const HIGH: u32 = 128;
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with an estimator.
+    /// A bug of an estimator.
     pub enum TailBug {
         MeanLatencyIsTheSignal: "The mean latency is taken for the load.",
         LowersWithoutConfidence: "One group of slow calls lowers the limit.",
@@ -48,7 +49,7 @@ throttlekit_conformance::bugs! {
 }
 
 impl TailBug {
-    /// Returns a scenario that shows it.
+    /// Returns a scenario that exposes it.
     pub fn scenario(self) -> Scenario {
         match self {
             Self::MeanLatencyIsTheSignal
@@ -67,7 +68,7 @@ impl TailBug {
         }
     }
 
-    /// Holds an estimator with this bug against the thresholds.
+    /// Checks an estimator with this bug against the thresholds.
     fn check(self) -> Check {
         let scenario = self.scenario();
         match self {
@@ -81,7 +82,8 @@ impl TailBug {
     }
 }
 
-/// Looks for the seeded bugs. Names the scenarios that also fail without them: such a find shows nothing.
+/// Searches for the seeded bugs. Also returns the scenarios that fail without them: such a finding shows
+/// nothing.
 pub fn find_seeded() -> (Found, Vec<String>) {
     let mut controls: Vec<Scenario> = Vec::new();
     for scenario in TailBug::ALL.iter().map(|bug| bug.scenario()) {
@@ -108,7 +110,7 @@ fn published(initial: u32) -> Published {
     Published::new(Faults::default(), 2.0, initial)
 }
 
-/// One group of calls decides: slower than usual lowers, else it grows.
+/// Decides on one group of calls: slower than usual lowers the limit, otherwise it grows.
 struct Hasty {
     limit: f64,
     usual: f64,

@@ -1,4 +1,4 @@
-//! How long calls take if they need not wait.
+//! The distribution of service times without waiting.
 
 use super::super::service::{normal, unit};
 use throttlekit_conformance::Dice;
@@ -34,7 +34,7 @@ pub const SHAPES: [Shape; 7] = [
 ];
 
 impl Shape {
-    /// Its name in tables.
+    /// Returns its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Exponential => "exponential",
@@ -61,14 +61,14 @@ impl Shape {
     }
 }
 
-/// Two values, the long one for this share of the calls, with this coefficient of variation.
+/// Draws one of two values, the long one for this share of the calls, with this coefficient of variation.
 fn bimodal(long: f64, variation: f64, dice: &mut Dice) -> f64 {
     let apart = variation / (long * (1.0 - long)).sqrt();
     let short = 1.0 - long * apart;
     if unit(dice) < long { short + apart } else { short }
 }
 
-/// Between the least and `most` times the least.
+/// Draws a value between the minimum and `most` times the minimum.
 fn pareto(exponent: f64, most: f64, dice: &mut Dice) -> f64 {
     let below_most = 1.0 - most.powf(-exponent);
     let mean = exponent / (exponent - 1.0) * (1.0 - most.powf(1.0 - exponent)) / below_most;
@@ -81,11 +81,12 @@ const QUANTILES: [f64; 11] = [0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 
 const CODING: [f64; 11] = [6.0, 6.0, 7.0, 9.0, 13.0, 24.0, 55.0, 90.0, 252.0, 831.0, 1_899.0];
 const CONVERSATION: [f64; 11] = [7.0, 41.0, 54.0, 85.0, 129.0, 395.0, 424.0, 451.0, 601.0, 954.0, 1_000.0];
 const CODING_SHARE: f64 = 8_819.0 / (8_819.0 + 19_366.0);
-/// The trace has no times. Ours: 30 ms a token after a lognormal first one, with a median of 200 ms and sigma 0.5.
+/// The trace has no times. Ours: 30 ms per token after a lognormal first one, with a median of 200 ms and
+/// sigma 0.5.
 const TOKEN_SECONDS: f64 = 0.03;
 const FIRST_TOKEN_SECONDS: f64 = 0.2;
 const FIRST_TOKEN_SIGMA: f64 = 0.5;
-/// The mean of all that.
+/// The resulting mean.
 const LLM_MEAN_SECONDS: f64 = 4.865;
 
 fn llm_seconds(dice: &mut Dice) -> f64 {
@@ -94,7 +95,7 @@ fn llm_seconds(dice: &mut Dice) -> f64 {
     first + TOKEN_SECONDS * quantile(tokens, unit(dice))
 }
 
-/// Between the recorded quantiles, linear in the logarithm.
+/// Interpolates between the recorded quantiles, linear in the logarithm.
 fn quantile(values: &[f64; 11], at: f64) -> f64 {
     let above = QUANTILES.iter().position(|quantile| at < *quantile).unwrap_or(10);
     let [low, high] = [QUANTILES[above - 1], QUANTILES[above]];

@@ -1,18 +1,19 @@
-//! What reservations cost that listen to hints: good ones, and bad ones.
+//! The cost of reservations with hints: good ones, and bad ones.
 
 use throttlekit_core::learn::{Reservation, ReservationOptions};
 
 use super::{Check, Family, Lengths, Reserves, ensure};
 use throttlekit_conformance::Dice;
 
-/// With perfect hints all that is paid beyond one who knows each length, however many streams there are, is so much of
-/// D·G: 2 + 16/3·ln 2.
+/// The maximum total cost with perfect hints beyond a clairvoyant learner, for any number of streams, in D·G:
+/// 2 + 16/3·ln 2.
 pub const LEARNING_BAR: f64 = 5.7;
-/// With bad hints at most so much of what the learner pays that does not hear them, beside a first loss of D·G in all:
-/// where lengths are easy to learn it pays next to nothing, and finding out that hints are bad costs something.
+/// The maximum cost with bad hints, as a multiple of that of the learner without them, beside a first loss of
+/// D·G in all: where lengths are easy to learn it pays next to nothing, and detecting bad hints costs
+/// something.
 pub const ROBUST_BAR: f64 = 1.1;
 
-/// How hints are made.
+/// The generator of hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "`hint` says it")]
 pub enum Hints {
@@ -37,35 +38,35 @@ pub const BAD_HINTS: [Hints; 7] = [
     Hints::Teasing,
 ];
 
-/// What two learners paid for the same sequence.
+/// The costs of learners for the same sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison {
-    /// How the hints were made.
+    /// The generator of the hints.
     pub hints: Hints,
-    /// The one under test.
+    /// The learner under test.
     pub paid: f64,
     /// The learner alone.
     pub robust: f64,
-    /// What one who takes every hint at its word paid.
+    /// A learner that follows every hint.
     pub followed: f64,
-    /// One who knows each length: nothing, but for streams beyond the bounds.
+    /// A learner that knows each length: zero, except for streams beyond the bounds.
     pub clairvoyant: f64,
     /// D·G.
     pub scale: f64,
 }
 
 impl Comparison {
-    /// What was paid beyond D·G, over what the learner alone pays.
+    /// Returns the cost beyond D·G, relative to that of the learner alone.
     pub fn ratio(&self) -> f64 {
         (self.paid - self.scale).max(0.0) / self.robust.max(1.0)
     }
 
-    /// What was paid beyond one who knows, in D·G.
+    /// Returns the cost beyond a clairvoyant learner, in D·G.
     pub fn learning(&self) -> f64 {
         (self.paid - self.clairvoyant) / self.scale
     }
 
-    /// That it is within its bar.
+    /// Checks that it is within its threshold.
     pub fn check(&self) -> Check {
         let (ratio, learning) = (self.ratio(), self.learning());
         match self.hints {
@@ -77,7 +78,7 @@ impl Comparison {
     }
 }
 
-/// Plays a sequence with hints to a learner, and without them to the real one.
+/// Runs a sequence with hints on a learner, and without them on the real one.
 pub fn compare(
     learner: &mut impl Reserves,
     options: ReservationOptions,
@@ -123,7 +124,7 @@ fn hint(sums: &Comparison, actual: u64, early: bool, max: u64, dice: &mut Dice) 
             }
         }
         Hints::Betraying => right_if(early),
-        // Wrong whenever it has been the better one so far, so that nobody can tell whom to follow.
+        // Wrong whenever it has been the better one so far, so that no learner can decide which to follow.
         Hints::Teasing => right_if(sums.followed > sums.robust),
     }
 }

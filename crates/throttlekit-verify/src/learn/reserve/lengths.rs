@@ -1,10 +1,11 @@
-//! How long streams are: families that a reservation may meet.
+//! Families of stream lengths for reservations.
 
 use throttlekit_core::learn::ReservationOptions;
 
 use throttlekit_conformance::Dice;
 
-/// Makes the length of one stream after another. One looks at the reservation first, as an adversary would.
+/// Generates the length of one stream after another. One family looks at the reservation first, as an
+/// adversary would.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names and `next` say it")]
 pub enum Family {
@@ -28,8 +29,9 @@ pub const FAMILIES: [Family; 7] = [
     Family::Drift,
 ];
 
-/// Lengths as gateways see them: mean 211, median 129, one stream in a hundred above 601 tokens, and of these one in a
-/// hundred above 6,010. Straight between the quantiles below, then a Pareto law of exponent 2.
+/// Draws a length as gateways see them: mean 211, median 129, one stream in a hundred above 601 tokens, and
+/// of these one in a hundred above 6,010. Linear between the quantiles below, then a Pareto law with
+/// exponent 2.
 pub fn heavy_tailed(dice: &mut Dice) -> u64 {
     const QUANTILES: [(f64, f64); 4] = [(0.0, 7.0), (0.5, 129.0), (0.9, 456.0), (0.99, 601.0)];
     let at = unit(dice);
@@ -45,7 +47,7 @@ pub fn heavy_tailed(dice: &mut Dice) -> u64 {
     length.round() as u64
 }
 
-/// Above 0, at most 1.
+/// Returns a number above 0, at most 1.
 fn unit(dice: &mut Dice) -> f64 {
     (dice.below(1 << 52) + 1) as f64 / (1u64 << 52) as f64
 }
@@ -61,12 +63,12 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    /// The sequence of this seed, made for so many streams and for reservations by these options.
+    /// Creates the sequence of this seed, for this many streams and for reservations with these options.
     pub fn new(family: Family, seed: u64, streams: u64, options: &ReservationOptions) -> Self {
         Self { family, dice: Dice::new(seed), max: options.max, stream: 0, streams }
     }
 
-    /// The length of the next stream, for which `reserved` is set aside.
+    /// Returns the length of the next stream, for which `reserved` tokens are reserved.
     pub fn next(&mut self, reserved: u64) -> u64 {
         self.stream += 1;
         match self.family {
@@ -81,7 +83,7 @@ impl Lengths {
             }
             Family::Uniform => self.dice.between(0, self.max),
             Family::Alternating => [0, self.max][(self.stream % 2) as usize],
-            // Whichever end is farther, so that no reservation is right twice.
+            // The farther end, so that no reservation is right twice.
             Family::Adversary => {
                 if reserved > self.max / 2 {
                     0

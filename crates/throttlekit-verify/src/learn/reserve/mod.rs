@@ -1,4 +1,4 @@
-//! `learn` for reservations: how many tokens to set aside for streams whose lengths are not known.
+//! `learn` for reservations: the number of tokens to reserve for streams whose lengths are not known.
 
 mod hints;
 mod lengths;
@@ -15,39 +15,39 @@ pub use seeded::{ReserveBug, Reserves, SeededReservation};
 use throttlekit_conformance::Dice;
 use throttlekit_conformance::bugs::Found;
 
-/// Costs and bounds under which each family is met. The first are the defaults.
+/// Costs and bounds under which each family runs. The first are the defaults.
 pub const OPTIONS: [ReservationOptions; 4] = [
     ReservationOptions { hold_cost: 1.0, overrun_cost: 4.0, min: 0, max: 4_096 },
     ReservationOptions { hold_cost: 1.0, overrun_cost: 1.0, min: 0, max: 1_024 },
     ReservationOptions { hold_cost: 1.0, overrun_cost: 19.0, min: 16, max: 2_048 },
     ReservationOptions { hold_cost: 3.0, overrun_cost: 1.0, min: 1, max: 601 },
 ];
-/// How many streams are open at once, where several are.
+/// The number of concurrent streams, where there are several.
 const OPEN: usize = 8;
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// Of each family.
+    /// For each family.
     pub rows: Vec<Row>,
-    /// What does not hold.
+    /// The violations.
     pub violations: Vec<String>,
 }
 
-/// What reservations cost for streams of one family.
+/// The cost of reservations for streams of one family.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which streams.
+    /// The family.
     pub family: Family,
     /// Regret per stream at each horizon, on average over the seeds, by the default options.
     pub per_stream: Vec<f64>,
     /// The largest part of the envelope (3/2)·D·G·√T + D·G that any seed used under any options.
     pub envelope_ratio: f64,
-    /// The same of the envelope with several streams open at once.
+    /// The same with several concurrent streams.
     pub open_ratio: f64,
-    /// The most that was paid with perfect hints beyond one who knows, in D·G.
+    /// The maximum cost with perfect hints beyond a clairvoyant learner, in D·G.
     pub learning: f64,
-    /// The most that was paid with bad hints beyond D·G, over what the learner alone pays.
+    /// The maximum cost with bad hints beyond D·G, relative to that of the learner alone.
     pub bad_ratio: f64,
 }
 
@@ -57,16 +57,16 @@ pub fn examine(size: Size) -> Findings {
     examine_reserves(&FAMILIES, make, size)
 }
 
-/// Looks for the seeded bugs with the same checks.
+/// Searches for the seeded bugs with the same checks.
 pub fn find_seeded(size: Size) -> Found {
     Found::all(|bug: ReserveBug| {
         let make = |options| SeededReservation::new(bug, options);
-        // The first family that shows it will do.
+        // One family that exposes it is enough.
         FAMILIES.into_iter().any(|family| !examine_reserves(&[family], make, size).violations.is_empty())
     })
 }
 
-/// Every check of whatever says how much to set aside.
+/// Runs every check of a reservation learner.
 pub fn examine_reserves<R: Reserves>(
     families: &[Family],
     make: impl Fn(ReservationOptions) -> R,
@@ -109,7 +109,7 @@ impl Findings {
         row
     }
 
-    /// The largest part of the envelope that a seed used, and the regret per stream at each horizon.
+    /// Returns the largest part of the envelope that a seed used, and the regret per stream at each horizon.
     fn regret<R: Reserves>(
         &mut self,
         family: Family,
@@ -126,7 +126,7 @@ impl Findings {
         (worst, average(&runs).into_iter().map(|(_, regret, _)| regret).collect())
     }
 
-    /// Enters what was paid with hints, good and bad.
+    /// Records the costs with hints, good and bad.
     fn hints<R: Reserves>(
         &mut self,
         row: &mut Row,
@@ -158,7 +158,7 @@ impl Row {
     }
 }
 
-/// That whatever is observed and hinted, what is set aside stays within its bounds.
+/// Checks that the reservation stays within its bounds for any observations and hints.
 fn check_bounds(learner: &mut impl Reserves, options: ReservationOptions, observations: u64) -> Check {
     let mut dice = Dice::new(observations);
     let mut roll = || match dice.below(8) {

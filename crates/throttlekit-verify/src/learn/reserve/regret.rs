@@ -1,4 +1,4 @@
-//! What reservations cost beyond the best fixed one in hindsight.
+//! The cost of reservations beyond the best fixed one in hindsight.
 
 use std::collections::VecDeque;
 
@@ -10,25 +10,25 @@ use throttlekit_conformance::Dice;
 /// An account over the first streams of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Account {
-    /// How many streams.
+    /// The number of streams.
     pub streams: u64,
-    /// What the reservations have cost.
+    /// The cost of the reservations.
     pub paid: f64,
-    /// What the best whole reservation would have cost, the same for all streams.
+    /// The cost of the best whole reservation, the same for all streams.
     pub best: f64,
-    /// The regret of the aims over its bound; at most 1.
+    /// The regret of the aims divided by its bound; at most 1.
     pub envelope_ratio: f64,
 }
 
 impl Account {
-    /// What each stream cost beyond the best fixed reservation.
+    /// Returns the cost of each stream beyond the best fixed reservation.
     pub fn regret_per_stream(&self) -> f64 {
         (self.paid - self.best) / self.streams as f64
     }
 }
 
-/// Plays a sequence to a learner, `open` streams at once, and draws up its account after each of these numbers of
-/// streams, which rise. Streams end in any order; each has reserved by what was known when it began.
+/// Runs a sequence on a learner, `open` streams at once. Returns its account after each of these ascending
+/// numbers of streams. Streams end in any order; each has reserved by what was known when it began.
 pub fn accounts(
     learner: &mut impl Reserves,
     options: ReservationOptions,
@@ -58,10 +58,11 @@ pub fn accounts(
     accounts
 }
 
-/// Regret per stream falls from each horizon to the next, or is next to nothing: this part of the best's cost.
+/// Regret per stream falls from each horizon to the next, or is below this part of the best's cost.
 const REGRET_FLOOR: f64 = 0.005;
 
-/// That aims stay below their envelope, which holds for each seed, and that regret per stream falls, on average.
+/// Checks that aims stay below their envelope, which holds for each seed, and that regret per stream falls,
+/// on average.
 pub fn check_regret(runs: &[Vec<Account>]) -> Check {
     for Account { streams, envelope_ratio, .. } in runs.iter().flatten() {
         let told = || format!("{envelope_ratio:.3} of the envelope after {streams} streams");
@@ -75,7 +76,7 @@ pub fn check_regret(runs: &[Vec<Account>]) -> Check {
     Ok(())
 }
 
-/// For each horizon: streams, regret per stream, the best's cost per stream, over all seeds.
+/// Returns for each horizon: streams, regret per stream, the best's cost per stream, over all seeds.
 pub fn average(runs: &[Vec<Account>]) -> Vec<(u64, f64, f64)> {
     let mean = |i: usize, of: fn(&Account) -> f64| {
         runs.iter().map(|run| of(&run[i])).sum::<f64>() / runs.len() as f64
@@ -86,7 +87,7 @@ pub fn average(runs: &[Vec<Account>]) -> Vec<(u64, f64, f64)> {
     (0..runs.first().map_or(0, Vec::len)).map(at).collect()
 }
 
-/// What has been entered so far.
+/// The sums so far.
 struct Book {
     options: ReservationOptions,
     open: usize,
@@ -122,17 +123,17 @@ impl Book {
 #[derive(Clone, Debug)]
 pub struct Hindsight {
     options: ReservationOptions,
-    /// How many streams were as long as each reservation; those beyond the largest are counted with it.
+    /// The number of streams of each length within the bounds; longer ones are counted with the largest.
     counts: Vec<u64>,
     streams: u64,
-    /// Tokens beyond the largest reservation, which cost the same whatever is reserved.
+    /// Tokens beyond the largest reservation, which cost the same for any reservation.
     beyond: u64,
     /// The same below the smallest.
     below: u64,
 }
 
 impl Hindsight {
-    /// Of no streams yet.
+    /// Creates an empty record.
     pub fn new(options: ReservationOptions) -> Self {
         let counts = vec![0; (options.max - options.min + 1) as usize];
         Self { options, counts, streams: 0, beyond: 0, below: 0 }
@@ -147,8 +148,8 @@ impl Hindsight {
         self.below += within - actual.min(within);
     }
 
-    /// The best fixed reservation and what it costs, found by trying them all from the smallest up: one token more is
-    /// held for each stream that fits already, and saved for each that does not.
+    /// Returns the best fixed reservation and its cost, found by trying them all from the smallest up: one
+    /// more token is held for each stream that fits already, and saved for each that does not.
     pub fn best(&self) -> (u64, f64) {
         let fixed =
             self.options.overrun_cost * self.beyond as f64 + self.options.hold_cost * self.below as f64;
@@ -167,7 +168,7 @@ impl Hindsight {
         (best.0, best.1 + fixed)
     }
 
-    /// What a fixed reservation costs, summed stream by stream.
+    /// Returns the cost of a fixed reservation, summed stream by stream.
     pub fn cost(&self, reserved: u64) -> f64 {
         let fixed =
             self.options.overrun_cost * self.beyond as f64 + self.options.hold_cost * self.below as f64;
@@ -178,7 +179,7 @@ impl Hindsight {
                 .sum::<f64>()
     }
 
-    /// The shortest length within the bounds that at least this part of the streams does not exceed.
+    /// Returns the shortest length within the bounds that at least this part of the streams does not exceed.
     pub fn quantile(&self, part: f64) -> u64 {
         let rank = (part * self.streams as f64).ceil() as u64;
         let mut fit = 0;
@@ -190,7 +191,7 @@ impl Hindsight {
     }
 }
 
-/// That the learner's fractile names the best fixed reservation, beside all others.
+/// Checks that the learner's fractile names the best fixed reservation, compared with all others.
 pub fn check_fractile(
     learner: &impl Reserves,
     options: ReservationOptions,

@@ -1,16 +1,16 @@
-//! Reservations with a deliberate bug, to show that each check can fail.
+//! Reservations with a seeded bug, to show that each check can fail.
 
 use throttlekit_core::learn::{Hedge, Reservation, ReservationOptions};
 
-/// What says how much to set aside.
+/// A learner of reservations.
 pub trait Reserves {
-    /// The reservation before rounding.
+    /// Returns the reservation before rounding.
     fn aim(&self, hint: Option<u64>) -> f64;
-    /// How much to set aside.
+    /// Returns the reservation.
     fn reserve(&self, hint: Option<u64>) -> u64;
-    /// Takes in the length of a stream, and the hint it came with.
+    /// Records the length of a stream, and its hint.
     fn observe(&mut self, hint: Option<u64>, actual: u64);
-    /// The part of streams that the best fixed reservation fits.
+    /// Returns the part of streams that the best fixed reservation fits.
     fn fractile(&self) -> f64;
 }
 
@@ -30,7 +30,7 @@ impl Reserves for Reservation {
 }
 
 throttlekit_conformance::bugs! {
-    /// What is wrong with a [`SeededReservation`].
+    /// A bug of a [`SeededReservation`].
     pub enum ReserveBug {
         CostsSwapped: "The cost of holding and that of overrunning are swapped.",
         StepWithoutRoot: "The step size never shrinks.",
@@ -60,7 +60,7 @@ pub struct SeededReservation {
 }
 
 impl SeededReservation {
-    /// With this bug.
+    /// Creates a reservation with this bug.
     pub fn new(bug: ReserveBug, options: ReservationOptions) -> Self {
         let at = options.min as f64 + options.span() / 2.0;
         Self { bug, options, at, steps: 0.0, experts: Hedge::anytime() }

@@ -1,4 +1,4 @@
-//! The checks of a schedule that was played, by charging its admissions again.
+//! The checks of a finished schedule, by charging its admissions again.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// No call of the same class that came before is admitted after.
+    /// No later call of the same class is admitted before an earlier one.
     fn in_order(&self, place: usize, ended: &Ended) -> Check {
         let call = self.call(ended);
         let overtaken = self.played.ended[place..].iter().find(|later| {
@@ -71,7 +71,8 @@ impl Judge<'_> {
         if late { self.fails(ended, "ended after its timeout") } else { Ok(()) }
     }
 
-    /// An admission is within the limit, and not later than it had to be: `from` is when its turn can have begun.
+    /// An admission is within the limit, and not later than necessary: `from` is when its turn can have
+    /// begun.
     fn admitted(&mut self, ended: &Ended, from: Duration) -> Check {
         let cost = self.call(ended).cost;
         if !self.decision(cost, ended.at).allowed {
@@ -85,8 +86,8 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// A timeout comes when the time is over, or as soon as it is known that the wait is longer; at once if nobody else
-    /// waits.
+    /// A timeout comes when the time is over, or as soon as it is known that the wait is longer; at once if
+    /// no other call waits.
     fn timed_out(&self, ended: &Ended) -> Check {
         let call = self.call(ended);
         let left = (call.at + call.timeout).saturating_sub(ended.at);

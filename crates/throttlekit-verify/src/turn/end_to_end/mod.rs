@@ -73,7 +73,7 @@ struct Ended {
     end: End,
 }
 
-/// A schedule and what came of it.
+/// A schedule and its results.
 #[derive(Debug)]
 struct Played {
     limit: Limit,
@@ -83,7 +83,7 @@ struct Played {
     left_waiting: usize,
 }
 
-/// Plays the schedule of a seed, with a bug or without, and checks it.
+/// Runs the schedule of a seed, with a bug or without, and checks it.
 pub fn play_queue(seed: u64, bug: Option<QueueBug>) -> Check {
     let mut dice = Dice::new(seed);
     let limit = Rate::per_second(dice.pick(&[5, 10, 50])).burst(dice.between(1, 3));

@@ -1,4 +1,4 @@
-//! The queue that ships, and the edges at which bugs are seeded.
+//! The production queue, and the edges at which bugs are seeded.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;

@@ -1,20 +1,22 @@
-//! The rounds of one scenario, and what they show.
+//! The rounds of one scenario, and their results.
 
 use serde_json::json;
 
-/// What one round showed.
+/// The result of one round.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Round {
     pub(crate) limit: u64,
-    /// Units admitted in the window that saw the fault.
+    /// Units admitted in the window of the fault.
     pub(crate) admitted: u64,
-    /// Of these, labelled `exact`.
+    /// Units of these labeled `exact`.
     pub(crate) exact: u64,
-    /// Units admitted before the fault, on a healthy engine, and how many of them were labelled `exact`.
+    /// Units admitted before the fault, on a healthy engine, and those of them labeled `exact`.
     pub(crate) healthy: u64,
     pub(crate) healthy_exact: u64,
-    /// Whether the label is `exact` once the longest window has passed, and is not a moment before.
+    /// True if the label is `exact` once the longest window has passed, and is not a moment before.
     pub(crate) came_back: bool,
+    /// True if more was admitted beyond the limit than any label of the window allows.
+    pub(crate) understated: bool,
 }
 
 /// The rounds of one scenario.
@@ -25,22 +27,24 @@ pub(crate) struct Row {
     pub(crate) fault: &'static str,
     /// The bug that was seeded, if one was.
     pub(crate) seeded: Option<&'static str>,
-    /// Whether the mode promises the limit itself, whatever happens.
+    /// True if the mode guarantees the limit itself, whatever happens.
     pub(crate) keeps_limit: bool,
-    /// Whether the fault must take rounds beyond the limit: where it never does, the rounds show nothing.
+    /// True if the fault must take rounds beyond the limit: if it never does, the rounds show nothing.
     pub(crate) must_lose: bool,
     pub(crate) rounds: u64,
     /// Rounds beyond the limit.
     pub(crate) over: u64,
-    /// Rounds in which decisions beyond the limit were labelled `exact`.
+    /// Rounds in which decisions beyond the limit were labeled `exact`.
     pub(crate) exact_beyond: u64,
-    /// Rounds after which the label did not come back when it should.
+    /// Rounds after which the label did not recover in time.
     pub(crate) not_back: u64,
+    /// Rounds that went further beyond the limit than their labels allow.
+    pub(crate) understated: u64,
     pub(crate) healthy: u64,
     pub(crate) healthy_exact: u64,
 }
 
-/// Fewer rounds may lose nothing by chance.
+/// The number of rounds below which none may lose anything by chance.
 const ROUNDS_TELLING: u64 = 20;
 
 impl Row {
@@ -56,6 +60,7 @@ impl Row {
             over: 0,
             exact_beyond: 0,
             not_back: 0,
+            understated: 0,
             healthy: 0,
             healthy_exact: 0,
         }
@@ -66,16 +71,18 @@ impl Row {
         self.over += u64::from(round.admitted > round.limit);
         self.exact_beyond += u64::from(round.exact > round.limit);
         self.not_back += u64::from(!round.came_back);
+        self.understated += u64::from(round.understated);
         self.healthy += round.healthy;
         self.healthy_exact += round.healthy_exact;
     }
 
-    /// The share of a healthy engine's admissions that are labelled `exact`.
+    /// Returns the share of a healthy engine's admissions that are labeled `exact`.
     pub(crate) fn healthy_share(&self) -> f64 {
         if self.healthy == 0 { 1.0 } else { self.healthy_exact as f64 / self.healthy as f64 }
     }
 
-    /// What is wrong with these rounds: a label that is not true, a limit that is not kept, a label that says too little.
+    /// Returns the violation of these rounds: a label that is not true, a limit that is broken, or a label
+    /// that is too weak.
     fn violation(&self) -> Option<String> {
         if self.exact_beyond > 0 {
             return Some(format!(
@@ -85,6 +92,12 @@ impl Row {
         }
         if self.keeps_limit && self.over > 0 {
             return Some(format!("{} rounds are beyond the limit", self.over));
+        }
+        if self.understated > 0 {
+            return Some(format!(
+                "{} rounds are further beyond the limit than their labels allow",
+                self.understated
+            ));
         }
         if self.healthy_exact < self.healthy {
             return Some(format!("{} of {} healthy decisions are exact", self.healthy_exact, self.healthy));
@@ -96,7 +109,7 @@ impl Row {
         self.seeded.is_some() && self.violation().is_some()
     }
 
-    /// What is wrong with a scenario without a seeded bug, or with the verification of it.
+    /// Returns the violation of a scenario without a seeded bug, or of its verification.
     pub(crate) fn problem(&self) -> Option<String> {
         let idle = self.must_lose && self.over == 0 && self.rounds >= ROUNDS_TELLING;
         let idle = idle.then(|| "no round went beyond the limit, so labels were not put to the test".into());
@@ -119,7 +132,8 @@ impl Row {
         json!({
             "engine": self.engine, "mode": self.mode, "fault": self.fault, "seeded": self.seeded,
             "found": self.is_found(), "rounds": self.rounds, "over": self.over,
-            "exact_beyond": self.exact_beyond, "not_back": self.not_back, "healthy_exact": self.healthy_share(),
+            "exact_beyond": self.exact_beyond, "understated": self.understated, "not_back": self.not_back,
+            "healthy_exact": self.healthy_share(),
         })
     }
 }
