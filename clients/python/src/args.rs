@@ -98,6 +98,10 @@ pub(crate) fn with_call<R>(
     cost: &Cost,
     then: impl FnOnce(Call<'_>) -> R,
 ) -> PyResult<R> {
+    // Text first: nearly every key is.
+    if let Ok(text) = key.cast::<PyString>() {
+        return Ok(then(cost.of(Call::by(text.to_str()?.as_bytes()))));
+    }
     match key.cast::<PyTuple>() {
         Err(_) => Ok(then(cost.of(Call::by(bytes(key)?)))),
         Ok(keys) => with_keys(keys, cost, then),

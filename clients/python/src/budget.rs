@@ -15,7 +15,8 @@ use crate::errors::{self, Failure};
 use crate::limiter::{answered, done, on_outage};
 use crate::pending::Pending;
 use crate::process::Process;
-use crate::store::{Backend, Lazy, Shared, StoreArg};
+use crate::shared::{Lazy, Shared};
+use crate::store::{Backend, StoreArg};
 use crate::values::LimitArg;
 
 /// A token budget for each key, spent by streams whose length is unknown at the start.

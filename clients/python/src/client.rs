@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -10,7 +11,8 @@ use throttlekit::store::DebitId;
 use crate::args::{Cost, Extra, OwnedCall, Span, owned_calls};
 use crate::decision::Forecast;
 use crate::errors::{self, Failure};
-use crate::limiter::{admitted, answered, each_answered, on_outage};
+use crate::limiter::{admitted, answered, done, each_answered, on_outage};
+use crate::monitor::{Watch, parsed, snapshot, watch};
 use crate::pending::Pending;
 use crate::permit::Permit;
 use crate::process::{PerProcess, Process};
@@ -18,12 +20,13 @@ use crate::values::LimitArg;
 
 /// A client of a ThrottleKit server, or of several that share a store.
 ///
-/// `uri` is `http://host:port`, or `https://host:port` with `trust`. `deadline` limits each call. Default: 250 ms.
+/// `uri` is `http://host:port`, or `https://host:port` with `trust`. `deadline` limits each call. Default: 250 ms. With
+/// `sessions=False` checks and debits are calls of their own, instead of sharing one stream per connection.
 #[pyclass(frozen, module = "throttlekit")]
-pub(crate) struct Client(Arc<Endpoint>);
+pub(crate) struct Client(pub(crate) Arc<Endpoint>);
 
 /// The settings of a client and, in each process, its connections.
-struct Endpoint {
+pub(crate) struct Endpoint {
     settings: Settings,
     cell: PerProcess<throttlekit_client::Client>,
 }
@@ -37,6 +40,7 @@ struct Settings {
     server_name: Option<String>,
     token: Option<String>,
     token_file: Option<PathBuf>,
+    sessions: bool,
 }
 
 /// One address or several.
@@ -51,7 +55,7 @@ impl Client {
     #[new]
     #[pyo3(signature = (
         uri, *, deadline=None, connections=None, trust=None, identity=None, server_name=None, token=None,
-        token_file=None
+        token_file=None, sessions=true
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
@@ -64,21 +68,32 @@ impl Client {
         server_name: Option<String>,
         token: Option<String>,
         token_file: Option<PathBuf>,
+        sessions: bool,
     ) -> PyResult<Self> {
         let uris = match uri {
             Uris::One(uri) => vec![uri],
             Uris::Several(uris) => uris,
         };
-        let settings =
-            Settings { uris, deadline, connections, trust, identity, server_name, token, token_file };
+        let settings = Settings {
+            uris,
+            deadline,
+            connections,
+            trust,
+            identity,
+            server_name,
+            token,
+            token_file,
+            sessions,
+        };
         let client = Self(Arc::new(Endpoint { settings, cell: PerProcess::new() }));
         client.0.get(py)?;
         Ok(client)
     }
 
     /// Returns one policy of the server. `on_outage` decides while the server is unreachable: `"closed"` denies,
-    /// `"open"` allows, and `"local"` with `nodes=n` continues with one part in `n` of `limit`.
-    #[pyo3(signature = (name, *, on_outage="closed", nodes=None, limit=None))]
+    /// `"open"` allows, and `"local"` with `nodes=n` continues with one part in `n` of `limit`. `wait` is the longest time
+    /// that `admit` waits on the server, whose policy has to allow it. Default: 0 s.
+    #[pyo3(signature = (name, *, on_outage="closed", nodes=None, limit=None, wait=None))]
     fn policy(
         &self,
         py: Python<'_>,
@@ -86,17 +101,47 @@ impl Client {
         on_outage: &str,
         nodes: Option<u32>,
         limit: Option<LimitArg>,
+        wait: Option<Span>,
     ) -> PyResult<RemotePolicy> {
         let limit = limit.map(LimitArg::limit).transpose()?;
         let fallback = self::on_outage(on_outage, nodes)?;
-        let policy = RemotePolicy { client: self.0.clone(), name, fallback, limit, cell: PerProcess::new() };
+        let (client, cell) = (self.0.clone(), PerProcess::new());
+        let policy = RemotePolicy { client, name, fallback, limit, wait: wait.map(|Span(wait)| wait), cell };
         policy.get(py)?;
         Ok(policy)
+    }
+
+    /// Returns the state of the server in use: policies, concurrency limits, latest denials, store and configuration.
+    /// Names are those of `throttlekit.v1` in JSON. The caller needs the endpoint `monitor`.
+    fn snapshot(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        parsed(py, Process::get(py)?.wait(py, snapshot(self.0.get(py)?))?)
+    }
+
+    /// Returns the state of the server, for asyncio.
+    fn snapshot_async(&self, py: Python<'_>) -> PyResult<Pending> {
+        Pending::spawn(py, snapshot(self.0.get(py)?), parsed)
+    }
+
+    /// Subscribes to denials of a policy as they happen. Default: of all policies. The caller needs the endpoint
+    /// `monitor`. Under load the server drops events.
+    #[pyo3(signature = (policy=String::new()))]
+    fn watch(&self, py: Python<'_>, policy: String) -> PyResult<Watch> {
+        let watching = watch(self.0.get(py)?, policy);
+        Watch::new(py, Process::get(py)?.wait(py, watching)?)
+    }
+
+    /// Subscribes to denials, for asyncio: `async for denial in await client.watch_async(): …`.
+    #[pyo3(signature = (policy=String::new()))]
+    fn watch_async(&self, py: Python<'_>, policy: String) -> PyResult<Pending> {
+        Pending::spawn(py, watch(self.0.get(py)?, policy), |py, denials| {
+            Watch::new(py, denials)?.into_py_any(py)
+        })
     }
 }
 
 impl Endpoint {
-    fn get(&self, py: Python<'_>) -> PyResult<Arc<throttlekit_client::Client>> {
+    /// Returns the client of this process. Does not connect.
+    pub(crate) fn get(&self, py: Python<'_>) -> PyResult<Arc<throttlekit_client::Client>> {
         self.cell.get(py, || {
             let runtime = Process::get(py)?.handle();
             let _entered = runtime.enter();
@@ -136,7 +181,7 @@ impl Settings {
         if let Some(path) = &self.token_file {
             builder = builder.token_file(path);
         }
-        builder
+        builder.sessions(self.sessions)
     }
 }
 
@@ -147,6 +192,7 @@ pub(crate) struct RemotePolicy {
     name: String,
     fallback: throttlekit::OnOutage,
     limit: Option<throttlekit::Limit>,
+    wait: Option<Duration>,
     cell: PerProcess<throttlekit_client::RemotePolicy>,
 }
 
@@ -158,6 +204,9 @@ impl RemotePolicy {
                 throttlekit_client::RemotePolicy::builder(&client, &self.name).on_outage(self.fallback);
             if let Some(limit) = self.limit {
                 builder = builder.limit(limit);
+            }
+            if let Some(wait) = self.wait {
+                builder = builder.wait(wait);
             }
             builder.build().map_err(|error| errors::build(&error))
         })?;
@@ -252,16 +301,44 @@ impl RemotePolicy {
         Pending::spawn(py, debited, answered)
     }
 
-    /// Decides one request on every axis of the policy. What it holds is renewed until the permit ends.
-    #[pyo3(signature = (key, cost=1))]
-    fn admit(&self, py: Python<'_>, key: &Bound<'_, PyAny>, cost: u64) -> PyResult<Py<PyAny>> {
-        admitted(py, Process::get(py)?.wait(py, entered(self.get(py)?, request(key, cost)?))?)
+    /// Decides one request on every axis of the policy. What it holds is renewed until the permit ends. `priority` orders
+    /// those that wait, and 0 is the most urgent; `value` is what the work is worth, for policies with prices.
+    #[pyo3(signature = (key, cost=1, *, priority=None, value=None))]
+    fn admit(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        cost: u64,
+        priority: Option<u8>,
+        value: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        let call = OwnedCall::new(key, Cost::All(cost), Extra { priority, value, weight: None })?;
+        admitted(py, Process::get(py)?.wait(py, entered(self.get(py)?, call))?)
     }
 
     /// Decides one request, for asyncio: `async with policy.admit_async(key) as admission:`.
-    #[pyo3(signature = (key, cost=1))]
-    fn admit_async(&self, py: Python<'_>, key: &Bound<'_, PyAny>, cost: u64) -> PyResult<Pending> {
-        Pending::spawn(py, entered(self.get(py)?, request(key, cost)?), admitted)
+    #[pyo3(signature = (key, cost=1, *, priority=None, value=None))]
+    fn admit_async(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        cost: u64,
+        priority: Option<u8>,
+        value: Option<f64>,
+    ) -> PyResult<Pending> {
+        let call = OwnedCall::new(key, Cost::All(cost), Extra { priority, value, weight: None })?;
+        Pending::spawn(py, entered(self.get(py)?, call), admitted)
+    }
+
+    /// Forgets what a key has used: its next request counts as its first. Units that are leased out stay leased. The
+    /// caller needs the endpoint `admin`.
+    fn reset(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        Ok(Process::get(py)?.wait(py, reset(self.get(py)?, request(key, 1)?))??)
+    }
+
+    /// Forgets what a key has used, for asyncio.
+    fn reset_async(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        Pending::spawn(py, reset(self.get(py)?, request(key, 1)?), done)
     }
 
     /// Opens a stream of debits: a permit that holds and reserves nothing, for policies that are only a token budget.
@@ -310,4 +387,9 @@ async fn debited(policy: Remote, call: OwnedCall, id: DebitId) -> Result<throttl
 async fn entered(policy: Remote, call: OwnedCall) -> Result<throttlekit::Admission, Failure> {
     let others = call.others();
     Ok(policy.admit(call.call(&others)).await?)
+}
+
+async fn reset(policy: Remote, call: OwnedCall) -> Result<(), Failure> {
+    let others = call.others();
+    Ok(policy.reset(call.call(&others)).await?)
 }

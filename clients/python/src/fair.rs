@@ -13,7 +13,8 @@ use crate::errors::{self, Failure};
 use crate::limiter::{answered, on_outage};
 use crate::pending::Pending;
 use crate::process::Process;
-use crate::store::{Lazy, Shared, StoreArg};
+use crate::shared::{Lazy, Shared};
+use crate::store::StoreArg;
 use crate::values::Budget;
 
 /// Weights of tenants by name; 1 for all others.

@@ -17,7 +17,8 @@ use crate::limiter::{admitted, done};
 use crate::pending::Pending;
 use crate::permit::Permit;
 use crate::process::Process;
-use crate::store::{Lazy, Shared, StoreArg};
+use crate::shared::{Lazy, Shared};
+use crate::store::StoreArg;
 use crate::values::ConcurrencyArg;
 use crate::waiting::{self, Turns};
 

@@ -3,11 +3,13 @@
 //! * [`values`]: what is allowed. [`args`] converts Python arguments.
 //! * [`limiter`], [`fair`], [`guard`], [`policy`], [`budget`]: what decides, in process and over a store.
 //! * [`decision`], [`admission`], [`permit`]: what callers receive. [`errors`] has the exceptions.
-//! * [`outbound`]: limits of calls to providers.
-//! * [`store`] and [`client`]: where a limit is counted.
+//! * [`fields`]: header fields of responses. [`outbound`]: limits of calls to providers.
+//! * [`store`], [`address`], [`rates`], [`shared`] and [`client`]: where a limit is counted. [`monitor`]: the state of a
+//!   server.
 //! * [`process`]: the runtime of this process, rebuilt after a fork. [`pending`]: results for asyncio.
 #![forbid(unsafe_code)]
 
+mod address;
 mod admission;
 mod args;
 mod budget;
@@ -16,13 +18,17 @@ mod clock;
 mod decision;
 mod errors;
 mod fair;
+mod fields;
 mod guard;
 mod limiter;
+mod monitor;
 mod outbound;
 mod pending;
 mod permit;
 mod policy;
 mod process;
+mod rates;
+mod shared;
 mod store;
 mod text;
 mod values;
@@ -46,9 +52,13 @@ mod _native {
     #[pymodule_export]
     use crate::fair::{FairLimiter, SharedFairLimiter};
     #[pymodule_export]
+    use crate::fields::ResponseFields;
+    #[pymodule_export]
     use crate::guard::{Guard, SharedGuard};
     #[pymodule_export]
     use crate::limiter::{Limiter, SharedLimiter};
+    #[pymodule_export]
+    use crate::monitor::{Denial, Watch};
     #[pymodule_export]
     use crate::outbound::{Outbound, OutboundPermit};
     #[pymodule_export]
@@ -69,6 +79,14 @@ mod _native {
     #[pyo3(signature = (key, cost=1))]
     fn _empty_call(key: &Bound<'_, PyAny>, cost: u64) {
         let _ = (key, cost);
+    }
+
+    /// Returns a decision that is not made, for benchmarks.
+    #[pyfunction]
+    #[pyo3(signature = (key, cost=1))]
+    fn _empty_decision(key: &Bound<'_, PyAny>, cost: u64) -> Decision {
+        let _ = (key, cost);
+        Decision(throttlekit::rate::ALLOW_FULL)
     }
 
     #[pymodule_init]

@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 use throttlekit::leasing::{Batch, Leasing};
 use throttlekit::store::DebitId;
 use throttlekit::wait::Queue;
-use throttlekit::{Admit, Guarantee, OnOutage};
+use throttlekit::{Admit, BuildError, Guarantee, OnOutage};
 
 use crate::args::{Cost, Extra, OwnedCall, Span, owned_calls, with_call};
 use crate::clock::{AnyClock, ManualClock};
@@ -18,7 +18,8 @@ use crate::decision::{Answer, Decision, Forecast, Receipt};
 use crate::errors::{self, Failure};
 use crate::pending::Pending;
 use crate::process::Process;
-use crate::store::{Backend, Lazy, Shared, StoreArg};
+use crate::rates::{Rates, RatesArg};
+use crate::shared::{Lazy, Shared};
 use crate::values::LimitArg;
 use crate::waiting::{self, Turns};
 
@@ -168,6 +169,10 @@ pub(crate) fn on_outage(choice: &str, nodes: Option<u32>) -> PyResult<OnOutage> 
 /// `leased=True` units are fetched in batches and spent in this process; `"auto"` does so for keys with many requests;
 /// `"cached_denials"` only remembers denials. `on_outage` decides while the store is unavailable: `"closed"` denies,
 /// `"open"` allows, and `"local"` with `nodes=n` continues with one part in `n` of the limit.
+///
+/// With a `Client` instead of a store, units are leased from a policy of a server: `name` is that policy, which needs
+/// `fleet: {}`, and `limit` its limit. Use `leased=True`. `peek`, `forecast`, `settle` and `reset` are not supported
+/// then: use `Client.policy`.
 #[pyclass(frozen, module = "throttlekit")]
 pub(crate) struct SharedLimiter {
     shared: Shared<Built>,
@@ -175,9 +180,17 @@ pub(crate) struct SharedLimiter {
 }
 
 struct Built {
-    limiter: throttlekit::SharedLimiter<Backend>,
-    guarantee: Guarantee,
+    limiter: throttlekit::SharedLimiter<Rates>,
+    rates: Rates,
     turns: Turns,
+}
+
+impl Built {
+    /// Returns the guarantee of a decision from a lease: that of the store as of now.
+    #[inline]
+    fn guarantee(&self) -> Guarantee {
+        throttlekit::store::Store::guarantee(&self.rates)
+    }
 }
 
 /// Modes in which most requests need no call to the store.
@@ -214,7 +227,7 @@ impl SharedLimiter {
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
-        store: StoreArg,
+        store: RatesArg,
         name: String,
         limit: LimitArg,
         limits: Option<&Bound<'_, PyDict>>,
@@ -228,9 +241,9 @@ impl SharedLimiter {
         let fallback = self::on_outage(on_outage, nodes)?;
         let leasing = leased.leasing(batch)?;
         let is_leased = leasing.is_some();
-        let build = move |store: Backend| {
-            let guarantee = throttlekit::store::Store::guarantee(&store);
-            let mut builder = throttlekit::SharedLimiter::builder(store, &name, first).on_outage(fallback);
+        let build = move |rates: Rates| -> Result<Built, BuildError> {
+            let mut builder =
+                throttlekit::SharedLimiter::builder(rates.clone(), &name, first).on_outage(fallback);
             for NamedLimit { name, index, limit } in named.clone() {
                 builder = builder.limit_by(index, &name, limit);
             }
@@ -238,9 +251,15 @@ impl SharedLimiter {
             if let Some(leasing) = leasing.clone() {
                 builder = builder.leased_with(leasing);
             }
-            Ok(Built { limiter: builder.build()?, guarantee, turns: Turns::default() })
+            Ok(Built { limiter: builder.build()?, rates, turns: Turns::default() })
         };
-        Ok(Self { shared: Shared::new(py, store.0, build)?, is_leased })
+        let shared = match store {
+            RatesArg::Store(store) => Shared::new(py, store.0, move |store| build(Rates::Store(store))),
+            RatesArg::Server(server) => {
+                Shared::of_server(py, server, move |server| build(Rates::Server(server)))
+            }
+        };
+        Ok(Self { shared: shared?, is_leased })
     }
 
     /// Checks one request, and charges it if allowed.
@@ -422,7 +441,7 @@ impl SharedLimiter {
         let Some(cell) = self.shared.built(py) else { return Ok(None) };
         let Some(built) = cell.get() else { return Ok(None) };
         let decision = with_call(key, cost, |call| built.limiter.try_check(call))?;
-        decision.map(|decision| Answer::of_lease(py, decision, built.guarantee)).transpose()
+        decision.map(|decision| Answer::of_lease(py, decision, built.guarantee())).transpose()
     }
 }
 

@@ -15,7 +15,8 @@ use crate::errors::{self, Failure};
 use crate::pending::Pending;
 use crate::permit::ending;
 use crate::process::Process;
-use crate::store::{Backend, Lazy, Shared, StoreArg};
+use crate::shared::{Lazy, Shared};
+use crate::store::{Backend, StoreArg};
 use crate::values::ConcurrencyArg;
 
 /// Limits of calls to a provider. A call waits for its turn; responses lower the limits, and never raise them above those

@@ -16,7 +16,8 @@ use crate::guard::{Guard, Slots};
 use crate::limiter::{admitted, on_outage};
 use crate::pending::Pending;
 use crate::process::Process;
-use crate::store::{Lazy, Shared, StoreArg};
+use crate::shared::{Lazy, Shared};
+use crate::store::StoreArg;
 use crate::values::{Budget, ConcurrencyArg, LimitArg};
 use crate::waiting::{self, Turns};
 

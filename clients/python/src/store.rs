@@ -10,27 +10,29 @@ use pyo3::types::PyString;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use throttlekit::store::{
-    Charges, MembershipStore, MemoryStore, Outcome, RegionStore, SlotStore, Store as Stores,
+    Charge, Charges, Decided, MembershipStore, MemoryStore, Outcome, RegionStore, SlotStore, Store as Stores,
 };
-use throttlekit::{BuildError, StoreError, forward_store};
+use throttlekit::{StoreError, forward_store};
 use throttlekit_postgres::PostgresStore;
 use throttlekit_redis::RedisStore;
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
+use crate::address::Address;
 use crate::args::Span;
-use crate::errors::{self, Failure};
+use crate::errors;
 use crate::pending::Pending;
 use crate::process::{PerProcess, Process};
 
 /// Longest time that connecting takes.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-const URL_EXPECTED: &str = "expected \"memory\", or an address that starts with redis://, rediss://, redis+cluster://, \
-                            rediss+cluster://, postgres:// or postgresql://";
-
 /// A store that several processes share: Redis, Valkey or PostgreSQL, by URL. `"memory"` counts in this process.
+///
+/// The URL is that of the server's `--store`: `redis://host`, `redis+cluster://a,b`, `redis+sentinel://a,b/service`,
+/// `postgres://host`; with `rediss` for TLS. A user and password apply to the servers, and `sentinel_password` to the
+/// Sentinels themselves.
 ///
 /// Connects with the first call, and again after a fork. `deadline` limits each call. `ca` is the certificate authority
 /// of the servers, as PEM text or bytes; default: those of the system. On PostgreSQL, `schema` names the schema, and with
@@ -41,17 +43,17 @@ pub(crate) struct Store(pub(crate) Arc<StoreCell>);
 #[pymethods]
 impl Store {
     #[new]
-    #[pyo3(signature = (url, *, deadline=None, ca=None, schema=None, migrate=false))]
+    #[pyo3(signature = (url, *, deadline=None, ca=None, schema=None, migrate=false, sentinel_password=None))]
     fn new(
         url: &str,
         deadline: Option<Span>,
         ca: Option<&Bound<'_, PyAny>>,
         schema: Option<String>,
         migrate: bool,
+        sentinel_password: Option<&str>,
     ) -> PyResult<Self> {
         let ca = ca.map(pem).transpose()?;
-        let address = Address::parse(url)
-            .ok_or_else(|| PyValueError::new_err(format!("invalid store URL: {URL_EXPECTED}")))?;
+        let address = Address::parse(url, sentinel_password).map_err(PyValueError::new_err)?;
         let spec = Spec { address, deadline: deadline.map(|deadline| deadline.0), ca, schema, migrate };
         Ok(Self(Arc::new(StoreCell { spec: Arc::new(spec), cell: PerProcess::new() })))
     }
@@ -102,7 +104,7 @@ impl<'py> FromPyObject<'_, 'py> for StoreArg {
 
     fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         if let Ok(url) = value.cast::<PyString>() {
-            return Ok(Self(Store::new(url.to_str()?, None, None, None, false)?.0));
+            return Ok(Self(Store::new(url.to_str()?, None, None, None, false, None)?.0));
         }
         match value.cast::<Store>() {
             Ok(store) => Ok(Self(store.get().0.clone())),
@@ -124,42 +126,6 @@ struct Spec {
     ca: Option<Vec<u8>>,
     schema: Option<String>,
     migrate: bool,
-}
-
-enum Address {
-    Memory,
-    Redis(String),
-    RedisCluster(Vec<String>),
-    Postgres(String),
-}
-
-impl Address {
-    /// Parses a URL, in the format of the server's `--store`.
-    fn parse(text: &str) -> Option<Self> {
-        for scheme in ["redis", "rediss"] {
-            if let Some(nodes) = text.strip_prefix(&format!("{scheme}+cluster://")) {
-                let (user, nodes) = nodes.rsplit_once('@').unwrap_or(("", nodes));
-                let at = if user.is_empty() { "" } else { "@" };
-                let url = |node| format!("{scheme}://{user}{at}{node}");
-                return Some(Self::RedisCluster(nodes.split(',').map(url).collect()));
-            }
-        }
-        let starts = |schemes: &[&str]| schemes.iter().any(|scheme| text.starts_with(scheme));
-        match text {
-            "memory" => Some(Self::Memory),
-            _ if starts(&["redis://", "rediss://"]) => Some(Self::Redis(text.into())),
-            _ if starts(&["postgres://", "postgresql://"]) => Some(Self::Postgres(text.into())),
-            _ => None,
-        }
-    }
-
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Redis(_) | Self::RedisCluster(_) => "redis",
-            Self::Postgres(_) => "postgres",
-        }
-    }
 }
 
 impl StoreCell {
@@ -204,6 +170,9 @@ impl Spec {
             Address::Memory => Ok(Backend::memory(runtime)),
             Address::Redis(url) => redis(RedisStore::builder(url)).await,
             Address::RedisCluster(urls) => redis(RedisStore::cluster(urls.clone())).await,
+            Address::RedisSentinel { sentinels, service, servers } => {
+                redis(RedisStore::sentinel(sentinels.clone(), service).servers(servers)).await
+            }
             Address::Postgres(url) => {
                 let mut builder =
                     PostgresStore::builder(url).runtime(runtime).migrate_on_connect(self.migrate);
@@ -246,7 +215,7 @@ pub(crate) enum Backend {
 }
 
 impl Backend {
-    fn memory(runtime: Handle) -> Self {
+    pub(crate) fn memory(runtime: Handle) -> Self {
         Self::Memory(Arc::new(MemoryStore::new().runtime(runtime)))
     }
 }
@@ -281,6 +250,11 @@ impl Stores for Backend {
         let Self::Memory(store) = self else { return None };
         store.admit_now(ask)
     }
+
+    fn decide_now(&self, charge: &Charge<'_>) -> Option<Result<Decided, StoreError>> {
+        let Self::Memory(store) = self else { return None };
+        store.decide_now(charge)
+    }
 }
 
 impl SlotStore for Backend {
@@ -296,56 +270,4 @@ impl MembershipStore for Backend {
 impl RegionStore for Backend {
     forward_store!(RegionStore for self via call; grant);
     forward_store!(RegionStore for self via see; guarantee, background);
-}
-
-/// A limiter over a store, built once in each process.
-pub(crate) struct Shared<T> {
-    store: Arc<StoreCell>,
-    build: Build<T>,
-    cell: PerProcess<OnceCell<T>>,
-}
-
-type Build<T> = Arc<dyn Fn(Backend) -> Result<T, BuildError> + Send + Sync>;
-
-impl<T: Send + Sync + 'static> Shared<T> {
-    /// Creates one. Builds it once over a store in memory, so that invalid settings are reported here.
-    pub(crate) fn new(
-        py: Python<'_>,
-        store: Arc<StoreCell>,
-        build: impl Fn(Backend) -> Result<T, BuildError> + Send + Sync + 'static,
-    ) -> PyResult<Self> {
-        let runtime = Process::get(py)?.handle();
-        build(Backend::memory(runtime)).map_err(|error| errors::build(&error))?;
-        Ok(Self { store, build: Arc::new(build), cell: PerProcess::new() })
-    }
-
-    /// Returns the limiter of this process, if it is built.
-    #[inline]
-    pub(crate) fn built(&self, py: Python<'_>) -> Option<Arc<OnceCell<T>>> {
-        self.cell.built(py)
-    }
-
-    /// Returns the limiter of this process, connected or not.
-    pub(crate) fn lazy(&self, py: Python<'_>) -> PyResult<Lazy<T>> {
-        let cell = self.cell.get(py, || Ok(OnceCell::new()))?;
-        Ok(Lazy { cell, link: self.store.link(py)?, build: self.build.clone() })
-    }
-}
-
-/// The limiter of one process, connected or not.
-pub(crate) struct Lazy<T> {
-    cell: Arc<OnceCell<T>>,
-    link: Link,
-    build: Build<T>,
-}
-
-impl<T> Lazy<T> {
-    /// Returns the limiter, and connects and builds first if needed.
-    pub(crate) async fn get(&self) -> Result<&T, Failure> {
-        let build = || async {
-            let backend = self.link.backend().await.map_err(Failure::Store)?;
-            (self.build)(backend.clone()).map_err(Failure::Build)
-        };
-        self.cell.get_or_try_init(build).await
-    }
 }

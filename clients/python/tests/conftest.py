@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import socket
@@ -18,7 +19,13 @@ from throttlekit import Client, Store
 # Longer than any default: the machine may be busy.
 DEADLINE = 5.0
 
-STORES = ["THROTTLEKIT_REDIS", "THROTTLEKIT_VALKEY", "THROTTLEKIT_REDIS_CLUSTER", "THROTTLEKIT_POSTGRES"]
+STORES = [
+    "THROTTLEKIT_REDIS",
+    "THROTTLEKIT_VALKEY",
+    "THROTTLEKIT_REDIS_CLUSTER",
+    "THROTTLEKIT_SENTINEL",
+    "THROTTLEKIT_POSTGRES",
+]
 
 
 def address(variable: str) -> str:
@@ -29,6 +36,8 @@ def address(variable: str) -> str:
     if variable == "THROTTLEKIT_REDIS_CLUSTER":
         nodes = [node.removeprefix("redis://") for node in found.split(",")]
         return "redis+cluster://" + ",".join(nodes)
+    if variable == "THROTTLEKIT_SENTINEL":
+        return f"redis+sentinel://{found}/mymaster"
     return found
 
 
@@ -93,7 +102,20 @@ POLICIES = """
         cost: {budget: 2000, per: day}
       jobs:
         concurrency: {limit: 2}
+      queued:
+        concurrency: {limit: 1}
+        wait: {max: 5s}
+      lent:
+        rate: {algorithm: fixed_window, limit: 1000, per: 1d}
+        fleet: {}
+    access:
+      anonymous: [{endpoints: [check, peek, debit, admit, reserve, monitor]}]
+      principals:
+        operator:
+          token_sha256: TOKEN_SHA256
+          allow: [{endpoints: [check, peek, admin]}]
 """
+OPERATOR_TOKEN = "0123456789abcdef-of-the-operator"
 
 
 @pytest.fixture(scope="session")
@@ -103,13 +125,20 @@ def server(server_address: str) -> Client:
 
 
 @pytest.fixture(scope="session")
+def operator(server_address: str) -> Client:
+    """A client of the same server that may reset keys."""
+    return Client(f"http://{server_address}", deadline=DEADLINE, token=OPERATOR_TOKEN)
+
+
+@pytest.fixture(scope="session")
 def server_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real server."""
     binary = os.environ.get("THROTTLEKIT_BIN")
     if binary is None:
         pytest.fail("THROTTLEKIT_BIN is not set: build it with cargo build -p throttlekit-cli, and set its path")
     folder: Path = tmp_path_factory.mktemp("server")
-    (folder / "policies.yaml").write_text(textwrap.dedent(POLICIES))
+    digest = hashlib.sha256(OPERATOR_TOKEN.encode()).hexdigest()
+    (folder / "policies.yaml").write_text(textwrap.dedent(POLICIES).replace("TOKEN_SHA256", digest))
     grpc, http, metrics = free_port(), free_port(), free_port()
     listen = {"--listen": grpc, "--http": http, "--metrics": metrics}
     command = [binary, "serve", "policies.yaml", "--fresh-start"]

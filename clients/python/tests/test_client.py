@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
+import time
 import uuid
 
 import pytest
-from throttlekit import Client, StoreError
+from throttlekit import Budget, Client, Ended, SharedGuard, SharedLimiter, StoreError, Watch
 
 
 def key() -> str:
@@ -45,6 +48,123 @@ async def test_slots_are_held_by_an_async_block(server: Client) -> None:
     jobs = server.policy("jobs")
     async with jobs.admit_async(key()) as one:
         assert one.allowed
+
+
+def test_an_admission_waits_on_the_server(server: Client) -> None:
+    queued = server.policy("queued", wait=5)
+    held = queued.admit(key()).into_permit()
+    threading.Timer(0.2, held.success).start()
+    with queued.admit(key(), priority=1, value=2.0) as admission:
+        assert admission.allowed
+    assert server.policy("queued").admit(key()).allowed, "without a wait"
+
+
+def test_units_are_leased_from_a_server(server: Client) -> None:
+    lent, acme = SharedLimiter(server, "lent", Budget.per_day(1_000), leased=True, batch=100), key()
+    assert [bool(lent.check(acme)) for _ in range(1_001)] == [True] * 1_000 + [False]
+    with pytest.raises(StoreError, match="RemotePolicy"):
+        lent.peek(acme)
+    lent.close()
+    with pytest.raises(TypeError, match="a Client"):
+        SharedLimiter(7, "lent", "1/hour")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected a Store or its URL"):
+        SharedGuard(server, "lent", 1)  # type: ignore[arg-type]
+
+
+async def test_units_are_leased_in_an_event_loop(server: Client) -> None:
+    lent, zoo = SharedLimiter(server, "lent", Budget.per_day(1_000), leased=True, batch=10), key()
+    answers = [await lent.check_async(zoo) for _ in range(50)]
+    assert all(answers) and answers[-1].guarantee == "exact"
+    await lent.close_async()
+
+
+def test_calls_without_a_session_decide_the_same(server_address: str) -> None:
+    api, alice = Client(f"http://{server_address}", deadline=5, sessions=False).policy("api"), key()
+    assert [bool(api.check(alice)) for _ in range(6)] == [True] * 5 + [False]
+
+
+def test_a_reset_forgets_what_a_key_has_used(server: Client, operator: Client) -> None:
+    api, alice = operator.policy("api"), key()
+    assert api.check(alice, 5) and not api.check(alice)
+    with pytest.raises(StoreError, match="rejected"):
+        server.policy("api").reset(alice)
+    assert api.peek(alice).remaining == 0
+    api.reset(alice)
+    assert api.peek(alice).remaining == 5
+
+
+async def test_a_reset_forgets_in_an_event_loop(operator: Client) -> None:
+    api, alice = operator.policy("api"), key()
+    assert await api.check_async(alice, 5)
+    await api.reset_async(alice)
+    assert (await api.peek_async(alice)).remaining == 5
+
+
+def test_denials_are_watched_as_they_happen(server: Client) -> None:
+    api, alice, seen = server.policy("api"), key(), []
+    with server.watch("api") as watch:
+        assert api.check(alice, 5) and not api.check(alice)
+        for denial in watch:
+            if denial.key == alice:
+                seen.append(denial)
+                break
+        assert watch.next(timeout=0) is None
+        waiter = threading.Thread(target=lambda: seen.extend(watch))
+        waiter.start()
+        time.sleep(0.1)
+    waiter.join(10)
+    assert not waiter.is_alive(), "closing ends a wait"
+    (denial,) = seen
+    assert (denial.policy, denial.axis, denial.limit, denial.remaining) == ("api", "rate", 5, 0)
+    assert 0 < denial.retry_after_ms <= 60_000 and abs(denial.at.timestamp() - time.time()) < 60
+    assert watch.next() is None, "closed"
+
+
+async def test_denials_are_watched_in_an_event_loop(server: Client) -> None:
+    api, alice = server.policy("api"), key()
+    async with server.watch_async() as watch:
+        assert await api.check_async(alice, 5) and not await api.check_async(alice)
+        async for denial in watch:
+            if denial.key == alice:
+                break
+        assert await watch.next_async(timeout=0.01) is None
+        waiting = asyncio.ensure_future(to_list(watch))
+        await asyncio.sleep(0.05)
+    assert await asyncio.wait_for(waiting, 10) == []
+
+
+async def to_list(watch: Watch) -> list[object]:
+    return [denial async for denial in watch]
+
+
+def test_a_watch_ends_at_a_fork(server: Client) -> None:
+    watch = server.watch()
+    child = os.fork()
+    if child == 0:
+        try:
+            watch.next(timeout=1)
+        except Ended:
+            os._exit(7)
+        os._exit(8)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_snapshot_has_every_policy(server: Client) -> None:
+    api, alice = server.policy("api"), key()
+    assert api.check(alice)
+    end = time.monotonic() + 10
+    while True:
+        snapshot = server.snapshot()
+        policies = {policy["name"]: policy for policy in snapshot["policies"]}
+        if policies["api"]["allowed"] or time.monotonic() > end:
+            break
+    assert set(policies) == {"api", "chat", "jobs", "queued", "lent"} and policies["api"]["allowed"] > 0
+    assert snapshot["engine"]["kind"] == "memory" and snapshot["config"]["versionHash"]
+
+
+async def test_a_snapshot_is_awaited(server: Client) -> None:
+    snapshot = await server.snapshot_async()
+    assert snapshot["meta"]["mode"] and isinstance(snapshot["recentDenials"], list)
 
 
 def test_an_unknown_policy_is_an_error(server: Client) -> None:

@@ -187,6 +187,11 @@ async def test_a_peek_of_an_unreachable_store_is_an_error() -> None:
 def test_invalid_settings_are_reported_when_the_limiter_is_built() -> None:
     with pytest.raises(ValueError, match="redis://"):
         Store("dynamodb://x")
+    with pytest.raises(ValueError, match="name of the primary"):
+        Store("redis+sentinel://host:26379")
+    with pytest.raises(ValueError, match="only redis\\+sentinel"):
+        Store("redis://host", sentinel_password="secret")
+    assert repr(Store("redis+sentinel://u:p@a:1,b:2/main", sentinel_password="s")) == "Store(redis)"
     with pytest.raises(BuildError, match="exactly one limit"):
         SharedLimiter("memory", "a", "1/minute", limits={"b": "1/minute"}, leased=True)
     with pytest.raises(ValueError, match="on_outage"):

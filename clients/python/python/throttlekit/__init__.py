@@ -14,6 +14,7 @@ from ._native import (
     Client,
     Concurrency,
     Decision,
+    Denial,
     FairLimiter,
     Forecast,
     Guard,
@@ -35,6 +36,7 @@ from ._native import (
     Store,
     TokenBudget,
     TokenStream,
+    Watch,
     __version__,
 )
 
@@ -46,6 +48,7 @@ __all__ = [
     "Client",
     "Concurrency",
     "Decision",
+    "Denial",
     "Denied",
     "Ended",
     "FairLimiter",
@@ -73,5 +76,6 @@ __all__ = [
     "ThrottleKitError",
     "TokenBudget",
     "TokenStream",
+    "Watch",
     "__version__",
 ]

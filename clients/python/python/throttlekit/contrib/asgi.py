@@ -11,7 +11,8 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias
 
-from ._decide import LOCAL, AnyLimiter, CostOf, OnError, Outcome, async_decider, cost_of, decider, headers, problem
+from .._native import Decision, FairLimiter, Limiter, _ResponseFields
+from ._decide import LOCAL, AnyLimiter, CostOf, OnError, Outcome, async_decider, decider, headers, problem
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -60,12 +61,16 @@ class AdmissionMiddleware:
         on_error: OnError = "deny",
     ) -> None:
         self.app = app
+        # A check in process holds nothing, and needs no coroutine of its own.
+        self.check = limiter.check if isinstance(limiter, (Limiter, FairLimiter)) else None
         self.decide = decider(limiter) if isinstance(limiter, LOCAL) else None
         self.decide_async = async_decider(limiter)
         self.key = key
-        self.cost = cost
+        self.cost = cost if isinstance(cost, int) else 1
+        self.cost_of = None if isinstance(cost, int) else cost
         self.name = name
         self.on_error = on_error
+        self.fields = _ResponseFields(name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles a request. WebSocket and lifespan scopes pass."""
@@ -73,30 +78,37 @@ class AdmissionMiddleware:
         if key is None:
             await self.app(scope, receive, send)
             return
-        cost = cost_of(self.cost, scope)
+        cost = self.cost if self.cost_of is None else self.cost_of(scope)
+        if self.check is not None:
+            decision = self.check(key, cost)
+            if decision:
+                await self.app(scope, receive, self._marked(send, decision))
+            else:
+                await self._deny(Outcome(decision), send)
+            return
         outcome = self.decide(key, cost) if self.decide is not None else await self.decide_async(key, cost)
         if not outcome.passes(self.on_error):
             await self._deny(outcome, send)
             return
-        extra: list[tuple[bytes, bytes]] = []
-        if outcome.decision is not None:
-            policy, left = outcome.decision.headers(self.name)
-            extra = [(b"ratelimit-policy", policy.encode()), (b"ratelimit", left.encode())]
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *extra]
-            await send(message)
-
-        if outcome.permit is None:
-            await self.app(scope, receive, send_with_headers)
-            return
         failed = True
         try:
-            await self.app(scope, receive, send_with_headers)
+            await self.app(scope, receive, self._marked(send, outcome.decision))
             failed = False
         finally:
             outcome.end(failed=failed)
+
+    def _marked(self, send: Send, decision: Decision | None) -> Send:
+        """Returns a function that adds the headers of a decision. It returns what ``send`` does: no further coroutine."""
+        if decision is None:
+            return send
+        append = self.fields.append
+
+        def send_marked(message: Message) -> Awaitable[None]:
+            if message["type"] == "http.response.start":
+                message["headers"] = append(message.get("headers", ()), decision)
+            return send(message)
+
+        return send_marked
 
     async def _deny(self, outcome: Outcome, send: Send) -> None:
         body = json.dumps(problem(outcome)).encode()
