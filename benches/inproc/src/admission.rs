@@ -1,4 +1,5 @@
-//! Admission in process: what one call over three axes and its settlement cost, beside the same axes without a policy.
+//! Admission in process: the cost of one call over three axes and its settlement, compared with the same axes
+//! without a policy.
 
 use crate::thresholds::AXES;
 use crate::timing::Section;
@@ -8,7 +9,7 @@ const KEYS: usize = 10_000;
 /// Every key of the stream once, and then some.
 const WARM: usize = 16_384;
 
-/// Calls that are let in, by one thread and by two, and calls that are not. All in one section each, so that they run in
+/// Admitted calls, by one thread and by two, and denied calls. All in one section each, so that they run in
 /// turn.
 pub const SECTIONS: &[Section] = &[
     Section {
@@ -71,8 +72,9 @@ pub const SECTIONS: &[Section] = &[
     },
 ];
 
-/// Of whom instructions are counted. Under callgrind a read of the wall clock is a system call, whose kernel side is not
-/// counted: a policy reads it twice a call, the axes alone twice as well, and the processor's counter once.
+/// The contenders whose instructions are counted. Under callgrind a read of the wall clock is a system call,
+/// whose kernel side is not counted: a policy reads it twice per call, the axes alone twice as well, and the
+/// processor's counter once.
 pub const COUNTED: [&str; 7] = [
     AXES,
     "axes-policies",

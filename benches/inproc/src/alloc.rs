@@ -8,15 +8,15 @@ use crate::os::allocated_bytes;
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static LIVE: AtomicU64 = AtomicU64::new(0);
 
-/// The system's allocator, counted.
+/// The system's allocator, with counters.
 pub struct Counting;
 
-/// How often anything asked for memory.
+/// Returns the number of allocations.
 pub fn calls() -> u64 {
     CALLS.load(Relaxed)
 }
 
-/// Bytes alive, with what the allocator adds for itself.
+/// Returns the live bytes, including the allocator's own overhead.
 pub fn live_bytes() -> u64 {
     LIVE.load(Relaxed)
 }

@@ -1,11 +1,11 @@
-//! Token budgets in process: what a debit costs beside a limiter that takes several units at a time.
+//! Token budgets in process: the cost of a debit compared with a limiter that takes several units at a time.
 
-use crate::thresholds::{FETCH_SUB, GOVERNOR_DIRECT_N};
 use crate::contenders::PLACES;
+use crate::thresholds::{FETCH_SUB, GOVERNOR_DIRECT_N};
 use crate::timing::{HOT_WARM, Section};
 use crate::workloads::Stream;
 
-/// One thread, and two. The kernel winds the tick clock, so that no thread does while two are measured.
+/// One thread, and two. The kernel updates the tick clock, so that no thread does while two are measured.
 pub const SECTIONS: &[Section] = &[
     Section {
         name: "budget",
@@ -36,5 +36,6 @@ pub const SECTIONS: &[Section] = &[
     },
 ];
 
-/// Of whom instructions are counted. Not of those that read the kernel's clocks, which under callgrind are system calls.
+/// The contenders whose instructions are counted. Not those that read the kernel's clocks, which under
+/// callgrind are system calls.
 pub const COUNTED: [&str; 3] = [GOVERNOR_DIRECT_N, "ours-budget-precise", "ours-budget-coarse"];

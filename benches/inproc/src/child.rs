@@ -1,13 +1,13 @@
-//! Probes run in a process of their own, so that the memory they look at is theirs alone.
+//! Probes run in a process of their own, so that the measured memory is theirs alone.
 
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// The program that runs, even when a build has put another in its place meanwhile.
+/// The running program, even if a build has replaced the file meanwhile.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// Runs this program again with other arguments; the answer is the JSON on its stdout.
+/// Runs this program again with other arguments. Returns the JSON on its stdout.
 pub fn ask(arguments: &[&str]) -> Value {
     let output =
         Command::new(THIS_PROGRAM).args(arguments).stderr(Stdio::inherit()).output().expect("a process");
@@ -15,7 +15,7 @@ pub fn ask(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).expect("a probe answers in JSON")
 }
 
-/// A number in an answer.
+/// Returns a number of a response.
 pub fn number(answer: &Value, name: &str) -> f64 {
     answer[name].as_f64().unwrap_or_else(|| panic!("{name} is a number in {answer}"))
 }

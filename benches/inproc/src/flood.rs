@@ -1,32 +1,32 @@
-//! Ten million strangers against memory for a million keys: what it costs, and what it breaks.
+//! Ten million new keys against memory for a million: the cost, and the effects.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use throttlekit::Rate;
 use throttlekit::clock::PreciseClock;
 use throttlekit::hash::SecretHash;
-use throttlekit::Rate;
 
-use crate::thresholds::{FLOOD_MEMORY_MAX, FLOOD_P99_MAX, runs};
 use crate::child::{ask, number};
-use crate::contenders::{Call, BYTES_PER_KEY, limiter};
+use crate::contenders::{BYTES_PER_KEY, Call, limiter};
 use crate::os;
 use crate::report::{Report, progress};
+use crate::thresholds::{FLOOD_MEMORY_MAX, FLOOD_P99_MAX, runs};
 use crate::workloads::{KEY_BYTES, Random, key, text};
 
 const CAP: usize = 1_000_000;
 const STRANGERS: u64 = 10_000_000;
-/// Strangers between two timed checks of known keys.
+/// New keys between two timed checks of known keys.
 const BETWEEN: u64 = 16;
 const SAMPLES: usize = (STRANGERS / BETWEEN) as usize;
-/// Known keys that are asked for throughout.
+/// Known keys that are requested throughout.
 const KNOWN: usize = 10_000;
-/// Keys that were denied before the flood, and that nobody asks for until it is over.
+/// Keys that were denied before the flood, and are not requested until it is over.
 const LIMITED: u64 = 100;
 const UNITS: u64 = 1_000_000;
 
-/// Runs the probe and judges it.
+/// Runs the probe and checks its results.
 pub fn judge(report: &mut Report) {
     let (mut memory, mut p99, mut answer) = (Vec::new(), Vec::new(), Value::Null);
     let mut limited = true;
@@ -36,8 +36,6 @@ pub fn judge(report: &mut Report) {
         memory.push(number(&answer, "rss_after_to_budget"));
         p99.push(number(&answer, "p99_to_before"));
         limited &= number(&answer, "still_limited") as u64 == LIMITED + 1;
-        number(&answer, "rss_after_to_budget") <= FLOOD_MEMORY_MAX
-            && number(&answer, "p99_to_before") <= FLOOD_P99_MAX
     });
     println!("\na flood of {STRANGERS} distinct keys against a budget for {CAP}");
     report.ratio("flood: resident memory to the budget", &memory, FLOOD_MEMORY_MAX);
@@ -48,7 +46,7 @@ pub fn judge(report: &mut Report) {
 
 /// The probe: in its own process.
 pub fn probe() -> Value {
-    // Made and touched before memory is looked at.
+    // Allocated and touched before memory is measured.
     let mut waits = vec![1u32; SAMPLES];
     let mut random = Random(4);
     let resident_empty = os::resident_bytes();
@@ -104,7 +102,7 @@ pub fn probe() -> Value {
     })
 }
 
-/// Ticks of the processor's counter, fences included.
+/// Returns the ticks of the processor's counter, fences included.
 fn ticks_of(check: impl FnOnce() -> bool) -> u32 {
     os::fence();
     let start = os::ticks();

@@ -4,25 +4,26 @@ use crate::contenders::Contender;
 use crate::os;
 use crate::workloads::Stream;
 
-/// How long one batch runs.
+/// The duration of one batch.
 const BATCH_NS: f64 = 2_500_000.0;
-/// Batches are whole multiples of this, so that contenders which take several keys a call end evenly.
+/// Batches are whole multiples of this, so that contenders with several keys per call end evenly.
 pub const GRAIN: usize = 16;
-/// Fewer batches say nothing.
+/// The minimum number of batches for a result.
 const BATCHES_MIN: usize = 5;
-/// How many asks' keys are brought into the cache at a time; the timer's cost vanishes in as many checks.
+/// The number of requests whose keys are brought into the cache at a time; the timer's cost is negligible
+/// over so many checks.
 const TOUCHED: usize = 2_048;
-/// How far the starts of two rounds lie apart in the stream.
+/// The distance of the starts of two rounds in the stream.
 const STRIDE: usize = 99_991 * GRAIN;
 
-/// How checks follow each other.
+/// The order of checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// A plain loop: the processor overlaps neighbouring checks.
+    /// A plain loop: the processor overlaps neighboring checks.
     Throughput,
-    /// A fence before every call: what one request sees, about 9 ns of fence included.
+    /// A fence before every call: the latency of one request, about 9 ns of fence included.
     Isolated,
-    /// Two threads at once, wall time over the checks of both.
+    /// Two threads at once, wall time divided by the checks of both.
     Together,
 }
 
@@ -30,7 +31,7 @@ impl View {
     /// The views of one thread.
     pub const ALONE: [Self; 2] = [Self::Throughput, Self::Isolated];
 
-    /// Its name in tables and figures.
+    /// Returns its name in tables and figures.
     pub fn name(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
@@ -40,27 +41,27 @@ impl View {
     }
 }
 
-/// Nanoseconds per check, one number a batch.
+/// Nanoseconds per check, one number per batch.
 #[derive(Clone, Debug, Default)]
 pub struct Sample(Vec<f64>);
 
 impl Sample {
-    /// Takes one more batch.
+    /// Adds a batch.
     pub fn push(&mut self, ns: f64) {
         self.0.push(ns);
     }
 
-    /// How many batches.
+    /// Returns the number of batches.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// The middle; not a number when too little was measured to tell.
+    /// Returns the median; NaN with too few batches.
     pub fn median(&self) -> f64 {
         if self.len() < BATCHES_MIN { f64::NAN } else { median(&self.0) }
     }
 
-    /// The least.
+    /// Returns the minimum.
     pub fn min(&self) -> f64 {
         self.0.iter().copied().fold(f64::NAN, f64::min)
     }
@@ -72,7 +73,7 @@ impl<'a> FromIterator<&'a Sample> for Sample {
     }
 }
 
-/// The middle of those that are numbers; not a number when none is.
+/// Returns the median of those that are numbers; NaN when none is.
 pub fn median(numbers: &[f64]) -> f64 {
     let mut sorted: Vec<f64> = numbers.iter().copied().filter(|number| number.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
@@ -103,7 +104,7 @@ pub fn alone(contenders: &[Contender], stream: &Stream, warm: usize, rounds: usi
     samples
 }
 
-/// How many checks fill a batch of `BATCH_NS`.
+/// Returns the number of checks that fill a batch of `BATCH_NS`.
 fn batch_size(contender: &Contender, stream: &Stream, view: View) -> usize {
     const PROBE: usize = 1 << 14;
     contender.run(stream, 0, PROBE, false);
@@ -111,7 +112,7 @@ fn batch_size(contender: &Contender, stream: &Stream, view: View) -> usize {
     ((BATCH_NS / ns) as usize).next_multiple_of(TOUCHED)
 }
 
-/// Processor time of `count` checks, a multiple of [`TOUCHED`] or less than it.
+/// Returns the processor time of `count` checks, a multiple of [`TOUCHED`] or less than it.
 fn timed(contender: &Contender, stream: &Stream, from: usize, count: usize, view: View) -> f64 {
     let mut ns = 0;
     for from in (from..from + count).step_by(TOUCHED) {

@@ -1,11 +1,11 @@
-//! Instructions per check, counted by callgrind: the one number here that repeats exactly.
+//! Instructions per check, counted by callgrind: the one number here that is exactly reproducible.
 
 use std::env;
 use std::process::Command;
 
-use crate::thresholds::INSTRUCTIONS_MAX;
 use crate::contenders::{Contender, build};
 use crate::report::{Report, progress};
+use crate::thresholds::INSTRUCTIONS_MAX;
 use crate::workloads::Stream;
 use crate::{admission, budget, lease, sketch, slots};
 
@@ -18,12 +18,12 @@ const CONTENDERS: [&str; 7] = [
     "governor-direct",
     "floor-precise",
 ];
-/// Only what runs inside this function is counted.
+/// Only code inside this function is counted.
 const REGION: &str = "throttlekit_inproc_region";
 const FEW: usize = 100_000;
 const KEYS: usize = 10_000;
 
-/// Counts and judges.
+/// Counts and checks the threshold.
 pub fn judge(report: &mut Report, required: bool) {
     for (name, count) in counts(report, required, &CONTENDERS) {
         if name == CONTENDERS[0] {
@@ -34,7 +34,7 @@ pub fn judge(report: &mut Report, required: bool) {
     }
 }
 
-/// Counts those for which nothing is promised.
+/// Counts contenders without a threshold.
 pub fn tell(report: &mut Report, required: bool, names: &[&'static str]) {
     counts(report, required, names).into_iter().for_each(|(name, count)| note(report, name, count));
 }
@@ -43,7 +43,7 @@ fn note(report: &mut Report, name: &str, count: f64) {
     report.note(&format!("instructions, {name}"), (count * 10.0).round() / 10.0);
 }
 
-/// Instructions of each; none, and a word about it, where callgrind is not installed.
+/// Returns the instructions of each; none, and a note, where callgrind is not installed.
 fn counts(report: &mut Report, required: bool, names: &[&'static str]) -> Vec<(&'static str, f64)> {
     progress("instructions");
     println!("\ninstructions per check over {KEYS} keys, the loop subtracted");
@@ -58,7 +58,7 @@ fn counts(report: &mut Report, required: bool, names: &[&'static str]) -> Vec<(&
     names.iter().map(|&name| (name, count(name))).collect()
 }
 
-/// The difference of a long and a short run, so that what happens once cancels.
+/// Returns the difference of a long and a short run, so that one-time work cancels out.
 fn per_check(name: &str) -> Option<f64> {
     let few = collected(name, FEW)?;
     let more = collected(name, 2 * FEW)?;
@@ -81,7 +81,7 @@ fn collected(name: &str, count: usize) -> Option<u64> {
     collected
 }
 
-/// What callgrind looks at: `count` checks by one contender that knows all keys.
+/// The program under callgrind: `count` checks by one contender that has all keys.
 pub fn probe(name: &str, count: usize) {
     let known = ["nothing"].into_iter().chain(CONTENDERS);
     let known =
@@ -95,7 +95,7 @@ pub fn probe(name: &str, count: usize) {
     throttlekit_inproc_region(&contender, &stream, count);
 }
 
-/// Named for callgrind, and a call in its own right.
+/// Named for callgrind, and never inlined.
 #[unsafe(no_mangle)]
 #[inline(never)]
 fn throttlekit_inproc_region(contender: &Contender, stream: &Stream, count: usize) {

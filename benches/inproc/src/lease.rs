@@ -1,11 +1,11 @@
-//! Leases in process: what a spend costs beside a bare subtraction and beside a limiter without a fleet.
+//! Leases in process: the cost of a spend compared with a bare subtraction and with a local limiter.
 
-use crate::thresholds::{FETCH_SUB, GOVERNOR_DIRECT};
 use crate::contenders::PLACES;
+use crate::thresholds::{FETCH_SUB, GOVERNOR_DIRECT};
 use crate::timing::{HOT_KEYS, HOT_WARM, Section};
 use crate::workloads::Stream;
 
-/// One thread, and two. The kernel winds the coarse clock, so that no thread does while two are measured.
+/// One thread, and two. The kernel updates the coarse clock, so that no thread does while two are measured.
 pub const SECTIONS: &[Section] = &[
     Section {
         name: "lease",
@@ -47,6 +47,7 @@ pub const SECTIONS: &[Section] = &[
     },
 ];
 
-/// Of whom instructions are counted. Not of those that read the kernel's clocks, which under callgrind are system calls.
+/// The contenders whose instructions are counted. Not those that read the kernel's clocks, which under
+/// callgrind are system calls.
 pub const COUNTED: [&str; 5] =
     [GOVERNOR_DIRECT, FETCH_SUB, "ours-lease-precise", "ours-till-precise", "ours-lease-key-precise"];

@@ -1,10 +1,9 @@
-//! In-process benchmarks beside the peers, judged against the contract. `cargo xtask bench inproc` runs them,
-//! `cargo xtask bench lease` those of leases, and `admission`, `budget`, `fair`, `sketch` and `slots` in its place those of
-//! policies, of token budgets, of tenants that share a budget, of sketches and of slots.
+//! In-process benchmarks compared with peers, checked against the thresholds. `cargo xtask bench inproc` runs
+//! them, `cargo xtask bench lease` those of leases, and `admission`, `budget`, `fair`, `sketch` and `slots`
+//! instead those of policies, of token budgets, of tenants that share a budget, of sketches and of slots.
 
 mod admission;
 mod alloc;
-mod thresholds;
 mod budget;
 mod child;
 mod contenders;
@@ -20,6 +19,7 @@ mod pair;
 mod report;
 mod sketch;
 mod slots;
+mod thresholds;
 mod timing;
 mod workloads;
 
@@ -34,7 +34,7 @@ static ALLOCATOR: alloc::Counting = alloc::Counting;
 
 const USAGE: &str =
     "usage: inproc [lease|admission|budget|fair|sketch|slots] [--quick] [--rounds N] [--only PART] [--require-callgrind]
-PART is one of hot, 1m, keyless, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions;
+PART is one of hot, 1m, keyless, denied, hot-2t, 1m-2t, keyless-2t, memory, growth, flood, instructions;
 of leases one of lease, lease-2t, instructions; of budgets one of budget, budget-2t, instructions;
 of sketches one of sketch-10k, sketch-1m, sketch-10k-2t, sketch-1m-2t, instructions;
 of slots one of slots, slots-2t, instructions;
@@ -43,7 +43,7 @@ of admission one of admission, admission-2t, admission-rate-denies, admission-fu
 const PROBES: [&str; 4] = ["memory", "growth", "flood", "instructions"];
 const ROUNDS: usize = 41;
 const ROUNDS_QUICK: usize = 11;
-/// More would spend a hot key's burst.
+/// More would exhaust a hot key's burst.
 const ROUNDS_MAX: usize = 200;
 
 fn main() -> ExitCode {
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs the timed sections, then what is not timed.
+/// Runs the timed sections, then the probes.
 fn suite(options: &[&str], sections: &[Section], probes: fn(&mut Report, &Options<'_>)) -> ExitCode {
     let Some(options) = Options::parse(options, sections) else {
         eprintln!("{USAGE}");

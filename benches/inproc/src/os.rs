@@ -1,15 +1,15 @@
-//! What only the operating system and the processor know. The one file with unsafe code, beside the allocator.
+//! Calls to the operating system and the processor. The one file with unsafe code, besides the allocator.
 
 use std::fs;
 use std::mem::MaybeUninit;
 
-/// Nanoseconds of processor time this thread has used: preemption by others does not count.
+/// Returns the processor time of this thread in nanoseconds: preemption does not count.
 #[inline]
 pub fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Nanoseconds on the wall, even across threads.
+/// Returns the wall time in nanoseconds, comparable across threads.
 #[inline]
 pub fn wall_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
@@ -18,7 +18,7 @@ pub fn wall_ns() -> u64 {
 #[inline]
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: the pointer is valid for a timespec, and a zero answer says that it was written.
+    // SAFETY: the pointer is valid for a timespec, and a result of zero means that it was written.
     let time = unsafe {
         assert_eq!(libc::clock_gettime(clock, time.as_mut_ptr()), 0, "the clock answers");
         time.assume_init()
@@ -26,10 +26,10 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How often the kernel took the processor from this thread.
+/// Returns the number of involuntary context switches of this thread.
 pub fn involuntary_switches() -> i64 {
     let mut usage = MaybeUninit::<libc::rusage>::uninit();
-    // SAFETY: the pointer is valid for an rusage, and a zero answer says that it was written.
+    // SAFETY: the pointer is valid for an rusage, and a result of zero means that it was written.
     let usage = unsafe {
         assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()), 0, "usage is told");
         usage.assume_init()
@@ -37,7 +37,7 @@ pub fn involuntary_switches() -> i64 {
     usage.ru_nivcsw
 }
 
-/// Bytes of this process that are in memory now.
+/// Returns the resident bytes of this process.
 pub fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").expect("Linux tells memory in statm");
     let pages: u64 = statm.split(' ').nth(1).and_then(|field| field.parse().ok()).expect("resident pages");
@@ -45,7 +45,7 @@ pub fn resident_bytes() -> u64 {
     pages * unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64
 }
 
-/// Which processor, how many of it, and how busy.
+/// Returns the processor model, the number of cores, and the load.
 pub fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
@@ -55,10 +55,10 @@ pub fn machine() -> String {
     format!("{}, {cores} cores, load {load}", model.trim_start_matches(['\t', ' ', ':']))
 }
 
-/// Bytes the allocator really set aside for a live allocation, its own header included.
+/// Returns the bytes that the allocator really reserved for a live allocation, its own header included.
 pub fn allocated_bytes(pointer: *mut u8) -> usize {
     const HEADER: usize = size_of::<usize>();
-    // SAFETY: called only by our allocator, with pointers that malloc gave and nobody freed yet.
+    // SAFETY: called only by our allocator, with pointers that malloc returned and that were not freed yet.
     unsafe { libc::malloc_usable_size(pointer.cast()) + HEADER }
 }
 
@@ -72,7 +72,7 @@ pub fn fence() {
     }
 }
 
-/// The processor's counter, raw.
+/// Returns the processor's raw counter.
 #[inline(always)]
 pub fn ticks() -> u64 {
     // SAFETY: user code may read the counter on every system this benchmark runs on.

@@ -1,4 +1,4 @@
-//! Two threads: wall time, and only of batches in which both threads really ran side by side.
+//! Two threads: wall time, and only of batches in which both threads ran in parallel.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -9,16 +9,16 @@ use crate::harness::{GRAIN, Sample};
 use crate::os;
 use crate::workloads::Stream;
 
-/// How long one batch runs: short, so that many end before the kernel interferes.
+/// The duration of one batch: short, so that many end before the kernel interferes.
 const BATCH_NS: f64 = 600_000.0;
-/// How often a round tries for a clean batch.
+/// The maximum number of attempts at a clean batch in a round.
 const ATTEMPTS_MAX: usize = 40;
-/// How long all rounds together may take: on a busy machine few batches are clean.
+/// The time limit of all rounds: on a busy machine few batches are clean.
 const RUN_NS_MAX: u64 = 40_000_000_000;
-/// How much of the whole span both threads must have been running.
+/// The minimum part of the whole span in which both threads must have been running.
 const OVERLAP_MIN: f64 = 0.85;
 
-/// Measures every contender; rounds in which no batch was clean leave no number.
+/// Measures every contender; rounds without a clean batch have no result.
 pub fn together(contenders: &[Contender], stream: &Stream, warm: usize, rounds: usize) -> Vec<Sample> {
     let sizes: Vec<usize> = contenders.iter().map(|c| batch_size(c, stream, warm)).collect();
     let mut samples = vec![Sample::default(); contenders.len()];
@@ -34,7 +34,7 @@ pub fn together(contenders: &[Contender], stream: &Stream, warm: usize, rounds: 
     samples
 }
 
-/// The first clean batch. What one attempt warmed, the next needs to warm but a little.
+/// Returns the first clean batch. After one attempt the next needs only a little warm-up.
 fn clean_span(contender: &Contender, stream: &Stream, warm: usize, count: usize) -> Option<f64> {
     let warms = iter::once(warm).chain(iter::repeat(warm / 8));
     warms.take(ATTEMPTS_MAX).find_map(|warm| attempt(contender, stream, warm, count).clean())
@@ -47,7 +47,7 @@ fn batch_size(contender: &Contender, stream: &Stream, warm: usize) -> usize {
     ((BATCH_NS / quickest * PROBE as f64) as usize).next_multiple_of(GRAIN)
 }
 
-/// When each of the two threads ran, and how often it was interrupted.
+/// The time at which each of the two threads ran, and its interruptions.
 struct Attempt([Ran; 2]);
 
 #[derive(Clone, Copy)]

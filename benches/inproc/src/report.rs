@@ -5,20 +5,20 @@ use serde_json::{Map, Value, json};
 use crate::harness::median;
 use crate::timing::{Row, median_of};
 
-/// What was found so far.
+/// The results so far.
 #[derive(Default)]
 pub struct Report {
     figure: Map<String, Value>,
     missed: Vec<String>,
 }
 
-/// Tells on stderr what runs now.
+/// Prints the current step on stderr.
 pub fn progress(what: &str) {
     eprintln!("… {what}");
 }
 
 impl Report {
-    /// Prints one run of a section, and keeps its medians.
+    /// Prints one run of a section, and records its medians.
     pub fn section(&mut self, name: &str, title: &str, rows: &[Row]) {
         println!("\n{title}: ns per check, median (least), × the first row's median");
         for row in rows {
@@ -37,7 +37,7 @@ impl Report {
         }
     }
 
-    /// Judges a promised ratio by the median of its runs.
+    /// Checks a ratio against its threshold by the median of its runs.
     pub fn ratio(&mut self, name: &str, runs: &[f64], max: f64) {
         self.at_most(name, median(runs), max);
         if runs.len() > 1 {
@@ -46,7 +46,7 @@ impl Report {
         }
     }
 
-    /// Judges a number that may not be larger than its threshold. What was not measured counts as missed.
+    /// Checks a number that may not exceed its threshold. A missing number counts as a failure.
     pub fn at_most(&mut self, name: &str, value: f64, max: f64) {
         let met = value <= max;
         println!("  {} {name}: {value:.3} ≤ {max}", if met { "met   " } else { "MISSED" });
@@ -56,7 +56,7 @@ impl Report {
         }
     }
 
-    /// Judges something that must hold.
+    /// Checks a condition that must hold.
     pub fn holds(&mut self, name: &str, met: bool) {
         println!("  {} {name}", if met { "met   " } else { "MISSED" });
         self.keep(name, json!(met));
@@ -65,14 +65,14 @@ impl Report {
         }
     }
 
-    /// Prints a number that has no threshold, and keeps it.
+    /// Prints a number that has no threshold, and records it.
     pub fn note(&mut self, name: &str, value: impl Into<Value>) {
         let value = value.into();
         println!("         {name}: {value}");
         self.keep(name, value);
     }
 
-    /// Keeps nanoseconds per check that are printed elsewhere.
+    /// Records nanoseconds per check that are printed elsewhere.
     pub fn keep_ns(&mut self, name: &str, ns: f64) {
         self.keep(&format!("ns/{name}"), rounded(ns));
     }
@@ -81,7 +81,7 @@ impl Report {
         self.figure.insert(name.to_owned(), value);
     }
 
-    /// Prints the verdict and the line of figures. True if every threshold was met.
+    /// Prints the verdict and the line of figures. Returns `true` if every threshold was met.
     pub fn end(self) -> bool {
         match self.missed.as_slice() {
             [] => println!("\nevery threshold that was measured is met"),

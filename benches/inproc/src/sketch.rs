@@ -1,15 +1,15 @@
-//! Limits in a sketch: a whole check beside what pingora's estimator takes to count.
+//! Limits in a sketch: a whole check compared with counting in pingora's estimator.
 
 use crate::thresholds::PINGORA;
 use crate::timing::Section;
 use crate::workloads::Stream;
 
-/// A sketch is warm after as many checks as it has lines, and more.
+/// A sketch is warm after more checks than it has lines.
 const WARM: usize = 4_096;
-/// Sketches need not be told which keys there are.
+/// Sketches do not need the number of keys.
 const NO_KEYS: usize = 0;
 
-/// One thread reads the clock that a thread winds; where two are measured the kernel winds it.
+/// One thread reads a clock that another thread updates; where two are measured the kernel updates it.
 const ALONE: &[&str] = &[
     PINGORA,
     "pingora-rate",
@@ -48,5 +48,5 @@ pub const SECTIONS: &[Section] = &[
     section("sketch-1m-2t", "sketches, a million keys, Zipf 0.99, two threads", 2, Stream::zipf_1m, TOGETHER),
 ];
 
-/// Of whom instructions are counted.
+/// The contenders whose instructions are counted.
 pub const COUNTED: [&str; 3] = [PINGORA, "ours-sketch-precise", "ours-sketch-trusted-coarse"];

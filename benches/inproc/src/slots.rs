@@ -1,7 +1,8 @@
-//! Slots in process: what it costs to hold one and give it back, beside a semaphore and an adaptive limiter.
+//! Slots in process: the cost of acquiring and releasing one, compared with a semaphore and an adaptive
+//! limiter.
 
-use crate::thresholds::{SEMAPHORE, THROTTLE_NET};
 use crate::contenders::PLACES;
+use crate::thresholds::{SEMAPHORE, THROTTLE_NET};
 use crate::timing::{HOT_WARM, Section};
 use crate::workloads::Stream;
 
@@ -36,8 +37,10 @@ const CONTENDERS: &[&str] = &[
     "ours-guard-fleet",
     "ours-guard-class",
     THROTTLE_NET,
+    "congestion-limiter",
     "ours-guard-adaptive",
 ];
 
-/// Of whom instructions are counted. Not of those that read a clock, which under callgrind is a system call.
+/// The contenders whose instructions are counted. Not those that read a clock, which under callgrind is a
+/// system call.
 pub const COUNTED: [&str; 3] = [SEMAPHORE, "ours-guard-fixed", "ours-guard-class"];

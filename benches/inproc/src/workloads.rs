@@ -1,33 +1,33 @@
-//! Which keys are asked for, in which order. All made beforehand: no sampler runs while a clock does.
+//! The requested keys in their order. All generated beforehand: no sampler runs while a clock does.
 
 use std::hint::black_box;
 
 /// Length of every key.
 pub const KEY_BYTES: usize = 16;
-/// How many keys "many" are.
+/// The number of keys of "many".
 pub const MANY: usize = 1_000_000;
 /// Exponent of the Zipf law.
 const SKEW: f64 = 0.99;
 
-/// Asks in the order they come, as every contender wants to see them. The length is a power of two.
+/// Requests in order, in the format of every contender. The length is a power of two.
 pub struct Stream {
     strings: Vec<String>,
     arrays: Vec<[u8; KEY_BYTES]>,
 }
 
 impl Stream {
-    /// One key, again and again.
+    /// One key, repeatedly.
     pub fn hot() -> Self {
         Self::of(std::iter::repeat_n(7, 64))
     }
 
-    /// Ten thousand keys, evenly.
+    /// Ten thousand keys, uniformly.
     pub fn even_10k() -> Self {
         let mut random = Random(1);
         Self::of((0..1 << 14).map(|_| random.below(10_000)))
     }
 
-    /// A million keys, some far more often than others. Rank says nothing about the order of insertion.
+    /// A million keys, skewed. The rank is independent of the order of insertion.
     pub fn zipf_1m() -> Self {
         Self::of(zipf(MANY).take(1 << 20))
     }
@@ -39,33 +39,33 @@ impl Stream {
         Self { strings, arrays }
     }
 
-    /// The key at a position, as the owned string that governor wants to borrow.
+    /// Returns the key at a position, as the owned string that governor borrows.
     #[inline(always)]
     pub fn string(&self, at: usize) -> &String {
         &self.strings[at & (self.strings.len() - 1)]
     }
 
-    /// The same key as an array.
+    /// Returns the same key as an array.
     #[inline(always)]
     pub fn array(&self, at: usize) -> &[u8; KEY_BYTES] {
         &self.arrays[at & (self.arrays.len() - 1)]
     }
 
-    /// Brings keys into the cache, where a request's key is when a server has just read it. What a check misses
-    /// afterwards are the limiter's own lines.
+    /// Brings keys into the cache, where a request's key is when a server has just read it. The remaining
+    /// cache misses of a check are the limiter's own.
     pub fn touch(&self, from: usize, count: usize) {
         for at in (from..from + count).take(self.len()) {
             black_box((self.string(at).as_bytes()[0], self.array(at)[0]));
         }
     }
 
-    /// How many asks until it begins again.
+    /// Returns the number of requests until it repeats.
     pub fn len(&self) -> usize {
         self.arrays.len()
     }
 }
 
-/// The key with this number: 16 ASCII bytes.
+/// Returns the key with this number: 16 ASCII bytes.
 pub fn key(number: u64) -> [u8; KEY_BYTES] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut key = *b"key:000000000000";
@@ -77,7 +77,7 @@ pub fn key(number: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// A key as text.
+/// Returns a key as text.
 pub fn text(key: &[u8; KEY_BYTES]) -> &str {
     std::str::from_utf8(key).expect("keys are ASCII")
 }
@@ -86,7 +86,7 @@ pub fn text(key: &[u8; KEY_BYTES]) -> &str {
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -95,7 +95,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.bits()) * bound as u128) >> 64) as usize
     }
@@ -105,7 +105,7 @@ impl Random {
     }
 }
 
-/// Numbers below `count`, some far more often than others, without end. Rank says nothing about the number.
+/// Returns an endless sequence of skewed numbers below `count`. The rank is independent of the number.
 pub fn zipf(count: usize) -> impl Iterator<Item = usize> {
     let (number_of_rank, cumulative) = (shuffled(count), cumulative_zipf(count));
     let mut random = Random(2);

@@ -1,10 +1,10 @@
-//! When calls arrive, in which process, and how many tokens they take: the same for all contenders.
+//! The arrivals of calls, with their processes and tokens: the same for all contenders.
 
 use std::time::Duration;
 
-use crate::scenario::{CALLS_PER_SECOND, MEASURED, PERIOD, Scenario, TOKENS_MEAN, WARM_UP};
+use crate::scenario::{CALLS_PER_SECOND, MEASURED, PERIOD, TOKENS_MEAN, WARM_UP};
 
-/// Demand, in thousandths of what the provider can serve.
+/// Demand, in thousandths of what the provider serves at first. Callers do not follow a limit that falls.
 const DEMAND: u64 = 970;
 /// Calls of a period arrive within this time.
 const BURST: Duration = Duration::from_secs(1);
@@ -20,15 +20,13 @@ pub struct Arrival {
 }
 
 /// Returns the calls of all processes, in order.
-pub fn all(scenario: &Scenario, processes: usize) -> Vec<Arrival> {
+pub fn all(processes: usize) -> Vec<Arrival> {
     let mut dice = Dice(1);
     let weights: Vec<u64> = (0..processes).map(|process| if process % 4 == 0 { HEAVY } else { 1 }).collect();
     let mut arrivals: Vec<Arrival> = (0..WARM_UP + MEASURED)
         .flat_map(|period| {
             let start = PERIOD * period;
-            let calls = CALLS_PER_SECOND * PERIOD.as_secs() * DEMAND / 1_000
-                * scenario.account.part_at(start)
-                / 1_000;
+            let calls = CALLS_PER_SECOND * PERIOD.as_secs() * DEMAND / 1_000;
             (0..calls).map(move |_| start)
         })
         .map(|start| Arrival {

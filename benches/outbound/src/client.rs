@@ -67,7 +67,7 @@ async fn call_all(client: &Client) -> Result<Vec<Done>> {
     let ahead = client.start.saturating_sub(SystemTime::now().duration_since(UNIX_EPOCH)?);
     let start = Instant::now() + ahead;
     let end = start + PERIOD * (WARM_UP + MEASURED) + DRAIN;
-    let arrivals = arrivals::all(scenario, client.processes);
+    let arrivals = arrivals::all(client.processes);
     let own = arrivals.into_iter().filter(|arrival| arrival.process == client.process);
     let calls: Vec<_> = own.map(|arrival| tokio::spawn(call(sender.clone(), arrival, start, end))).collect();
     let mut done = Vec::new();

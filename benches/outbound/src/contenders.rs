@@ -166,7 +166,7 @@ impl Service<Request<Full<Bytes>>> for Http {
     }
 }
 
-/// When a request was sent for the last time.
+/// The time at which a request was sent for the last time.
 #[derive(Clone)]
 struct Sent(Arc<Mutex<Instant>>);
 

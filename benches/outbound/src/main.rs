@@ -2,7 +2,7 @@
 //!
 //! The provider is simulated, over real sockets, with limits on requests and tokens by the minute. Clients are processes
 //! of their own, with unequal shares of the load. Each contender runs against a provider of its own with the same
-//! arrivals: bursts that the provider can serve just before the next one.
+//! arrivals: bursts that the provider can serve just before the next one, until its limit falls and the demand does not.
 //!
 //! Needs `THROTTLEKIT_REDIS`, the URL of a Redis; `cargo xtask` starts one. All of it shares the machine's cores.
 
@@ -45,16 +45,17 @@ fn run(args: &[&str]) -> Result<bool> {
         ["client", rest @ ..] => client::run(rest).map(|()| true),
         [] => bench(&Scenario::all(), &[1, 4, 16]),
         ["--quick"] => bench(&Scenario::all()[..1], &[4]),
-        _ => bail!("usage: cargo xtask bench outbound [--quick]"),
+        ["--latency"] => bench(&[], &[]),
+        _ => bail!("usage: cargo xtask bench outbound [--quick|--latency]"),
     }
 }
 
 fn bench(scenarios: &[Scenario], processes: &[usize]) -> Result<bool> {
-    let redis = std::env::var("THROTTLEKIT_REDIS").context("eval \"$(cargo xtask services up)\" first")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut report = Report::default();
     latency::run(&runtime, &mut report)?;
     for scenario in scenarios {
+        let redis = std::env::var("THROTTLEKIT_REDIS").context("eval \"$(cargo xtask services up)\" first")?;
         for &processes in processes {
             let title = format!("{}, {processes} processes", scenario.name);
             println!("\n### {title}");
@@ -89,6 +90,7 @@ fn print(report: &mut Report, title: &str, contender: Contender, measure: &Measu
         report.at_most(&name("refused"), refused, REFUSED_MAX);
         report.at_least(&name("utilization"), utilization, UTILIZATION_MIN);
         report.at_most(&name("p99 wait / ideal"), to_ideal, WAIT_MAX);
+        report.at_most(&name("calls not done"), not_done as f64, 0.0);
     } else {
         report.record(&name("refused"), refused);
         report.record(&name("utilization"), utilization);

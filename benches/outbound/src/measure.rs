@@ -1,4 +1,4 @@
-//! What a run shows after its warm-up.
+//! The measurements of a run after its warm-up.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Measure {
         let admitted = served.iter().filter(|served| served.admitted);
         let units: u64 = admitted.map(|served| scenario.units(served.tokens)).sum();
 
-        let arrivals = arrivals::all(scenario, processes);
+        let arrivals = arrivals::all(processes);
         let chosen = |arrival: &Arrival| is_measured(arrival.at);
         let ideal = ideal::waits(scenario, &arrivals);
         let ideal = arrivals.iter().zip(ideal).filter(|(arrival, _)| chosen(arrival)).map(|(_, wait)| wait);
@@ -40,7 +40,8 @@ impl Measure {
         let not_done = arrivals.iter().filter(|arrival| chosen(arrival)).count() - done.len();
         // Those that did not end have waited until the end of the run.
         let given_up = std::iter::repeat_n(DRAIN, not_done);
-        let ours: Vec<Duration> = done.iter().map(|done| done.sent.saturating_sub(done.arrived)).chain(given_up).collect();
+        let ours: Vec<Duration> =
+            done.iter().map(|done| done.sent.saturating_sub(done.arrived)).chain(given_up).collect();
         let p99 = percentile(&ours, 99);
         Self {
             calls: served.len(),

@@ -1,4 +1,4 @@
-//! One contender: a provider, processes that call it, and what became of their calls.
+//! One contender: a provider, processes that call it, and the results of their calls.
 
 use std::collections::HashSet;
 use std::process::{Output, Stdio};
@@ -14,7 +14,7 @@ use crate::scenario::{Contender, Scenario};
 /// Time for all processes to start.
 const START: Duration = Duration::from_millis(1_500);
 
-/// What became of all calls of a run. Times are since the start.
+/// The results of all calls of a run. Times are since the start.
 pub struct Calls {
     /// As the provider counted them.
     pub served: Vec<Served>,
@@ -25,7 +25,7 @@ pub struct Calls {
 /// A call that ended.
 pub struct Done {
     pub arrived: Duration,
-    /// When it was sent for the last time.
+    /// The time at which it was sent for the last time.
     pub sent: Duration,
 }
 

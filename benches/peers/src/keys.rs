@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// When this run began, in milliseconds.
+/// The start of this run, in milliseconds.
 static RUN: LazyLock<u128> =
     LazyLock::new(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis()));
 

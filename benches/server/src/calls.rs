@@ -1,4 +1,4 @@
-//! Calls over the wire: as many as are answered, or at a pace.
+//! Calls over the wire: as fast as there are responses, or at a pace.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,18 +13,18 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::load::Dice;
 
-/// Over how many connections, and how many calls are under way in all.
+/// The number of connections, and the total number of calls in flight.
 pub const CONNECTIONS: usize = 4;
 pub const IN_FLIGHT: u64 = 256;
 pub const TURN: Duration = Duration::from_secs(2);
 
-/// What one call asks.
+/// The content of one call.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub policy: &'static str,
-    /// Over how many keys.
+    /// The number of keys.
     pub keys: u64,
-    /// How many of them one call names: 1 is Check, more are CheckMany.
+    /// The number of keys in one call: 1 is Check, more are CheckMany.
     pub at_once: usize,
 }
 
@@ -58,7 +58,7 @@ async fn call(client: &mut RateLimiterClient<Channel>, shape: Shape, dice: &mut 
     Ok(())
 }
 
-/// Decisions a second over a turn, from `in_flight` callers.
+/// Returns the decisions per second over a turn, from `in_flight` callers.
 pub fn decisions_per_second(uri: &str, shape: Shape, in_flight: u64) -> Result<f64> {
     runtime()?.block_on(async {
         let (clients, done) = (clients(uri).await?, Arc::new(AtomicU64::new(0)));
@@ -82,8 +82,8 @@ pub fn decisions_per_second(uri: &str, shape: Shape, in_flight: u64) -> Result<f
     })
 }
 
-/// The 99th percentile in microseconds, of calls that come at this many a second whether others are answered or not.
-/// Counted from when each was due.
+/// Returns the 99th percentile in microseconds, of calls that are sent at this rate regardless of earlier
+/// responses. Counted from the due time of each.
 pub fn p99_at(uri: &str, shape: Shape, per_second: f64) -> Result<f64> {
     const TICK: Duration = Duration::from_millis(1);
     runtime()?.block_on(async {

@@ -1,4 +1,4 @@
-//! The other side: the server as it is shipped, and a bare echo of the same messages.
+//! The server side: the shipped server, and a bare echo of the same messages.
 
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -19,7 +19,9 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tonic::{Request, Response, Status};
 
-/// Beyond what all turns ask for.
+use crate::alloc;
+
+/// More than all turns use.
 pub const POLICIES: &str = "
 version: 1
 policies:
@@ -33,16 +35,24 @@ fn runtime() -> Result<Runtime> {
     Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-/// A machine that does other things as well may keep an answer waiting.
+/// Connects with long deadlines, because a busy machine may delay a response.
 pub async fn backend(store: &str) -> Result<Backend> {
     if store == "memory" {
         return Ok(Backend::memory());
     }
     let redis = RedisStore::builder(store).deadline(Duration::from_secs(5)).connect().await;
-    Ok(Backend::Redis(redis?))
+    Ok(Backend::redis(redis?))
 }
 
-/// Serves until the pipe is closed. A line names a policy, and is answered by how often that called its store.
+/// A line that requests the number of allocations so far. The first one starts to count.
+pub const ALLOCATIONS: &str = "allocations";
+
+fn allocations() -> u64 {
+    alloc::start();
+    alloc::calls()
+}
+
+/// Serves until the pipe is closed. A line names a policy; the response is its number of calls to the store.
 pub fn serve(store: &str) -> Result<()> {
     let file: PathBuf = std::env::temp_dir().join(format!("throttlekit-bench-{}.yaml", std::process::id()));
     std::fs::write(&file, POLICIES)?;
@@ -56,6 +66,10 @@ pub fn serve(store: &str) -> Result<()> {
     println!("{}", server.grpc());
     for policy in std::io::stdin().lock().lines() {
         let policy = policy?;
+        if policy == ALLOCATIONS {
+            println!("{}", allocations());
+            continue;
+        }
         let views = server.engine().policies();
         let view = views.iter().find(|view| view.name == policy);
         println!("{}", view.map_or(0, |view| view.store_calls));
@@ -64,7 +78,7 @@ pub fn serve(store: &str) -> Result<()> {
     Ok(())
 }
 
-/// The same listener without an engine behind it.
+/// Serves the same listener without an engine behind it.
 pub fn echo() -> Result<()> {
     let runtime = runtime()?;
     runtime.block_on(async {
@@ -75,11 +89,11 @@ pub fn echo() -> Result<()> {
         tokio::spawn(server.serve_with_incoming(incoming));
         anyhow::Ok(())
     })?;
-    std::io::stdin().lock().lines().for_each(drop);
+    std::io::stdin().lock().lines().for_each(|_| println!("{}", allocations()));
     Ok(())
 }
 
-/// Answers every check alike, in a message of the size that the engine's answers have.
+/// Sends the same response to every check, in a message of the size of the engine's responses.
 struct Echo;
 
 fn decision() -> Decision {

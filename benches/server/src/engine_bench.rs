@@ -1,4 +1,4 @@
-//! Leases inside the server beside a question to Redis about every ask.
+//! Leases inside the server compared with a call to Redis for every request.
 
 use anyhow::Result;
 
@@ -9,7 +9,7 @@ use crate::redis_bench::url;
 use crate::report::Report;
 use crate::turns::{in_turns, median, ratio};
 
-/// As many keys as one CheckMany names, all hot.
+/// The number of keys in one CheckMany, all hot.
 const KEYS: u64 = 100;
 const MANY_IN_FLIGHT: u64 = 10;
 const LEASED_MIN: f64 = 20.0;

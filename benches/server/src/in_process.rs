@@ -1,11 +1,11 @@
-//! The server's engine without the wire: what is left when nobody has to read and write messages.
+//! The server's engine without the wire: the cost without reading and writing messages.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use anyhow::{Result, anyhow, ensure};
-use throttlekit_server::internals::engine::{PolicyCall, Engine, EngineOptions};
+use throttlekit_server::internals::engine::{Engine, EngineOptions, PolicyCall};
 use throttlekit_server::policy;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
@@ -30,7 +30,7 @@ impl InProcess {
         Ok(Self { engine, runtime })
     }
 
-    /// Decisions a second over a turn, by as many callers as ask the store by itself.
+    /// Returns the decisions per second over a turn, by the number of callers that call the store directly.
     pub fn decisions_per_second(&self, policy: &'static str, keys: u64) -> Result<f64> {
         self.runtime.block_on(async {
             let (begun, done) = (Instant::now(), Arc::new(AtomicU64::new(0)));
@@ -45,7 +45,7 @@ impl InProcess {
                         let answer = engine.check(ask).await?;
                         ensure!(answer.guarantee.label() == "exact", "not decided by the store: {answer:?}");
                         count += 1;
-                        // One that never waits would keep the others from being asked.
+                        // A task that never waits would keep the others from being polled.
                         tokio::task::coop::consume_budget().await;
                     }
                     done.fetch_add(count, Relaxed);

@@ -1,4 +1,4 @@
-//! Units reserved in batches and spent by the client, beside one call for each ask.
+//! Units leased in batches and spent by the client, compared with one call for each request.
 
 use std::time::{Duration, Instant};
 

@@ -1,14 +1,15 @@
-//! What the service costs beside a bare echo and beside its own store: `cargo xtask bench server`.
+//! The cost of the service compared with a bare echo and with its own store: `cargo xtask bench server`.
 //!
-//! Servers are processes of their own, as they are shipped; the callers are this process. Everything that is compared
-//! runs in turns within one run, with the same callers and connections, and is judged by ratios of medians. All of it
-//! shares the machine's cores.
+//! Servers are separate processes of the shipped program; the callers are this process. All contenders of a
+//! comparison run in turns within one run, with the same callers and connections, and ratios of medians are
+//! checked. All of it shares the machine's cores.
 
+mod alloc;
 mod calls;
 mod child;
 mod engine_bench;
-mod leasing_bench;
 mod in_process;
+mod leasing_bench;
 #[path = "../../stores/src/load.rs"]
 mod load;
 mod memory_bench;
@@ -17,7 +18,7 @@ mod process;
 mod program;
 mod redis_bench;
 #[path = "../../stores/src/report.rs"]
-#[expect(dead_code, reason = "no threshold here is an upper one, and no table shows numbers already")]
+#[expect(dead_code, reason = "no count here is exact, and no table shows numbers already")]
 mod report;
 #[path = "../../stores/src/turns.rs"]
 mod turns;
@@ -27,7 +28,10 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use report::Report;
 
-/// Rounds of a run that is only for looking.
+#[global_allocator]
+static ALLOCATOR: alloc::Counting = alloc::Counting;
+
+/// Rounds of a quick run.
 const QUICK: usize = 2;
 
 fn main() -> ExitCode {
@@ -38,7 +42,7 @@ fn run(args: &[&str]) -> Result<bool> {
     match args {
         ["server", "--quick"] => bench(QUICK),
         ["server", rest @ ..] => bench(turns::rounds_from(rest)?),
-        // The other side of the benchmarks.
+        // The server side of the benchmarks.
         ["serve", store] => child::serve(store).map(|()| true),
         ["echo"] => child::echo().map(|()| true),
         _ => bail!("usage: cargo xtask bench server [--quick] [--rounds N]"),

@@ -1,11 +1,14 @@
 //! Servers as processes of their own.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// A server that ends with this.
+use crate::child::ALLOCATIONS;
+
+/// A server that is killed on drop.
 pub struct Served {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -14,7 +17,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts this very program with these arguments.
+    /// Starts this program with these arguments.
     pub fn start(args: &[&str]) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -34,12 +37,32 @@ impl Served {
         Ok(line)
     }
 
-    /// How often this policy called its store.
+    /// Returns the number of calls of this policy to its store.
     pub fn store_calls(&mut self, policy: &str) -> Result<u64> {
+        self.number(policy)
+    }
+
+    /// Returns the number of allocations of the server since the first of these calls.
+    pub fn allocations(&mut self) -> Result<u64> {
+        self.number(ALLOCATIONS)
+    }
+
+    fn number(&mut self, line: &str) -> Result<u64> {
         let stdin = self.stdin.as_mut().context("a pipe")?;
-        writeln!(stdin, "{policy}")?;
+        writeln!(stdin, "{line}")?;
         stdin.flush()?;
         self.line()?.parse().context("a number")
+    }
+
+    /// Returns the processor time of all threads of the server, in seconds.
+    pub fn processor_time(&self) -> Result<f64> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id()))?;
+        let mut nanos = 0.0;
+        for thread in threads {
+            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+            nanos += text.split(' ').next().context("a number")?.parse::<f64>()?;
+        }
+        Ok(nanos / 1e9)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What Redis itself counted.
+//! The statistics of Redis itself.
 
 use anyhow::{Context, Result};
 use redis::{Client, Connection};
@@ -11,12 +11,12 @@ impl CommandStats {
         Ok(Self(Client::open(url)?.get_connection()?))
     }
 
-    /// Begins to count anew.
+    /// Resets the statistics.
     pub fn reset(&mut self) -> Result<()> {
         Ok(redis::cmd("CONFIG").arg("RESETSTAT").exec(&mut self.0)?)
     }
 
-    /// One field of one command, if it was called at all.
+    /// Returns one field of one command, if it was called at all.
     pub fn field(&mut self, command: &str, field: &str) -> Result<Option<f64>> {
         let info: String = redis::cmd("INFO").arg("commandstats").query(&mut self.0)?;
         let Some(line) = info.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")))

@@ -1,4 +1,5 @@
-//! Two tiers on Redis beside a question about every ask: one caller, one key, one connection that both share.
+//! Leasing on Redis compared with a call for every request: one caller, one key, one connection that both
+//! share.
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -17,14 +18,14 @@ const BATCH: u64 = 100;
 /// Decisions of one turn: about half a second each.
 const LEASED: u32 = 1_000_000;
 const STRICT: u32 = 12_000;
-/// A machine that does other things as well may keep an answer waiting.
+/// Long, because a busy machine may delay a response.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 const TIMES_STRICT_MIN: f64 = 50.0;
-/// A hundred would be perfect; what is fetched ahead of need is less, by what is left.
+/// A hundred would be ideal; batches leased ahead of need are smaller by the units left.
 const DECISIONS_PER_CALL_MIN: f64 = 80.0;
 
-/// More than all turns ask for.
+/// More than all turns use.
 fn limit() -> Limit {
     Limit::fixed_window(1_000_000_000_000, Duration::from_secs(86_400)).expect("a limit")
 }
@@ -51,7 +52,8 @@ impl Bench {
         let (leased, strict) = runtime.block_on(async {
             let store = RedisStore::builder(&url).deadline(DEADLINE).connect().await?;
             let leasing = Leasing::new().batch(Batch::Fixed(BATCH));
-            let leased = SharedLimiter::builder(store.clone(), "lease", limit()).leased_with(leasing).build()?;
+            let leased =
+                SharedLimiter::builder(store.clone(), "lease", limit()).leased_with(leasing).build()?;
             anyhow::Ok((leased, SharedLimiter::new(store, "lease", limit())?))
         })?;
         Ok(Self { runtime, leased, strict, redis: CommandStats::of(&url)? })
@@ -73,13 +75,13 @@ impl Bench {
         Ok(())
     }
 
-    /// One more turn in batches, counted by the limiter and by Redis.
+    /// Runs one more turn in batches, counted by the limiter and by Redis.
     fn count(&mut self, report: &mut Report) -> Result<()> {
         let before = self.leased.stats().leasing.store_calls();
         self.redis.reset()?;
         self.decisions_per_second(&self.leased, LEASED)?;
         let ours = (self.leased.stats().leasing.store_calls() - before) as f64;
-        // A script that Redis does not know yet is sent whole.
+        // A script that is not cached yet is sent in full.
         let by_text = self.redis.field("eval", "calls")?.unwrap_or(0.0);
         let theirs = self.redis.field("evalsha", "calls")?.context("no script was called")? + by_text;
         for (who, calls) in [("the limiter", ours), ("Redis", theirs)] {

@@ -1,4 +1,4 @@
-//! Callers that decide as fast as they are answered.
+//! Callers that decide as fast as responses arrive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,10 +8,10 @@ use anyhow::{Result, ensure};
 use throttlekit::SharedLimiter;
 use throttlekit::store::Store;
 
-/// Callers at once in one process: as a busy gateway has them.
+/// Concurrent callers in one process, as in a busy gateway.
 pub const CALLERS: u64 = 1_024;
 
-/// Decisions a second over a turn, on random keys.
+/// Returns the decisions per second over a turn, on random keys.
 pub async fn decisions_per_second<S: Store>(
     limiter: SharedLimiter<S>,
     keys: u64,

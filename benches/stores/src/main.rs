@@ -1,7 +1,7 @@
-//! What the shared stores cost beside what their engines do bare: `cargo xtask bench redis`, `… postgres`,
+//! The cost of the shared stores compared with their bare engines: `cargo xtask bench redis`, `… postgres`,
 //! `… lease`, `… admission`.
 //!
-//! Everything that is compared runs in turns within one run, and is judged by ratios of medians.
+//! All contenders of a comparison run in turns within one run, and ratios of medians are checked.
 
 mod admission_bench;
 mod commandstats;

@@ -1,5 +1,5 @@
-//! Decisions on Redis beside `redis-benchmark` on the very same script and keys, beside a bare client, and the
-//! script's own cost beside a minimal one.
+//! Decisions on Redis compared with `redis-benchmark` on the very same script and keys, with a bare client,
+//! and the script's own cost compared with a minimal one.
 
 use std::env;
 use std::time::{Duration, Instant};
@@ -26,19 +26,19 @@ const ONE_BY_ONE: usize = 4_000;
 
 const THROUGHPUT_MIN: f64 = 0.90;
 const LATENCY_MAX: f64 = 1.15;
-/// One `GET` of it reads the lineage record, which a script for one rule has none of.
+/// One of its `GET`s reads the lineage record, which a script for one rule does not have.
 const SCRIPT_MAX: f64 = 1.45;
 
-/// Ten a second, ten at once: the limit of every contender.
+/// Ten per second, ten at once: the limit of every contender.
 fn rate() -> Rate {
     Rate::per_second(10).burst(10)
 }
-/// What the script is told of it: time of the cost and of the whole, in microseconds, and time of a unit, which the
-/// minimal script does not read.
+/// The arguments of the script: time of the cost and of the whole, in microseconds, and time of a unit, which
+/// the minimal script does not read.
 const NUMBERS: [&str; 3] = ["100000", "1000000", "100000"];
 const GRACE: &str = "10000";
 
-/// GCRA and nothing else, as one would write it for one rule and in doubles.
+/// Only GCRA, as one would write it for one rule and in doubles.
 const MINIMAL: &str = "\
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -63,7 +63,7 @@ struct Bench {
     port: String,
     admit: String,
     minimal: String,
-    /// The server's lineage record, which the script is told.
+    /// The server's lineage record, an argument of the script.
     record: String,
 }
 
@@ -107,7 +107,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Calls a second.
+    /// Returns the calls per second.
     fn redis_benchmark(&self, pipeline: &str, sha: &str, ours: bool) -> Result<f64> {
         let key = if ours { "tk:{bench/__rand_int__}g:" } else { "minimal:__rand_int__" };
         let keys = KEYS.to_string();
@@ -123,7 +123,7 @@ impl Bench {
         number_before(&output("redis-benchmark", &args)?, " requests per second")
     }
 
-    /// Decisions a second.
+    /// Returns the decisions per second.
     fn ours(&self, runtime: Runtime) -> Result<f64> {
         runtime.block_on(async {
             let store = RedisStore::builder(&self.url).deadline(Duration::from_secs(5)).connect().await?;

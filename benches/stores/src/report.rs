@@ -31,17 +31,17 @@ impl Report {
         self.figure.insert(name.to_owned(), json!(round(value)));
     }
 
-    /// Judges a number that may not be smaller than its threshold.
+    /// Checks a number that may not be smaller than its threshold.
     pub fn at_least(&mut self, name: &str, value: f64, threshold: f64) {
         self.judge(name, value, value >= threshold, &format!("≥ {threshold}"));
     }
 
-    /// Judges a number that may not be larger than its threshold.
+    /// Checks a number that may not be larger than its threshold.
     pub fn at_most(&mut self, name: &str, value: f64, threshold: f64) {
         self.judge(name, value, value <= threshold, &format!("≤ {threshold}"));
     }
 
-    /// Judges a count that must be exact.
+    /// Checks a count that must be exact.
     pub fn exactly(&mut self, name: &str, value: usize, threshold: usize) {
         self.judge(name, value as f64, value == threshold, &format!("= {threshold}"));
     }
@@ -54,7 +54,7 @@ impl Report {
         }
     }
 
-    /// Prints the verdict and the line of figures. Returns true if every threshold was met.
+    /// Prints the verdict and the line of figures. Returns `true` if every threshold was met.
     pub fn end(mut self, name: &str) -> bool {
         let met = self.missed.is_empty();
         if !met {

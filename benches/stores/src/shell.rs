@@ -1,10 +1,10 @@
-//! The engines' own benchmarks, run as their users run them.
+//! The engines' own benchmark programs.
 
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Runs a program to its end and gives what it printed.
+/// Runs a program to its end and returns its output.
 pub fn output(program: &str, args: &[&str]) -> Result<String> {
     let output = Command::new(program)
         .args(args)
@@ -20,7 +20,7 @@ pub fn output(program: &str, args: &[&str]) -> Result<String> {
     Ok(text)
 }
 
-/// The number that stands before a phrase on some line.
+/// Returns the number before a phrase on some line.
 pub fn number_before(text: &str, phrase: &str) -> Result<f64> {
     let line = text.split(['\n', '\r']).rfind(|line| line.contains(phrase));
     let line = line.with_context(|| format!("no line says {phrase:?} in\n{text}"))?;
@@ -29,7 +29,7 @@ pub fn number_before(text: &str, phrase: &str) -> Result<f64> {
     number.parse().with_context(|| format!("{number:?} is no number, in {line:?}"))
 }
 
-/// The number that stands after a phrase on some line.
+/// Returns the number after a phrase on some line.
 pub fn number_after(text: &str, phrase: &str) -> Result<f64> {
     let after = text.split(phrase).nth(1).with_context(|| format!("nothing says {phrase:?} in\n{text}"))?;
     let number = after.split_whitespace().next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Contenders take turns, so that what the machine does meanwhile falls on all of them.
+//! Contenders take turns, so that other load of the machine affects all of them.
 
 use anyhow::{Context, Result, bail};
 
@@ -12,7 +12,7 @@ pub fn rounds_from(args: &[&str]) -> Result<usize> {
     }
 }
 
-/// Measures each contender once per round, and gives every contender's measures.
+/// Measures each contender once per round, and returns every contender's measures.
 pub fn in_turns<const N: usize>(
     rounds: usize,
     what: &str,
@@ -38,7 +38,7 @@ pub fn median(measures: &[f64]) -> f64 {
     }
 }
 
-/// The median over rounds of one contender's measure over another's in the same round.
+/// Returns the median over rounds of one contender's measure divided by another's in the same round.
 pub fn ratio(ours: &[f64], theirs: &[f64]) -> f64 {
     let each: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
     median(&each)

@@ -1,7 +1,7 @@
-//! One call over three axes, and the same axes asked one after the other without a policy.
+//! One call over three axes, and the same axes called one after the other without a policy.
 //!
-//! Every call takes a slot, spends one unit of a rate and sets 100 tokens aside, of which it uses 40: what it did not use
-//! goes back, and so does the slot.
+//! Every call takes a slot, spends one unit of a rate and reserves 100 tokens, of which it uses 40: the
+//! unused ones are returned, and the slot is released.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use throttlekit::{Axis, Call, Guard, Limit, Limiter, Policy, Rate};
 use super::{BURST, Check, UNIT_EVERY, consumed};
 use crate::workloads::Stream;
 
-/// How many at a time: never reached, so that every call is allowed.
+/// The concurrency limit: never reached, so that every call is allowed.
 const SLOTS: u32 = 200;
 /// More than any run uses of one key in a window.
 const BUDGET: u64 = 1 << 36;
@@ -50,13 +50,13 @@ pub fn policy() -> impl Check + 'static {
     Whole(three(guard(SLOTS), rate()).build().expect("a policy"))
 }
 
-/// The same, watched by one who does nothing.
+/// The same with an observer that does nothing.
 pub fn observed() -> impl Check + 'static {
     let watched = three(guard(SLOTS), rate()).observer(Idle);
     Whole(watched.build().expect("a policy"))
 }
 
-/// The axes as the types they are without a policy.
+/// The axes as separate types without a policy.
 pub fn plain() -> impl Check + 'static {
     Plain { slots: guard(SLOTS), rate: limiter(rate()), budget: limiter(budget()) }
 }
@@ -86,17 +86,17 @@ pub fn cost_alone() -> impl Check + 'static {
     CostOnly(limiter(budget()))
 }
 
-/// A policy whose rate has nothing left.
+/// A policy whose rate is exhausted.
 pub fn denied_by_rate() -> impl Check + 'static {
     Denied(three(guard(SLOTS), spent()).build().expect("a policy"), Axis::Rate)
 }
 
-/// The same without a policy: the slot is taken, and given back.
+/// The same without a policy: the slot is taken, and released.
 pub fn plain_denied_by_rate() -> impl Check + 'static {
     PlainDenied { slots: guard(SLOTS), rate: limiter(spent()) }
 }
 
-/// A policy without a slot.
+/// A policy whose slots are exhausted.
 pub fn denied_by_slots() -> impl Check + 'static {
     Denied(three(guard(0), rate()).build().expect("a policy"), Axis::Concurrency)
 }
@@ -190,7 +190,9 @@ impl Check for Each {
         black_box(&rate);
         let cost = self.cost.admit(Call::by(key).cost(ESTIMATE));
         black_box(&cost);
-        let (Some(slot), Some(rate), Some(mut cost)) = (slot.permit, rate.permit, cost.permit) else { return 0 };
+        let (Some(slot), Some(rate), Some(mut cost)) = (slot.permit, rate.permit, cost.permit) else {
+            return 0;
+        };
         let debit = consumed(cost.debit(USED));
         cost.success();
         rate.success();

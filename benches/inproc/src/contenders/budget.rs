@@ -1,9 +1,9 @@
-//! This house's token budget without keys, debited by a few tokens at a time.
+//! Our token budget without keys, debited by a few tokens at a time.
 
 use std::time::Duration;
 
-use throttlekit::limiter::KeylessLimiter;
 use throttlekit::clock::Clock;
+use throttlekit::limiter::KeylessLimiter;
 use throttlekit::{Limit, Limiter};
 
 use super::{Check, consumed};
@@ -11,10 +11,10 @@ use crate::workloads::Stream;
 
 /// More than any run debits.
 const BUDGET: u64 = 1 << 40;
-/// Longer than any run, and so is what is left of the one that runs now.
+/// Longer than any run, as is the rest of the current window.
 const WINDOW: Duration = Duration::from_secs(3_650 * 86_400);
 
-/// How many tokens a debit is of: one to eight.
+/// Returns the tokens of a debit: one to eight.
 #[inline(always)]
 pub fn tokens(at: usize) -> u64 {
     (at as u64 & 7) + 1
@@ -22,7 +22,7 @@ pub fn tokens(at: usize) -> u64 {
 
 struct Meter<C>(KeylessLimiter<C>);
 
-/// A budget that reads this clock.
+/// Creates a budget that reads this clock.
 pub fn meter<C: Clock + 'static>(clock: C) -> impl Check + 'static {
     let limit = Limit::token_budget(BUDGET, WINDOW).expect("a limit");
     Meter(Limiter::builder(limit).clock(clock).build_keyless().expect("a limiter"))

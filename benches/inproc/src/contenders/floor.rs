@@ -1,5 +1,5 @@
-//! The least a check can cost: clock, hash, one cache line, one compare-and-swap. No growth, no expiry, no
-//! policy; a full limiter pays more, and these rows tell how much.
+//! The minimum cost of a check: clock, hash, one cache line, one compare-and-swap. No growth, no expiry, no
+//! policy; a full limiter costs more, and these rows show how much.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,7 +17,7 @@ const DEPTH: u64 = 4_000_000_000_000_000_000;
 
 /// A clock without a unit.
 pub trait Now: Sync {
-    /// The time.
+    /// Returns the time.
     fn now(&self) -> u64;
 }
 
@@ -38,7 +38,7 @@ impl Now for CoarseClock {
     }
 }
 
-/// What a floor answers: whether, and what is left.
+/// The decision of a floor: allowed or not, and the units left.
 type Answer = (bool, u64);
 
 /// One word and a clock.
@@ -48,7 +48,7 @@ pub struct Word<N> {
 }
 
 impl<N> Word<N> {
-    /// Untouched.
+    /// Creates an unused word.
     pub fn new(clock: N) -> Self {
         Self { tat: AtomicU64::new(0), clock }
     }
@@ -63,11 +63,11 @@ impl<N: Now> Check for Word<N> {
     }
 }
 
-/// One atomic subtraction: what threads that share units cannot do without.
+/// One atomic subtraction: the minimum for threads that share units.
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// More than any run subtracts.
+    /// Creates a counter of more units than any run subtracts.
     pub fn new() -> Self {
         Self(AtomicU64::new(1 << 40))
     }
@@ -95,7 +95,7 @@ fn charge(tat: &AtomicU64, now: u64) -> Answer {
     }
 }
 
-/// Fingerprints beside words, open addressing, nothing ever leaves.
+/// Fingerprints beside words, open addressing, no removal.
 pub struct Table<N> {
     slots: Box<[Slot]>,
     hash: RandomState,
@@ -110,7 +110,7 @@ struct Slot {
 }
 
 impl<N: Now> Table<N> {
-    /// Empty.
+    /// Creates an empty table.
     pub fn new(clock: N) -> Self {
         let slots = (0..SLOTS).map(|_| Slot::default()).collect();
         Self { slots, hash: RandomState::default(), clock }

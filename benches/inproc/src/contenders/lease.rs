@@ -1,28 +1,28 @@
-//! This house's leases: units fetched once from a store in memory, then spent by the node. All that the benchmarks know
-//! of their interface is on this page.
+//! Our leases: units leased once from a store in memory, then spent by the node. The only module that uses
+//! their interface.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use throttlekit::store::MemoryStore;
-use throttlekit::leasing::{Batch, LeasedKey, Leasing, ThreadCache};
 use throttlekit::clock::LeaseClock;
+use throttlekit::leasing::{Batch, LeasedKey, Leasing, ThreadCache};
+use throttlekit::store::MemoryStore;
 use throttlekit::{Call, Limit, SharedLimiter};
 use tokio::runtime::Builder;
 
 use super::{Check, consumed};
 use crate::workloads::Stream;
 
-/// More than any run spends of one key, all of it lent at once.
+/// More than any run spends of one key, all of it leased at once.
 const UNITS: u64 = 1 << 40;
-/// Longer than any run, and so is what is left of the one that runs now.
+/// Longer than any run, as is the rest of the current window.
 const WINDOW: Duration = Duration::from_secs(3_650 * 86_400);
-/// More than the workloads ask for, so that every key finds a place.
+/// More than the workloads use, so that every key has an entry.
 const KEYS_MAX: usize = 65_536;
-/// The key that is held.
+/// The key of the held lease.
 const HELD: &str = "key:held";
-/// What a thread draws from a shared lease at a time.
+/// The units that a thread takes from a shared lease at a time.
 const CACHE_UNITS: u64 = 64;
 
 type Leased<C> = SharedLimiter<MemoryStore, C>;
@@ -36,7 +36,7 @@ fn leased<C: LeaseClock + 'static>(clock: C) -> Leased<C> {
     builder.clock(clock).build().expect("a limiter")
 }
 
-/// Has a key's whole limit lent to this node.
+/// Leases a key's whole limit to this node.
 fn fetch<C: LeaseClock + 'static>(limiter: &Leased<C>, key: &str) {
     let runtime = Builder::new_current_thread().build().expect("a runtime");
     let answer = runtime.block_on(limiter.check(key)).expect("an answer");
@@ -54,12 +54,12 @@ struct CacheContender<C: LeaseClock + 'static>(&'static Held<C>);
 struct TryCheck<C>(Leased<C>);
 struct AsyncCheck<C>(Leased<C>);
 
-/// One lease that threads share, by a handle.
+/// One lease shared by threads, through a handle.
 pub fn spend<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
     Spend(held(clock))
 }
 
-/// A part of it for each thread. What is held outlives the run: threads keep a part from call to call.
+/// A part of it for each thread. The handle outlives the run: threads keep a part from call to call.
 pub fn thread_cache<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
     CacheContender(Box::leak(Box::new(held(clock))))
 }
@@ -69,7 +69,7 @@ pub fn try_check<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
     TryCheck(leased(clock))
 }
 
-/// The same with the whole answer, as a future that is ready.
+/// The same with the full response, as a future that is ready.
 pub fn check<C: LeaseClock + 'static>(clock: C) -> impl Check + 'static {
     AsyncCheck(leased(clock))
 }

@@ -1,18 +1,21 @@
-//! Who is measured. Each is set up so that every ask is allowed and every key stays alive.
+//! The contenders. Each is set up so that every request is allowed and every key stays alive.
 
 mod admission;
 mod budget;
 mod floor;
 mod governor;
 mod lease;
+mod others;
 mod ours;
 mod queue;
 mod rate_net;
 mod sketch;
 mod slots;
 
-pub use governor::stale_at_once as governor_stale_at_once;
-pub use ours::{Call, BYTES_PER_KEY, limiter};
+pub use governor::{
+    stale_at_once as governor_stale_at_once, stale_at_once_sized as governor_stale_at_once_sized,
+};
+pub use ours::{BYTES_PER_KEY, Call, limiter};
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -23,33 +26,34 @@ use throttlekit::hash::{KeyHash, SecretHash, TrustedHash};
 use crate::os;
 use crate::workloads::{MANY, Stream, key, text};
 
-/// One unit comes back this often, so that a key which was charged stays alive for the whole run.
+/// One unit refills this often, so that a charged key stays alive for the whole run.
 pub const UNIT_EVERY: Duration = Duration::from_secs(1);
-/// More asks than any run makes of one key; the product with [`UNIT_EVERY`] still fits every contender's word.
+/// More requests than any run makes of one key; the product with [`UNIT_EVERY`] still fits every contender's
+/// word.
 pub const BURST: u32 = 400_000_000;
-/// Room for keys in the limiters that want to be told: what the workloads use.
+/// Capacity for keys in limiters that need it: the number that the workloads use.
 pub const KEYS_MAX: usize = MANY;
 
-/// Where in a cache line a limiter begins is the allocator's choice, and moves the time that two threads spend
-/// on one word by a quarter. So contenders without keys are set up at all places that malloc may choose.
+/// The position of a limiter in its cache line is the allocator's choice, and changes the time of two threads
+/// on one word by a quarter. So contenders without keys are set up at all positions that malloc may choose.
 pub const PLACES: usize = 4;
 
-/// One check, as a contender does it.
+/// One check of a contender.
 pub trait Check: Sync {
-    /// How many keys one call takes.
+    /// The number of keys of one call.
     const KEYS: usize = 1;
-    /// What a thread reuses from call to call.
+    /// State that a thread reuses from call to call.
     type Scratch: Default;
 
-    /// Checks the keys at `at` and the positions after it; tells how many were allowed. The whole answer goes
-    /// through [`consumed`], so that no field of it is optimised away.
+    /// Checks the keys at `at` and the positions after it. Returns the number allowed. The whole response
+    /// goes through [`consumed`], so that no field of it is optimized away.
     fn check(&self, stream: &Stream, at: usize, scratch: &mut Self::Scratch) -> usize;
 
     /// Makes a key known and alive.
     fn seed(&self, _key: &str) {}
 }
 
-/// An answer of which every byte must have been written.
+/// Returns a response of which every byte must have been written.
 #[inline(always)]
 pub fn consumed<T>(answer: T) -> T {
     black_box(&answer);
@@ -68,7 +72,7 @@ impl Contender {
         Self { name, runner: Box::new(Apart::<T, 0> { shift: [], check }) }
     }
 
-    /// The same at one of [`PLACES`] distances from the start of a cache line.
+    /// Creates one at one of [`PLACES`] offsets from the start of a cache line.
     fn placed<T: Check + 'static>(name: &'static str, check: T, place: usize) -> Self {
         let runner: Box<dyn Run> = match place {
             0 => Box::new(Apart { shift: [0; 0], check }),
@@ -92,7 +96,7 @@ impl Contender {
     }
 }
 
-/// Shares no cache line, nor the neighbour that the hardware fetches along, with what other contenders hold.
+/// Shares no cache line, nor the neighbor that the hardware prefetches, with other contenders.
 #[repr(C, align(128))]
 struct Apart<T, const SHIFT: usize> {
     shift: [u8; SHIFT],
@@ -130,7 +134,7 @@ fn walk<T: Check, const ISOLATED: bool>(check: &T, stream: &Stream, from: usize,
     allowed
 }
 
-/// The loop itself, to subtract from instruction counts.
+/// The empty loop, to subtract from instruction counts.
 struct Nothing;
 
 impl Check for Nothing {
@@ -148,18 +152,37 @@ pub fn build(name: &'static str) -> Contender {
     build_at(name, 0)
 }
 
-/// The same at one of [`PLACES`]; only contenders without keys have their word in line with the rest.
+/// The same for this many keys, where a contender's memory depends on the number that is expected.
+pub fn build_for(name: &'static str, keys: usize) -> Contender {
+    match name {
+        "ours-secret-precise" => {
+            Contender::new(name, ours::keyed_for::<_, SecretHash>(keys, ours::default_clock()))
+        }
+        _ => build(name),
+    }
+}
+
+/// Sets it up at one of [`PLACES`]; only contenders without keys have their word in line with the rest.
 pub fn build_at(name: &'static str, place: usize) -> Contender {
     match name {
         "nothing" => Contender::new(name, Nothing),
         "governor" => Contender::new(name, governor::keyed_string()),
         "governor-best" => Contender::new(name, governor::keyed_array()),
+        "governor-fast-hash" => Contender::new(name, governor::keyed_fast_hash()),
+        "governor-fast-hash-coarse" => Contender::new(name, governor::keyed_fast_hash_coarse()),
+        "governor-denied" => Contender::new(name, governor::denied()),
+        "governor-fast-hash-denied" => Contender::new(name, governor::denied_fast_hash()),
         "governor-state" => Contender::new(name, governor::keyed_state()),
         "governor-direct" => Contender::placed(name, governor::direct(), place),
+        "governor-direct-coarse" => Contender::placed(name, governor::direct_coarse(), place),
         "governor-direct-n" => Contender::placed(name, governor::direct_n(), place),
         "governor-direct-state" => Contender::placed(name, governor::direct_state(), place),
         "rate-net" => Contender::new(name, rate_net::keyed()),
         "rate-net-direct" => Contender::placed(name, rate_net::direct(), place),
+        "gcra" => Contender::new(name, others::gcra()),
+        "throttlecrab" => Contender::new(name, others::throttlecrab()),
+        "ratelimit" => Contender::placed(name, others::ratelimit(), place),
+        "leaky-bucket" => Contender::placed(name, others::leaky_bucket(), place),
         "floor-precise" => Contender::new(name, floor::Table::new(floor::Ticks)),
         "floor-coarse" => Contender::new(name, floor::Table::new(CoarseClock::start())),
         "floor-by-16" => Contender::new(name, floor::By16(floor::Table::new(floor::Ticks))),
@@ -170,6 +193,8 @@ pub fn build_at(name: &'static str, place: usize) -> Contender {
         "ours-secret-coarse" => Contender::new(name, ours::keyed::<_, SecretHash>(CoarseClock::start())),
         "ours-trusted-precise" => Contender::new(name, ours::keyed::<_, TrustedHash>(ours::default_clock())),
         "ours-trusted-coarse" => Contender::new(name, ours::keyed::<_, TrustedHash>(CoarseClock::start())),
+        "ours-secret-denied" => Contender::new(name, ours::denied::<_, SecretHash>(ours::default_clock())),
+        "ours-trusted-denied" => Contender::new(name, ours::denied::<_, TrustedHash>(ours::default_clock())),
         "ours-by-16" => Contender::new(name, ours::by_16::<_, TrustedHash>(ours::default_clock())),
         "ours-keyless-precise" => Contender::placed(name, ours::keyless(ours::default_clock()), place),
         "ours-keyless-coarse" => Contender::placed(name, ours::keyless(CoarseClock::start()), place),
@@ -208,6 +233,7 @@ pub fn build_at(name: &'static str, place: usize) -> Contender {
         "ours-flood-tick" => Contender::new(name, sketch::flood::<_, SecretHash>(TickClock::new())),
         "tokio-semaphore" => Contender::placed(name, slots::semaphore(), place),
         "throttle-net" => Contender::placed(name, slots::throttle_net(), place),
+        "congestion-limiter" => Contender::placed(name, slots::congestion(), place),
         "floor-cas" => Contender::placed(name, slots::floor(), place),
         "ours-guard-fixed" => Contender::placed(name, slots::fixed(), place),
         "ours-guard-fleet" => Contender::placed(name, slots::fleet(), place),

@@ -1,11 +1,12 @@
-//! This house's limiter. All that the benchmarks know of its interface is on this page.
+//! Our limiter. The only module that uses its interface.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 pub use throttlekit::Call;
-use throttlekit::limiter::KeylessLimiter;
 use throttlekit::clock::{Clock, SystemClock};
 use throttlekit::hash::KeyHash;
+use throttlekit::limiter::KeylessLimiter;
 use throttlekit::{Decision, Limit, Limiter, Rate};
 
 use super::{BURST, Check, KEYS_MAX, UNIT_EVERY, consumed};
@@ -20,15 +21,15 @@ fn rate() -> Rate {
     Rate::every(UNIT_EVERY).burst(u64::from(BURST))
 }
 
-/// The precise clock as users get it unless they choose one.
+/// Returns the default precise clock.
 pub fn default_clock() -> SystemClock {
     SystemClock::for_limit(&Limit::gcra(rate()).expect("a limit"))
 }
 
-/// Bytes of a budget for each key that is expected: its cells, and a quarter for keys beyond.
+/// Bytes of a budget for each expected key: its cells, and a quarter for keys beyond.
 pub const BYTES_PER_KEY: usize = 52;
 
-/// A limiter over many keys.
+/// Creates a limiter over many keys.
 pub fn limiter<C: Clock, H: KeyHash>(rate: Rate, keys: usize, clock: C) -> Limiter<C, H> {
     let builder = Limiter::builder(Limit::gcra(rate).expect("a limit")).clock(clock).hash::<H>();
     builder.expected_keys(keys).memory_budget(keys * BYTES_PER_KEY).build().expect("a limiter")
@@ -37,13 +38,25 @@ pub fn limiter<C: Clock, H: KeyHash>(rate: Rate, keys: usize, clock: C) -> Limit
 struct Keyed<C, H>(Limiter<C, H>);
 struct By16<C, H>(Limiter<C, H>);
 struct Keyless<C>(KeylessLimiter<C>);
+/// A key without units is denied.
+struct Denied<C, H>(Limiter<C, H>);
 
-/// One key a call.
+/// One key per call.
 pub fn keyed<C: Clock + 'static, H: KeyHash + 'static>(clock: C) -> impl Check + 'static {
-    Keyed(limiter::<C, H>(rate(), KEYS_MAX, clock))
+    keyed_for::<C, H>(KEYS_MAX, clock)
 }
 
-/// Sixteen keys a call.
+/// The same for this many keys.
+pub fn keyed_for<C: Clock + 'static, H: KeyHash + 'static>(keys: usize, clock: C) -> impl Check + 'static {
+    Keyed(limiter::<C, H>(rate(), keys, clock))
+}
+
+/// One key a call, of keys without units.
+pub fn denied<C: Clock + 'static, H: KeyHash + 'static>(clock: C) -> impl Check + 'static {
+    Denied(limiter::<C, H>(Rate::every(Duration::from_secs(86_400)).burst(1), KEYS_MAX, clock))
+}
+
+/// Sixteen keys per call.
 pub fn by_16<C: Clock + 'static, H: KeyHash + 'static>(clock: C) -> impl Check + 'static {
     By16(limiter::<C, H>(rate(), KEYS_MAX, clock))
 }
@@ -66,7 +79,7 @@ impl<C: Clock, H: KeyHash> Check for Keyed<C, H> {
     }
 }
 
-/// Room for the answers of a batch.
+/// A buffer for the responses of a batch.
 struct Answers(Vec<Decision>);
 
 impl Default for Answers {
@@ -97,5 +110,18 @@ impl<C: Clock> Check for Keyless<C> {
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
         usize::from(consumed(self.0.check(())).allowed)
+    }
+}
+
+impl<C: Clock, H: KeyHash> Check for Denied<C, H> {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, stream: &Stream, at: usize, (): &mut ()) -> usize {
+        usize::from(!consumed(self.0.check(stream.string(at).as_str())).allowed)
+    }
+
+    fn seed(&self, key: &str) {
+        self.0.check(key);
     }
 }

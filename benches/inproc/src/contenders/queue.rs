@@ -1,4 +1,4 @@
-//! Calls that need not wait, through a queue and without one.
+//! Calls that do not wait, through a queue and without one.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use pingora_limits::estimator::Estimator;
 use pingora_limits::rate::Rate;
-use throttlekit::limiter::Sketch;
-use throttlekit::overload::Shape;
 use throttlekit::clock::Clock;
 use throttlekit::hash::KeyHash;
+use throttlekit::limiter::Sketch;
+use throttlekit::overload::Shape;
 use throttlekit::{Budget, Limiter};
 
 use super::{Check, consumed};
@@ -15,10 +15,10 @@ use crate::workloads::Stream;
 
 /// Longer than any run.
 const WINDOW: Duration = Duration::from_secs(366 * 86_400);
-/// More than any run asks for.
-const UNITS: u64 = u32::MAX as u64;
+/// More than any run requests.
+const UNITS: u64 = (1 << 31) - 1;
 
-/// The shape that pingora's estimator is measured with, and ours beside it.
+/// The shape with which pingora's estimator is measured, and ours beside it.
 pub const NARROW: (u32, u32) = (512, 4);
 /// Our default: ε 0.01, δ 0.001.
 pub const DEFAULT: (u32, u32) = (272, 7);
@@ -47,7 +47,7 @@ fn plain((width, depth): (u32, u32)) -> Sketch {
     Sketch::with_shape(Shape::new(width, depth).expect("a shape")).hot_keys(0)
 }
 
-/// Our whole check: hash, clock, window, count and answer.
+/// Our whole check: hash, clock, window, count and response.
 pub fn sketch<C: Clock + 'static, H: KeyHash + 'static>(shape: (u32, u32), clock: C) -> impl Check + 'static {
     Allowed(limiter::<C, H>(UNITS, plain(shape), clock))
 }
@@ -60,7 +60,7 @@ pub fn refused<C: Clock + 'static, H: KeyHash + 'static>(
     Refused(limiter::<C, H>(1, plain(shape), clock))
 }
 
-/// The same with the busiest keys counted one by one.
+/// The same with exact counts of the busiest keys.
 pub fn flood<C: Clock + 'static, H: KeyHash + 'static>(clock: C) -> impl Check + 'static {
     Allowed(limiter::<C, H>(UNITS, Sketch::default(), clock))
 }

@@ -1,7 +1,9 @@
-//! Slots that are taken and given back at once: this house's guards, and those they are judged by.
+//! Slots that are acquired and released at once: our guards, and their anchors.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -14,9 +16,9 @@ use tokio::sync::Semaphore;
 use super::{Check, consumed};
 use crate::workloads::Stream;
 
-/// How many at a time: never reached, so that every ask is allowed.
+/// The concurrency limit: never reached, so that every request is allowed.
 const LIMIT: u32 = 200;
-/// Where an adaptive ceiling may not go below.
+/// The minimum of an adaptive ceiling.
 const LEAST: u32 = 20;
 
 struct Fixed(Guard);
@@ -25,9 +27,10 @@ struct Adaptive(Guard);
 struct Fleet(SharedGuard);
 struct Tokio(Semaphore);
 struct Net(AdaptiveLimiter<Aimd>);
+struct Congestion(congestion_limiter::limiter::DefaultLimiter<congestion_limiter::limits::Aimd>);
 struct Floor(AtomicU64);
 
-/// A guard that lets a fixed number in.
+/// A guard with a fixed limit.
 pub fn fixed() -> impl Check + 'static {
     Fixed(Guard::new(LIMIT).expect("a guard"))
 }
@@ -37,12 +40,13 @@ pub fn of_class() -> impl Check + 'static {
     OfClass(Guard::builder(LIMIT).priority_below(300).build().expect("a guard"))
 }
 
-/// A guard that infers how many.
+/// A guard with an inferred limit.
 pub fn adaptive() -> impl Check + 'static {
     Adaptive(Guard::new(Concurrency::adaptive(LEAST..=LIMIT)).expect("a guard"))
 }
 
-/// A node of a fleet, which has the whole ceiling. It sends a few heartbeats a second, on a thread of its own.
+/// A node of a divided guard, which has the whole ceiling. It sends a few heartbeats per second, on a thread
+/// of its own.
 pub fn fleet() -> impl Check + 'static {
     let (told, heard) = mpsc::channel();
     thread::spawn(move || {
@@ -54,24 +58,31 @@ pub fn fleet() -> impl Check + 'static {
         });
     });
     let guard = heard.recv().expect("a guard");
-    // A new membership record is quiet for as long as a grant lives.
+    // A new membership record is quiet for the lifetime of a grant.
     while guard.stats().limit < LIMIT {
         thread::sleep(Duration::from_millis(10));
     }
     Fleet(guard)
 }
 
-/// The anchor of fixed ones.
+/// The anchor of fixed limits.
 pub fn semaphore() -> impl Check + 'static {
     Tokio(Semaphore::new(LIMIT as usize))
 }
 
-/// The anchor of adaptive ones.
+/// The anchor of adaptive limits.
 pub fn throttle_net() -> impl Check + 'static {
     Net(AdaptiveLimiter::builder().floor(LEAST).ceiling(LIMIT).initial(LEAST).build(Aimd::default()))
 }
 
-/// The least that a limit and a count in one word cost.
+/// Another one that adapts, over a semaphore.
+pub fn congestion() -> impl Check + 'static {
+    use congestion_limiter::{limiter::DefaultLimiter, limits::Aimd};
+    let (least, most) = (LEAST as usize, LIMIT as usize);
+    Congestion(DefaultLimiter::new(Aimd::new(least, least..=most)))
+}
+
+/// The minimum cost of a limit and a count in one word.
 pub fn floor() -> impl Check + 'static {
     Floor(AtomicU64::new(u64::from(LIMIT) << 32))
 }
@@ -127,6 +138,20 @@ impl Check for Net {
     #[inline(always)]
     fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
         consumed(self.0.try_acquire()).map(|permit| permit.success()).is_some().into()
+    }
+}
+
+impl Check for Congestion {
+    type Scratch = ();
+
+    #[inline(always)]
+    fn check(&self, _stream: &Stream, _at: usize, (): &mut ()) -> usize {
+        use congestion_limiter::limiter::{Limiter, Outcome};
+        let held = pin!(async {
+            let token = consumed(self.0.try_acquire().await)?;
+            Some(self.0.release(token, Some(Outcome::Success)).await)
+        });
+        matches!(held.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(Some(_))).into()
     }
 }
 
