@@ -58,7 +58,7 @@ struct Modules(BTreeMap<Names, Module>);
 #[derive(Default)]
 struct Module {
     file: PathBuf,
-    /// Each path that is used, the name under which it is imported if it is, and its line.
+    /// Each used path, its imported name if it has one, and its line.
     uses: Vec<(Names, Option<String>, usize)>,
     tests: Vec<String>,
 }
@@ -112,7 +112,7 @@ impl Modules {
         cycles.iter().filter(|cycle| cycle.iter().any(is_folder)).map(told).collect()
     }
 
-    /// The modules that a path goes through, those behind re-exports included.
+    /// Returns the modules that a path goes through, including those behind re-exports.
     fn reached(&self, here: &[String], path: &[String], depth: u32) -> Vec<Names> {
         let supers = path.iter().take_while(|name| *name == "super").count();
         let (mut at, rest) = match path[0].as_str() {
@@ -176,12 +176,12 @@ impl Module {
     }
 }
 
-/// Whether nothing but a visibility stands before `use`.
+/// Returns `true` if only a visibility precedes `use`.
 fn is_bare(before: &str) -> bool {
     before.trim().is_empty() || before.trim_start().starts_with("pub")
 }
 
-/// The paths of a `use` tree such as `a::{b, c::{d, e}}`.
+/// Returns the paths of a `use` tree such as `a::{b, c::{d, e}}`.
 fn expand(tree: &str) -> Vec<String> {
     let Some((head, rest)) = tree.split_once('{') else { return vec![tree.to_owned()] };
     let (inner, mut depth) = (rest.rsplit_once('}').map_or(rest, |(inner, _)| inner), 0);
@@ -201,7 +201,7 @@ fn below(at: &[String], name: &str) -> Names {
     at.iter().map(String::as_str).chain([name]).map(ToOwned::to_owned).collect()
 }
 
-/// The modules that one uses, directly or through others.
+/// Returns the modules that one uses, directly or through others.
 fn reachable<'u>(from: &'u String, uses: &'u Uses) -> BTreeSet<&'u String> {
     let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
     while let Some(from) = next.pop() {

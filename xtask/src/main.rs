@@ -1,4 +1,4 @@
-//! The project's own commands. What CI runs is here, so that everyone can run it.
+//! The project's own commands. All steps of CI are here, so that they can be run locally.
 
 mod bench;
 mod book;
@@ -39,6 +39,7 @@ usage: cargo xtask <command>
   publish                  package every published crate and build it from its package
   semver                   compare public APIs with the last release (cargo-semver-checks)
   python test              build the Python wheel, install it into a clean environment and run its tests
+  python docs              build the API reference of the Python package as a site
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
   bench inproc             checks in process beside the peers; fails when a bar is missed
   bench sketch             limits in a sketch beside the peer that counts in one; fails when a bar is missed

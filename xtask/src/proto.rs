@@ -16,7 +16,8 @@ pub(crate) fn write() -> Result<()> {
     Ok(())
 }
 
-/// Fails if the wire types on disk are not what the `.proto` files say now, or if a file is there that nobody writes.
+/// Fails if the wire types on disk differ from the `.proto` files, or if there is a file that is not
+/// generated.
 pub(crate) fn check() -> Result<()> {
     let fresh = root().join("target/proto-check");
     if fresh.exists() {
@@ -31,7 +32,8 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Runs the generator, which is no part of the workspace: its own compiler of protobuf is for nobody else to build.
+/// Runs the generator, which is not part of the workspace, so that no other build compiles its protobuf
+/// compiler.
 fn generate(out: &Path) -> Result<()> {
     let mut command = Command::new("cargo");
     command
@@ -43,7 +45,7 @@ fn generate(out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The files of a folder by name.
+/// Returns the files of a directory by name.
 fn files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     entries

@@ -1,4 +1,4 @@
-//! `cargo xtask python test` and `cargo xtask bench python`: the wheel, as it is released, in a clean environment.
+//! `cargo xtask python` and `cargo xtask bench python`: the wheel, as it is released, in a clean environment.
 
 use std::env;
 use std::fs;
@@ -10,21 +10,35 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::repository::{root, succeed};
 use crate::services;
 
-const USAGE: &str = "usage: cargo xtask python test [PYTEST OPTION…]";
+const USAGE: &str = "usage: cargo xtask python test [PYTEST OPTION…], or cargo xtask python docs";
 /// The version that the wheel is built with.
 const MATURIN: &str = "maturin==1.16.0";
 /// The largest wheel that is released, in bytes.
 const WHEEL_MAX: u64 = 6 << 20;
 
-/// Runs the tests, with the arguments of pytest.
+/// Runs the tests, with the arguments of pytest, or builds the API reference.
 pub(crate) fn run(args: &[&str]) -> Result<()> {
-    let ["test", options @ ..] = args else { bail!(USAGE) };
+    match args {
+        ["test", options @ ..] => test(options),
+        ["docs"] => docs(),
+        _ => bail!(USAGE),
+    }
+}
+
+fn test(options: &[&str]) -> Result<()> {
     let engines = services::up()?;
     let environment = Environment::create()?;
     let mut tests = environment.python();
     tests.args(["-m", "pytest", "--strict-markers", "-p", "no:cacheprovider"]).args(options);
     tests.envs(engines).env("THROTTLEKIT_BIN", server()?).envs(rust_programs()?);
+    tests.env("THROTTLEKIT_PYTHON_DOCS", docs_folder());
     succeed(&mut tests)
+}
+
+/// Builds the API reference as a site, which fails if a public name has no docstring.
+fn docs() -> Result<()> {
+    let environment = Environment::create()?;
+    succeed(environment.python().arg("reference.py").arg(docs_folder()))
 }
 
 /// Runs the benchmarks, which fail below a threshold.
@@ -125,6 +139,11 @@ fn rust_programs() -> Result<[(&'static str, PathBuf); 2]> {
 
 fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Returns the folder of the API reference.
+fn docs_folder() -> PathBuf {
+    target().join("python-docs")
 }
 
 fn project() -> PathBuf {

@@ -18,7 +18,7 @@ pub(crate) fn write() -> Result<()> {
     strangers()
 }
 
-/// Fails if a vector on disk is not what the core answers now.
+/// Fails if a vector on disk differs from the core's responses.
 pub(crate) fn check() -> Result<()> {
     let remedy = "run `cargo xtask vectors` and review the change";
     for (name, text) in generate() {
@@ -28,7 +28,8 @@ pub(crate) fn check() -> Result<()> {
     strangers()
 }
 
-/// Fails if the folder holds a vector that nobody writes. The vectors of the first implementation are never written.
+/// Fails if the directory contains a vector that is not generated. The vectors of the first implementation
+/// are never written.
 fn strangers() -> Result<()> {
     let mut written: BTreeSet<String> = generate().into_iter().map(|(name, _)| name).collect();
     written.insert("golden.json".into());

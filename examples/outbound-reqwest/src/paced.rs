@@ -26,8 +26,16 @@ impl Middleware for Paced {
     }
 }
 
-/// Estimates the tokens of a request: those of its extensions, or else a quarter of its bytes.
+/// Tokens of a response that does not state how long it may be.
+const RESPONSE: u64 = 500;
+
+/// Estimates the tokens of a request: those of its extensions, or else those of its body, as OpenAI's newest models count
+/// them, and those of a response. The response's `usage` replaces the estimate.
 pub(crate) fn estimate(request: &Request, extensions: &Extensions) -> u64 {
-    let bytes = request.body().and_then(Body::as_bytes).map_or(0, <[u8]>::len);
-    extensions.get().map_or((bytes as u64).div_ceil(4).max(1), |EstimatedTokens(tokens)| *tokens)
+    let count = || {
+        let text = request.body().and_then(Body::as_bytes).and_then(|bytes| str::from_utf8(bytes).ok());
+        let vocabulary = tiktoken::get_encoding("o200k_base").expect("the vocabulary is built in");
+        RESPONSE + text.map_or(0, |text| vocabulary.count(text) as u64)
+    };
+    extensions.get().map_or_else(count, |EstimatedTokens(tokens)| *tokens)
 }

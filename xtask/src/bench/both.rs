@@ -1,5 +1,5 @@
-//! `cargo xtask bench lease` and `… admission`: what a lease costs in the process that spends it, and what it saves on Redis;
-//! what a policy costs in process, and on Redis.
+//! `cargo xtask bench lease` and `… admission`: the cost of a lease in the process that spends it, and its
+//! savings on Redis; the cost of a policy in process, and on Redis.
 
 use std::process::Command;
 
@@ -10,8 +10,8 @@ use throttlekit_verify_drivers::figure_of;
 use super::package;
 use crate::services;
 
-/// Runs both packages, even if the first misses a bar, and ends with one line of figures. The options are those of the
-/// part in process.
+/// Runs both packages, even if the first misses a threshold, and ends with one line of figures. The options
+/// are those of the part in process.
 pub(super) fn run(suite: &str, options: &[String]) -> Result<()> {
     let engines = services::up_only(&["redis"])?;
     let suite = [suite.to_owned()];
@@ -31,7 +31,7 @@ fn figure(mut command: Command) -> Result<Map<String, Value>> {
     }
 }
 
-/// All figures, and whatever either part missed.
+/// Merges all figures, and the misses of both parts.
 fn merged(parts: [Map<String, Value>; 2]) -> Map<String, Value> {
     let missed = parts.iter().flat_map(missed).collect::<Vec<_>>();
     let mut all: Map<_, _> = parts.into_iter().flatten().collect();

@@ -15,7 +15,7 @@ usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-
        cargo xtask bench redis|postgres [--rounds N]
        cargo xtask bench server [--quick] [--rounds N]
        cargo xtask bench peers [--quick] [--rounds N]
-       cargo xtask bench outbound [--quick]
+       cargo xtask bench outbound [--quick|--latency]
        cargo xtask bench python
        cargo xtask bench lease|admission|budget|sketch|slots [--quick] [--rounds N] [--only PART] [--require-callgrind]";
 
@@ -25,23 +25,23 @@ const THROTTLECRAB: &str = "0.4.40";
 /// Runs the suite that is named first, with the rest of the arguments.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     match args {
-        // In-process checks beside the peers.
+        // In-process checks compared with the peers.
         [suite, options @ ..] if suite == "inproc" => judge(package("inproc", &[], options)),
         // Debits, sketches, slots and tenants that share, likewise.
         [suite, ..] if ["budget", "sketch", "fair", "slots"].contains(&suite.as_str()) => {
             judge(package("inproc", &[], args))
         }
-        // Shared stores beside what their engines do bare.
+        // Shared stores compared with their bare engines.
         [suite, ..] if suite == "redis" || suite == "postgres" => {
             let engines = services::up_only(&[suite])?;
             judge(package("stores", &engines, args))
         }
-        // The service beside a bare echo and beside its own store.
+        // The service compared with a bare echo and with its own store.
         [suite, ..] if suite == "server" => {
             let engines = services::up_only(&["redis"])?;
             judge(package("server", &engines, args))
         }
-        // The server as shipped, beside other servers.
+        // The shipped server, compared with other servers.
         [suite, options @ ..] if suite == "peers" => {
             let mut env = services::up_only(&["redis"])?;
             env.extend([("THROTTLEKIT_BIN", throttlekit()?), ("THROTTLECRAB_BIN", throttlecrab()?)]);
@@ -52,15 +52,15 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             let engines = services::up_only(&["redis"])?;
             judge(package("outbound", &engines, options))
         }
-        // The Python package beside other limiters for Python.
+        // The Python package compared with other limiters for Python.
         [suite] if suite == "python" => crate::python::bench(),
-        // Both, about leases, and about admission.
+        // Both parts, for leases or admission.
         [suite, options @ ..] if suite == "lease" || suite == "admission" => both::run(suite, options),
         _ => bail!(USAGE),
     }
 }
 
-/// Runs a package of benchmarks, which fails when a bar is missed.
+/// Runs a package of benchmarks, which fails when a threshold is missed.
 fn judge(mut package: Command) -> Result<()> {
     let status = package.status().context("cargo did not start")?;
     ensure!(status.success(), "the benchmarks ended with {status}");
@@ -104,7 +104,7 @@ fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// One package of benchmarks, ready to run.
+/// Returns one package of benchmarks, ready to run.
 fn package(name: &str, env: &[(&str, String)], options: &[String]) -> Command {
     let mut command = cargo();
     command.args(["run", "--quiet", "--release", "--locked", "--manifest-path"]);

@@ -11,8 +11,8 @@ const TESTS: &str = "examples/book/src/lib.rs";
 /// Blocks that show another project's code.
 const FOREIGN: &str = "```rust,ignore";
 
-/// Returns the pages with Rust blocks that no doc test compiles, and blocks that are ignored elsewhere than in the guide
-/// for those who come from other projects.
+/// Returns the pages with Rust blocks that no doc test compiles, and blocks that are ignored outside of the
+/// migration guide.
 pub(super) fn untested() -> Result<Vec<String>> {
     let tested = fs::read_to_string(root().join(TESTS))?;
     let mut problems = Vec::new();

@@ -61,14 +61,24 @@ fn prints(program: &Path, args: &[&str]) -> Result<String> {
 fn cli(program: &Path) -> Result<String> {
     let mut page = page("Command line", "Generated from `throttlekit --help`.");
     let help = prints(program, &["--help"])?;
-    let listed =
-        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let commands = listed.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
-    for name in commands {
+    for name in commands(&help) {
         let help = prints(program, &[name, "--help"])?;
         write!(page, "\n## throttlekit {name}\n\n```text\n{}\n```\n", help.trim_end())?;
+        for action in commands(&help) {
+            let help = prints(program, &[name, action, "--help"])?;
+            write!(page, "\n### throttlekit {name} {action}\n\n```text\n{}\n```\n", help.trim_end())?;
+        }
     }
     Ok(page)
+}
+
+/// Returns the commands that a help lists.
+fn commands(help: &str) -> impl Iterator<Item = &str> {
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // A description may continue on further lines, which are indented more.
+    let names = listed.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help")
 }
 
 /// Every object of the policy file with its fields.

@@ -14,7 +14,7 @@ use stages::{STAGES, Stage};
 
 const ENGINES_HINT: &str = "Tests find the engines after\n  eval \"$(cargo xtask services up)\"";
 
-/// Runs the stages that are named, in their order, or else all that a plain run has; `--list` prints their names.
+/// Runs the named stages, in their order, or else all of a plain run; `--list` prints their names.
 pub(crate) fn run(args: &[&str]) -> Result<()> {
     if args == ["--list"] {
         print!("{}", listed());

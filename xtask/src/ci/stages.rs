@@ -79,6 +79,7 @@ pub(super) const STAGES: &[Stage] = &[
         .engines(),
     Stage::new("verify-exhaustion", "cargo xtask verify exhaustion --small"),
     Stage::new("verify-label-truth", "cargo xtask verify label-truth --small --engine redis"),
+    Stage::new("verify-budget-tree", "cargo xtask verify budget-tree --cases 1500 --engine-cases 30").engines(),
     Stage::new("verify-budget-use", "cargo xtask verify budget-use --small").engines(),
     Stage::new("verify-learned-ceiling", "cargo xtask verify learned-ceiling --cases 20000"),
     Stage::new("verify-lease-sim", "cargo xtask verify lease-sim --seeds 200"),

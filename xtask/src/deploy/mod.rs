@@ -17,10 +17,11 @@ use crate::services::tools;
 
 const CHART: &str = "ops/helm/throttlekit";
 /// Values that the chart is rendered with: its own, and those for tests.
-const VALUES: [&str; 5] = [
+const VALUES: [&str; 6] = [
     "ops/helm/throttlekit/values.yaml",
     "ops/helm/throttlekit/ci/full-values.yaml",
     "ops/helm/throttlekit/ci/memory-values.yaml",
+    "ops/kubernetes/envoy-gateway/values.yaml",
     "ops/kubernetes/istio/values.yaml",
     "ops/kubernetes/values.yaml",
 ];

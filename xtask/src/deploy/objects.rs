@@ -185,7 +185,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Whether labels have all of a selector, which must not be empty.
+/// Returns `true` if labels contain all of a selector, which must not be empty.
 fn contains(labels: &Value, selector: &Value) -> bool {
     let empty = Map::new();
     let selector = selector.as_object().unwrap_or(&empty);
@@ -200,7 +200,7 @@ fn named<'a>(objects: &'a [Value], kind: &str, name: &Value) -> Option<&'a Value
     objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == *name)
 }
 
-/// Value of a flag of a container, as `--name=value`.
+/// Returns the value of a flag of a container, as `--name=value`.
 fn flag<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
     items(&container["args"]).find_map(|arg| text(arg).strip_prefix(name)?.strip_prefix('='))
 }

@@ -224,7 +224,7 @@ impl Source {
         found
     }
 
-    /// Finds the doc comments whose first word asks a question.
+    /// Finds the doc comments that open with a question word.
     fn questions(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut before = "";
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_rules_passes() {
+    fn valid_sources_pass() {
         let good = source(
             "/// Says\n/// How often.\n#[derive(Debug)]\n#[non_exhaustive]\npub enum Open {\n    A,\n}\n\npub(crate) struct S {\n    decision: Decision,\n}\n",
         );

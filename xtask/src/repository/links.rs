@@ -1,4 +1,4 @@
-//! Links of documents and doc comments that lead into the repository: they name a file that exists and a heading in it.
+//! Links of documents and doc comments into the repository: they name a file that exists and a heading in it.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::{root, tracked};
 
-/// Where files of the repository are read on the web.
+/// The addresses of repository files on the web.
 const FILES: [&str; 2] = [
     "https://github.com/throttlekit/throttlekit/blob/main/",
     "https://github.com/throttlekit/throttlekit/tree/main/",
@@ -21,7 +21,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// Broken links of the files whose names end so.
+/// Returns the broken links of the files whose names end with `ending`.
 fn examine(ending: &str, links: fn(&str) -> Vec<&str>) -> Result<Vec<String>> {
     let mut broken = Vec::new();
     for page in tracked(ending)? {
@@ -33,7 +33,7 @@ fn examine(ending: &str, links: fn(&str) -> Vec<&str>) -> Result<Vec<String>> {
     Ok(broken)
 }
 
-/// What is wrong with a link, if anything is. Other sites are not visited.
+/// Returns the problem of a link, if any. Other sites are not visited.
 fn problem(page: &Path, link: &str) -> Option<&'static str> {
     let folder = page.parent().unwrap_or(Path::new(""));
     let (path, heading) = link.split_once('#').map_or((link, None), |(path, heading)| (path, Some(heading)));
@@ -53,7 +53,7 @@ fn problem(page: &Path, link: &str) -> Option<&'static str> {
     (!known).then_some("no such heading")
 }
 
-/// The lines outside fenced code.
+/// Returns the lines outside fenced code.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     text.lines().filter(move |line| {
@@ -63,20 +63,20 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The targets of `[text](target)` outside fenced code.
+/// Returns the targets of `[text](target)` outside fenced code.
 fn links(text: &str) -> Vec<&str> {
     let targets = prose(text).flat_map(|line| line.split("](").skip(1));
     targets.filter_map(|rest| Some(rest.split_once(')')?.0)).collect()
 }
 
-/// Addresses of files of the repository in a source file.
+/// Returns the addresses of repository files in a source file.
 fn addresses(text: &str) -> Vec<&str> {
     let ends = |rest: &str| rest.find([')', '>', '"', ' ', '\n', '`']).unwrap_or(rest.len());
     let starts = FILES.iter().flat_map(|files| text.match_indices(files));
     starts.map(|(start, _)| &text[start..start + ends(&text[start..])]).collect()
 }
 
-/// How GitHub names a heading.
+/// Returns GitHub's anchor of a heading.
 fn slug(heading: &str) -> String {
     let kept = |letter: &char| letter.is_alphanumeric() || [' ', '-', '_'].contains(letter);
     let text = heading.trim_start_matches('#').trim().to_lowercase();

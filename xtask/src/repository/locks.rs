@@ -6,8 +6,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::root;
 
-const OUTSIDE: [&str; 7] = [
+const OUTSIDE: [&str; 8] = [
     "benches/inproc",
+    "benches/outbound",
     "benches/peers",
     "benches/server",
     "benches/stores",

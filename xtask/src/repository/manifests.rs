@@ -103,7 +103,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// The names of the library crates that are published.
+/// Returns the names of the published library crates.
 #[cfg(test)]
 pub(crate) fn libraries() -> Result<Vec<String>> {
     let metadata = load()?;
@@ -126,7 +126,7 @@ impl Metadata {
         self.members().filter(|package| package.publish.is_none())
     }
 
-    /// The library crates and what they depend on, on any system and with any feature, tests left out.
+    /// Returns the library crates and their dependencies, on any system and with any feature, without tests.
     fn built_by_libraries(&self) -> Vec<&Package> {
         let packages: BTreeMap<_, _> = self.packages.iter().map(|package| (&package.id, package)).collect();
         let nodes: BTreeMap<_, _> = self.resolve.nodes.iter().map(|node| (&node.id, node)).collect();
@@ -158,7 +158,8 @@ impl Package {
         !PROGRAMS.contains(&self.name.as_str())
     }
 
-    /// Modules that a crate with one program for all of its tests leaves out: nothing would run these.
+    /// Returns the modules that a crate with one program for all of its tests leaves out: nothing would run
+    /// these.
     fn forgotten_tests(&self) -> Result<Vec<String>> {
         let folder = self.manifest_path.with_file_name("tests");
         let Ok(main) = fs::read_to_string(folder.join("main.rs")) else { return Ok(Vec::new()) };
@@ -206,7 +207,7 @@ impl Package {
     }
 }
 
-/// Whether a Rust version is newer than library crates support.
+/// Returns `true` if a Rust version is newer than library crates support.
 fn is_newer(version: &str) -> bool {
     let minor = |version: &str| version.split('.').nth(1).and_then(|minor| minor.parse::<u32>().ok());
     minor(version) > minor(LIBRARY_RUST)

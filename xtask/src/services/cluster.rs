@@ -41,7 +41,7 @@ fn start(nodes: &[Server]) -> Result<()> {
     Ok(())
 }
 
-/// Whether it has met nobody: a node that was killed remembers its cluster.
+/// Returns `true` if the node is in no cluster: a killed node remembers its cluster.
 fn is_alone(node: &Server) -> Result<bool> {
     let answer = command::output(&redis::cli(node.port, ["cluster", "info"])?)?;
     Ok(answer.contains("cluster_known_nodes:1\r"))

@@ -1,4 +1,4 @@
-//! Other programs, run with a limit and without a word on our standard output.
+//! Runs other programs with a time limit and without output on our standard output.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -13,18 +13,18 @@ use throttlekit::clock::{Clock, PreciseClock};
 /// A program and its arguments.
 pub(super) type Words = Vec<String>;
 
-/// Installing is the longest of what we run.
+/// Installing takes the longest of all commands.
 const RUN_SECONDS_MAX: &str = "600";
 const ANSWER_SECONDS_MAX: &str = "3";
 const POLL_EVERY: Duration = Duration::from_millis(20);
 const TAIL_LINES: usize = 12;
 
-/// Owned words.
+/// Returns owned words.
 pub(super) fn words<const N: usize>(words: [&str; N]) -> Words {
     words.map(str::to_owned).to_vec()
 }
 
-/// Runs a command to its end. What it prints goes to a file: a pipe would stay open in the servers it starts.
+/// Runs a command to its end. Its output goes to a file: a pipe would stay open in the servers it starts.
 pub(super) fn run(words: &[String], folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
     let path = folder.join("commands.log");
@@ -36,7 +36,7 @@ pub(super) fn run(words: &[String], folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a command prints, if it succeeds soon.
+/// Returns the output of a command, if it succeeds soon.
 pub(super) fn output(words: &[String]) -> Result<String> {
     let output = limited(ANSWER_SECONDS_MAX, words).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -44,14 +44,14 @@ pub(super) fn output(words: &[String]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Away from our own folder, which another user may not be allowed to enter.
+/// Runs outside of our own directory, which another user may not be allowed to enter.
 fn limited(seconds: &str, words: &[String]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", seconds]).args(words).current_dir("/").stdin(Stdio::null());
     command
 }
 
-/// Sends a signal; a process that is gone does not mind.
+/// Sends a signal. A process that has exited is not an error.
 pub(super) fn signal(pid: u32, name: &str) {
     // The shell's own `kill`: small systems have no other.
     let mut command = Command::new("sh");
@@ -59,7 +59,7 @@ pub(super) fn signal(pid: u32, name: &str) {
     let _ = command.status();
 }
 
-/// Looks again and again until it holds.
+/// Polls until it holds.
 pub(super) fn wait_until(limit: Duration, holds: impl Fn() -> bool) -> Result<()> {
     let clock = PreciseClock::new();
     let begun = clock.now();
@@ -72,7 +72,7 @@ pub(super) fn wait_until(limit: Duration, holds: impl Fn() -> bool) -> Result<()
     Ok(())
 }
 
-/// The end of a log, with its name.
+/// Returns the end of a log, with its name.
 pub(super) fn tail(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
@@ -80,7 +80,7 @@ pub(super) fn tail(path: &Path) -> String {
     format!("{}:\n  {}", path.display(), end.join("\n  "))
 }
 
-/// Removes a folder that may be gone already.
+/// Removes a directory that may not exist.
 pub(super) fn remove_folder(folder: &Path) -> Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => {

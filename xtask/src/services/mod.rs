@@ -1,9 +1,9 @@
 //! Real engines for the tests: `cargo xtask services up | down | status`.
 //!
-//! A store that has only met a stand-in of its engine has not been tested. So the tests meet the engines
-//! themselves: started here on loopback ports, in a folder that is thrown away, stopped by their own process
-//! ids. An engine is first laid out (ports, folders, configuration), then written down, then started; so
-//! `down` can end what an `up` that failed has left, and `up` brings a killed server back at its old address.
+//! A store that was only tested with a fake engine has not been tested. So the tests use the real engines:
+//! started here on loopback ports, in a temporary directory, stopped by their own process ids. An engine is
+//! first configured (ports, directories, files), then recorded, then started; so `down` can stop what a
+//! failed `up` has left, and `up` restarts a killed server at its old address.
 
 mod cluster;
 mod command;
@@ -38,7 +38,7 @@ const USAGE: &str = "usage: cargo xtask services up [--only NAME,NAME] | down | 
 struct Engine {
     name: &'static str,
     needs: &'static [Need],
-    /// Chooses ports and writes configuration below the folder; starts nothing.
+    /// Chooses ports and writes configuration below the directory; starts nothing.
     lay_out: fn(&Path, &mut Ports) -> Result<Vec<Server>>,
     /// Starts what does not run, and returns when all of it can be used.
     start: fn(&[Server]) -> Result<()>,
@@ -55,10 +55,10 @@ const ENGINES: [&Engine; 7] = [
     &envoy::ENGINE,
 ];
 
-/// Where the engines listen: the environment variables that tests read, and their values.
+/// The addresses of the engines: the environment variables that tests read, and their values.
 pub(crate) type Addresses = Vec<(&'static str, String)>;
 
-/// The command line. Only addresses go to standard output, so that a shell can evaluate it.
+/// Runs the command. Only addresses go to standard output, so that a shell can evaluate it.
 pub(crate) fn run(args: &[&str]) -> Result<()> {
     match args {
         ["up"] => print(&up()?),
@@ -70,12 +70,12 @@ pub(crate) fn run(args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Installs what is missing and starts what does not run: every engine.
+/// Installs missing programs and starts every engine that does not run.
 pub(crate) fn up() -> Result<Addresses> {
     bring_up(&ENGINES)
 }
 
-/// The same for some engines.
+/// Does the same for some engines.
 pub(crate) fn up_only(names: &[&str]) -> Result<Addresses> {
     let engines: Vec<_> = ENGINES.into_iter().filter(|engine| names.contains(&engine.name)).collect();
     if let Some(stranger) = names.iter().find(|name| !engines.iter().any(|engine| engine.name == **name)) {
@@ -84,12 +84,12 @@ pub(crate) fn up_only(names: &[&str]) -> Result<Addresses> {
     bring_up(&engines)
 }
 
-/// Whether an `up` has not been followed by a `down`.
+/// Returns `true` if an `up` has not been followed by a `down`.
 pub(crate) fn recorded() -> bool {
     State::load().is_ok_and(|state| !state.engines.is_empty())
 }
 
-/// Stops every server that was started and removes its folder.
+/// Stops every started server and removes its directory.
 pub(crate) fn down() -> Result<()> {
     let _turn = state::take_turn()?;
     let state = State::load()?;
@@ -104,7 +104,7 @@ pub(crate) fn down() -> Result<()> {
     Ok(())
 }
 
-/// One line per server; fails if one is dead.
+/// Prints one line per server; fails if one is dead.
 fn status() -> Result<()> {
     let state = State::load()?;
     ensure!(!state.engines.is_empty(), "nothing is up; start with `cargo xtask services up`");
@@ -140,7 +140,7 @@ fn lay_out(engines: &[&'static Engine], state: &mut State) -> Result<()> {
     state.save()
 }
 
-/// All at once: most of the time is waiting.
+/// Starts all at once: most of the time is waiting.
 fn start(engines: &[&'static Engine], state: &State) -> Result<()> {
     thread::scope(|scope| {
         let start = |engine: &&'static Engine| {
@@ -171,7 +171,7 @@ fn print(addresses: &[(&str, String)]) {
     }
 }
 
-/// A word as a shell wants it: a folder's name may hold a blank.
+/// Quotes a word for a shell: the name of a directory may contain a space.
 fn quoted(value: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/:.,@_-".contains(c);
     if value.chars().all(plain) { value.to_owned() } else { format!("'{}'", value.replace('\'', r"'\''")) }

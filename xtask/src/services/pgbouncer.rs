@@ -1,4 +1,5 @@
-//! PgBouncer in front of PostgreSQL, a connection per transaction: what pools do to a store is seen for real.
+//! PgBouncer in front of PostgreSQL, a connection per transaction: tests the effects of a real pooler on a
+//! store.
 
 use std::fs;
 
@@ -28,7 +29,8 @@ pub(super) fn lay_out(postgres: u16, ports: &mut Ports) -> Result<Server> {
     Ok(server)
 }
 
-/// Clients in Rust set how floats are printed, which a shared connection cannot keep; it is let pass.
+/// Rust clients set the output format of floats, which a shared connection cannot keep; the parameter is
+/// ignored.
 fn text(server: &Server, postgres: u16) -> String {
     let Server { port, log, pid_file, .. } = server;
     format!(

@@ -1,36 +1,36 @@
 //! Free loopback ports.
 //!
-//! Taken from below the range the system gives to outgoing connections, so not by binding to port zero. A
-//! client that calls a killed server again and again would, from that range, sooner or later be given the
-//! server's own port, and be connected to itself.
+//! Taken from below the system's range of outgoing connections, so not by binding to port zero. In that
+//! range, a client that calls a killed server repeatedly would sooner or later get the server's own port, and
+//! be connected to itself.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process;
 
 use anyhow::{Context, Result};
 
-/// A cluster node talks to the others on its port plus this.
+/// The offset of a cluster node's bus port.
 const BUS_OFFSET: u16 = 10_000;
 const FIRST: u16 = 11_000;
 const COUNT: u16 = 11_000;
-/// Where the system's own choices begin, unless it was told otherwise.
+/// The start of the system's default range.
 const EPHEMERAL_FIRST: u16 = 32_768;
 
 const _: () = assert!(FIRST + COUNT + BUS_OFFSET <= EPHEMERAL_FIRST);
 
-/// Hands out each port once.
+/// Returns each port once.
 pub(super) struct Ports {
     candidates: Box<dyn Iterator<Item = u16>>,
 }
 
 impl Ports {
-    /// Begins at a place of this process's own: two clones may start their servers at once.
+    /// Starts at a position specific to this process: two clones may start their servers at once.
     pub(super) fn new() -> Self {
         let begin = (process::id().wrapping_mul(7_919) % u32::from(COUNT)) as u16;
         Self { candidates: Box::new((begin..COUNT).chain(0..begin).map(|n| FIRST + n)) }
     }
 
-    /// A port that nobody listens on, nor on the one a cluster's bus would take.
+    /// Returns a port that is free, as is that of a cluster's bus.
     pub(super) fn take(&mut self) -> Result<u16> {
         let free = |port: &u16| is_free(*port) && is_free(*port + BUS_OFFSET);
         self.candidates.find(free).context("no loopback port is free")
@@ -45,7 +45,7 @@ fn is_free(port: u16) -> bool {
 mod tests {
     use super::*;
 
-    // One test: two would ask for the same ports at once.
+    // One test: two would use the same ports at once.
     #[test]
     fn a_port_is_handed_out_once_and_passed_over_while_in_use() {
         let mut ports = Ports::new();

@@ -1,8 +1,8 @@
-//! PostgreSQL with its durability as it comes, and PgBouncer before it.
+//! PostgreSQL with its default durability, and PgBouncer before it.
 //!
-//! PostgreSQL refuses to run as root, so root runs it as the user that Debian made for it. That user may not
-//! be able to enter the folder this repository lies in; the data therefore live in the system's folder for
-//! temporary files, where the user makes a folder of its own.
+//! PostgreSQL refuses to run as root, so root runs it as the user that Debian created for it. That user may
+//! not be able to enter the directory of this repository; the data are therefore in the system's temporary
+//! directory, where the user creates a directory of its own.
 
 use std::fs;
 use std::io::Write;
@@ -58,12 +58,12 @@ fn start(servers: &[Server]) -> Result<()> {
     }
     postgres.start()?;
     pgbouncer.start()?;
-    // Through the pool, which shows that it leads somewhere.
+    // Through the pool, which shows that it works.
     let extend = "create extension if not exists pg_stat_statements";
     command::output(&psql(pgbouncer.port, "postgres", extend)?).map(drop)
 }
 
-/// A fresh database cluster. Only its making is not flushed to disk; what it does later is.
+/// Creates a new database cluster. Only its creation is not flushed to disk; later writes are.
 fn create(postgres: &Server, data: &Path) -> Result<()> {
     let (initdb, place) = (program("initdb")?, data.display().to_string());
     let text = ["--encoding=UTF8", "--locale=C.UTF-8"];
@@ -81,21 +81,21 @@ fn configuration(postgres: &Server) -> String {
     )
 }
 
-/// Asks the server at a port, whoever it is.
+/// Returns a command that queries the server at a port.
 pub(super) fn psql(port: u16, database: &str, question: &str) -> Result<Words> {
     let (psql, port) = (program("psql")?, port.to_string());
     let to = ["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-d", database];
     Ok([words([&psql, "-XAtqw"]), words(to), words(["-c", question])].concat())
 }
 
-/// A fresh folder that belongs to whom the server runs as.
+/// Creates a new directory that belongs to the user of the server.
 pub(super) fn own_folder(name: &str) -> Result<PathBuf> {
     let pattern = format!("throttlekit-{name}-XXXXXX");
     let made = command::output(&as_owner(words(["mktemp", "-d", "-p", "/tmp", &pattern])))?;
     Ok(PathBuf::from(made.trim()))
 }
 
-/// The command as the user the servers run as.
+/// Returns the command as the user of the servers.
 pub(super) fn as_owner(command: Words) -> Words {
     if we_are_root() { [words(["runuser", "-u", "postgres", "--"]), command].concat() } else { command }
 }

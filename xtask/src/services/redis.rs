@@ -1,4 +1,4 @@
-//! One Redis, and what every server of its family is configured with.
+//! One Redis, and the common configuration of every server of its family.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(super) const ENGINE: Engine = Engine {
 
 pub(super) const NEEDS: [Need; 2] = [("redis-server", "redis-server"), ("redis-cli", "redis-tools")];
 
-/// A server in a folder of its own; `more` adds to its configuration, and wins.
+/// Configures a server in a directory of its own; `more` adds to its configuration, and takes precedence.
 pub(super) fn lay_out_server(folder: &Path, name: &str, port: u16, more: &str) -> Result<Server> {
     let folder = folder.join(name);
     let file = |ending: &str| folder.join(format!("{name}.{ending}"));
@@ -39,7 +39,8 @@ pub(super) fn lay_out_server(folder: &Path, name: &str, port: u16, more: &str) -
     Ok(server)
 }
 
-/// What Sentinel wants too. The title stays the command line, by which we know the process.
+/// Returns the settings that Sentinel needs too. The title stays the command line, which identifies the
+/// process.
 pub(super) fn process(server: &Server) -> String {
     let Server { port, folder, pid_file, log, .. } = server;
     format!(
@@ -48,7 +49,7 @@ pub(super) fn process(server: &Server) -> String {
     )
 }
 
-/// Nothing on disk, nothing evicted, nothing waited for. `DEBUG` is there to hold a server up.
+/// Nothing on disk, nothing evicted, no delays. `DEBUG` is enabled to block a server.
 const DATA: &str = "\
 save \"\"
 appendonly no
@@ -58,7 +59,7 @@ shutdown-timeout 0
 enable-debug-command local
 ";
 
-/// A question to the server at a port.
+/// Returns a command to the server at a port.
 pub(super) fn cli<const N: usize>(port: u16, question: [&str; N]) -> Result<Words> {
     let to = [program("redis-cli")?, "-h".into(), "127.0.0.1".into(), "-p".into(), port.to_string()];
     Ok([to.to_vec(), words(question)].concat())

@@ -67,8 +67,8 @@ fn start(servers: &[Server]) -> Result<()> {
     Ok(())
 }
 
-/// Waits until one follows the other. No error if not: a primary that was replaced and comes back is told
-/// its new place by the sentinels.
+/// Waits until one follows the other. No error if not: the sentinels reconfigure a replaced primary that
+/// comes back.
 fn link(data: &[Server]) -> Result<()> {
     let [a, b] = [redis::cli(data[0].port, REPLICATION)?, redis::cli(data[1].port, REPLICATION)?];
     let follows = |question: &Words| command::output(question).is_ok_and(|answer| answer.contains(LINKED));

@@ -1,4 +1,4 @@
-//! One server: how it is started, asked, recognised and stopped.
+//! Starts, queries, identifies and stops one server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,26 +12,26 @@ use super::command::{self, Words};
 
 const READY_WAIT_MAX: Duration = Duration::from_secs(20);
 const REAP_WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long a server may take to obey before it is killed.
+/// The time limit of a stop before the server is killed.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(5);
-/// What the answer to a probe begins its version with. Valkey gives Redis's too, so its own comes first.
+/// The prefixes of the version in the output of a probe. Valkey prints Redis's too, so its own comes first.
 const VERSION_TAGS: [&str; 4] = ["valkey_version:", "redis_version:", "PostgreSQL ", "PgBouncer "];
 
-/// A server that puts itself in the background and leaves its process id in a file.
+/// A server that daemonizes and writes its process id to a file.
 ///
-/// The id is read anew each time, so a test may kill a server and start it again.
+/// The id is read again each time, so a test may kill a server and start it again.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Server {
     pub(super) name: String,
     pub(super) port: u16,
-    /// Its own; the command line names it, which is how we know the process.
+    /// Its directory; the command line names it, which identifies the process.
     pub(super) folder: PathBuf,
     pub(super) pid_file: PathBuf,
     pub(super) log: PathBuf,
     pub(super) start: Words,
-    /// A command that prints the version if the server answers.
+    /// A command that prints the version if the server responds.
     pub(super) probe: Words,
-    /// The signal that makes it drop everything and end.
+    /// The signal that makes it stop at once.
     pub(super) stop_signal: String,
 }
 
@@ -40,7 +40,7 @@ impl Server {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Starts it unless it runs, and waits until it answers.
+    /// Starts it unless it runs, and waits until it responds.
     pub(super) fn start(&self) -> Result<()> {
         if self.pid().is_none() {
             self.forget()?;
@@ -50,8 +50,8 @@ impl Server {
         answered.with_context(|| format!("{} does not answer\n{}", self.name, command::tail(&self.log)))
     }
 
-    /// Removes the process id of a server that was killed: some will not start beside it. It may stand for a
-    /// process that nobody has reaped yet, so we wait a little for that, and go on without.
+    /// Removes the process id of a killed server: some will not start beside it. It may belong to a process
+    /// that was not reaped yet, so this waits a little for that, and continues without.
     fn forget(&self) -> Result<()> {
         let Some(pid) = self.written_pid() else { return Ok(()) };
         let _ = command::wait_until(REAP_WAIT_MAX, || !Path::new(&format!("/proc/{pid}")).exists());
@@ -62,7 +62,7 @@ impl Server {
         self.version().is_some()
     }
 
-    /// Its version, if it is the process we started and it answers.
+    /// Returns its version, if it is the process we started and it responds.
     fn version(&self) -> Option<String> {
         self.pid()?;
         let answer = command::output(&self.probe).ok()?;
@@ -71,7 +71,7 @@ impl Server {
         version.split_whitespace().next().map(str::to_owned)
     }
 
-    /// The process id, if that process is still the one we started.
+    /// Returns the process id, if that process is still the one we started.
     fn pid(&self) -> Option<u32> {
         let pid = self.written_pid()?;
         let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
@@ -84,7 +84,7 @@ impl Server {
         file.lines().next()?.trim().parse().ok()
     }
 
-    /// Asks it to stop.
+    /// Signals it to stop.
     pub(super) fn signal(&self) {
         if let Some(pid) = self.pid() {
             command::signal(pid, &self.stop_signal);
@@ -101,7 +101,7 @@ impl Server {
         stopped.with_context(|| format!("{} does not stop", self.name))
     }
 
-    /// Name, address, process, state and version, for people; and whether it answers.
+    /// Returns name, address, process, state and version for readers, and `true` if it responds.
     pub(super) fn report(&self) -> (String, bool) {
         let (pid, version) = (self.pid(), self.version());
         let state = match (pid, &version) {
@@ -124,13 +124,13 @@ pub(super) fn start_all(servers: &[Server]) -> Result<()> {
     })
 }
 
-/// Addresses as one list.
+/// Returns the addresses as one list.
 pub(super) fn list(servers: &[Server], scheme: &str) -> String {
     let one = |server: &Server| format!("{scheme}{}", server.address());
     servers.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// Waits until the answer to a question is right.
+/// Waits until the output of a command is right.
 pub(super) fn wait_for_answer(question: &[String], is_right: impl Fn(&str) -> bool) -> Result<()> {
     let answered = || command::output(question).is_ok_and(|answer| is_right(&answer));
     let seen = command::wait_until(READY_WAIT_MAX, answered);

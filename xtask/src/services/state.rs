@@ -1,4 +1,4 @@
-//! What `up` has laid out, written down for the commands that come later.
+//! The record of `up` for later commands.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// What is written down; nothing if there is no file.
+    /// Loads the record; empty if there is no file.
     pub(super) fn load() -> Result<Self> {
         let path = file()?;
         match fs::read_to_string(&path) {
@@ -36,19 +36,19 @@ impl State {
     }
 }
 
-/// Held by a command that changes something: two at once would start everything twice.
+/// Locks the record for a command that changes something: two at once would start everything twice.
 pub(super) fn take_turn() -> Result<File> {
     let turn = File::create(target()?.join("services.lock"))?;
     turn.lock()?;
     Ok(turn)
 }
 
-/// What `down` throws away.
+/// Returns the directory that `down` removes.
 pub(super) fn folder() -> Result<PathBuf> {
     Ok(target()?.join("services"))
 }
 
-/// What was fetched and may stay.
+/// Returns the directory of downloads, which are kept.
 pub(super) fn cache() -> Result<PathBuf> {
     Ok(target()?.join("engines"))
 }
@@ -57,7 +57,7 @@ fn file() -> Result<PathBuf> {
     Ok(folder()?.join("state.json"))
 }
 
-/// The repository's own target folder, wherever cargo was told to build: each clone has its own servers.
+/// Returns the repository's own target directory, wherever cargo builds: each clone has its own servers.
 fn target() -> Result<PathBuf> {
     let target = root().join("target");
     fs::create_dir_all(&target)?;

@@ -1,4 +1,4 @@
-//! Redis that speaks only TLS, with a certificate of an authority made for the occasion.
+//! Redis with TLS only, and a certificate of a temporary authority.
 
 use std::fs;
 use std::iter;
@@ -43,7 +43,7 @@ fn lay_out(folder: &Path, ports: &mut Ports) -> Result<Vec<Server>> {
     Ok(vec![server])
 }
 
-/// An authority, and a server's certificate signed by it.
+/// Creates an authority, and a server's certificate signed by it.
 fn certify(home: &Path) -> Result<()> {
     fs::create_dir_all(home)?;
     fs::write(home.join("openssl.cnf"), CONFIGURATION)?;
@@ -61,7 +61,7 @@ fn issue(home: &Path, name: &str, signer: &[String]) -> Result<()> {
     command::run(&[&begin, &words(form), &words(out), signer].concat(), home)
 }
 
-/// Written out, because the system's own defaults would make the server an authority too, and clients refuse
+/// Written out, because the system's own defaults would make the server an authority too, and clients reject
 /// that.
 const CONFIGURATION: &str = "\
 [req]

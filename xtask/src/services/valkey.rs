@@ -1,4 +1,4 @@
-//! One Valkey. Debian 12 has none; a Python package carries the server's binary.
+//! One Valkey server. Debian 12 has none; a Python package contains the server's binary.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(super) const ENGINE: Engine = Engine {
     needs: &NEEDS,
     lay_out,
     start: server::start_all,
-    // The binary too: some tests start their own, with a clock that is wrong.
+    // The binary too: some tests start their own, with a wrong clock.
     env: |servers| {
         let binary = ("THROTTLEKIT_VALKEY_SERVER", servers[0].start[0].clone());
         vec![("THROTTLEKIT_VALKEY", server::list(servers, "redis://")), binary]

