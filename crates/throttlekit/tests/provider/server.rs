@@ -98,9 +98,11 @@ impl Inner {
     }
 
     fn decide(&self, client: u32, tokens: u64) -> Response<Full<Bytes>> {
-        let (account, now) = (&self.account, self.start.elapsed());
-        let part = account.part_at(now);
+        let account = &self.account;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read under the lock, so that calls are served in the order of their times.
+        let now = self.start.elapsed();
+        let part = account.part_at(now);
         state.requests.update(account.requests * part / 1_000, now);
         state.tokens.update(account.tokens * part / 1_000, now);
         let wait = state.requests.wait(1, now).max(state.tokens.wait(tokens, now));
