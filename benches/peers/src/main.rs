@@ -20,6 +20,7 @@ mod http1;
 mod keys;
 mod load;
 mod memory;
+mod picture;
 mod process;
 #[path = "../../stores/src/program.rs"]
 mod program;
@@ -37,6 +38,7 @@ mod turns;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
+use picture::Picture;
 use report::Report;
 use servers::Programs;
 use tokio::runtime::{Builder, Runtime};
@@ -50,6 +52,7 @@ pub struct Bench {
     pub rounds: usize,
     pub programs: Programs,
     pub report: Report,
+    pub picture: Picture,
 }
 
 fn main() -> ExitCode {
@@ -57,15 +60,22 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &[&str]) -> Result<bool> {
+    let (args, picture) = match args {
+        [args @ .., "--picture", file] => (args, Some(*file)),
+        args => (args, None),
+    };
     let rounds = if args == ["--quick"] { QUICK_ROUNDS } else { turns::rounds_from(args)? };
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let mut bench = Bench { runtime, rounds, programs: Programs::find()?, report: Report::default() };
+    let mut bench = Bench { runtime, rounds, programs: Programs::find()?, report: Report::default(), picture: Picture::default() };
     introduce(&mut bench)?;
     exactness::run(&mut bench)?;
     speed::in_memory(&mut bench)?;
     speed::sessions(&mut bench)?;
     speed::on_redis(&mut bench)?;
     memory::run(&mut bench)?;
+    if let Some(file) = picture {
+        std::fs::write(file, bench.picture.svg()).with_context(|| format!("cannot write {file}"))?;
+    }
     Ok(bench.report.end("bench-peers"))
 }
 

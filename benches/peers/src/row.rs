@@ -68,6 +68,10 @@ impl Row<'_> {
         );
         println!("|---|---|---|---|---|---|---|---|");
         let ours = contenders.iter().find(|contender| contender.name == OURS);
+        if self.pace.is_none() {
+            let bar = |contender: &Contender<'_>| (contender.name, median(&contender.all(CPU_US)));
+            bench.picture.add(&self.title, contenders.iter().map(bar).collect());
+        }
         for contender in &contenders {
             self.print(bench, contender, ours);
         }

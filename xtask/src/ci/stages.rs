@@ -33,6 +33,14 @@ impl Stage {
 /// `deny` cover that one.
 pub(super) const STAGES: &[Stage] = &[
     Stage::new("fmt", "cargo fmt --all --check"),
+    // These compile nothing of the workspace.
+    Stage::new("vectors", "cargo xtask vectors --check"),
+    Stage::new("proto", "cargo xtask proto --check"),
+    Stage::new("cycles", "cargo xtask cycles"),
+    Stage::new("locks", "cargo xtask locks"),
+    Stage::new("links", "cargo xtask links"),
+    Stage::new("manifests", "cargo xtask manifests"),
+    Stage::new("prose", "cargo xtask prose"),
     Stage::new("clippy", "cargo clippy --workspace --all-targets --features full -- -D warnings"),
     // No default feature, and the parts that need no store.
     Stage::new("bare", "cargo clippy -p throttlekit --no-default-features -- -D warnings"),
@@ -46,14 +54,7 @@ pub(super) const STAGES: &[Stage] = &[
         .env(&[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")]),
     Stage::new("docs", "cargo doc --no-deps --workspace --features full")
         .env(&[("RUSTDOCFLAGS", "-Dwarnings")]),
-    Stage::new("vectors", "cargo xtask vectors --check"),
-    Stage::new("proto", "cargo xtask proto --check"),
-    Stage::new("cycles", "cargo xtask cycles"),
-    Stage::new("locks", "cargo xtask locks"),
-    Stage::new("links", "cargo xtask links"),
-    Stage::new("manifests", "cargo xtask manifests"),
     Stage::new("reference", "cargo xtask reference --check"),
-    Stage::new("prose", "cargo xtask prose"),
     Stage::new("book", "cargo xtask book"),
     Stage::new("api", "cargo xtask api"),
     Stage::new("deploy", "cargo xtask deploy --check"),

@@ -793,7 +793,7 @@ pub struct LimitChanges {
     /// Rates.
     #[prost(message, repeated, tag = "1")]
     pub rates: ::prost::alloc::vec::Vec<RateChange>,
-    /// Token budget; 0 if it stays.
+    /// Token budget, the first one of several; 0 if it stays.
     #[prost(int64, tag = "2")]
     pub budget: i64,
     /// Always allows, without deciding. Excludes other limits.
