@@ -44,7 +44,8 @@ pub(super) async fn measure() -> Result<Cost> {
 /// Returns the same script without the check of the evidence.
 fn without_evidence() -> Result<String> {
     let look = "try('GET', record) == known";
-    ensure!(ADMIT_SCRIPT.matches(look).count() == 2, "the script looks at its record in another way");
+    // In the two short paths, and at the end of the long one.
+    ensure!(ADMIT_SCRIPT.matches(look).count() == 3, "the script looks at its record in another way");
     let text = ADMIT_SCRIPT.replace(look, "true");
     let absent = "if is_known and not absent then";
     ensure!(text.contains(absent), "the script looks for evictions in another way");
