@@ -53,6 +53,8 @@ pub struct Bench {
     pub programs: Programs,
     pub report: Report,
     pub picture: Picture,
+    /// Only rows whose title contains this text are measured. Empty for all, and what is no row.
+    pub only: String,
 }
 
 fn main() -> ExitCode {
@@ -64,15 +66,24 @@ fn run(args: &[&str]) -> Result<bool> {
         [args @ .., "--picture", file] => (args, Some(*file)),
         args => (args, None),
     };
+    let (args, only) = match args {
+        [args @ .., "--only", text] => (args, (*text).to_owned()),
+        args => (args, String::new()),
+    };
     let rounds = if args == ["--quick"] { QUICK_ROUNDS } else { turns::rounds_from(args)? };
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let mut bench = Bench { runtime, rounds, programs: Programs::find()?, report: Report::default(), picture: Picture::default() };
+    let (programs, report) = (Programs::find()?, Report::default());
+    let mut bench = Bench { runtime, rounds, programs, report, picture: Picture::default(), only };
     introduce(&mut bench)?;
-    exactness::run(&mut bench)?;
+    if bench.only.is_empty() {
+        exactness::run(&mut bench)?;
+    }
     speed::in_memory(&mut bench)?;
     speed::sessions(&mut bench)?;
     speed::on_redis(&mut bench)?;
-    memory::run(&mut bench)?;
+    if bench.only.is_empty() {
+        memory::run(&mut bench)?;
+    }
     if let Some(file) = picture {
         std::fs::write(file, bench.picture.svg()).with_context(|| format!("cannot write {file}"))?;
     }

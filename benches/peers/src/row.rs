@@ -60,6 +60,9 @@ const P99_MS: Column = |measure| measure.p99_ms;
 
 impl Row<'_> {
     pub fn run(&self, bench: &mut Bench, running: &Running) -> Result<()> {
+        if !self.title.contains(&bench.only) {
+            return Ok(());
+        }
         let mut contenders = self.contenders(running);
         self.take_turns(bench, &mut contenders)?;
         println!("\n### {} ({} decisions a turn, load {})", self.title, self.decisions, load_average());

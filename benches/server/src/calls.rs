@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
-use throttlekit_proto::v1::{CheckManyRequest, CheckRequest};
+use throttlekit_proto::v1::{CheckManyRequest, CheckRequest, Decision};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
@@ -46,15 +46,23 @@ async fn call(client: &mut RateLimiterClient<Channel>, shape: Shape, dice: &mut 
     if shape.at_once == 1 {
         let request = CheckRequest { policy, key: dice.key(), cost: 1, keys: Vec::new() };
         let answer = client.check(request).await?.into_inner();
-        ensure!(answer.decision.is_some_and(|decision| decision.guarantee == "exact"), "no answer");
+        is_exact(answer.decision.as_slice())?;
     } else {
         let keys = (0..shape.at_once).map(|_| dice.key()).collect();
         let answer = client
             .check_many(CheckManyRequest { policy, keys, cost: 1, ..CheckManyRequest::default() })
             .await?
             .into_inner();
-        ensure!(answer.decisions.iter().all(|decision| decision.guarantee == "exact"), "no answer");
+        is_exact(&answer.decisions)?;
     }
+    Ok(())
+}
+
+/// Checks that the store decided, and not its fallback.
+fn is_exact(decisions: &[Decision]) -> Result<()> {
+    ensure!(!decisions.is_empty(), "a response without a decision");
+    let other = decisions.iter().find(|decision| decision.guarantee != "exact");
+    ensure!(other.is_none(), "a decision that is not exact: {other:?}");
     Ok(())
 }
 

@@ -14,7 +14,7 @@ usage: cargo xtask bench inproc [--quick] [--rounds N] [--only PART] [--require-
        cargo xtask bench fair [--quick] [--rounds N]
        cargo xtask bench redis|postgres [--rounds N]
        cargo xtask bench server [--quick] [--rounds N]
-       cargo xtask bench peers [--quick] [--rounds N] [--picture FILE]
+       cargo xtask bench peers [--quick] [--rounds N] [--only ROW] [--picture FILE]
        cargo xtask bench outbound [--quick|--latency]
        cargo xtask bench python
        cargo xtask bench lease|admission|budget|sketch|slots [--quick] [--rounds N] [--only PART] [--require-callgrind]";
