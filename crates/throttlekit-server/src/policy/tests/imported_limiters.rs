@@ -171,7 +171,6 @@ policies:
       adaptive:
         min: 8
         max: 64
-        algorithm: gradient
   daily:
     rate:
     - algorithm: quota

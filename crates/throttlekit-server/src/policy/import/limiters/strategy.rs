@@ -39,6 +39,7 @@ impl OneLimiter<'_> {
             "quota" => self.quota(),
             other => {
                 let hint = did_you_mean(other, STRATEGIES.iter().copied());
+                let hint = if hint.is_empty() { "." } else { &hint };
                 let known = STRATEGIES.join(", ");
                 self.wrong(
                     "strategy",
