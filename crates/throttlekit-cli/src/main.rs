@@ -7,6 +7,7 @@ mod file;
 mod health;
 mod http2_args;
 mod import_envoy;
+mod import_limiters;
 mod lint;
 mod migrate;
 mod schema;
@@ -71,6 +72,8 @@ enum Command {
     Migrate(migrate::Args),
     /// Print the JSON Schema of policy files, for editors
     Schema(schema::Args),
+    /// Convert configuration files of the TypeScript server (`limiters:`) to a policy file
+    Import(import_limiters::Args),
     /// Convert configuration files of envoyproxy/ratelimit to a policy file
     ImportEnvoy(import_envoy::Args),
 }
@@ -111,6 +114,7 @@ fn main() -> ExitCode {
         Command::Config(args) => admin::config(&args),
         Command::Migrate(args) => migrate::run(&args),
         Command::Schema(args) => schema::run(&args),
+        Command::Import(args) => import_limiters::run(&args),
         Command::ImportEnvoy(args) => import_envoy::run(&args),
     };
     match done {

@@ -224,7 +224,8 @@ fn who_asks_where_nobody_is_learns_where_to_look() {
 #[test]
 fn every_command_is_in_the_help_with_what_it_does() {
     let said = throttlekit(&["--help"]);
-    for command in ["serve", "lint", "top", "bench", "health", "migrate", "schema", "import-envoy"] {
+    for command in ["serve", "lint", "top", "bench", "health", "migrate", "schema", "import", "import-envoy"]
+    {
         let line = said.out.lines().find(|line| line.trim_start().starts_with(&format!("{command} ")));
         assert!(line.is_some_and(|line| line.trim().len() > command.len() + 10), "{command}: {}", said.out);
     }
@@ -236,6 +237,40 @@ fn the_schema_is_the_one_that_is_checked_in() {
     let said = throttlekit(&["schema"]);
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/policies.schema.json");
     assert_eq!(said.out, fs::read_to_string(path).unwrap());
+}
+
+#[test]
+fn what_is_imported_from_the_typescript_server_is_a_policy_file() {
+    let folder = TempDir::new().unwrap();
+    let theirs = "version: 1
+limiters:
+  api: {strategy: gcra, limit: 100, period: 1m, burst: 20, prefix: a}
+";
+    let said = throttlekit(&["import", &file(&folder, "throttlekit.yaml", theirs)]);
+    assert_eq!(said.ends_with, 0, "{}", said.err);
+    assert!(said.err.starts_with("note: api: `prefix` is ignored"), "{}", said.err);
+    let (ours, warnings) = policy::load(&said.out).unwrap_or_else(|errors| panic!("{}", errors[0]));
+    assert_eq!((ours.policies["api"].rate[0].limit, warnings.len()), (100, 0));
+
+    let json =
+        r#"{"version": 1, "limiters": {"api": {"strategy": "gcra", "limit": 100, "periodMs": 60000}}}"#;
+    let said = with_input(&["import", "-"], json);
+    assert!(said.ends_with == 0 && policy::load(&said.out).is_ok(), "{}", said.err);
+    let both = TempDir::new().unwrap();
+    file(&both, "one.yaml", theirs);
+    file(&both, "two.yaml", &theirs.replace("api", "web"));
+    let said = throttlekit(&["import", both.path().to_str().unwrap()]);
+    let (all, _) = policy::load(&said.out).unwrap_or_else(|errors| panic!("{}", errors[0]));
+    assert_eq!((said.ends_with, all.policies.len()), (0, 2));
+    file(&both, "three.yaml", &theirs.replace("100", "many"));
+    file(&both, "two.yaml", theirs);
+    refuses(
+        &["import", both.path().to_str().unwrap()],
+        &["three.yaml:", "found `many`", "two.yaml:", "a limiter of an earlier file", "2 errors"],
+    );
+    // One of our own files is not one to import.
+    let own = file(&folder, "own.yaml", "version: 1\npolicies: {}\n");
+    refuses(&["import", &own], &["own.yaml", "nothing was imported"]);
 }
 
 #[test]

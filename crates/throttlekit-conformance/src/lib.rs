@@ -27,6 +27,7 @@ pub mod check;
 mod dice;
 mod difference;
 pub mod golden;
+mod half_years;
 pub mod invariants;
 pub mod membership;
 pub mod regions;

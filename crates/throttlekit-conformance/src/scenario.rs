@@ -4,9 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use throttlekit_core::rate::word::WORDS_END;
-use throttlekit_core::rate::{BUDGET_MAX, Cadence, UNITS_MAX, Weekday};
+use throttlekit_core::rate::{BUDGET_MAX, Cadence, LocalPeriod, UNITS_MAX, Weekday};
 use throttlekit_core::{Cost, Timestamp};
 
+use crate::half_years;
 use crate::text::{nanos, print_duration};
 use crate::{Dice, Spec};
 
@@ -186,10 +187,23 @@ fn roll_shaper(dice: &mut Dice) -> Spec {
     Spec::LeakyBucket { units, period, max_wait }
 }
 
+/// In place of an offset: the clocks of a time zone.
+const LOCAL: i32 = 345;
+
 fn roll_cadence(dice: &mut Dice) -> Cadence {
     use Weekday::*;
-    let utc_offset_minutes = dice.pick(&[0, 0, 60, -300, 345, -840, 840]);
+    let utc_offset_minutes = dice.pick(&[0, 0, 60, -300, LOCAL, -840, 840]);
     match dice.below(5) {
+        part @ 0..=2 if utc_offset_minutes == LOCAL => {
+            let period = match part {
+                0 => LocalPeriod::Day,
+                1 => LocalPeriod::Week {
+                    starts_on: dice.pick(&[Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday]),
+                },
+                _ => LocalPeriod::Month { starts_on: dice.pick(&[1, 15, 28, 29, 30, 31]) },
+            };
+            Cadence::Local { period, zone: half_years::zone() }
+        }
         0 => Cadence::Day { utc_offset_minutes },
         1 => {
             let starts_on = dice.pick(&[Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday]);

@@ -7,8 +7,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use throttlekit_core::rate::{Cadence, Limit, LimitError, Rate, SlidingWindow, Weekday};
+use throttlekit_core::rate::{Cadence, Limit, LimitError, LocalPeriod, Rate, SlidingWindow, Weekday};
 
+use crate::half_years;
 use crate::text::{parse_duration, parse_instant, parse_number, print_duration};
 
 /// The description of one limit.
@@ -22,7 +23,8 @@ pub enum Spec {
     /// `leaky-bucket 10 per 1s wait 250ms`
     LeakyBucket { units: u64, period: Duration, max_wait: Duration },
     /// `window 5 every 1s anchor 0.000000000s`, `window 5 day offset 120`, `window 5 week monday offset 0` or
-    /// `window 5 month offset -300`; offsets in minutes east of UTC.
+    /// `window 5 month offset -300`; offsets in minutes east of UTC. Or `window 5 local day`, `window 5 local week
+    /// monday` or `window 5 local month 15`, by clocks that change twice a year.
     Window { limit: u64, cadence: Cadence },
     /// `budget 5 every 1s anchor 0.000000000s` and so on: a window that the last debit may exceed.
     Budget { limit: u64, cadence: Cadence },
@@ -104,11 +106,26 @@ fn print_cadence(cadence: Cadence, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         Cadence::Every { length, anchor } => write!(f, "every {} anchor {anchor}", print_duration(length)),
         Cadence::Day { utc_offset_minutes } => write!(f, "day offset {utc_offset_minutes}"),
         Cadence::Week { starts_on, utc_offset_minutes } => {
-            let day = WEEKDAYS.iter().find(|(_, day)| *day == starts_on).map_or("", |(name, _)| name);
-            write!(f, "week {day} offset {utc_offset_minutes}")
+            write!(f, "week {} offset {utc_offset_minutes}", name_of(starts_on))
         }
         Cadence::Month { utc_offset_minutes } => write!(f, "month offset {utc_offset_minutes}"),
+        Cadence::Local { period: LocalPeriod::Week { starts_on }, .. } => {
+            write!(f, "local week {}", name_of(starts_on))
+        }
+        Cadence::Local { period: LocalPeriod::Month { starts_on }, .. } => {
+            write!(f, "local month {starts_on}")
+        }
+        Cadence::Local { .. } => f.write_str("local day"),
     }
+}
+
+fn name_of(weekday: Weekday) -> &'static str {
+    WEEKDAYS.iter().find(|(_, day)| *day == weekday).map_or("", |(name, _)| name)
+}
+
+fn parse_weekday(name: &str) -> Result<Weekday, String> {
+    let known = WEEKDAYS.iter().find(|(known, _)| *known == name);
+    known.map(|(_, day)| *day).ok_or_else(|| format!("invalid day `{name}`: expected monday to sunday"))
 }
 
 impl FromStr for Spec {
@@ -165,6 +182,7 @@ fn parse_exact(retry: &str) -> Result<bool, String> {
 
 fn parse_cadence(words: &[&str]) -> Result<Cadence, String> {
     let offset = |text| parse_number(text, "offset in minutes");
+    let local = |period| Cadence::Local { period, zone: half_years::zone() };
     Ok(match *words {
         ["every", length, "anchor", anchor] => {
             Cadence::Every { length: parse_duration(length)?, anchor: parse_instant(anchor)? }
@@ -172,15 +190,17 @@ fn parse_cadence(words: &[&str]) -> Result<Cadence, String> {
         ["day", "offset", minutes] => Cadence::Day { utc_offset_minutes: offset(minutes)? },
         ["month", "offset", minutes] => Cadence::Month { utc_offset_minutes: offset(minutes)? },
         ["week", day, "offset", minutes] => {
-            let known = WEEKDAYS.iter().find(|(name, _)| *name == day);
-            let (_, starts_on) =
-                *known.ok_or_else(|| format!("invalid day `{day}`: expected monday to sunday"))?;
-            Cadence::Week { starts_on, utc_offset_minutes: offset(minutes)? }
+            Cadence::Week { starts_on: parse_weekday(day)?, utc_offset_minutes: offset(minutes)? }
+        }
+        ["local", "day"] => local(LocalPeriod::Day),
+        ["local", "week", day] => local(LocalPeriod::Week { starts_on: parse_weekday(day)? }),
+        ["local", "month", day] => {
+            local(LocalPeriod::Month { starts_on: parse_number(day, "day of the month")? })
         }
         _ => {
             return Err(format!(
                 "invalid cadence `{}`: expected `every 1s anchor 0.000000000s`, `day offset 0`, `week \
-                 monday offset 0` or `month offset 0`",
+                 monday offset 0`, `month offset 0` or `local day`",
                 words.join(" ")
             ));
         }

@@ -1,6 +1,6 @@
 //! An untrusted policy file, or a file of another service.
 
-use throttlekit_server::policy::{self, BYTES_MAX, ERRORS_MAX, PolicyError, PolicyFile, Severity};
+use throttlekit_server::policy::{self, BYTES_MAX, ERRORS_MAX, Imported, PolicyError, PolicyFile, Severity};
 
 /// The maximum size of the report about one file.
 const TOLD_BYTES_MAX: usize = 1 << 20;
@@ -32,17 +32,20 @@ pub fn policy(data: &[u8]) -> bool {
             errors.iter().for_each(judge);
         }
     }
-    match policy::import_envoy(text) {
-        Ok(imported) => {
-            reload(&imported.file);
-            true
-        }
+    // Each is tried, whether or not another one reads it.
+    let imports = [policy::import_envoy(text), policy::import_limiters(text)].map(|read| imports(&read));
+    loads || imports.contains(&true)
+}
+
+fn imports(imported: &Result<Imported, Vec<PolicyError>>) -> bool {
+    match imported {
+        Ok(imported) => reload(&imported.file),
         Err(errors) => {
             assert!(!errors.is_empty() && errors.len() <= ERRORS_MAX + 1, "{} errors", errors.len());
             errors.iter().for_each(judge);
-            loads
         }
     }
+    imported.is_ok()
 }
 
 fn judge(error: &PolicyError) {

@@ -46,7 +46,7 @@ ELSIF kind <= 2 THEN -- windows: the one in the row lasts until its end, however
         n_b := s_b + c1;
         seen := ARRAY[s_a, s_b];
     ELSE
-        n_a := CASE abs(kind) WHEN 1 THEN ((now + c4) / c3 + 1) * c3 - c4 ELSE @schema@.month_end(now, c3) END;
+        n_a := CASE abs(kind) WHEN 1 THEN ((now + c4) / c3 + 1) * c3 - c4 ELSE @schema@.period_end(now, c3, c4) END;
         n_b := c1;
     END IF;
     -- A budget may be crossed while any unit is left.

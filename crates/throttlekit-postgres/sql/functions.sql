@@ -24,6 +24,19 @@ BEGIN
 END
 $function$;
 
+-- The end of the period that now lies in: of a calendar month in an offset, or, where next is given, of a period that ends
+-- at c3 and the next, which ends at next. Whoever asks knows these; past both, periods of the length of the next one.
+-- Mirrors Grid::end of Grid::index.
+CREATE OR REPLACE FUNCTION @schema@.period_end(now bigint, c3 bigint, next bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $function$
+    SELECT CASE
+        WHEN next = 0 THEN @schema@.month_end(now, c3)
+        WHEN now < c3 THEN c3
+        WHEN now < next THEN next
+        ELSE now - (now - next) % greatest(next - c3, 1) + (next - c3)
+    END
+$function$;
+
 -- How long the units that take this time to come back at one pace take at another: whole microseconds, rounded up. Mirrors
 -- SharedPace::time_at.
 CREATE OR REPLACE FUNCTION @schema@.time_at(

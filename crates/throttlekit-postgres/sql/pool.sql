@@ -61,7 +61,7 @@ BEGIN
     END IF;
     -- The window in the row lasts until its end, however the clock went.
     IF row.ends <= now THEN
-        row.ends := CASE abs(p_kind) WHEN 1 THEN ((now + c4) / c3 + 1) * c3 - c4 ELSE @schema@.month_end(now, c3) END;
+        row.ends := CASE abs(p_kind) WHEN 1 THEN ((now + c4) / c3 + 1) * c3 - c4 ELSE @schema@.period_end(now, c3, c4) END;
         row.regions := '{}';
         row.weights := '{}';
         row.granted := '{}';

@@ -35,11 +35,12 @@ pub(crate) struct Corrections<'a> {
 }
 
 impl EncodedRequest {
-    pub(crate) fn of(asks: &[Charges<'_>]) -> Self {
+    /// Encodes requests, local calendars around `now`.
+    pub(crate) fn of(asks: &[Charges<'_>], now: Timestamp) -> Self {
         let pack = |charge: &Charge<'_>| Packed {
             key: charge.key.into(),
             kind: kind(charge.form),
-            numbers: charge_numbers(charge),
+            numbers: charge_numbers(charge, now),
         };
         Self {
             asks: asks.iter().map(count).collect(),
@@ -107,8 +108,8 @@ fn part(request: &EncodedRequest, reply: &mut Reply<'_>) -> Result<Vec<i64>, Sto
 }
 
 impl<'a> Corrections<'a> {
-    pub(crate) fn of(settlements: &[Settlement<'a>]) -> Self {
-        let correction = |s: &Settlement<'a>| (*s, s.form.correction(s.mark, s.charged, s.actual));
+    pub(crate) fn of(settlements: &[Settlement<'a>], now: Timestamp) -> Self {
+        let correction = |s: &Settlement<'a>| (*s, s.form.correction(s.mark, s.charged, s.actual, now));
         let all: Vec<_> = settlements
             .iter()
             .map(correction)
@@ -142,11 +143,12 @@ pub(crate) fn kind(form: &ScriptEncoding) -> i32 {
     match form.kind() {
         ScriptRule::Gcra => 0,
         ScriptRule::Window => 1,
-        ScriptRule::Month => 2,
+        // A month has an offset and no more; of a local calendar, two ends follow.
+        ScriptRule::Month | ScriptRule::Local => 2,
         ScriptRule::Sliding => 3,
         ScriptRule::Log => 4,
         ScriptRule::Budget => -1,
-        ScriptRule::BudgetMonth => -2,
+        ScriptRule::BudgetMonth | ScriptRule::BudgetLocal => -2,
     }
 }
 
@@ -155,8 +157,8 @@ pub(crate) fn looked_at(form: &ScriptEncoding) -> i32 {
     if form.kind() == ScriptRule::Gcra { 5 } else { kind(form) }
 }
 
-pub(crate) fn charge_numbers(charge: &Charge<'_>) -> [i64; CHARGE_NUMBERS] {
-    filled(&charge.form.charge(charge.cost))
+pub(crate) fn charge_numbers(charge: &Charge<'_>, now: Timestamp) -> [i64; CHARGE_NUMBERS] {
+    filled(&charge.form.charge(charge.cost, now))
 }
 
 fn correction_numbers(correction: &Correction) -> [i64; CORRECTION_NUMBERS] {

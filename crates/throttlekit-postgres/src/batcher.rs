@@ -70,7 +70,7 @@ impl Inner {
     pub(crate) async fn admit(self: &Arc<Self>, asks: &[Charges<'_>]) -> Result<Vec<i64>, Failure> {
         let since = Instant::now();
         self.ready().await?;
-        let request = EncodedRequest::of(asks);
+        let request = EncodedRequest::of(asks, self.about_now());
         if let Some(send_permit) = self.send_permit() {
             let alone = async move { send_permit.inner.send(&Batch::merged(&[&request]), None).await };
             return self.in_background(alone).await;

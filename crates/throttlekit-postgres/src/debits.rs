@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Debit, Debited, LastDebit, StoreError};
 use tokio_postgres::types::Type;
 
@@ -19,7 +20,7 @@ impl Inner {
         let keys = sorted(debits.iter().map(|debit| debit.charge.key));
         let slots: Vec<i32> = debits.iter().map(|debit| slot(&keys, debit.charge.key)).collect();
         let kinds: Vec<i32> = debits.iter().map(|debit| kind(debit.charge.form)).collect();
-        let numbers: Vec<i64> = debits.iter().flat_map(numbers_of).collect();
+        let numbers: Vec<i64> = debits.iter().flat_map(|debit| numbers_of(debit, self.about_now())).collect();
         let streams: Vec<String> = debits.iter().map(|debit| format!("{:032x}", debit.id.stream)).collect();
         let now = self.now();
         let params: [Param<'_>; 6] = [
@@ -37,8 +38,8 @@ impl Inner {
 }
 
 /// Encodes the charge, then the debit's number, its cost, and how long it is remembered.
-fn numbers_of(debit: &Debit<'_>) -> [i64; CHARGE_NUMBERS + 3] {
-    let [a, b, c, d, e, f] = charge_numbers(&debit.charge);
+fn numbers_of(debit: &Debit<'_>, now: Timestamp) -> [i64; CHARGE_NUMBERS + 3] {
+    let [a, b, c, d, e, f] = charge_numbers(&debit.charge, now);
     let remember = debit.remembered().as_micros() as i64;
     [a, b, c, d, e, f, debit.id.number as i64, debit.cost() as i64, remember]
 }

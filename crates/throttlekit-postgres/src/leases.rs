@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use throttlekit::rate::Mark;
 use throttlekit::rate::shared::{Correction, ScriptEncoding};
+use throttlekit::rate::{Mark, Timestamp};
 use throttlekit::store::{LeaseRequest, LeaseReturn, Leased, StoreError};
 use tokio_postgres::types::Type;
 
@@ -21,7 +21,7 @@ impl Inner {
         let keys = sorted(asks.iter().map(|ask| ask.key));
         let slots: Vec<i32> = asks.iter().map(|ask| slot(&keys, ask.key)).collect();
         let kinds: Vec<i32> = asks.iter().map(|ask| kind(ask.form)).collect();
-        let numbers: Vec<i64> = asks.iter().flat_map(numbers_of).collect();
+        let numbers: Vec<i64> = asks.iter().flat_map(|ask| numbers_of(ask, self.about_now())).collect();
         let now = self.now();
         let params: [Param<'_>; 5] = [
             (&now, Type::INT8),
@@ -57,17 +57,17 @@ impl Inner {
 }
 
 /// Encodes the limit, and the wanted units in numbers that fit.
-fn numbers_of(ask: &LeaseRequest<'_>) -> [i64; CHARGE_NUMBERS + 3] {
+fn numbers_of(ask: &LeaseRequest<'_>, now: Timestamp) -> [i64; CHARGE_NUMBERS + 3] {
     let form: &ScriptEncoding = ask.form;
     let want = form.clamped(ask.want);
-    let [a, b, c, d, e, f] = filled(&form.lending(want.least));
+    let [a, b, c, d, e, f] = filled(&form.lending(want.least, now));
     let [wants, least, share] = [want.wants, want.least, want.share].map(|number| number as i64);
     [a, b, c, d, e, f, wants, least, share]
 }
 
 /// Encodes the end of the window, and the units.
 fn back_numbers(given: &LeaseReturn<'_>) -> [i64; 2] {
-    match given.form.correction(Mark(given.back.epoch.0), given.back.units, 0) {
+    match given.form.correction(Mark(given.back.epoch.0), given.back.units, 0, Timestamp::EPOCH) {
         Correction::Refund(numbers) => filled(&numbers),
         Correction::Nothing | Correction::Owe(_) => [0; 2],
     }

@@ -33,7 +33,7 @@ impl RegionStore for PostgresStore {
 impl Inner {
     async fn grant(self: &Arc<Self>, ask: &RegionRequest<'_>) -> Result<Vec<i64>, Failure> {
         let form: &ScriptEncoding = ask.form;
-        let [_, units, c3, c4] = filled(&form.charge(0));
+        let [_, units, c3, c4] = filled(&form.charge(0, self.about_now()));
         // At most the limit, which fits the server's numbers.
         let wants = ask.wants.min(form.limit().units()) as i64;
         let (now, kind, weight) = (self.now(), kind(form), ask.weight.get() as i64);

@@ -12,7 +12,7 @@ use crate::error::from_server;
 use crate::store_connections::{Statement, StoreConnections};
 
 /// Increases with every change of the table or of a function's parameters or result.
-const VERSION: i32 = 6;
+const VERSION: i32 = 7;
 const SERVER_MIN: i32 = 130_000;
 /// Key of the advisory lock under which one process at a time migrates. Any otherwise unused number works.
 const MIGRATION_LOCK: i64 = 0x7468_726f_7474_6c65;

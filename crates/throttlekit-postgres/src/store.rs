@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use throttlekit::Guarantee;
-use throttlekit::clock::Clock;
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit::internals::Mutex;
+use throttlekit::rate::Timestamp;
 use throttlekit::store::{Background, Outcome, Settlement, Snapshot, Store, StoreError};
 use throttlekit::store::{
     Charge, Charges, Countable, Debit, Debited, LeaseRequest, LeaseReturn, Leased, Lendable, LocalShares,
@@ -341,6 +342,11 @@ impl Inner {
         self.ready.load(Relaxed)
     }
 
+    /// Returns the time around which local calendars are encoded. The server decides at its own.
+    pub(crate) fn about_now(&self) -> Timestamp {
+        self.builder.clock.as_ref().map_or_else(|| WallClock.now(), Clock::now)
+    }
+
     /// Returns the time to decide at; `None` for the server's.
     pub(crate) fn now(&self) -> Option<i64> {
         self.builder.clock.as_ref().map(|clock| clock.now().as_micros() as i64)
@@ -431,7 +437,8 @@ impl Store for PostgresStore {
     }
 
     async fn settle(&self, settlements: &[Settlement<'_>]) -> Result<(), StoreError> {
-        let Corrections { keys, slots, kinds, owes, numbers } = Corrections::of(settlements);
+        let Corrections { keys, slots, kinds, owes, numbers } =
+            Corrections::of(settlements, self.inner.about_now());
         if keys.is_empty() {
             return Ok(());
         }

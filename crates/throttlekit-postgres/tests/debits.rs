@@ -73,7 +73,7 @@ async fn a_schema_without_debits_is_upgraded() {
                  UPDATE tk_budget_upgrade.version SET number = 2";
     client().await.batch_execute(older).await.unwrap();
     let error = builder(schema).migrate_on_connect(false).connect().await.unwrap_err();
-    assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("version 2, not 6")), "{error}");
+    assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("version 2, not 7")), "{error}");
     let store = builder(schema).connect().await.unwrap();
     let debited = debit(&store, &form, 1, 3).await.unwrap();
     assert_eq!(debited.outcome.decisions[0].remaining, 1);

@@ -217,7 +217,7 @@ async fn a_schema_without_leases_is_upgraded() {
                  UPDATE tk_lend_upgrade.version SET number = 1";
     client().await.batch_execute(older).await.unwrap();
     let error = builder(schema).migrate_on_connect(false).connect().await.unwrap_err();
-    assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("version 1, not 6")), "{error}");
+    assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("version 1, not 7")), "{error}");
     let store = builder(schema).connect().await.unwrap();
     let loan = lend(&store, lease("k", &form, 10)).await.loan;
     assert_eq!(loan.granted, 4);

@@ -17,3 +17,4 @@ mod reload;
 mod same_everywhere;
 mod server;
 mod slots;
+mod time_zones;

@@ -28,10 +28,11 @@ pub(crate) fn debit(call: Call<'_>, by: By, debits: &[&Debit<'_>]) -> Cmd {
         cmd.arg(fence.record);
     }
     call.preamble(&mut cmd);
+    let now = call.about_now();
     for debit in debits {
         let charge = &debit.charge;
         cmd.arg(letter(charge.form.kind()));
-        charge.form.charge(charge.cost).iter().for_each(|&number| {
+        charge.form.charge(charge.cost, now).iter().for_each(|&number| {
             cmd.arg(number);
         });
         cmd.arg(debit.id.number).arg(debit.cost()).arg(debit.remembered().as_micros() as u64);

@@ -217,12 +217,14 @@ impl RedisStore {
     }
 
     async fn settle_flight(&self, flight: &Flight<'_, Settlement<'_>>) -> Result<(), StoreError> {
-        let corrected = flight.items.iter().map(|s| (*s, s.form.correction(s.mark, s.charged, s.actual)));
+        let call = self.call(&self.scripts.settle);
+        let now = call.about_now();
+        let corrected =
+            flight.items.iter().map(|s| (*s, s.form.correction(s.mark, s.charged, s.actual, now)));
         let all: Vec<_> = corrected.filter(|(_, correction)| *correction != Correction::Nothing).collect();
         if all.is_empty() {
             return Ok(());
         }
-        let call = self.call(&self.scripts.settle);
         self.route.track(flight.slot, |by| wire::settle(call, by, &all)).await?;
         Ok(())
     }

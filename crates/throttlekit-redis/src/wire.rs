@@ -1,6 +1,7 @@
 //! Encoding of requests for scripts, and decoding of replies into states.
 
 use redis::{Cmd, Value};
+use throttlekit::clock::{Clock, WallClock};
 use throttlekit::rate::{Need, Timestamp};
 use throttlekit::store::{
     Charge, Charges, LeaseRequest, LeaseReturn, Leased, Outcome, RegionGrant, RegionRequest,
@@ -40,6 +41,11 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
+    /// Returns the time around which local calendars are encoded. The server decides at its own.
+    pub(crate) fn about_now(&self) -> Timestamp {
+        self.head.now.unwrap_or_else(|| WallClock.now())
+    }
+
     /// Starts a command on this many keys, which follow.
     pub(crate) fn on(&self, by: By, keys: usize) -> Cmd {
         let mut cmd = Cmd::with_capacity(ARGS_ROOM, BYTES_ROOM);
@@ -89,22 +95,23 @@ impl Call<'_> {
 pub(crate) fn admit(call: Call<'_>, by: By, asks: &[&Charges<'_>]) -> Cmd {
     let keys = asks.iter().flat_map(|ask| ask.charges).map(|charge| charge.key);
     let mut cmd = call.begin(by, keys);
+    let now = call.about_now();
     match (call.fence, asks) {
-        (None, [ask]) if plain(&mut cmd, ask).is_some() => {}
-        _ => charges(&mut cmd, asks),
+        (None, [ask]) if plain(&mut cmd, ask, now).is_some() => {}
+        _ => charges(&mut cmd, asks, now),
     }
     call.end(cmd)
 }
 
 /// Appends the numbers of a request that the script has a short path for: a plain GCRA charge (`lua/one.lua`), or one
 /// and a charge of a window on an even grid (`lua/two.lua`). Appends nothing if the request is any other.
-fn plain(cmd: &mut Cmd, ask: &Charges<'_>) -> Option<()> {
+fn plain(cmd: &mut Cmd, ask: &Charges<'_>, now: Timestamp) -> Option<()> {
     match ask.charges {
         [bucket] => {
-            plain_gcra(bucket)?.iter().for_each(|&number| _ = cmd.arg(number));
+            plain_gcra(bucket, now)?.iter().for_each(|&number| _ = cmd.arg(number));
         }
         [bucket, window] if ask.need == Need::All => {
-            let (bucket, numbers) = (plain_gcra(bucket)?, plain_window(window)?);
+            let (bucket, numbers) = (plain_gcra(bucket, now)?, plain_window(window, now)?);
             cmd.arg(letter(window.form.kind()));
             bucket.iter().chain(&numbers).for_each(|&number| _ = cmd.arg(number));
         }
@@ -113,13 +120,13 @@ fn plain(cmd: &mut Cmd, ask: &Charges<'_>) -> Option<()> {
     Some(())
 }
 
-fn charges(cmd: &mut Cmd, asks: &[&Charges<'_>]) {
+fn charges(cmd: &mut Cmd, asks: &[&Charges<'_>], now: Timestamp) {
     for ask in asks {
         let count = ask.charges.len() as i64;
         cmd.arg(if ask.need == Need::Any { -count } else { count });
         for charge in ask.charges {
             cmd.arg(letter(charge.form.kind()));
-            charge.form.charge(charge.cost).iter().for_each(|&number| {
+            charge.form.charge(charge.cost, now).iter().for_each(|&number| {
                 cmd.arg(number);
             });
         }
@@ -127,23 +134,23 @@ fn charges(cmd: &mut Cmd, asks: &[&Charges<'_>]) {
 }
 
 /// Returns time, depth and unit of a charge whose states are whole microseconds, since a unit is.
-fn plain_gcra(charge: &Charge<'_>) -> Option<[i64; 3]> {
+fn plain_gcra(charge: &Charge<'_>, now: Timestamp) -> Option<[i64; 3]> {
     if charge.form.kind() != ScriptRule::Gcra || charge.cost == 0 {
         return None;
     }
-    match charge.form.charge(charge.cost)[..] {
+    match charge.form.charge(charge.cost, now)[..] {
         [time, _, depth, _, 1, unit] => Some([time, depth, unit]),
         _ => None,
     }
 }
 
 /// Returns cost, limit, length and lead of a charge of a window on an even grid.
-fn plain_window(charge: &Charge<'_>) -> Option<[i64; 4]> {
+fn plain_window(charge: &Charge<'_>, now: Timestamp) -> Option<[i64; 4]> {
     let is_even = matches!(charge.form.kind(), ScriptRule::Window | ScriptRule::Budget);
     if !is_even || charge.cost == 0 {
         return None;
     }
-    charge.form.charge(charge.cost)[..].try_into().ok()
+    charge.form.charge(charge.cost, now)[..].try_into().ok()
 }
 
 pub(crate) fn peek(call: Call<'_>, by: By, charges: &[&Charge<'_>]) -> Cmd {
@@ -178,10 +185,11 @@ pub(crate) fn settle(call: Call<'_>, by: By, all: &[(&Settlement<'_>, Correction
 
 pub(crate) fn lease(call: Call<'_>, by: By, asks: &[&LeaseRequest<'_>]) -> Cmd {
     let mut cmd = call.begin(by, asks.iter().map(|ask| ask.key));
+    let now = call.about_now();
     for ask in asks {
         cmd.arg(letter(ask.form.kind()));
         let want = ask.form.clamped(ask.want);
-        ask.form.lending(want.least).iter().for_each(|&number| {
+        ask.form.lending(want.least, now).iter().for_each(|&number| {
             cmd.arg(number);
         });
         cmd.arg(want.wants).arg(want.least).arg(want.share);
@@ -192,7 +200,7 @@ pub(crate) fn lease(call: Call<'_>, by: By, asks: &[&LeaseRequest<'_>]) -> Cmd {
 pub(crate) fn grant(call: Call<'_>, by: By, ask: &RegionRequest<'_>) -> Cmd {
     let mut cmd = call.begin(by, std::iter::once(ask.key));
     cmd.arg("p").arg(letter(ask.form.kind()));
-    ask.form.charge(0).iter().for_each(|&number| {
+    ask.form.charge(0, call.about_now()).iter().for_each(|&number| {
         cmd.arg(number);
     });
     // At most the limit, which a script represents exactly.
@@ -209,7 +217,9 @@ pub(crate) fn give_back(call: Call<'_>, by: By, backs: &[&LeaseReturn<'_>]) -> C
     call.preamble(&mut cmd);
     for given in backs {
         let (mark, units) = (Mark(given.back.epoch.0), given.back.units);
-        let Correction::Refund(numbers) = given.form.correction(mark, units, 0) else { continue };
+        let Correction::Refund(numbers) = given.form.correction(mark, units, 0, Timestamp::EPOCH) else {
+            continue;
+        };
         numbers.iter().for_each(|&number| {
             cmd.arg(number);
         });
@@ -224,6 +234,8 @@ pub(crate) fn letter(kind: ScriptRule) -> &'static str {
         ScriptRule::Month => "m",
         ScriptRule::Budget => "b",
         ScriptRule::BudgetMonth => "n",
+        ScriptRule::Local => "c",
+        ScriptRule::BudgetLocal => "d",
         ScriptRule::Sliding => "s",
         ScriptRule::Log => "l",
     }

@@ -31,5 +31,6 @@ mod rig;
 mod same_everywhere;
 mod slots;
 mod smoke;
+mod time_zones;
 mod token_budget;
 mod unusable;

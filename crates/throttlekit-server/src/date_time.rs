@@ -1,4 +1,4 @@
-//! Civil dates as instants, for the expiry of tokens and certificates.
+//! Civil dates as instants, for the expiry of tokens and certificates, and for anchors of windows.
 
 use throttlekit::rate::Timestamp;
 
@@ -10,6 +10,20 @@ pub(crate) fn parse(text: &str) -> Result<Timestamp, String> {
             text.escape_debug()
         )
     })
+}
+
+/// Formats seconds since the Unix epoch, before the year 10000, as an RFC 3339 date-time.
+pub(crate) fn format(seconds: u64) -> String {
+    // Years that begin in March make February last; 400 of them have 146,097 days.
+    let day = seconds / 86_400 + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (year, month) = (era * 400 + year + u64::from(month >= 10), (month + 2) % 12 + 1);
+    let (hour, minute, second) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 /// Parses a UTC time written in digits as in X.509: `YYYYMMDDHHMMSSZ`, or `YYMMDDHHMMSSZ` for 1950 to 2049.
@@ -93,6 +107,9 @@ mod tests {
         ];
         for (text, seconds) in table {
             assert_eq!(parse(text), Ok(Timestamp::from_millis(seconds * 1_000)), "{text}");
+        }
+        for seconds in [0, 951_782_399, 951_782_400, 1_735_689_599, 4_107_542_400, 16_725_225_599] {
+            assert_eq!(parse(&format(seconds)), Ok(Timestamp::from_millis(seconds * 1_000)), "{seconds}");
         }
         assert_eq!(parse_x509(b"20261201000000Z"), Some(Timestamp::from_millis(1_796_083_200_000)));
         assert_eq!(parse_x509(b"261201000000Z"), Some(Timestamp::from_millis(1_796_083_200_000)));

@@ -125,6 +125,7 @@
 //! * `wait`: waiting for a limiter (`wait::Queue`) or a slot, with a timeout, by tokio's timer. Comes with `store`.
 //! * `http`: the tower layer, key extractors and headers.
 //! * `axum`: the peer's address from axum's `ConnectInfo`; enables `http`.
+//! * `time-zones`: quotas by the clocks of a named time zone (`time_zone`); `time-zones-embedded` needs no files for it.
 //! * `outbound`: pacing calls to providers and learning their limits from responses; enables `http` and `wait`.
 //! * `full`: all of these.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -169,6 +170,8 @@ mod shared;
 pub mod store;
 mod store_error;
 mod sync;
+#[cfg(feature = "time-zones")]
+pub mod time_zone;
 #[cfg(feature = "wait")]
 pub mod wait;
 

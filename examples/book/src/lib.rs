@@ -22,6 +22,7 @@ pages! {
     GuidesFairness: "../../../docs/guides/fairness.md",
     GuidesLlmTokens: "../../../docs/guides/llm-tokens.md",
     GuidesMigrate: "../../../docs/guides/migrate.md",
+    GuidesMoney: "../../../docs/guides/money.md",
     GuidesOutages: "../../../docs/guides/outages.md",
     GuidesOutbound: "../../../docs/guides/outbound.md",
     GuidesOverload: "../../../docs/guides/overload.md",

@@ -3,10 +3,11 @@
 //! Nothing here is shared with the rules: no state to update, only sums over all intervals in 128-bit integers and a
 //! calendar that counts days one year at a time.
 
-use throttlekit_core::rate::{Cadence, Weekday};
+use throttlekit_core::rate::{Cadence, LocalPeriod, Weekday};
 use throttlekit_core::{Cost, Timestamp};
 
 use crate::Spec;
+use crate::half_years;
 use crate::text::nanos;
 
 /// The oracle for one key: every admission.
@@ -125,7 +126,27 @@ fn window_of(cadence: Cadence, at: Timestamp) -> i128 {
             (local_day(utc_offset_minutes) - first).div_euclid(7)
         }
         Cadence::Month { utc_offset_minutes } => month_of(local_day(utc_offset_minutes)),
+        Cadence::Local { period, .. } => {
+            local_period(period, half_years::latest_date((at / 1_000_000_000) as i64).into())
+        }
     }
+}
+
+/// Returns a number that is the same for two local dates exactly if they lie in one period.
+pub(crate) fn local_period(period: LocalPeriod, date: i128) -> i128 {
+    match period {
+        LocalPeriod::Week { starts_on } => (date - 4 - days_after_monday(starts_on)).div_euclid(7),
+        LocalPeriod::Month { starts_on } => month_from(date, starts_on.into()),
+        _ => date,
+    }
+}
+
+/// Returns the number of the month in which the last period began, by counting days.
+fn month_from(date: i128, starts_on: i128) -> i128 {
+    let month = month_of(date);
+    let days = |step: i128| (1..31).take_while(|day| month_of(date + step * day) == month).count() as i128;
+    let (day, length) = (1 + days(-1), 1 + days(-1) + days(1));
+    if day < starts_on.min(length) { month - 1 } else { month }
 }
 
 fn days_after_monday(day: Weekday) -> i128 {

@@ -26,6 +26,7 @@ use crate::bugs::Found;
 use crate::check::{Check, ensure};
 use crate::{Scenario, Spec};
 pub use judge::Judge;
+pub(crate) use judge::local_period;
 pub use seeded::{Bug, Seeded};
 
 /// An invariant, its check, and the bugs that the check must find.

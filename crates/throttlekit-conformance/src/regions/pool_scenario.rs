@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use throttlekit::Limit;
-use throttlekit::rate::{Cadence, Timestamp};
+use throttlekit::rate::{Cadence, LocalPeriod, Timestamp};
 use throttlekit_core::fair::{WEIGHT_MAX, Weight};
 use throttlekit_core::rate::{BUDGET_MAX, UNITS_MAX};
 
 use crate::Dice;
+use crate::half_years;
 use crate::runner::without_each;
 
 const OPERATIONS_MAX: u64 = 60;
@@ -75,7 +76,15 @@ fn roll_limit(dice: &mut Dice, units: u64) -> Limit {
     let seconds = Duration::from_secs(dice.pick(&[1, 7, 60, 86_400]));
     let limit = match dice.below(5) {
         4 => Limit::token_budget(units.min(BUDGET_MAX), seconds),
-        0 => Limit::quota(units, Cadence::Month { utc_offset_minutes: dice.pick(&[-300, 0, 330]) }),
+        0 => Limit::quota(
+            units,
+            match dice.pick(&[-300, 0, 330]) {
+                330 => {
+                    Cadence::Local { period: LocalPeriod::Month { starts_on: 1 }, zone: half_years::zone() }
+                }
+                utc_offset_minutes => Cadence::Month { utc_offset_minutes },
+            },
+        ),
         1 => {
             let anchor = Timestamp::from_millis(dice.below(100_000));
             Limit::quota(units, Cadence::Every { length: seconds, anchor })

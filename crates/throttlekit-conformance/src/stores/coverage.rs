@@ -75,6 +75,8 @@ fn kind(spec: &Spec) -> &'static str {
         Spec::Gcra { .. } => "gcra",
         Spec::TokenBucket { .. } => "token-bucket",
         Spec::LeakyBucket { .. } => "leaky-bucket",
+        Spec::Window { cadence: Cadence::Local { .. }, .. }
+        | Spec::Budget { cadence: Cadence::Local { .. }, .. } => "local calendar",
         Spec::Window { cadence: Cadence::Month { .. }, .. } => "month",
         Spec::Window { .. } => "window",
         Spec::Budget { cadence: Cadence::Month { .. }, .. } => "budget of a month",

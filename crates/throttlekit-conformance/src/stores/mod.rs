@@ -23,6 +23,7 @@ mod fixture;
 mod hot_key;
 mod lend_contention;
 mod lending;
+mod local_periods;
 mod play;
 mod policy;
 mod reference;
@@ -41,6 +42,7 @@ pub use hot_key::{
     HotKeyContention, PROCESSES, TASKS, hot_key_contention, hot_key_in_processes, hot_key_policy,
 };
 pub use lend_contention::{LendContention, lend_contention};
+pub use local_periods::{LocalPeriods, examine_local_periods};
 pub use reference::CoreStates;
 #[doc(hidden)]
 pub use reference::same_state;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Features that must occur in some of the scenarios of a verification.
-pub const FEATURES: [&str; 66] = [
+pub const FEATURES: [&str; 67] = [
     "a flight of debits",
     "a flight of leases",
     "a flight of none",
@@ -52,6 +52,7 @@ pub const FEATURES: [&str; 66] = [
     "lease of what is left",
     "lease refused",
     "left out beyond exact",
+    "local calendar",
     "looked after a denial",
     "month",
     "never",

@@ -42,6 +42,7 @@ crate::bugs! {
         ResetKeeps: "A reset keeps every key.",
         ResetFirstOnly: "A reset of several keys forgets only the first.",
         MonthOfThirtyDays: "Every month has thirty days.",
+        LocalDaysOfOneLength: "Every local day has 24 hours.",
         MarkByClock: "The position of a charge follows the clock and not the state.",
         NamesTheFirst: "The first limit is reported as the binding one.",
         RetryEarly: "Waits are a nanosecond too short.",
@@ -141,13 +142,14 @@ impl SeededStore {
         if let Some(wrong) = form(self.bug, known) {
             return wrong;
         }
-        if !self.is(StoreBug::MonthOfThirtyDays) || known.kind() != ScriptRule::Month {
-            return *known;
-        }
-        let length = Duration::from_secs(30 * 86_400);
+        let length = match (self.bug, known.kind()) {
+            (StoreBug::MonthOfThirtyDays, ScriptRule::Month) => Duration::from_secs(30 * 86_400),
+            (StoreBug::LocalDaysOfOneLength, ScriptRule::Local) => known.limit().period(),
+            _ => return *known,
+        };
         let cadence = Cadence::Every { length, anchor: Timestamp::EPOCH };
-        let limit = Limit::quota(known.limit().units(), cadence).expect("thirty days are a window");
-        ScriptEncoding::of(&limit).expect("thirty days are whole microseconds")
+        let limit = Limit::quota(known.limit().units(), cadence).expect("days are a window");
+        ScriptEncoding::of(&limit).expect("days are whole microseconds")
     }
 
     /// Applies the bug to states before the decision.
@@ -322,9 +324,9 @@ fn ticks_per_micro(form: &ScriptEncoding) -> u128 {
 
 fn refund_shaper(known: &mut CoreStates, s: &Settlement<'_>, now: Timestamp) {
     known.settle(s, now);
-    let numbers = s.form.charge(s.charged - s.actual);
+    let numbers = s.form.charge(s.charged - s.actual, now);
     if let (ScriptRule::Gcra, State::Tat(tat)) = (s.form.kind(), known.entry(s.key, s.form.limit())) {
-        let shapes = s.form.correction(throttlekit_core::rate::Mark(0), 1, 0)
+        let shapes = s.form.correction(throttlekit_core::rate::Mark(0), 1, 0, now)
             == throttlekit_core::rate::shared::Correction::Nothing;
         let ticks = u128::from(numbers[0].unsigned_abs()) * ticks_per_micro(s.form);
         tat.0 = tat.0.saturating_sub(if shapes { ticks } else { 0 });

@@ -1,8 +1,9 @@
-//! Window boundaries: even grids and calendar months.
+//! Window boundaries: even grids, calendar months and the calendars of time zones.
 
 use core::time::Duration;
 
 use super::pace::{LimitError, checked_period};
+use super::zone::Zone;
 use crate::Timestamp;
 
 const DAY: u64 = 86_400 * 1_000_000_000;
@@ -16,7 +17,7 @@ const OFFSET_MAX_MINUTES: u32 = 14 * 60;
 
 /// Schedule by which a counted window begins and ends. Windows are half-open: the end belongs to the next one.
 ///
-/// Offsets are fixed; where clocks change twice a year, pick the offset that the contract names.
+/// The offsets of `Day`, `Week` and `Month` are fixed. Where clocks change twice a year, use [`Local`](Self::Local).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cadence {
     /// Every `length`, with one window beginning at `anchor`. An anchor at the epoch gives aligned windows.
@@ -42,6 +43,31 @@ pub enum Cadence {
     Month {
         /// Minutes east of UTC.
         utc_offset_minutes: i32,
+    },
+    /// Every day, week or month by the clocks of a time zone, which may change: days have 23 to 25 hours then.
+    Local {
+        /// What repeats.
+        period: LocalPeriod,
+        /// Where.
+        zone: Zone,
+    },
+}
+
+/// A period by local dates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LocalPeriod {
+    /// From midnight to midnight. Where clocks skip midnight, from the first instant of the date.
+    Day,
+    /// Seven days.
+    Week {
+        /// The day on which weeks begin.
+        starts_on: Weekday,
+    },
+    /// From one day of the month to the same of the next.
+    Month {
+        /// The day of the month on which it begins, 1 to 31. In a month with fewer days: its last day.
+        starts_on: u8,
     },
 }
 
@@ -75,6 +101,15 @@ pub(crate) enum Grid {
     Even { length: u64, lead: u64 },
     /// Window `i` is month `i % 12` of year `i / 12`.
     Month { utc_offset: i64 },
+    /// Window `i` is period `i` by local dates. Where clocks skip all of it, it is empty.
+    Local(LocalGrid),
+}
+
+/// Periods by local dates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LocalGrid {
+    period: LocalPeriod,
+    zone: Zone,
 }
 
 impl Grid {
@@ -96,6 +131,12 @@ impl Grid {
             Cadence::Month { utc_offset_minutes } => {
                 Self::Month { utc_offset: checked_offset(utc_offset_minutes)? }
             }
+            Cadence::Local { period: LocalPeriod::Month { starts_on }, .. }
+                if !(1..=31).contains(&starts_on) =>
+            {
+                return Err(LimitError::MonthStart(starts_on));
+            }
+            Cadence::Local { period, zone } => Self::Local(LocalGrid { period, zone }),
         })
     }
 
@@ -107,6 +148,7 @@ impl Grid {
         match *self {
             Self::Even { length, .. } => Duration::from_nanos(length),
             Self::Month { .. } => Duration::from_nanos(31 * DAY),
+            Self::Local(LocalGrid { period, .. }) => Duration::from_nanos(period.days_max() * DAY),
         }
     }
 
@@ -128,6 +170,7 @@ impl Grid {
                 let local = i128::from(now.as_nanos()) + i128::from(utc_offset);
                 month_of_day(local.div_euclid(i128::from(DAY)) as i64)
             }
+            Self::Local(local) => local.index(now),
         }
     }
 
@@ -138,9 +181,82 @@ impl Grid {
             Self::Month { utc_offset } => {
                 i128::from(first_day_of_month(index + 1)) * i128::from(DAY) - i128::from(utc_offset)
             }
+            Self::Local(local) => return local.end(index),
         };
         Timestamp::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
     }
+}
+
+/// A window beyond any that an instant lies in: there are fewer local days up to [`Timestamp::MAX`].
+const LOCAL_INDEX_MAX: u64 = 1 << 32;
+
+impl LocalGrid {
+    /// The last period that has begun. Where clocks are set back over midnight, the date is earlier for a while; the
+    /// period is not.
+    fn index(&self, now: Timestamp) -> u64 {
+        let index = self.period.index_of(self.zone.date(now));
+        if self.end(index) <= now { index + 1 } else { index }
+    }
+
+    fn end(&self, index: u64) -> Timestamp {
+        self.zone.begins(self.period.first_date(index.min(LOCAL_INDEX_MAX) + 1))
+    }
+
+    /// The end of the period that `now` lies in, that of the next one, and the beginning of the first. A store that
+    /// cannot compute with zones finds its own period by these, whose clock is at most one period ahead.
+    pub(super) fn boundaries(&self, now: Timestamp) -> [Timestamp; 3] {
+        let index = self.index(now);
+        let end = self.end(index);
+        // Past a period that clocks skip.
+        let next = (index + 1..index + 3).map(|next| self.end(next)).find(|next| *next > end);
+        let from = if index == 0 { Timestamp::EPOCH } else { self.end(index - 1) };
+        [end, next.unwrap_or(end), from]
+    }
+}
+
+impl LocalPeriod {
+    fn days_max(&self) -> u64 {
+        match self {
+            Self::Day => 1,
+            Self::Week { .. } => 7,
+            Self::Month { .. } => 31,
+        }
+    }
+
+    /// The number of the period that a date lies in. Dates are days since the epoch, of which the first local one may
+    /// be the day before.
+    fn index_of(&self, date: i64) -> u64 {
+        let index = match *self {
+            Self::Day => date + 1,
+            Self::Week { starts_on } => (date + Self::week_lead(starts_on)).div_euclid(7) + 1,
+            Self::Month { starts_on } => {
+                let month = month_of_day(date);
+                return if date < start_in_month(month, starts_on) { month - 1 } else { month };
+            }
+        };
+        u64::try_from(index).unwrap_or(0)
+    }
+
+    /// The first date of a period.
+    fn first_date(&self, index: u64) -> i64 {
+        match *self {
+            Self::Day => index as i64 - 1,
+            Self::Week { starts_on } => (index as i64 - 1) * 7 - Self::week_lead(starts_on),
+            Self::Month { starts_on } => start_in_month(index, starts_on),
+        }
+    }
+
+    /// Days from the beginning of the epoch's week to the epoch, a Thursday.
+    fn week_lead(starts_on: Weekday) -> i64 {
+        (3 - starts_on as i64).rem_euclid(7)
+    }
+}
+
+/// Days since the epoch of the day in a month on which a period begins.
+fn start_in_month(month: u64, starts_on: u8) -> i64 {
+    let first = first_day_of_month(month);
+    let length = first_day_of_month(month + 1) - first;
+    first + i64::from(starts_on).min(length) - 1
 }
 
 fn checked_offset(minutes: i32) -> Result<i64, LimitError> {
@@ -208,7 +324,7 @@ mod tests {
                 let day = jiff::civil::Weekday::from_monday_zero_offset(starts_on as i8).unwrap();
                 today.tomorrow().unwrap().checked_sub(1.day()).unwrap().nth_weekday(1, day).unwrap()
             }
-            Cadence::Every { .. } => unreachable!(),
+            Cadence::Every { .. } | Cadence::Local { .. } => unreachable!(),
         };
         let end = offset.to_timestamp(next.to_datetime(jiff::civil::Time::midnight())).unwrap();
         Timestamp::from_nanos(u64::try_from(end.as_nanosecond().max(0)).unwrap())

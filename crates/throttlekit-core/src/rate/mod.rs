@@ -20,11 +20,12 @@ mod sliding_window;
 pub mod stored;
 mod window;
 pub mod word;
+mod zone;
 
 pub use bucket::{Bucket, SharedPace};
 pub use budget::Budget;
 pub(crate) use calendar::Grid;
-pub use calendar::{Cadence, Weekday};
+pub use calendar::{Cadence, LocalPeriod, Weekday};
 pub use gcra::{Gcra, Tat};
 pub use limit::{Limit, State};
 pub(crate) use pace::checked_units;
@@ -33,6 +34,7 @@ pub use several::{LimitCharge, Need, Verdict};
 pub use sliding_log::{Log, SlidingLog};
 pub use sliding_window::{Ring, SlidingWindow};
 pub use window::{BUDGET_MAX, Count, Window};
+pub use zone::{Zone, ZoneOffset, ZoneTable};
 
 use core::time::Duration;
 

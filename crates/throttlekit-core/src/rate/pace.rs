@@ -76,6 +76,10 @@ pub enum LimitError {
     LogTooLong(u64),
     /// A UTC offset lies beyond 14 hours.
     UtcOffset(i32),
+    /// A period by months begins on no day of the month.
+    MonthStart(u8),
+    /// The offsets of a time zone are missing, not in order of time, or further than a day from UTC.
+    ZoneTable,
     /// The limit's parameters are too fine or too large for a shared store; names the parameter.
     NotShareable(&'static str),
     /// Limits do not make a valid policy together; states the reason.
@@ -103,6 +107,11 @@ impl fmt::Display for LimitError {
                 write!(f, "sliding log too long: {n} entries per key, at most 10000; use a sliding window")
             }
             Self::UtcOffset(m) => write!(f, "invalid UTC offset of {m} minutes: expected -840 to 840"),
+            Self::MonthStart(day) => write!(f, "invalid day of the month {day}: expected 1 to 31"),
+            Self::ZoneTable => f.write_str(
+                "invalid time zone table: expected at least one offset, in order of time, each within a day \
+                 of UTC",
+            ),
             Self::NotShareable(why) => write!(f, "a shared store cannot represent this limit: {why}"),
             Self::Policy(why) => write!(f, "invalid combination of limits: {why}"),
             Self::LeaseTooShort(lives) => write!(

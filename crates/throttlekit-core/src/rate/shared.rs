@@ -19,7 +19,8 @@ use crate::Timestamp;
 pub(super) const NANOS: u64 = 1_000;
 /// Sums of two such numbers are still exact in a double.
 const EXACT_MAX: u64 = 1 << 52;
-const MONTH_MICROS: i64 = 31 * 86_400 * 1_000_000;
+const DAY_MICROS: i64 = 86_400 * 1_000_000;
+const MONTH_MICROS: i64 = 31 * DAY_MICROS;
 pub(super) const DEBT_MAX_MICROS: u64 = DEBT_MAX.as_micros() as u64;
 
 /// The script encoding of a limit that a shared store can keep.
@@ -41,8 +42,13 @@ pub struct ScriptEncoding {
 /// | GCRA | time of the cost, its rest in ticks, depth, its rest, ticks of a µs, ticks of a unit | instant when full, its rest; of a bucket of another pace also when it was written, ticks of a unit and of a µs |
 /// | window, budget | cost, limit, length, lead | end of the window, units used |
 /// | month, budget of a month | cost, limit, UTC offset | the same |
+/// | local calendar, its budget | cost, limit, end of the period, end of the next, beginning of the period | the same |
 /// | sliding window | cost, limit, length, buckets | newest bucket, then `buckets + 1` counts |
 /// | sliding log | cost, limit, length | instant and units of each admission, oldest first |
+///
+/// Scripts do not compute with time zones, so the numbers of a local calendar contain the boundaries around an instant that
+/// the caller names. A script takes the first of the two ends that is after its own clock. Beyond both, periods of the
+/// length of the last one follow: no window is ever longer than two periods, or shorter than one by more than clocks change.
 ///
 /// A state without numbers is that of a key never seen. A state survives a change of the limit's parameters: the units
 /// used of a bucket are counted at the new pace ([`Bucket`]), and a window in progress keeps its end.
@@ -84,6 +90,10 @@ pub enum ScriptRule {
     Budget,
     /// A [budget](Window::budget) by calendar months.
     BudgetMonth,
+    /// [`Window`] by the calendar of a time zone.
+    Local,
+    /// A [budget](Window::budget) by the calendar of a time zone.
+    BudgetLocal,
     /// [`SlidingWindow`].
     Sliding,
     /// [`SlidingLog`](super::SlidingLog).
@@ -93,7 +103,7 @@ pub enum ScriptRule {
 impl ScriptRule {
     /// Checks whether it is a [`Window`], budget or not: they keep the same state.
     pub fn is_window(self) -> bool {
-        matches!(self, Self::Window | Self::Month | Self::Budget | Self::BudgetMonth)
+        !matches!(self, Self::Gcra | Self::Sliding | Self::Log)
     }
 }
 
@@ -147,6 +157,8 @@ impl ScriptEncoding {
             Limit::Window(Window { grid: Grid::Month { .. }, crosses: false, .. }) => ScriptRule::Month,
             Limit::Window(Window { grid: Grid::Even { .. }, crosses: true, .. }) => ScriptRule::Budget,
             Limit::Window(Window { grid: Grid::Month { .. }, crosses: true, .. }) => ScriptRule::BudgetMonth,
+            Limit::Window(Window { grid: Grid::Local(_), crosses: false, .. }) => ScriptRule::Local,
+            Limit::Window(Window { grid: Grid::Local(_), crosses: true, .. }) => ScriptRule::BudgetLocal,
             Limit::SlidingWindow(_) => ScriptRule::Sliding,
             Limit::SlidingLog(_) => ScriptRule::Log,
         }
@@ -167,20 +179,36 @@ impl ScriptEncoding {
             (ScriptRule::Window | ScriptRule::Budget | ScriptRule::Log, [_, _, length, ..]) => *length,
             (ScriptRule::Sliding, [_, _, length, buckets]) => length + length / buckets + 1,
             (ScriptRule::Month | ScriptRule::BudgetMonth, _) => MONTH_MICROS,
+            // A period is longer than its days by what clocks are set back, which is less than a day.
+            (ScriptRule::Local | ScriptRule::BudgetLocal, _) => {
+                int(self.limit.period().as_micros() as u64) + DAY_MICROS
+            }
             _ => i64::MAX,
         };
         natural(micros).unwrap_or(0)
     }
 
-    /// Encodes a charge of `cost`.
-    pub fn charge(&self, cost: Cost) -> Numbers {
-        if cost == 1 {
-            return self.one;
+    /// Encodes a charge of `cost`. A local calendar is encoded around `now`; no other limit depends on it.
+    pub fn charge(&self, cost: Cost, now: Timestamp) -> Numbers {
+        let charge = if cost == 1 {
+            self.one
+        } else if cost <= self.limit.cost_max() {
+            numbers(&self.limit, self.pace, cost)
+        } else {
+            self.impossible()
+        };
+        self.around(now, charge)
+    }
+
+    /// Appends the boundaries of local periods around `now`, if it has such.
+    fn around(&self, now: Timestamp, mut charge: Numbers) -> Numbers {
+        if let Limit::Window(Window { grid: Grid::Local(local), .. }) = &self.limit {
+            for boundary in local.boundaries(now) {
+                charge.values[charge.len] = int(boundary.as_micros());
+                charge.len += 1;
+            }
         }
-        if cost <= self.limit.cost_max() {
-            return numbers(&self.limit, self.pace, cost);
-        }
-        self.impossible()
+        charge
     }
 
     /// Encodes a charge that costs too much ever to pass: one unit more than there are, and for a budget, which would
@@ -201,9 +229,9 @@ impl ScriptEncoding {
         u128::from(rest.unsigned_abs()) * (u128::from(self.limit.units()) + 2) < u128::from(EXACT_MAX)
     }
 
-    /// Encodes the limit for a lease of at least `least` units.
-    pub fn lending(&self, least: Cost) -> Numbers {
-        if least <= self.limit.cost_max() { self.one } else { self.impossible() }
+    /// Encodes the limit for a lease of at least `least` units, around `now` as a [charge](Self::charge).
+    pub fn lending(&self, least: Cost, now: Timestamp) -> Numbers {
+        self.around(now, if least <= self.limit.cost_max() { self.one } else { self.impossible() })
     }
 
     /// Decodes a stored state, or `None` if the numbers are not a valid state of this rule.
@@ -297,10 +325,11 @@ impl ScriptEncoding {
         }
     }
 
-    /// Returns the correction that replaces the `charged` units of a charge at position `mark` by the `actual` ones.
-    pub fn correction(&self, mark: Mark, charged: Cost, actual: Cost) -> Correction {
+    /// Returns the correction that replaces the `charged` units of a charge at position `mark` by the `actual` ones. A debt
+    /// is encoded around `now` as a [charge](Self::charge).
+    pub fn correction(&self, mark: Mark, charged: Cost, actual: Cost, now: Timestamp) -> Correction {
         if actual > charged {
-            return Correction::Owe(self.owed(actual - charged));
+            return Correction::Owe(self.around(now, self.owed(actual - charged)));
         }
         match self.handed_back(mark, charged - actual) {
             Some(numbers) if actual < charged => Correction::Refund(numbers),
@@ -347,6 +376,7 @@ fn numbers(limit: &Limit, pace: SharedPace, cost: Cost) -> Numbers {
         Limit::Window(Window { limit, grid, .. }) => match *grid {
             Grid::Even { length, lead } => Numbers::of([cost, *limit, length / NANOS, lead / NANOS].map(int)),
             Grid::Month { utc_offset } => Numbers::of([int(cost), int(*limit), utc_offset / NANOS as i64]),
+            Grid::Local(_) => Numbers::of([cost, *limit].map(int)),
         },
         Limit::SlidingWindow(rule) => {
             Numbers::of([cost, rule.limit, rule.length / NANOS, rule.buckets.into()].map(int))
@@ -405,7 +435,7 @@ fn check_gcra(rule: &Gcra) -> Result<(), LimitError> {
 fn check_window(rule: &Window) -> Result<(), LimitError> {
     match rule.grid {
         Grid::Even { length, lead } => check_micros(length).and(check_micros(lead)),
-        Grid::Month { .. } => Ok(()),
+        Grid::Month { .. } | Grid::Local(_) => Ok(()),
     }
 }
 
@@ -458,8 +488,10 @@ fn log(runs: impl Iterator<Item = Option<Run>>) -> Option<State> {
 
 #[cfg(test)]
 mod tests {
+    use alloc::boxed::Box;
+
     use super::*;
-    use crate::rate::Rate;
+    use crate::rate::{Cadence, LocalPeriod, Rate, Zone, ZoneOffset, ZoneTable};
 
     #[test]
     fn a_charge_counts_as_long_as_its_rule_remembers() {
@@ -469,5 +501,48 @@ mod tests {
         assert_eq!(of(Limit::sliding_log(5, minute).unwrap()), 60_000_000);
         assert_eq!(of(Limit::gcra(Rate::per_second(1).burst(5)).unwrap()), 5_000_001);
         assert!(of(Limit::sliding_window(5, minute).unwrap()) > 60_000_000);
+    }
+
+    /// What scripts compute from the numbers of a local calendar: `local_end` in Lua, `period_end` in SQL.
+    fn script_end(numbers: &[i64], now: i64) -> i64 {
+        let (end, next) = (numbers[2], numbers[3]);
+        if now < end {
+            end
+        } else if now < next {
+            next
+        } else {
+            now - (now - next) % (next - end) + (next - end)
+        }
+    }
+
+    #[test]
+    fn a_script_finds_the_period_of_its_clock_though_the_caller_s_is_off_by_one() {
+        // Clocks are set forward at second 10 days + 1 h, and back 20 days later.
+        let offset = |from_seconds, seconds_east| ZoneOffset { from_seconds, seconds_east };
+        let table = alloc::vec![offset(0, 3_600), offset(867_600, 7_200), offset(2_595_600, 3_600)];
+        let table = ZoneTable::new("x", table).unwrap();
+        let zone = Zone::from(&*Box::leak(Box::new(table)));
+        let limit = Limit::quota(5, Cadence::Local { period: LocalPeriod::Day, zone }).unwrap();
+        let form = ScriptEncoding::of(&limit).unwrap();
+        let Limit::Window(window) = limit else { unreachable!() };
+        let hour = |hours: u64| Timestamp::from_millis(hours * 3_600_000);
+        for now in (48..960).map(hour) {
+            let end = window.grid.end(window.grid.index(now));
+            let wants = i64::try_from(end.as_micros()).unwrap();
+            for caller in [now, Timestamp::from_millis(end.as_nanos() / 1_000_000 - 25 * 3_600_000 - 1)] {
+                let numbers = form.charge(1, caller);
+                assert_eq!(
+                    script_end(&numbers, now.as_micros() as i64),
+                    wants,
+                    "{now} for a caller at {caller}"
+                );
+                assert_eq!(numbers.len(), 5);
+            }
+            // A caller far behind: windows follow each other without gaps, and none is longer than a day and an hour.
+            let late = script_end(&form.charge(1, hour(24)), now.as_micros() as i64);
+            assert!(late > now.as_micros() as i64 && late - now.as_micros() as i64 <= 25 * 3_600_000_000);
+        }
+        assert_eq!(form.charge(1, hour(48)).len(), form.lending(1, hour(48)).len());
+        assert!(form.counts_for_micros() >= 25 * 3_600_000_000);
     }
 }

@@ -2,9 +2,11 @@
 
 use super::Seeds;
 
-const FILES: [&str; 14] = [
+const FILES: [&str; 16] = [
     "version: 1\npolicies:\n  api:\n    rate: {limit: 100, per: 1m, burst: 20}\n",
     "version: 1\ndefaults: {on_outage: {local: {nodes: 3}}}\npolicies:\n  api:\n    rate: [{name: a, limit: 100, per: 1m, burst: 20}, {name: b, algorithm: quota, limit: 9, per: month}]\n    cost: {budget: 1000, per: day, utc_offset_minutes: 60}\n    overrides: {'vip-*': {rate: {limit: 5, per: 1s}}, \"root\": {unlimited: true}}\n",
+    "version: 1\npolicies:\n  q:\n    rate: {algorithm: quota, limit: 9, per: week, week_starts: sunday, time_zone: America/New_York}\n    cost: {budget: 1000, per: month, month_starts: 31, time_zone: Europe/Berlin}\n",
+    "version: 1\nlimiters:\n  api: {strategy: gcra, limit: 100, period: 1m, burst: 20}\n  b: {strategy: tokenBucket, capacity: 9, refillPerSec: 0.5, twoTier: {mode: leased, batch: 3}}\n  f: {fairEscrow: {limit: 9, windowMs: 1000, weights: {a: 2}}}\n",
     "version: 1\npolicies:\n  slots: {concurrency: {limit: 8, scope: key, lease_for: 5s}, price: {rate: 0.5, cost: 1e-3}}\n",
     "version: 1\npolicies:\n  up:\n    concurrency: {limit: 50, scope: fleet, adaptive: {min: 10, max: 200, algorithm: aimd}}\n    cost: {budget: 1000000, per: 1m}\n",
     "version: 1\npolicies: {s: {fair: {limit: 10000, per: 10s, weights: {acme: 5, umbrella: 3}, tenants_max: 9}, on_outage: open}}\n",
@@ -19,7 +21,7 @@ const FILES: [&str; 14] = [
     "\u{feff}version: 1\r\npolicies:\r\n  \"a\\u00e9\": {disabled: true, description: 'it''s'}\r\n",
 ];
 
-const WORDS: [&str; 84] = [
+const WORDS: [&str; 91] = [
     "\n",
     "\n  ",
     "\n    ",
@@ -90,6 +92,13 @@ const WORDS: [&str; 84] = [
     "burst",
     "buckets",
     "utc_offset_minutes",
+    "month_starts",
+    "time_zone",
+    "Europe/Berlin",
+    "limiters",
+    "strategy",
+    "refillPerSec",
+    "twoTier",
     "by",
     "lease",
     "hold",
@@ -113,12 +122,12 @@ pub(super) fn seeds() -> Seeds {
 
 #[cfg(test)]
 mod tests {
-    use throttlekit_server::policy::{import_envoy, load};
+    use throttlekit_server::policy::{import_envoy, import_limiters, load};
 
     #[test]
     fn every_file_is_one_of_ours_or_one_to_import() {
         for file in super::FILES {
-            let (ours, theirs) = (load(file), import_envoy(file));
+            let (ours, theirs) = (load(file), import_envoy(file).or_else(|_| import_limiters(file)));
             assert!(
                 ours.is_ok() || theirs.is_ok(),
                 "{file}\n{}\n{}",

@@ -2,7 +2,7 @@
 -- KEYS: one per charge, all different within an ask.
 -- ARGV: now or '', grace in ms; then per ask: how many charges (negative: any may allow), and per charge its kind and
 --   numbers (see SharedForm): g time rest depth depth_rest base unit | w cost limit length lead
---   | m cost limit utc_offset | b and n as w and m | s cost limit length buckets | l cost limit length
+--   | m cost limit utc_offset | c cost limit end next_end begin | b, n and d as w, m and c | s cost limit length buckets | l cost limit length
 -- Answer: now, then per ask { 1 or 0, state of each charge before }, or { -1, key } where a key holds something foreign.
 -- Mirrors Need::check over Rule::decide and Rule::charge. Each rule looks and says what it would write; only an ask
 -- that passes writes.
@@ -54,7 +54,7 @@ function rules.w(key, p, kind)
   return needs <= max(limit - used, 0), unless_over(stored), write
 end
 
-rules.m, rules.b, rules.n = rules.w, rules.w, rules.w
+rules.m, rules.b, rules.n, rules.c, rules.d = rules.w, rules.w, rules.w, rules.w, rules.w
 
 function rules.s(key, p)
   local cost, limit = tonumber(ARGV[p]), tonumber(ARGV[p + 1])

@@ -29,6 +29,11 @@ end
 
 -- Where the window that ends at `finish` begins. Thirty-two days before a month's end lie in the month before it.
 local function beginning(finish, kind, p)
+  if is_local[kind] then
+    -- Of any but the two periods that are known, nothing is: then the whole of it is taken as lost.
+    local known, next = tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])
+    return finish == known and tonumber(ARGV[p + 4]) or (finish == next and known) or 0
+  end
   if not is_month[kind] then
     return finish - ARGV[p + 2]
   end
@@ -45,14 +50,18 @@ local function healed_window(safe, stored, kind, p)
   if safe <= start then
     return now
   end
-  return safe <= finish and finish or safe + (is_month[kind] and 31 * DAY or finish - start)
+  if safe <= finish then
+    return finish
+  end
+  -- No local period is longer than a month on whose end clocks are set back.
+  return safe + (is_month[kind] and 31 * DAY or is_local[kind] and 32 * DAY or finish - start)
 end
 
 function healed.w(safe, key, p, kind)
   return healed_window(safe, read_window(key), kind, p)
 end
 
-healed.m, healed.b, healed.n = healed.w, healed.w, healed.w
+healed.m, healed.b, healed.n, healed.c, healed.d = healed.w, healed.w, healed.w, healed.w, healed.w
 
 function healed.p(safe, key, p)
   return healed_window(safe, read_pool(key), ARGV[p], p + 1)

@@ -65,4 +65,4 @@ function rules.w(key, p, kind)
   end
 end
 
-rules.m, rules.b, rules.n = rules.w, rules.w, rules.w
+rules.m, rules.b, rules.n, rules.c, rules.d = rules.w, rules.w, rules.w, rules.w, rules.w

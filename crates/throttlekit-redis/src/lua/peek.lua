@@ -1,5 +1,5 @@
 -- What is stored under each key, writing nothing.
--- KEYS: any. ARGV: now or '', grace (unused); then per key its kind: g w m b n s l, and for s its buckets.
+-- KEYS: any. ARGV: now or '', grace (unused); then per key its kind: g w m b n c d s l, and for s its buckets.
 -- Answer: now, then per key its numbers in full (see SharedForm::state).
 local answer, p = { now }, 3
 for i = 1, #KEYS do

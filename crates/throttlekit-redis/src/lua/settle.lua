@@ -1,11 +1,11 @@
 -- Replaces what charges took by what was used.
 -- KEYS: one per correction. ARGV: now or '', grace in ms; then per correction '-' (hand back) or '+' (take without
 --   asking), its kind and numbers (see Correction):
---   - g mark time rest depth depth_rest base unit | - w, m, b or n end units | - s bucket units length buckets
+--   - g mark time rest depth depth_rest base unit | - w, m, b, n, c or d end units | - s bucket units length buckets
 --   - l instant units length | + as in admit.lua
 -- Mirrors Settle::refund and Settle::owe.
 -- How many numbers a refund of each kind has; a debt has those of a charge.
-local refund_numbers_of = { g = 7, w = 2, m = 2, b = 2, n = 2, s = 4, l = 3 }
+local refund_numbers_of = { g = 7, w = 2, m = 2, b = 2, n = 2, c = 2, d = 2, s = 4, l = 3 }
 
 -- Written at the end, when every key has shown that it is ours.
 local refund, owe, writes = {}, {}, {}
@@ -79,8 +79,8 @@ function owe.w(key, p, kind)
   later(write_window, key, finish, min(used + ARGV[p], EXACT - 1))
 end
 
-refund.m, refund.b, refund.n = refund.w, refund.w, refund.w
-owe.m, owe.b, owe.n = owe.w, owe.w, owe.w
+refund.m, refund.b, refund.n, refund.c, refund.d = refund.w, refund.w, refund.w, refund.w, refund.w
+owe.m, owe.b, owe.n, owe.c, owe.d = owe.w, owe.w, owe.w, owe.w, owe.w
 
 function refund.s(key, p)
   local tick, length, buckets = tonumber(ARGV[p]), tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])

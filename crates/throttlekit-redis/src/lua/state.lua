@@ -2,8 +2,8 @@
 --   g  string "instant:rest back unit:base"         Gcra: when the bucket is full again, how long before that it was
 --                                                  written, and at which pace; without rest and base where they are 0 and 1.
 --                                                  Once without a pace, which is then that of whoever asks
---   w  string "end used"                            Window, on even grids (w) and by months (m), and
---                                                  budgets on both (b and n)
+--   w  string "end used"                            Window, on even grids (w), by months (m) and by the calendar
+--                                                  of a time zone (c), and budgets on these (b, n and d)
 --   s  string, packed array: tick, counts           SlidingWindow
 --   l  list of "instant:units", then their sum      SlidingLog
 --   p  string "end name weight granted name …"      Pool, of each region that has asked in the window
@@ -18,10 +18,11 @@ local DEBT_MAX = 100 * 366 * 86400 * 1000000
 local floor, ceil, fmod, max, min = math.floor, math.ceil, math.fmod, math.max, math.min
 
 -- How many numbers a charge of each kind has.
-local numbers_of = { g = 6, w = 4, m = 3, b = 4, n = 3, s = 4, l = 3 }
+local numbers_of = { g = 6, w = 4, m = 3, b = 4, n = 3, c = 5, d = 5, s = 4, l = 3 }
 local is_month = { m = true, n = true }
+local is_local = { c = true, d = true }
 -- Budgets, which an ask may cross while any unit is left.
-local crosses = { b = true, n = true }
+local crosses = { b = true, n = true, d = true }
 
 local function bad(key)
   error('TKBAD ' .. key, 0)
@@ -289,6 +290,16 @@ local function month_end(offset)
   return first * 86400000000 - offset
 end
 
+-- The end of the period that holds now, of one that ends at `finish` and the next, at `next`: whoever asks knows these.
+-- Past both, periods of the length of the next one.
+local function local_end(finish, next)
+  if now < finish then
+    return finish
+  end
+  local length = next - finish
+  return now < next and next or now - fmod(now - next, length) + length
+end
+
 -- A window that is over says nothing, and less than nothing on the grid of a limit whose length was changed.
 local function unless_over(stored)
   if #stored > 0 and now < stored[1] then
@@ -305,6 +316,8 @@ local function current_window(stored, kind, p)
   end
   if is_month[kind] then
     return month_end(tonumber(ARGV[p + 2])), 0
+  elseif is_local[kind] then
+    return local_end(tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])), 0
   end
   return even_end(tonumber(ARGV[p + 2]), tonumber(ARGV[p + 3])), 0
 end

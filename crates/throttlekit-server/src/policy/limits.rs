@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use throttlekit::rate::{Cadence, LimitError, SlidingWindow, Weekday};
-use throttlekit::{Limit, Rate};
+use throttlekit::rate::{Cadence, LimitError, LocalPeriod, SlidingWindow, Weekday, Zone};
+use throttlekit::{Limit, Rate, time_zone};
 
 use super::check::COST_NAME;
 use super::model::{Algorithm, CalendarPart, CostSpec, FairSpec, Period, RateSpec, WeekdaySpec};
@@ -26,9 +26,7 @@ impl RateSpec {
             }
             Algorithm::SlidingLog => Limit::sliding_log(self.limit, self.span()?),
             Algorithm::Quota => match self.per {
-                Period::Calendar(part) => {
-                    Limit::quota(self.limit, cadence(part, self.week_starts, self.utc_offset_minutes))
-                }
+                Period::Calendar(part) => Limit::quota(self.limit, self.calendar().cadence(part)?),
                 _ => Err(LimitError::Policy("a quota counts per `day`, `week` or `month`")),
             },
         }
@@ -65,9 +63,7 @@ impl CostSpec {
         match self.per {
             Period::Total(_) => Limit::budget(self.budget, Cadence::TOTAL),
             Period::Span(span) => Limit::budget(self.budget, every(span.0, self.anchor.as_deref())?),
-            Period::Calendar(part) => {
-                Limit::budget(self.budget, cadence(part, self.week_starts, self.utc_offset_minutes))
-            }
+            Period::Calendar(part) => Limit::budget(self.budget, self.calendar().cadence(part)?),
         }
     }
 }
@@ -79,20 +75,72 @@ impl FairSpec {
     }
 }
 
-fn cadence(part: CalendarPart, week_starts: Option<WeekdaySpec>, utc_offset_minutes: i32) -> Cadence {
-    let starts_on = match week_starts.unwrap_or(WeekdaySpec::Monday) {
-        WeekdaySpec::Monday => Weekday::Monday,
-        WeekdaySpec::Tuesday => Weekday::Tuesday,
-        WeekdaySpec::Wednesday => Weekday::Wednesday,
-        WeekdaySpec::Thursday => Weekday::Thursday,
-        WeekdaySpec::Friday => Weekday::Friday,
-        WeekdaySpec::Saturday => Weekday::Saturday,
-        WeekdaySpec::Sunday => Weekday::Sunday,
-    };
-    match part {
-        CalendarPart::Day => Cadence::Day { utc_offset_minutes },
-        CalendarPart::Week => Cadence::Week { starts_on, utc_offset_minutes },
-        CalendarPart::Month => Cadence::Month { utc_offset_minutes },
+/// When the calendar periods of a limit begin, as the file states it.
+pub(super) struct Calendar<'s> {
+    pub(super) utc_offset_minutes: i32,
+    pub(super) week_starts: Option<WeekdaySpec>,
+    pub(super) month_starts: Option<u8>,
+    pub(super) time_zone: Option<&'s str>,
+}
+
+impl RateSpec {
+    /// Returns when its periods begin.
+    pub(super) fn calendar(&self) -> Calendar<'_> {
+        Calendar {
+            utc_offset_minutes: self.utc_offset_minutes,
+            week_starts: self.week_starts,
+            month_starts: self.month_starts,
+            time_zone: self.time_zone.as_deref(),
+        }
+    }
+}
+
+impl CostSpec {
+    /// Returns when its periods begin.
+    pub(super) fn calendar(&self) -> Calendar<'_> {
+        Calendar {
+            utc_offset_minutes: self.utc_offset_minutes,
+            week_starts: self.week_starts,
+            month_starts: self.month_starts,
+            time_zone: self.time_zone.as_deref(),
+        }
+    }
+}
+
+impl Calendar<'_> {
+    fn cadence(&self, part: CalendarPart) -> Result<Cadence, LimitError> {
+        let (utc_offset_minutes, starts_on) = (self.utc_offset_minutes, self.first_weekday());
+        let zone = match self.time_zone {
+            Some(name) => time_zone::find(name)
+                .map_err(|_| LimitError::Policy("unknown time zone: expected a name of the IANA database"))?,
+            // Counts of limits without a zone stay where they were before there were zones.
+            None if self.month_starts.is_none() => {
+                return Ok(match part {
+                    CalendarPart::Day => Cadence::Day { utc_offset_minutes },
+                    CalendarPart::Week => Cadence::Week { starts_on, utc_offset_minutes },
+                    CalendarPart::Month => Cadence::Month { utc_offset_minutes },
+                });
+            }
+            None => Zone::fixed(utc_offset_minutes)?,
+        };
+        let period = match part {
+            CalendarPart::Day => LocalPeriod::Day,
+            CalendarPart::Week => LocalPeriod::Week { starts_on },
+            CalendarPart::Month => LocalPeriod::Month { starts_on: self.month_starts.unwrap_or(1) },
+        };
+        Ok(Cadence::Local { period, zone })
+    }
+
+    fn first_weekday(&self) -> Weekday {
+        match self.week_starts.unwrap_or(WeekdaySpec::Monday) {
+            WeekdaySpec::Monday => Weekday::Monday,
+            WeekdaySpec::Tuesday => Weekday::Tuesday,
+            WeekdaySpec::Wednesday => Weekday::Wednesday,
+            WeekdaySpec::Thursday => Weekday::Thursday,
+            WeekdaySpec::Friday => Weekday::Friday,
+            WeekdaySpec::Saturday => Weekday::Saturday,
+            WeekdaySpec::Sunday => Weekday::Sunday,
+        }
     }
 }
 
@@ -121,6 +169,8 @@ mod tests {
             early_retry: false,
             utc_offset_minutes: 0,
             week_starts: None,
+            month_starts: None,
+            time_zone: None,
             anchor: None,
             by: 0,
             lease: None,
@@ -169,6 +219,8 @@ mod tests {
             per: minute(),
             utc_offset_minutes: 0,
             week_starts: None,
+            month_starts: None,
+            time_zone: None,
             anchor: None,
             by: vec![0],
         };
@@ -189,6 +241,8 @@ mod tests {
             per,
             utc_offset_minutes: 0,
             week_starts: None,
+            month_starts: None,
+            time_zone: None,
             anchor: None,
             by,
         };
@@ -225,5 +279,32 @@ mod tests {
         assert!(!allowed(&anchored, &mut key, "2026-11-16T06:29:59Z"));
         let wrong = RateSpec { anchor: Some("noon".into()), ..rate(Algorithm::FixedWindow, 1, day, None) };
         assert!(matches!(wrong.to_limit(), Err(LimitError::Policy(_))));
+    }
+
+    #[test]
+    fn periods_begin_by_the_clocks_of_the_time_zone_that_the_file_names() {
+        let day = Period::Calendar(CalendarPart::Day);
+        let berlin =
+            RateSpec { time_zone: Some("Europe/Berlin".into()), ..rate(Algorithm::Quota, 1, day, None) };
+        let at = |text: &str| date_time::parse(text).unwrap();
+        let reset =
+            |spec: &RateSpec, now: &str| spec.to_limit().unwrap().peek(&State::Fresh, at(now)).reset_at;
+        // In summer time, in the night in which it ends, and in winter time.
+        assert_eq!(reset(&berlin, "2026-10-24T12:00:00Z"), at("2026-10-24T22:00:00Z"));
+        assert_eq!(reset(&berlin, "2026-10-24T22:00:00Z"), at("2026-10-25T23:00:00Z"));
+        assert_eq!(reset(&berlin, "2026-10-25T23:00:00Z"), at("2026-10-26T23:00:00Z"));
+        let month = Period::Calendar(CalendarPart::Month);
+        let billing = RateSpec { month_starts: Some(31), ..rate(Algorithm::Quota, 1, month, None) };
+        assert_eq!(reset(&billing, "2026-02-10T00:00:00Z"), at("2026-02-28T00:00:00Z"));
+        assert_eq!(reset(&billing, "2026-02-28T00:00:00Z"), at("2026-03-31T00:00:00Z"));
+        let local = RateSpec { time_zone: Some("America/New_York".into()), ..billing };
+        assert_eq!(reset(&local, "2026-02-28T05:00:00Z"), at("2026-03-31T04:00:00Z"));
+        let first = RateSpec { month_starts: Some(1), ..rate(Algorithm::Quota, 1, month, None) };
+        let plain = rate(Algorithm::Quota, 1, month, None);
+        for now in ["2026-02-28T23:59:59Z", "2028-02-29T00:00:00Z", "2026-12-31T23:59:59Z"] {
+            assert_eq!(reset(&first, now), reset(&plain, now));
+        }
+        let unknown = RateSpec { time_zone: Some("Mars/Olympus".into()), ..plain };
+        assert!(matches!(unknown.to_limit(), Err(LimitError::Policy(_))));
     }
 }

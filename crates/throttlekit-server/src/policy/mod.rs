@@ -44,7 +44,7 @@ pub use check::{
 #[doc(hidden)]
 pub use defaults::{HELD_FOR, KEYS_MAX, LEASE_FOR, LENT_FOR, LENT_MAX};
 #[doc(hidden)]
-pub use import::{EnvoyImport, Imported, import_envoy};
+pub use import::{EnvoyImport, Imported, LimitersImport, import_envoy, import_limiters};
 #[doc(hidden)]
 pub use limits::BUCKETS_DEFAULT;
 #[doc(hidden)]

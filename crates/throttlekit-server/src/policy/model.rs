@@ -158,6 +158,13 @@ pub struct RateSpec {
     /// First day of the week, for a quota per `week`. Default: `monday`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub week_starts: Option<WeekdaySpec>,
+    /// Day of the month on which a quota per `month` begins, 1 to 31; in a month with fewer days, on its last. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub month_starts: Option<u8>,
+    /// Time zone by whose clocks a quota's days begin, such as `Europe/Berlin`: a name of the IANA database. Default: a
+    /// fixed offset, `utc_offset_minutes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
     /// Beginning of one window of a fixed window, such as `2026-12-01T06:00:00Z`; all others follow from it. Default:
     /// the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -201,7 +208,7 @@ pub enum CalendarPart {
     Day,
     /// From Monday, or the day that `week_starts` names.
     Week,
-    /// From the first to the last.
+    /// From the first to the last, or from the day that `month_starts` names.
     Month,
 }
 
@@ -266,6 +273,13 @@ pub struct CostSpec {
     /// First day of the week, for a budget per `week`. Default: `monday`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub week_starts: Option<WeekdaySpec>,
+    /// Day of the month on which a budget per `month` begins, 1 to 31; in a month with fewer days, on its last. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub month_starts: Option<u8>,
+    /// Time zone by whose clocks a budget's days begin, such as `Europe/Berlin`: a name of the IANA database. Default: a
+    /// fixed offset, `utc_offset_minutes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
     /// Beginning of one window, if `per` is a duration; all others follow from it. Default: the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub anchor: Option<String>,

@@ -87,6 +87,17 @@ fn check_cost(at: &At, cost: &CostSpec, outage: OutageSpec, report: &mut Report)
     if cost.week_starts.is_some() && cost.per != Period::Calendar(CalendarPart::Week) {
         report.error(&at.then("week_starts"), "applies only to `week`: remove it");
     }
+    if cost.month_starts.is_some() && cost.per != Period::Calendar(CalendarPart::Month) {
+        report.error(&at.then("month_starts"), "applies only to `month`: remove it");
+    }
+    if cost.time_zone.is_some() && !matches!(cost.per, Period::Calendar(_)) {
+        report.error(&at.then("time_zone"), "applies only to `day`, `week` and `month`: remove it");
+    }
+    let before = report.findings.len();
+    rates::check_zone(at, cost.time_zone.as_deref(), cost.utc_offset_minutes, report);
+    if report.findings.len() > before {
+        return;
+    }
     if cost.anchor.is_some() && !matches!(cost.per, Period::Span(_)) {
         report.error(&at.then("anchor"), "applies only to a duration, such as `30d`: remove it");
     }
@@ -96,6 +107,7 @@ fn check_cost(at: &At, cost: &CostSpec, outage: OutageSpec, report: &mut Report)
             let part = match error {
                 LimitError::Budget(_) => "budget",
                 LimitError::UtcOffset(_) => "utc_offset_minutes",
+                LimitError::MonthStart(_) => "month_starts",
                 _ => "per",
             };
             report.error(&at.then(part), rates::says(error));

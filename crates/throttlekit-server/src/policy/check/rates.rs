@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use throttlekit::Limit;
 use throttlekit::leasing::Margin;
 use throttlekit::rate::shared::ScriptEncoding;
 use throttlekit::rate::{LimitError, Timestamp};
 use throttlekit::store::Term;
+use throttlekit::{Limit, time_zone as zones};
 
 use super::super::model::{
     Algorithm, CalendarPart, CostSpec, FleetSpec, LeaseMode, LeaseSpec, OutageSpec, Period, PolicySpec,
@@ -218,6 +218,14 @@ pub(super) fn check_one(at: &At, rate: &RateSpec, outage: OutageSpec, report: &m
     if rate.week_starts.is_some() && !weekly {
         report.error(&at.then("week_starts"), "applies only to a quota per `week`: remove it");
     }
+    let monthly = rate.per == Period::Calendar(CalendarPart::Month);
+    if rate.month_starts.is_some() && !monthly {
+        report.error(&at.then("month_starts"), "applies only to a quota per `month`: remove it");
+    }
+    if rate.time_zone.is_some() && rate.algorithm != Algorithm::Quota {
+        report.error(&at.then("time_zone"), "applies only to a quota: remove it");
+    }
+    check_zone(at, rate.time_zone.as_deref(), rate.utc_offset_minutes, report);
     if rate.anchor.is_some() && rate.algorithm != Algorithm::FixedWindow {
         report.error(&at.then("anchor"), "applies only to a fixed_window: remove it");
     }
@@ -242,6 +250,18 @@ pub(super) fn check_one(at: &At, rate: &RateSpec, outage: OutageSpec, report: &m
     }
 }
 
+/// Checks the time zone of a limit.
+pub(super) fn check_zone(at: &At, time_zone: Option<&str>, utc_offset_minutes: i32, report: &mut Report) {
+    let Some(name) = time_zone else { return };
+    if let Err(unknown) = zones::find(name) {
+        report.error(&at.then("time_zone"), unknown.to_string());
+    }
+    if utc_offset_minutes != 0 {
+        let message = "a time zone has its own offsets: remove this, or `time_zone`";
+        report.error(&at.then("utc_offset_minutes"), message);
+    }
+}
+
 /// Returns the path of the number that a limit rejects.
 fn blamed(at: &At, rate: &RateSpec, error: LimitError) -> At {
     match error {
@@ -250,6 +270,7 @@ fn blamed(at: &At, rate: &RateSpec, error: LimitError) -> At {
         LimitError::Period(_) => at.then("per"),
         LimitError::Buckets(_) => at.then("buckets"),
         LimitError::UtcOffset(_) => at.then("utc_offset_minutes"),
+        LimitError::MonthStart(_) => at.then("month_starts"),
         _ => at.clone(),
     }
 }

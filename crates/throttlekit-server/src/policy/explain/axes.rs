@@ -5,14 +5,14 @@ use super::super::model::{
 };
 use super::super::span::Span;
 use super::LISTED_MAX;
-use super::format::{anchored, count, each, list, some, starting, whom_all, zone};
+use super::format::{anchored, clocks, count, each, list, some, starting, whom_all};
 
 pub(super) fn cost(cost: &CostSpec) -> String {
     let when = match cost.per {
         Period::Span(span) => format!("in each window of {span}{}", anchored(cost.anchor.as_deref())),
         per @ Period::Calendar(_) => {
-            let (starting, zone) = (starting(cost.week_starts), zone(cost.utc_offset_minutes));
-            format!("{}{starting} from midnight at {zone}", each(per))
+            let (starting, clocks) = (starting(&cost.calendar()), clocks(&cost.calendar()));
+            format!("{}{starting} from midnight {clocks}", each(per))
         }
         Period::Total(_) => "in all".into(),
     };

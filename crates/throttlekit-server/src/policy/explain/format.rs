@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::model::{Period, WeekdaySpec};
+use super::super::limits::Calendar;
+use super::super::model::Period;
 use super::super::span::Span;
 
 /// Formats a count with a comma between thousands.
@@ -43,9 +44,22 @@ pub(super) fn anchored(anchor: Option<&str>) -> String {
     anchor.map_or_else(String::new, |anchor| format!(" (one begins at {anchor})"))
 }
 
-/// Formats the first day of a week, if the file names one.
-pub(super) fn starting(day: Option<WeekdaySpec>) -> String {
-    day.map_or_else(String::new, |day| format!(" starting on {day:?}"))
+/// Formats the first day of a week or a month, if the file names one.
+pub(super) fn starting(calendar: &Calendar<'_>) -> String {
+    match (calendar.week_starts, calendar.month_starts) {
+        (Some(day), _) => format!(" starting on {day:?}"),
+        (None, Some(day @ 29..)) => format!(" starting on day {day} (or the last of the month)"),
+        (None, Some(day)) => format!(" starting on day {day}"),
+        (None, None) => String::new(),
+    }
+}
+
+/// Formats the clocks by which a day begins.
+pub(super) fn clocks(calendar: &Calendar<'_>) -> String {
+    match calendar.time_zone {
+        Some(name) => format!("in {name}"),
+        None => format!("at {}", zone(calendar.utc_offset_minutes)),
+    }
 }
 
 /// Formats the time in which one unit of a limit is replenished: to three places of the largest unit that fits.
@@ -61,7 +75,7 @@ pub(super) fn every(limit: u64, per: Duration) -> String {
 }
 
 /// Formats an offset from UTC.
-pub(super) fn zone(minutes: i32) -> String {
+fn zone(minutes: i32) -> String {
     if minutes == 0 {
         return "UTC".into();
     }

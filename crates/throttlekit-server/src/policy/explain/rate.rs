@@ -6,7 +6,7 @@ use super::super::defaults::LENT_FOR;
 use super::super::limits::BUCKETS_DEFAULT;
 use super::super::model::{Algorithm, FleetSpec, LeaseMode, Period, RateSpec};
 use super::super::span::Span;
-use super::format::{anchored, count, each, every, some, starting, whom, zone};
+use super::format::{anchored, clocks, count, each, every, some, starting, whom};
 
 /// Quantity that a rate counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,11 +55,11 @@ pub(super) fn rate(rate: &RateSpec, counts: Counts) -> String {
             format!("{name}{units} in any {per} {who}, exactly: each admission is stored for {per}.")
         }
         Algorithm::Quota => format!(
-            "{name}{units} {}{} {who}, from midnight at {}. Around that midnight, up to {twice} can be \
+            "{name}{units} {}{} {who}, from midnight {}. Around that midnight, up to {twice} can be \
              allowed in a short time.",
             each(per),
-            starting(rate.week_starts),
-            zone(rate.utc_offset_minutes)
+            starting(&rate.calendar()),
+            clocks(&rate.calendar())
         ),
     }
 }

@@ -1,22 +1,15 @@
-//! Import of files of the rate limit service that Envoy's documentation describes.
-//!
-//! There a file is one domain with a tree of descriptors. Here each limit of the tree becomes a policy, and the path to
-//! it a rule of the domain. Limits are fixed windows aligned to the epoch, as they are there.
+//! Import of files of other services.
 
-mod domain;
-mod wire;
+mod envoy;
+mod limiters;
 
-use std::collections::BTreeMap;
+pub use envoy::{EnvoyImport, import_envoy};
+pub use limiters::{LimitersImport, import_limiters};
 
-use super::check::{Finding, Severity, VERSION, check};
-use super::envoy::DomainSpec;
+use super::check::{Severity, check};
 use super::error::PolicyError;
-use super::load::{first_of, located};
-use super::model::{PolicyFile, PolicySpec};
-use super::read::read_all;
-use super::tree::{self, shown};
-use domain::OneDomain;
-use wire::Domain;
+use super::load::first_of;
+use super::model::PolicyFile;
 
 /// Result of an import.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,61 +20,12 @@ pub struct Imported {
     pub notes: Vec<String>,
 }
 
-/// Imports a file of `envoyproxy/ratelimit`, or returns all errors.
-///
-/// Nothing is dropped silently: what cannot be kept is an error, what matters less is a note.
-pub fn import_envoy(text: &str) -> Result<Imported, Vec<PolicyError>> {
-    let mut import = EnvoyImport::default();
-    import.add(text)?;
-    import.finish()
-}
-
-/// Imports several files of `envoyproxy/ratelimit` as one policy file.
-#[derive(Clone, Debug, Default)]
-pub struct EnvoyImport {
-    policies: BTreeMap<String, PolicySpec>,
-    domains: Vec<DomainSpec>,
-    notes: Vec<String>,
-}
-
 /// A path into the imported file, and the error there.
 type Wrong = (String, String);
 
-impl EnvoyImport {
-    /// Adds a file, which is one domain. Returns all of its errors.
-    pub fn add(&mut self, text: &str) -> Result<(), Vec<PolicyError>> {
-        let root = tree::parse(text).map_err(|error| vec![error])?;
-        let (root, domain) = read_all::<Domain>(text, root).map_err(|(_, unread)| unread.errors)?;
-        let errors = self.add_domain(domain);
-        let located = |(path, message): Wrong| {
-            let severity = Severity::Error;
-            located(text, &root, Finding { path, severity, message, place: None })
-        };
-        if errors.is_empty() { Ok(()) } else { Err(first_of(errors.into_iter().map(located).collect())) }
-    }
-
-    fn add_domain(&mut self, read: Domain) -> Vec<Wrong> {
-        let mut domain = OneDomain::new(&mut self.policies, &mut self.notes, &read.domain);
-        if read.domain.is_empty() {
-            domain
-                .wrong("domain".into(), "missing domain name: use the one that Envoy's filter sends".into());
-        } else if self.domains.iter().any(|other| other.domain == read.domain) {
-            let message = format!("`{}` is the domain of an earlier file: merge them", shown(&read.domain));
-            domain.wrong("domain".into(), message);
-        }
-        domain.walk("descriptors", &read.descriptors.unwrap_or_default(), &[]);
-        let (spec, errors) = domain.end();
-        self.domains.push(spec);
-        errors
-    }
-
-    /// Returns the policy file, or all errors in its meaning.
-    pub fn finish(self) -> Result<Imported, Vec<PolicyError>> {
-        let Self { policies, domains: envoy, notes } = self;
-        let file = PolicyFile { version: VERSION, policies, envoy, ..PolicyFile::default() };
-        let errors = check(&file).into_iter().filter(|finding| finding.severity == Severity::Error);
-        let errors: Vec<_> =
-            errors.map(|found| PolicyError::at("", found.path, None, found.message)).collect();
-        if errors.is_empty() { Ok(Imported { file, notes }) } else { Err(first_of(errors)) }
-    }
+/// Checks what was imported. Returns all errors in its meaning.
+fn finished(file: PolicyFile, notes: Vec<String>) -> Result<Imported, Vec<PolicyError>> {
+    let errors = check(&file).into_iter().filter(|finding| finding.severity == Severity::Error);
+    let errors: Vec<_> = errors.map(|found| PolicyError::at("", found.path, None, found.message)).collect();
+    if errors.is_empty() { Ok(Imported { file, notes }) } else { Err(first_of(errors)) }
 }

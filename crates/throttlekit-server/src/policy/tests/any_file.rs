@@ -62,6 +62,8 @@ fn rate() -> impl Strategy<Value = RateSpec> {
             early_retry: false,
             utc_offset_minutes,
             week_starts: None,
+            month_starts: None,
+            time_zone: None,
             anchor: None,
             by,
             lease,
@@ -202,7 +204,7 @@ fn survive(text: &str) {
     if let Err(error) = parse(text) {
         assert!(!error.to_string().is_empty());
     }
-    if let Ok(imported) = import_envoy(text) {
+    for imported in [import_envoy(text), import_limiters(text)].into_iter().flatten() {
         assert!(check(&imported.file).iter().all(|finding| finding.severity == Severity::Warning));
     }
     match load(text) {

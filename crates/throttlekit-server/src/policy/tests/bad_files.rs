@@ -177,6 +177,34 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
             "4:72 policies.api.rate[0].utc_offset_minutes: invalid UTC offset of -2147483648 minutes: expected -840 to 840",
         ),
         (
+            "rate: {limit: 5, per: day, algorithm: quota, time_zone: Europe/Atlantis}",
+            "4:61 policies.api.rate[0].time_zone: unknown time zone `Europe/Atlantis`: expected a name of the IANA database, such as Europe/Berlin",
+        ),
+        (
+            "rate: {limit: 5, per: day, algorithm: quota, time_zone: Europe/Berlin, utc_offset_minutes: 60}",
+            "4:96 policies.api.rate[0].utc_offset_minutes: a time zone has its own offsets: remove this, or `time_zone`",
+        ),
+        (
+            "rate: {limit: 5, per: 1d, algorithm: fixed_window, time_zone: Europe/Berlin}",
+            "4:67 policies.api.rate[0].time_zone: applies only to a quota: remove it",
+        ),
+        (
+            "rate: {limit: 5, per: day, algorithm: quota, month_starts: 15}",
+            "4:64 policies.api.rate[0].month_starts: applies only to a quota per `month`: remove it",
+        ),
+        (
+            "rate: {limit: 5, per: month, algorithm: quota, month_starts: 32}",
+            "4:66 policies.api.rate[0].month_starts: invalid day of the month 32: expected 1 to 31",
+        ),
+        (
+            "cost: {budget: 5, per: month, month_starts: 0}",
+            "4:49 policies.api.cost.month_starts: invalid day of the month 0: expected 1 to 31",
+        ),
+        (
+            "cost: {budget: 5, per: 30d, time_zone: Europe/Berlin}",
+            "4:44 policies.api.cost.time_zone: applies only to `day`, `week` and `month`: remove it",
+        ),
+        (
             "rate: [{limit: 5, per: 1s}, {limit: 50, per: 1m}]",
             "4:33 policies.api.rate[1].name: only the first rate may have no name: add a `name` to this one",
         ),

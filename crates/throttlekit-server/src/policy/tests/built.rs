@@ -58,6 +58,8 @@ fn rate() -> impl Strategy<Value = RateSpec> {
                 early_retry: false,
                 utc_offset_minutes: 0,
                 week_starts: None,
+                month_starts: None,
+                time_zone: None,
                 anchor: None,
                 by,
                 lease,
@@ -88,6 +90,8 @@ fn cost() -> impl Strategy<Value = CostSpec> {
         per,
         utc_offset_minutes: 0,
         week_starts: None,
+        month_starts: None,
+        time_zone: None,
         anchor: None,
         by: vec![by],
     })

@@ -14,10 +14,20 @@ fn blocks(language: &str) -> Vec<&'static str> {
 #[test]
 fn every_file_of_the_reference_is_read_without_a_warning() {
     let files = blocks("yaml");
-    assert_eq!(files.len(), 10);
+    assert_eq!(files.len(), 11);
     for text in files {
         assert_eq!(warned(text), "", "{text}");
     }
+}
+
+#[test]
+fn the_file_of_the_guide_about_money_is_read_without_a_warning() {
+    let page = include_str!("../../../../../docs/guides/money.md");
+    let (_, rest) = page.split_once("```yaml\n").unwrap();
+    let (text, _) = rest.split_once("```").unwrap();
+    assert_eq!(warned(text), "");
+    let told = explain(&parse(text).unwrap());
+    assert!(told.contains("5,000,000 tokens per calendar day from midnight in America/New_York"), "{told}");
 }
 
 #[test]

@@ -24,10 +24,11 @@ policies:
       - {algorithm: fixed_window, limit: 500, per: 1m, lease: {batch: 50}}
       - {name: pace, limit: 7, per: 1m}
       - {name: month, algorithm: quota, limit: 100000, per: month, utc_offset_minutes: 60}
+      - {name: week, algorithm: quota, limit: 30000, per: week, week_starts: sunday, time_zone: America/New_York}
   chat:
     concurrency: {limit: 64, scope: key, lease_for: 10s}
     rate: [{limit: 60, per: 1m}, {name: slide, algorithm: sliding_window, limit: 600, per: 1h, by: 1}]
-    cost: {budget: 2000000, per: day}
+    cost: {budget: 2000000, per: month, month_starts: 31, time_zone: Europe/Berlin}
     price: {rate: 0.5, cost: 0.001}
     on_outage: open
   edge:
@@ -55,14 +56,15 @@ bulk:
   500 units in each window of 1m for each key. Across the boundary of two windows, up to 1,000 can be allowed within 1m.
   `pace`: 7 units per minute for each key, up to 7 at once after idle time: one is replenished about every 8.571s, and at most 14 are allowed in any 1m. A call that costs more than 7 is never allowed.
   `month`: 100,000 units per calendar month for each key, from midnight at UTC+01:00. Around that midnight, up to 200,000 can be allowed in a short time.
+  `week`: 30,000 units per calendar week starting on Sunday for each key, from midnight in America/New_York. Around that midnight, up to 60,000 can be allowed in a short time.
   The rate is leased: each server fetches units of busy keys in batches of up to 50 and spends them locally. They expire with their window, so at most 500 are allowed in any window of the store's clock, for any number of servers; units that one server holds cannot be spent by the others meanwhile.
-  Counted on the store that all servers share. While the store is unavailable, each of at most 4 servers continues with 125 per window for the rate (all servers together: 500 of 500); a burst of 1 for `pace`, refilled at 1/4 of its speed (all servers together: 4 of 7); 25,000 per window for `month` (all servers together: 100,000 of 100,000).
+  Counted on the store that all servers share. While the store is unavailable, each of at most 4 servers continues with 125 per window for the rate (all servers together: 500 of 500); a burst of 1 for `pace`, refilled at 1/4 of its speed (all servers together: 4 of 7); 25,000 per window for `month` (all servers together: 100,000 of 100,000); 7,500 per window for `week` (all servers together: 30,000 of 30,000).
 
 chat:
   At most 64 concurrent calls for each key across all servers, counted on the store. A slot is freed after 10s without a heartbeat.
   60 calls per minute for each key, up to 60 at once after idle time: one is replenished every 1s, and at most 120 are allowed in any 1m.
   `slide`: 600 calls in any 1h for each value of the call's further key 1, counted in 10 buckets (nearly exact).
-  2,000,000 tokens per calendar day from midnight at UTC for each key, debited as they are used: the debit that exceeds the budget is still allowed and counts in full, so a window can exceed 2,000,000 by at most the largest debit minus one.
+  2,000,000 tokens per calendar month starting on day 31 (or the last of the month) from midnight in Europe/Berlin for each key, debited as they are used: the debit that exceeds the budget is still allowed and counts in full, so a window can exceed 2,000,000 by at most the largest debit minus one.
   A call whose value is below 0.5 plus 0.001 per token is denied before anything is charged.
   Counted on the store that all servers share. While the store is unavailable, everything is allowed and not counted (fail open).
 

@@ -7,6 +7,7 @@ mod built;
 mod documented;
 mod explained;
 mod imported;
+mod imported_limiters;
 mod listed;
 mod schema;
 

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::super::check::NAME_CHARS_MAX;
-use super::super::envoy::{DomainSpec, EntrySpec, RuleSpec};
-use super::super::error::did_you_mean;
-use super::super::model::{Algorithm, Period, PolicySpec, RateSpec};
-use super::super::span::Span;
-use super::super::tree::shown;
-use super::Wrong;
+use super::super::super::check::NAME_CHARS_MAX;
+use super::super::super::envoy::{DomainSpec, EntrySpec, RuleSpec};
+use super::super::super::error::did_you_mean;
+use super::super::super::model::{Algorithm, Period, PolicySpec, RateSpec};
+use super::super::super::span::Span;
+use super::super::super::tree::shown;
+use super::super::Wrong;
 use super::wire::{Descriptor, RateLimit};
 
 /// Units of time, as that service counts them: a month has 30 days, a year 365.
@@ -138,6 +138,8 @@ impl<'i> OneDomain<'i> {
             early_retry: false,
             utc_offset_minutes: 0,
             week_starts: None,
+            month_starts: None,
+            time_zone: None,
             anchor: None,
             by: 0,
             lease: None,

@@ -1,0 +1,83 @@
+//! Quotas by the clocks of a time zone, on a real store: around the instants at which clocks change.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use throttlekit::clock::ManualClock;
+use throttlekit::rate::{Cadence, LocalPeriod, Timestamp, Weekday, Zone};
+use throttlekit::store::Store;
+use throttlekit::{Limit, SharedLimiter};
+
+use crate::Dice;
+use crate::invariants::local_period;
+
+/// Number of requests of one trace.
+const REQUESTS: usize = 60;
+
+/// What traces around changes of clocks have shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LocalPeriods {
+    /// Admitted requests.
+    pub admitted: u64,
+    /// Denied requests.
+    pub denied: u64,
+    /// Periods in which the whole limit was used.
+    pub spent: u64,
+}
+
+/// Spends quotas of local periods through a store that decides at the time of `clock`, in one trace for each seed, which
+/// begins within three periods of one of `changes`. Each request must be admitted exactly if its local period has units
+/// left.
+///
+/// `date` returns the date of local clocks, in days since the epoch, from a source other than `zone`.
+pub async fn examine_local_periods<S: Store>(
+    store: &std::sync::Arc<S>,
+    clock: &ManualClock,
+    policy: &str,
+    zone: Zone,
+    date: impl Fn(Timestamp) -> i64,
+    changes: &[Timestamp],
+    seeds: Range<u64>,
+) -> Result<LocalPeriods, String> {
+    use Weekday::{Friday, Monday, Saturday, Sunday, Thursday, Tuesday, Wednesday};
+    let mut seen = LocalPeriods::default();
+    for seed in seeds {
+        let mut dice = Dice::new(seed);
+        let weekday = dice.pick(&[Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday]);
+        let (period, length) = dice.pick(&[
+            (LocalPeriod::Day, Duration::from_secs(86_400)),
+            (LocalPeriod::Week { starts_on: weekday }, Duration::from_secs(7 * 86_400)),
+            (LocalPeriod::Month { starts_on: 1 }, Duration::from_secs(31 * 86_400)),
+            (LocalPeriod::Month { starts_on: 31 }, Duration::from_secs(31 * 86_400)),
+        ]);
+        let units = dice.between(1, 8);
+        let limit = Limit::quota(units, Cadence::Local { period, zone }).map_err(|e| e.to_string())?;
+        let name = format!("{policy}-{seed}");
+        let limiter = SharedLimiter::new(store.clone(), &name, limit).map_err(|e| e.to_string())?;
+        let before = Duration::from_micros(dice.below(3 * length.as_micros() as u64));
+        let mut now = Timestamp::from_nanos(dice.pick(changes).as_nanos() - before.as_nanos() as u64);
+        let mut used: BTreeMap<i128, u64> = BTreeMap::new();
+        for request in 0..REQUESTS {
+            now = now + Duration::from_micros(dice.any_size(length.as_micros() as u64 / 4));
+            clock.set(now);
+            let cost = dice.between(1, 3);
+            let used = used.entry(local_period(period, i128::from(date(now)))).or_default();
+            let fits = *used + cost <= units;
+            let answer = limiter.check(("key", cost)).await.map_err(|e| e.to_string())?;
+            if answer.allowed != fits {
+                return Err(format!(
+                    "seed {seed}, request {request} at {now} by {period:?} in {zone:?}: {cost} more than {used} of \
+                     {units}, and the store returned {answer:?}"
+                ));
+            }
+            if fits {
+                *used += cost;
+                seen.spent += u64::from(*used == units);
+            }
+            seen.admitted += u64::from(fits);
+            seen.denied += u64::from(!fits);
+        }
+    }
+    Ok(seen)
+}
