@@ -14,7 +14,7 @@ fn blocks(language: &str) -> Vec<&'static str> {
 #[test]
 fn every_file_of_the_reference_is_read_without_a_warning() {
     let files = blocks("yaml");
-    assert_eq!(files.len(), 10);
+    assert_eq!(files.len(), 11);
     for text in files {
         assert_eq!(warned(text), "", "{text}");
     }
@@ -39,6 +39,7 @@ fn every_key_of_the_schema_is_in_the_reference() {
         "AdaptiveSpec",
         "FairSpec",
         "PriceSpec",
+        "LearnSpec",
         "FleetSpec",
     ];
     let keys = types.iter().flat_map(|name| schema["$defs"][name]["properties"].as_object().unwrap().keys());
