@@ -40,6 +40,7 @@ mod admit;
 mod builder;
 mod channels;
 mod client;
+mod cost_hint;
 mod failure;
 mod fallback;
 mod guarantees;
@@ -59,6 +60,7 @@ mod wire;
 
 pub use builder::ClientBuilder;
 pub use client::Client;
+pub use cost_hint::CostHint;
 pub use monitor::{Denial, Denials};
 pub use policy::RemotePolicy;
 pub use policy_builder::RemotePolicyBuilder;

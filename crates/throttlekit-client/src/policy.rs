@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::fallback::{Fallback, closed};
 use crate::permit::RemotePermit;
 use crate::request::Request;
-use crate::{Client, RemotePolicyBuilder, wire};
+use crate::{Client, CostHint, RemotePolicyBuilder, wire};
 
 /// Maximum number of keys in one `CheckMany`.
 const KEYS_AT_ONCE_MAX: usize = 1_000;
@@ -117,6 +117,32 @@ impl RemotePolicy {
     /// by its own clock, which is never later than the server does.
     pub async fn admit<'a>(&self, call: impl Into<Call<'a>>) -> Result<Admission, StoreError> {
         self.admit_request(Request::of(&call.into())?).await
+    }
+
+    /// Like [`admit`](Self::admit), where the policy learns what to reserve (`learn` in the policy file). The cost of the
+    /// call counts only where nothing is learned: in a fallback, and for a policy that holds nothing while work runs.
+    ///
+    /// Settle the permit with the actual cost, or debit it while the work runs: the server learns from that.
+    ///
+    /// ```no_run
+    /// use throttlekit_client::{Client, CostHint};
+    ///
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let chat = Client::new("http://127.0.0.1:50051")?.policy("chat");
+    /// let hint = CostHint::class("small-model").input(820).at_most(4_096);
+    /// let mut permit = chat.admit_learned("alice", hint).await?.into_permit()?;
+    /// permit.settle(1_140);
+    /// permit.success();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn admit_learned<'a>(
+        &self,
+        call: impl Into<Call<'a>>,
+        hint: CostHint,
+    ) -> Result<Admission, StoreError> {
+        let request = Request::of(&call.into())?;
+        self.admit_request(Request { hint: Some(hint.message()), ..request }).await
     }
 
     /// Opens a stream of debits by the keys of a call: a permit that holds and reserves nothing, for policies that are

@@ -1,6 +1,7 @@
 //! A call as the wire carries it.
 
 use throttlekit::{Call, StoreError};
+use throttlekit_proto::v1::CostHint;
 
 /// An owned copy of a [`Call`] whose keys and numbers the wire can carry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub(crate) struct Request {
     pub(crate) hold_ms: i64,
     /// Priority among those that wait.
     pub(crate) priority: u8,
+    /// Set if the server is to reserve what it has learned, instead of the cost.
+    pub(crate) hint: Option<CostHint>,
 }
 
 impl Request {
@@ -28,12 +31,14 @@ impl Request {
             value: value(bid.value)?,
             hold_ms: bid.hold.map_or(0, |seconds| (seconds * 1_000.0).ceil() as i64).max(0),
             priority: u8::try_from(call.of_priority().level()).unwrap_or(u8::MAX),
+            hint: None,
         })
     }
 
     /// Returns the request of this cost by one key.
     pub(crate) fn by(key: String, units: u64) -> Result<Self, StoreError> {
-        Ok(Self { key, others: Vec::new(), cost: cost(units)?, value: 1, hold_ms: 0, priority: 0 })
+        let (others, hint) = (Vec::new(), None);
+        Ok(Self { key, others, cost: cost(units)?, value: 1, hold_ms: 0, priority: 0, hint })
     }
 
     /// Returns the same with this cost.
@@ -85,8 +90,15 @@ mod tests {
     fn a_call_is_carried_with_its_keys_cost_value_hold_time_and_priority() {
         let call = Call::by("ada").and(&["acme", "gpt"]).cost(1_200).value(3.7).hold(0.25).priority(2);
         let others = vec!["acme".to_owned(), "gpt".to_owned()];
-        let expected =
-            Request { key: "ada".into(), others, cost: 1_200, value: 3, hold_ms: 250, priority: 2 };
+        let expected = Request {
+            key: "ada".into(),
+            others,
+            cost: 1_200,
+            value: 3,
+            hold_ms: 250,
+            priority: 2,
+            hint: None,
+        };
         assert_eq!(Request::of(&call), Ok(expected));
         let plain = Request::of(&Call::by("ada")).unwrap();
         assert_eq!((plain.cost, plain.value, plain.hold_ms), (1, 1, 0));

@@ -118,12 +118,14 @@ impl Client {
         let message = AdmitRequest {
             policy: policy.into(),
             key: request.key.clone(),
-            cost: request.cost,
+            // The server learns the cost of a request without one.
+            cost: if request.hint.is_some() { 0 } else { request.cost },
             hold: request.hold_ms,
             value: request.value,
             keys: request.others.clone(),
             wait_ms: i64::try_from(wait.as_millis()).unwrap_or(i64::MAX),
             priority: request.priority.into(),
+            hint: request.hint.clone(),
         };
         let server = self.server();
         let call = |channel, message| async move { RateLimiterClient::new(channel).admit(message).await };

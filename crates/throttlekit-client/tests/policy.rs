@@ -8,7 +8,7 @@ use throttlekit::store::{DebitId, random_name};
 use throttlekit::{
     Admit, Axis, BuildError, Call, Guarantee, OnOutage, Rate, Retry, SharedPermit, StoreError,
 };
-use throttlekit_client::{Client, ClientBuilder, RemotePolicy};
+use throttlekit_client::{Client, ClientBuilder, CostHint, RemotePolicy};
 use throttlekit_server::internals::engine::Backend;
 
 use crate::common::{Proxy, Running, client_of, runtime};
@@ -21,6 +21,7 @@ const POLICIES: &str = "
   queued: {concurrency: {limit: 1, lease_for: 600ms}, wait: {max: 5s}}
   orgs: {rate: [{limit: 10, per: 1d}, {name: org, algorithm: fixed_window, limit: 9, per: 1d, by: 1}]}
   org_tokens: {cost: {budget: 100, per: 1h, by: 1}}
+  learned: {cost: {budget: 100000, per: 1d}, learn: {}}
   org_slots: {concurrency: {limit: 1000}, cost: {budget: 100, per: 1h, by: 1}}
 ";
 
@@ -42,6 +43,34 @@ fn responses_carry_what_the_server_reports() {
         assert_eq!(many.iter().map(|answer| answer.as_ref().unwrap().remaining).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(api.peek("bob").await.unwrap().remaining, 1);
         assert_eq!(api.forecast("bob").await.unwrap().spendable_now, 1);
+    });
+}
+
+#[test]
+fn work_of_unknown_cost_reserves_what_the_server_has_learned() {
+    let server = Running::start(POLICIES, Backend::memory());
+    runtime().block_on(async {
+        let chat = server.client().build().unwrap().policy("learned");
+        let hint = || CostHint::class("small").input(1_000).at_most(500);
+        let left = async || chat.peek("acme").await.unwrap().remaining;
+        let held = chat.admit_learned("acme", hint()).await.unwrap().into_permit().unwrap();
+        assert_eq!(left().await, 98_500, "the input, and as much as there may be beyond it");
+        held.success();
+        for _ in 0..42 {
+            let mut permit = chat.admit_learned("acme", hint()).await.unwrap().into_permit().unwrap();
+            permit.settle(1_010);
+            permit.close(Ending::Success).await.unwrap();
+        }
+        // The first kept all that it had reserved.
+        let unused = 100_000 - 1_500 - 42 * 1_010;
+        let until = tokio::time::Instant::now() + Duration::from_secs(20);
+        while left().await != unused {
+            assert!(tokio::time::Instant::now() < until, "{} left, not {unused}", left().await);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let _held = chat.admit_learned("acme", hint()).await.unwrap().into_permit().unwrap();
+        let reserved = unused - left().await;
+        assert!((1_005..=1_010).contains(&reserved), "{reserved}");
     });
 }
 

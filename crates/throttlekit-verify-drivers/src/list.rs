@@ -53,6 +53,7 @@ fn others() -> Vec<Listed> {
         ("budget-streams", every::<streams::StreamBug>()),
         ("budget-tree", every::<budget_tree::TreeBug>()),
         ("budget-use", every::<budget_use::UseBug>()),
+        ("budget-use/server", every::<super::budget_use::ServerBug>()),
         ("busiest", every::<busiest::Bug>()),
         ("exhaustion", every::<exhaustion::Bug>()),
         ("failover", failover::through_server::seeded()),

@@ -73,7 +73,7 @@ pub(super) const ALL: [Verification; 32] = [
     },
     Verification {
         name: "budget-use",
-        about: "how much of a token budget is used in forty minutes (small: three), in memory and on Redis",
+        about: "how much of a token budget is used in forty minutes (small: three), in memory, on Redis and behind the server",
         takes: &["--small"],
         unoptimized: Small,
         run: budget_use::run,

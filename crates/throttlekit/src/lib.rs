@@ -201,6 +201,8 @@ pub use throttlekit_core::{Decision, Retry};
 #[doc(hidden)]
 pub mod internals {
     #[cfg(feature = "store")]
+    pub use crate::budget::learners::Learners;
+    #[cfg(feature = "store")]
     pub use crate::guard::lease_registry::{Ends, LeaseRegistry};
     pub use crate::sync::{Mutex, MutexGuard, RwLock};
 

@@ -8,11 +8,11 @@ use throttlekit_proto::envoy::{
 };
 use throttlekit_proto::v1::session_call::Call;
 use throttlekit_proto::v1::{
-    AdmitRequest, Caller, CheckManyRequest, CheckRequest, DebitRequest, DrainRequest, GetConfigRequest,
-    GrantRequest, HeartbeatRequest, Keys, LeaseFilter, LimitChanges, ListLeasesRequest, ListOverridesRequest,
-    ListPlansRequest, Override, PeekRequest, Plan, RateChange, ReleaseLeasesRequest, ReleaseRequest,
-    ReloadRequest, RemoveOverrideRequest, RemovePlanRequest, ReserveRequest, ResetRequest, Returned,
-    SessionCall, SessionRequest, SetLogFilterRequest, SetOverrideRequest, SetPlanRequest,
+    AdmitRequest, Caller, CheckManyRequest, CheckRequest, CostHint, DebitRequest, DrainRequest,
+    GetConfigRequest, GrantRequest, HeartbeatRequest, Keys, LeaseFilter, LimitChanges, ListLeasesRequest,
+    ListOverridesRequest, ListPlansRequest, Override, PeekRequest, Plan, RateChange, ReleaseLeasesRequest,
+    ReleaseRequest, ReloadRequest, RemoveOverrideRequest, RemovePlanRequest, ReserveRequest, ResetRequest,
+    Returned, SessionCall, SessionRequest, SetLogFilterRequest, SetOverrideRequest, SetPlanRequest,
 };
 
 use super::Seeds;
@@ -111,6 +111,7 @@ fn asks(policy: &str) -> [(&'static str, Vec<u8>); 8] {
         keys: keys.clone(),
         wait_ms: 1,
         priority: 1,
+        hint: Some(CostHint { input_tokens: 3, max_tokens: Some(8), class: "small".into() }),
     };
     let caller = Caller { domain: "d".into(), client_id: "c".into(), region: "r".into(), priority: 1 };
     let returned = Returned { return_id: "a".into(), units: 3, epoch: String::new() };

@@ -183,7 +183,7 @@ pub struct AdmitRequest {
     /// Key to charge.
     #[prost(string, tag = "2")]
     pub key: ::prost::alloc::string::String,
-    /// Estimated cost; 0 means 1.
+    /// Estimated cost; 0 means 1, or what the policy has learned if it learns.
     #[prost(int64, tag = "3")]
     pub cost: i64,
     /// Expected time that the work holds its slot; 0 if unknown.
@@ -202,6 +202,22 @@ pub struct AdmitRequest {
     /// Priority among the requests that wait; 0 is the most urgent.
     #[prost(uint32, tag = "102")]
     pub priority: u32,
+    /// What is known of the cost in advance. Used only if `cost` is 0 and the policy learns what to reserve.
+    #[prost(message, optional, tag = "103")]
+    pub hint: ::core::option::Option<CostHint>,
+}
+/// What a caller knows of the cost of its work in advance.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CostHint {
+    /// Tokens of the input, which are used in any case. They are reserved in addition to what is learned of the rest.
+    #[prost(int64, tag = "1")]
+    pub input_tokens: i64,
+    /// Maximum number of tokens that the work uses beyond its input, if there is one.
+    #[prost(int64, optional, tag = "2")]
+    pub max_tokens: ::core::option::Option<i64>,
+    /// Kind of work, such as the name of a model. Reservations are learned for each kind separately.
+    #[prost(string, tag = "3")]
+    pub class: ::prost::alloc::string::String,
 }
 /// The response to Admit.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -228,6 +244,9 @@ pub struct AdmitResponse {
     /// Time that the request waited on the server, rounded down.
     #[prost(int64, tag = "101")]
     pub waited_ms: i64,
+    /// Tokens that were reserved for a request without a cost, if the policy learns. Otherwise 0.
+    #[prost(int64, tag = "102")]
+    pub reserved: i64,
 }
 /// Releases an admission.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

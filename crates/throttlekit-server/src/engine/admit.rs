@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throttlekit::clock::{BootClock, Clock};
 use throttlekit::store::{LeaseId, StoreError};
-use throttlekit::{Admission, Admit as _, Axis, Call};
+use throttlekit::{Admission, Admit as _, Axis, Call, Retry};
 
 use super::admitted_work::NotDebited;
 use super::call_queue::CallQueue;
@@ -14,6 +14,7 @@ use super::lease_capacity::{Full, LeaseUsage};
 use super::policy_call::Keys;
 use super::recovery;
 use super::running_policy::RunningPolicy;
+use super::variant::Variant;
 use super::{Admitted, Answered, Ended, Engine, HeartbeatResult, Later, PolicyCall, Refusal, WorkTerms};
 use crate::principal::Principal;
 use crate::share::Turn;
@@ -27,7 +28,7 @@ impl Engine {
         &self,
         who: &Principal,
         ask: PolicyCall<'_>,
-        terms: WorkTerms,
+        terms: WorkTerms<'_>,
     ) -> Result<Admitted, Refusal> {
         self.admit_in_turn(who, ask, terms, None).await
     }
@@ -36,11 +37,12 @@ impl Engine {
     pub(crate) async fn admit_in_turn(
         &self,
         who: &Principal,
-        ask: PolicyCall<'_>,
-        terms: WorkTerms,
+        mut ask: PolicyCall<'_>,
+        terms: WorkTerms<'_>,
         turn: Option<&Turn>,
     ) -> Result<Admitted, Refusal> {
         ask.judge()?;
+        terms.judge()?;
         let (served, since) = (self.policy(ask.policy)?, self.shared.clock.now());
         let variant = served.variant(ask.key).clone();
         variant.admits()?;
@@ -59,20 +61,28 @@ impl Engine {
         // Frees expired slots first.
         self.shared.leases.expire();
         let place = self.shared.leases.reserve(who.owner(), served.lease_for())?;
-        let call = ask.work(&terms);
-        let (admission, waited) = match &variant.queue {
-            None => (variant.limits.admit(call).await, Duration::ZERO),
-            Some(queue) => {
-                let may_wait = !served.spec.shadow && !self.is_draining();
-                let wait = if may_wait { queue.allows(terms.wait) } else { Duration::ZERO };
-                self.admit_queued(queue, call, wait, turn).await
-            }
-        };
-        let admission = admission?;
-        let answer = Answered::admitted(&admission);
+        let learns = served.learns(&variant, &ask, &terms);
+        ask.cost = learns.as_ref().map_or(ask.cost, |(_, wanted)| wanted.tokens);
+        let may_wait = !served.spec.shadow && !self.is_draining();
+        let wait = if may_wait { terms.wait } else { Duration::ZERO };
+        let (admission, waited) = self.decide_work(&variant, ask.work(&terms), wait, turn).await;
+        let mut admission = admission?;
+        if let Some(less) = learns.as_ref().and_then(|(_, wanted)| wanted.smaller(&admission)) {
+            ask.cost = less;
+            admission = self.decide_work(&variant, ask.work(&terms), Duration::ZERO, turn).await.0?;
+        }
+        let mut answer = Answered::admitted(&admission);
+        if let Some((reservations, wanted)) = &learns
+            && reservations.may_be_returned(wanted, &admission)
+        {
+            answer.decision.retry_after = Retry::OnRelease;
+        }
+        let mut reserved = 0;
         let lease = match admission.permit {
             Some(permit) if variant.holds() => {
-                Some(place.hold(who, &served.name, ask.owned_keys(), permit)?)
+                let tokens = learns.map(|(reservations, wanted)| reservations.hold(wanted, ask.cost));
+                reserved = tokens.as_ref().map_or(0, |_| ask.cost);
+                Some(place.hold(who, &served.name, ask.owned_keys(), permit, tokens)?)
             }
             // Nobody settles it later: the estimated cost is the cost.
             Some(permit) => {
@@ -82,7 +92,21 @@ impl Engine {
             None => None,
         };
         // A wait is not time that the decision took.
-        Ok(Admitted { answer: self.told(&served, &ask, answer, since + waited), lease, waited })
+        Ok(Admitted { answer: self.told(&served, &ask, answer, since + waited), lease, waited, reserved })
+    }
+
+    /// Decides a call, at once or when its turn has come. Returns the time that it waited as well.
+    async fn decide_work(
+        &self,
+        variant: &Variant,
+        call: Call<'_>,
+        wait: Duration,
+        turn: Option<&Turn>,
+    ) -> (Result<Admission, StoreError>, Duration) {
+        match &variant.queue {
+            None => (variant.limits.admit(call).await, Duration::ZERO),
+            Some(queue) => self.admit_queued(queue, call, queue.allows(wait), turn).await,
+        }
     }
 
     /// Decides a call that may wait. Returns the time that it waited as well.
@@ -185,11 +209,14 @@ impl Engine {
         }
         // Returns reach the stores in the background.
         let deadline = tokio::time::Instant::now() + SETTLE_MAX;
-        while running.policies.values().any(|served| served.is_settling())
-            && tokio::time::Instant::now() < deadline
-        {
+        while self.is_settling() && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// Checks whether what work returned has yet to reach the stores.
+    pub fn is_settling(&self) -> bool {
+        self.shared.running.load().policies.values().any(|served| served.is_settling())
     }
 }
 

@@ -2,17 +2,19 @@
 
 use std::sync::{Arc, OnceLock};
 
+use futures_util::FutureExt as _;
 use throttlekit::clock::{BootClock, Clock};
 use throttlekit::guard::Ending;
 use throttlekit::internals::Ends;
 use throttlekit::internals::Mutex;
 use throttlekit::rate::Timestamp;
 use throttlekit::store::{LeaseId, Owner, StoreError};
-use throttlekit::{Decision, Guarantee, SharedPermit};
+use throttlekit::{Decision, Guarantee, Retry, SharedPermit};
 
 use super::Ended;
 use super::lease_capacity::LeaseSlot;
 use super::policy_call::Keys;
+use super::reservations::Reserved;
 use crate::principal::Principal;
 
 /// Admitted work.
@@ -26,6 +28,8 @@ pub(super) struct AdmittedWork {
     /// Time of admission.
     pub(super) since: Timestamp,
     stage: Mutex<Stage>,
+    /// Its learned reservation, if it has one.
+    reserved: Option<Arc<Reserved>>,
     /// Freed when the last reference is dropped.
     _slot: LeaseSlot,
 }
@@ -72,19 +76,29 @@ impl AdmittedWork {
         policy: &Arc<str>,
         keys: Keys,
         permit: SharedPermit,
+        reserved: Option<Reserved>,
         mut slot: LeaseSlot,
     ) -> Self {
         slot.held_for(policy);
         let (policy, principal, since) = (policy.clone(), who.clone(), BootClock.now());
         let lease = OnceLock::new();
-        Self { policy, keys, principal, lease, since, stage: Mutex::new(Stage::Held(permit)), _slot: slot }
+        let (stage, reserved) = (Mutex::new(Stage::Held(permit)), reserved.map(Arc::new));
+        Self { policy, keys, principal, lease, since, stage, reserved, _slot: slot }
     }
 
     pub(super) async fn debit(self: &Arc<Self>, tokens: u64) -> Result<(Decision, Guarantee), NotDebited> {
         let Some(permit) = self.borrow()? else { return Err(NotDebited::Unknown) };
         let mut borrowed = Borrowed { work: self, permit: Some(permit) };
         let permit = borrowed.permit.as_mut().ok_or(NotDebited::Unknown)?;
-        let decision = permit.debit(tokens).await.map_err(NotDebited::Store)?;
+        let mut decision = permit.debit(tokens).await.map_err(NotDebited::Store)?;
+        if let Some(reserved) = &self.reserved {
+            if decision.allowed {
+                reserved.debited(permit.reserved());
+            } else if permit.guarantee() != Guarantee::Closed && reserved.others_hold() {
+                // Any token that other work returns lets the next debit pass.
+                decision.retry_after = Retry::OnRelease;
+            }
+        }
         Ok((decision, permit.guarantee()))
     }
 
@@ -130,8 +144,20 @@ impl AdmittedWork {
         }
         drop(stage);
         if let Stage::Held(permit) = before {
-            settle(permit, how);
+            self.settle(permit, how);
         }
+    }
+
+    fn settle(&self, permit: SharedPermit, how: How) {
+        let How::Told(ended) = how else { return settle(permit, how) };
+        let Some(reserved) = self.reserved.clone() else { return settle(permit, how) };
+        if let Some(used) = lesson(&permit, ended) {
+            reserved.learn(used);
+        }
+        if ended.latency.is_some() {
+            return settle(permit, how);
+        }
+        give_back(permit, ended, reserved);
     }
 }
 
@@ -148,7 +174,7 @@ impl Drop for Borrowed<'_> {
         match std::mem::replace(&mut *stage, Stage::Over) {
             Stage::Ending(how) => {
                 drop(stage);
-                settle(permit, how);
+                self.work.settle(permit, how);
             }
             _ => *stage = Stage::Held(permit),
         }
@@ -159,6 +185,36 @@ impl Drop for Borrowed<'_> {
 impl Ends for RegisteredWork {
     fn end(self, _how: Ending) {
         self.0.end_unheard(true);
+    }
+}
+
+/// Returns the tokens that work used in all, if that is known, and if the work is representative.
+fn lesson(permit: &SharedPermit, how: Ended) -> Option<u64> {
+    if how.dropped || how.ignored {
+        return None;
+    }
+    how.actual_cost.or_else(|| Some(permit.used()).filter(|used| *used > 0))
+}
+
+/// Ends work with a learned reservation, which counts as held until its rest has reached the store: a call that is denied
+/// meanwhile does not wait for the next window.
+fn give_back(mut permit: SharedPermit, how: Ended, reserved: Arc<Reserved>) {
+    if let Some(actual) = how.actual_cost {
+        permit.settle(actual);
+    }
+    let ending = match how {
+        Ended { dropped: true, .. } => Ending::Dropped,
+        Ended { ignored: true, .. } => Ending::Ignored,
+        Ended { .. } => Ending::Success,
+    };
+    let mut closing = Box::pin(permit.close(ending));
+    // The slot is free before the response.
+    if closing.as_mut().now_or_never().is_none() {
+        tokio::spawn(async move {
+            // What could not be returned stays charged until its window ends.
+            let _ = closing.await;
+            drop(reserved);
+        });
     }
 }
 

@@ -88,12 +88,14 @@ pub struct Admitted {
     pub lease: Option<WorkLease>,
     /// Time that the call waited until it was decided.
     pub waited: Duration,
+    /// Tokens reserved for a call without a cost, if the policy learns. Otherwise 0.
+    pub reserved: u64,
 }
 
 impl Admitted {
     /// Creates the response to a call that was decided at once and holds nothing.
     pub(super) fn at_once(answer: Answered) -> Self {
-        Self { answer, lease: None, waited: Duration::ZERO }
+        Self { answer, lease: None, waited: Duration::ZERO, reserved: 0 }
     }
 }
 

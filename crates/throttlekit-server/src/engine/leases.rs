@@ -12,6 +12,7 @@ use super::admitted_work::{AdmittedWork, NotDebited, RegisteredWork};
 use super::held_leases::LeaseFilter;
 use super::lease_capacity::{Full, LeaseCapacity, LeaseSlot, LeaseUsage};
 use super::policy_call::Keys;
+use super::reservations::Reserved as ReservedTokens;
 use super::{Ended, HeartbeatResult, WorkLease};
 use crate::principal::Principal;
 
@@ -201,9 +202,10 @@ impl Reserved {
         policy: &Arc<str>,
         keys: Keys,
         permit: SharedPermit,
+        tokens: Option<ReservedTokens>,
     ) -> Result<WorkLease, Full> {
         let Self { owner, slot, registry } = self;
-        let work = Arc::new(AdmittedWork::new(who, policy, keys, permit, slot));
+        let work = Arc::new(AdmittedWork::new(who, policy, keys, permit, tokens, slot));
         match registry.admit(owner, RegisteredWork(work.clone())) {
             Ok((id, Slot { lives, .. })) => {
                 let _ = work.lease.set((owner, id));

@@ -10,6 +10,10 @@ use crate::policy::KEYS_MAX;
 
 /// Maximum length of a key, in bytes.
 pub const KEY_BYTES_MAX: usize = 1_024;
+/// Maximum number of tokens of an input: that of a budget.
+const INPUT_MAX: u64 = 1 << 52;
+/// Maximum length of a class, in bytes.
+const CLASS_BYTES_MAX: usize = 128;
 /// Maximum number of keys in one request.
 pub const MANY_MAX: usize = 1_000;
 /// The key of a call without a key.
@@ -46,9 +50,20 @@ pub struct Ended {
     pub latency: Option<Duration>,
 }
 
+/// What a caller knows of the cost of its work in advance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CostHint<'a> {
+    /// Tokens of the input, which are used in any case.
+    pub input_tokens: u64,
+    /// Maximum number of tokens beyond the input, if there is one.
+    pub max_tokens: Option<u64>,
+    /// Kind of work, such as the name of a model.
+    pub class: &'a str,
+}
+
 /// Terms of work that is to be admitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct WorkTerms {
+pub struct WorkTerms<'a> {
     /// Value of the work, for policies with prices.
     pub value: f64,
     /// Expected seconds for which it holds its slot, if known.
@@ -57,11 +72,30 @@ pub struct WorkTerms {
     pub wait: Duration,
     /// Priority among those that wait; 0 is the most urgent.
     pub priority: u8,
+    /// Set if the caller stated no cost: a policy that learns reserves what it has learned instead of the cost of the
+    /// call.
+    pub learned: Option<CostHint<'a>>,
 }
 
-impl Default for WorkTerms {
+impl Default for WorkTerms<'_> {
     fn default() -> Self {
-        Self { value: 1.0, hold: None, wait: Duration::ZERO, priority: 0 }
+        Self { value: 1.0, hold: None, wait: Duration::ZERO, priority: 0, learned: None }
+    }
+}
+
+impl WorkTerms<'_> {
+    /// Validates the terms.
+    pub(super) fn judge(&self) -> Result<(), Refusal> {
+        let Some(hint) = self.learned else { return Ok(()) };
+        if hint.class.len() > CLASS_BYTES_MAX {
+            return Err(Refusal::Invalid(format!(
+                "class too long: at most {CLASS_BYTES_MAX} bytes are allowed"
+            )));
+        }
+        if hint.input_tokens > INPUT_MAX {
+            return Err(Refusal::Invalid(format!("input_tokens too large: at most {INPUT_MAX} are allowed")));
+        }
+        Ok(())
     }
 }
 
@@ -81,7 +115,7 @@ impl<'a> PolicyCall<'a> {
     }
 
     /// Returns the call of work with these terms.
-    pub(super) fn work(&self, terms: &WorkTerms) -> Call<'a> {
+    pub(super) fn work(&self, terms: &WorkTerms<'_>) -> Call<'a> {
         let call = self.call().value(terms.value).priority(terms.priority);
         if let Some(hold) = terms.hold { call.hold(hold) } else { call }
     }
@@ -89,6 +123,14 @@ impl<'a> PolicyCall<'a> {
     /// Returns all keys, the first one first.
     pub(super) fn keys(&self) -> Vec<&'a [u8]> {
         std::iter::once(self.key).chain(self.others.iter().copied()).collect()
+    }
+
+    /// Returns the key at this index; empty if there is none.
+    pub(super) fn key_at(&self, index: usize) -> &'a [u8] {
+        match index.checked_sub(1) {
+            None => self.key,
+            Some(other) => self.others.get(other).copied().unwrap_or_default(),
+        }
     }
 
     /// Returns all keys as owned values.

@@ -18,8 +18,9 @@ use super::failures::Failures;
 use super::fairness::Fairness;
 use super::overrides::{Limits, Live};
 use super::own_limits::{OwnLimit, OwnLimits};
+use super::reservations::{Reservations, Wanted};
 use super::variant::{Common, Variant};
-use super::{Answered, PolicyCall, Refusal};
+use super::{Answered, PolicyCall, Refusal, WorkTerms};
 use crate::policy::{
     ConcurrencySpec, Defaults, LEASE_FOR, OutageSpec, OverrideSpec, Period, PolicySpec, RateSpec, Scope, Span,
 };
@@ -42,6 +43,8 @@ pub(super) struct RunningPolicy {
     pub(super) live: Live,
     store: Counted,
     own_limits: OwnLimits,
+    /// What calls without a cost reserve, if that is learned.
+    reservations: Option<Arc<Reservations>>,
 }
 
 /// The store and defaults that all policies share.
@@ -119,6 +122,7 @@ impl RunningPolicy {
             fairness: None,
             store: kept_store,
             own_limits: OwnLimits::default(),
+            reservations: reservations(spec, before).map_err(cannot_run)?,
         };
         (served.guards, served.fairness) = (guards.clone(), fairness.clone());
         if let Some(before) = before {
@@ -217,6 +221,18 @@ impl RunningPolicy {
             Variant::new(&PolicySpec { rate, wait: None, ..self.spec.clone() }, &common)
         });
         built.map_err(|why| Refusal::Invalid(format!("invalid limit of the request: {why}")))
+    }
+
+    /// Returns what to reserve for a call that stated no cost, if the policy learns that.
+    pub(super) fn learns(
+        &self,
+        variant: &Variant,
+        ask: &PolicyCall<'_>,
+        terms: &WorkTerms<'_>,
+    ) -> Option<(Arc<Reservations>, Wanted)> {
+        let (reservations, hint) = (self.reservations.as_ref()?, terms.learned?);
+        let (budgets, now) = variant.token_budgets()?;
+        Some((reservations.clone(), reservations.wanted(ask, &hint, budgets, now)))
     }
 
     /// Checks many calls, in one batch for each variant. None is checked if one lacks a key.
@@ -378,6 +394,19 @@ fn overrides(spec: &PolicySpec, common: &Common<'_>) -> Result<ByKey<Arc<Variant
         Ok((pattern.as_str(), variant))
     });
     each.collect()
+}
+
+/// Returns the learners of a policy: those of the previous one, if its budgets are the same.
+fn reservations(
+    spec: &PolicySpec,
+    before: Option<&RunningPolicy>,
+) -> Result<Option<Arc<Reservations>>, String> {
+    let Some(learn) = &spec.learn else { return Ok(None) };
+    let same = before.filter(|before| before.spec.learn == spec.learn && before.spec.cost == spec.cost);
+    match same.and_then(|before| before.reservations.clone()) {
+        Some(kept) => Ok(Some(kept)),
+        None => Ok(Some(Arc::new(Reservations::new(learn)?))),
+    }
 }
 
 fn overridden(spec: &PolicySpec, instead: &OverrideSpec, common: &Common<'_>) -> Result<Variant, String> {

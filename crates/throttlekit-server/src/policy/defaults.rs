@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::model::{ConcurrencySpec, FleetSpec, LeaseSpec, WaitSpec};
+use super::model::{ConcurrencySpec, FleetSpec, LearnSpec, LeaseSpec, WaitSpec};
 
 /// The most keys of one request.
 pub const KEYS_MAX: usize = 8;
@@ -14,6 +14,8 @@ pub const LEASE_FOR: Duration = Duration::from_secs(2);
 pub const LENT_MAX: u64 = 1_000_000;
 /// Time for which units of a smooth rate are leased to clients, and for which a fallback leases during an outage.
 pub const LENT_FOR: Duration = Duration::from_secs(1);
+/// Maximum number of tokens that a learned reservation has beyond the input.
+const LEARNED_MAX: u64 = 4_096;
 /// Maximum number of calls that wait for one policy.
 const WAITING_MAX: u32 = 1_000;
 
@@ -28,6 +30,13 @@ impl ConcurrencySpec {
     /// Returns the time for which a client's slot is held without a heartbeat. Default: [`LEASE_FOR`].
     pub fn slot_lease(&self) -> Duration {
         self.lease_for.map_or(LEASE_FOR, |span| span.0)
+    }
+}
+
+impl LearnSpec {
+    /// Returns the maximum number of tokens to reserve beyond the input. Default: 4,096.
+    pub fn tokens_max(&self) -> u64 {
+        self.max.unwrap_or(LEARNED_MAX)
     }
 }
 

@@ -64,6 +64,9 @@ pub struct PolicySpec {
     /// Minimum value of a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<PriceSpec>,
+    /// Learns how many tokens to reserve for a call of Admit without a cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learn: Option<LearnSpec>,
     /// Lets clients lease units of its limit and spend them locally.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetSpec>,
@@ -381,6 +384,15 @@ pub struct PriceSpec {
     /// Per second that a slot is held.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hold: f64,
+}
+
+/// Reservations that are learned from the use of earlier calls, for each key and class.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LearnSpec {
+    /// Maximum number of tokens to reserve beyond the input. Default: 4,096.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u64>,
 }
 
 /// Leasing of units to clients.

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod keys;
+mod learned;
 mod leases;
 mod reload;
 

@@ -13,6 +13,7 @@ mod fair;
 mod figures;
 mod fuzz;
 mod http2;
+mod learned;
 mod limits;
 mod measure;
 mod operations;

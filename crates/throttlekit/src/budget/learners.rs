@@ -20,38 +20,42 @@ const SET_MAX: usize = 8;
 /// Maximum number of streams of new keys in a full set before a key is evicted.
 const CREDIT_MAX: u32 = 64;
 
-pub(super) enum Learners {
+/// The learners of a budget.
+pub struct Learners(Kind);
+
+enum Kind {
     Fixed(u64),
     Shared(Mutex<Reservation>),
     PerKey(Mutex<Sets>),
 }
 
 impl Learners {
-    pub(super) fn new(reserve: Reserve) -> Self {
-        match reserve {
-            Reserve::Fixed(tokens) => Self::Fixed(tokens),
-            Reserve::Learned(learner) => Self::Shared(Mutex::new(learner)),
-            Reserve::PerKey { fresh, keys_max } => Self::PerKey(Mutex::new(Sets::new(fresh, keys_max))),
-        }
+    /// Creates the learners that size reservations in this way.
+    pub fn new(reserve: Reserve) -> Self {
+        Self(match reserve {
+            Reserve::Fixed(tokens) => Kind::Fixed(tokens),
+            Reserve::Learned(learner) => Kind::Shared(Mutex::new(learner)),
+            Reserve::PerKey { fresh, keys_max } => Kind::PerKey(Mutex::new(Sets::new(fresh, keys_max))),
+        })
     }
 
     /// Returns the number of tokens to request for a stream of this key. The window of `budget` tokens ends in `left`,
     /// if that is known.
-    pub(super) fn want(&self, key: u64, hint: Option<u64>, budget: u64, left: Option<Duration>) -> Want {
-        match self {
-            Self::Fixed(tokens) => Want::whole((*tokens).min(budget)),
+    pub fn want(&self, key: u64, hint: Option<u64>, budget: u64, left: Option<Duration>) -> Want {
+        match &self.0 {
+            Kind::Fixed(tokens) => Want::whole((*tokens).min(budget)),
             // Any key may have influenced it.
-            Self::Shared(learner) => Want::guessed(learner.lock().reserve(hint), budget),
-            Self::PerKey(sets) => sets.lock().want(key, hint, budget, left),
+            Kind::Shared(learner) => Want::guessed(learner.lock().reserve(hint), budget),
+            Kind::PerKey(sets) => sets.lock().want(key, hint, budget, left),
         }
     }
 
     /// Records a stream that produced its last token after `lasted`.
-    pub(super) fn observe(&self, key: u64, hint: Option<u64>, produced: u64, lasted: Duration) {
-        match self {
-            Self::Fixed(_) => {}
-            Self::Shared(learner) => learner.lock().observe(hint, produced),
-            Self::PerKey(sets) => sets.lock().observe(key, hint, produced, lasted),
+    pub fn observe(&self, key: u64, hint: Option<u64>, produced: u64, lasted: Duration) {
+        match &self.0 {
+            Kind::Fixed(_) => {}
+            Kind::Shared(learner) => learner.lock().observe(hint, produced),
+            Kind::PerKey(sets) => sets.lock().observe(key, hint, produced, lasted),
         }
     }
 }
@@ -59,7 +63,7 @@ impl Learners {
 /// A learner for each of a bounded number of keys. In a full set each stream of a new key lowers the credit of the key
 /// with the least credit, until that key is evicted, so that keys which occur once do not displace frequent ones. A
 /// learner decides nothing: losing one costs only what it had learned.
-pub(super) struct Sets {
+struct Sets {
     fresh: Reservation,
     sets: Box<[Vec<Learner>]>,
     set_max: usize,
@@ -186,7 +190,7 @@ mod tests {
         for keys_max in [0, 1, 7, 8, 9, 100] {
             let learners = per_key(keys_max);
             (0..1_000).for_each(|key| observe(&learners, key, 1));
-            let Learners::PerKey(sets) = &learners else { unreachable!("it was made per key") };
+            let Kind::PerKey(sets) = &learners.0 else { unreachable!("it was made per key") };
             let kept: usize = sets.lock().sets.iter().map(Vec::len).sum();
             assert!(kept >= keys_max / 2 && kept <= keys_max.max(1), "{kept} of {keys_max}");
         }

@@ -44,7 +44,7 @@
 
 mod builder;
 mod handle;
-mod learners;
+pub(crate) mod learners;
 mod ledger;
 mod returner;
 mod stats;

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use throttlekit::Retry;
-use throttlekit_proto::v1::{CheckRequest, DebitRequest, Decision, PeekRequest, Retry as RetryName};
+use throttlekit_proto::v1::{
+    CheckRequest, CostHint, DebitRequest, Decision, PeekRequest, Retry as RetryName,
+};
 use tonic::Status;
 
 use super::status::status;
 use crate::access::Caller;
 use crate::api::debit_id::{self, Stream};
 use crate::api::lease_id;
-use crate::engine::{Answered, Engine, PolicyCall, Refusal};
+use crate::engine::{self, Answered, Engine, PolicyCall, Refusal};
 use crate::policy::Endpoint;
 use crate::wire_format::{axis_name, held, millis_at, overshoot, retry_millis, signed, slices};
 
@@ -88,6 +90,19 @@ pub(super) fn units(name: &str, units: i64) -> Result<u64, Status> {
             "invalid {name} {units}: expected at least 1, or 0 for the default of 1"
         ))),
     }
+}
+
+/// Parses what is known of a cost in advance.
+pub(super) fn cost_hint(hint: Option<&CostHint>) -> Result<engine::CostHint<'_>, Status> {
+    let Some(CostHint { input_tokens, max_tokens, class }) = hint else {
+        return Ok(engine::CostHint::default());
+    };
+    let tokens = |name: &str, tokens: i64| {
+        let wrong = |_| Status::invalid_argument(format!("invalid {name} {tokens}: expected 0 or more"));
+        u64::try_from(tokens).map_err(wrong)
+    };
+    let max_tokens = max_tokens.map(|max| tokens("max_tokens", max)).transpose()?;
+    Ok(engine::CostHint { input_tokens: tokens("input_tokens", *input_tokens)?, max_tokens, class })
 }
 
 /// Parses a number of milliseconds.

@@ -15,7 +15,7 @@ use throttlekit_proto::v1::{
 };
 use tonic::{Request, Response, Status, Streaming};
 
-use super::calls::{self, decision, millis, units};
+use super::calls::{self, cost_hint, decision, millis, units};
 use super::encoding::check_response;
 use super::status::status;
 use crate::access::Caller;
@@ -123,7 +123,7 @@ impl RateLimiter for RateLimiterApi {
     }
 
     async fn admit(&self, request: Request<AdmitRequest>) -> Result<Response<AdmitResponse>, Status> {
-        let (caller, AdmitRequest { policy, key, cost, hold, value, keys, wait_ms, priority }) =
+        let (caller, AdmitRequest { policy, key, cost, hold, value, keys, wait_ms, priority, hint }) =
             self.from(request);
         let others = slices(&keys);
         caller.may(Endpoint::Admit, &policy, key.as_bytes()).map_err(status)?;
@@ -134,7 +134,9 @@ impl RateLimiter for RateLimiterApi {
         let value = units("value", value)? as f64;
         let hold = millis("hold", hold)?;
         let hold = (!hold.is_zero()).then_some(hold.as_secs_f64());
-        let terms = WorkTerms { value, hold, wait: millis("wait_ms", wait_ms)?, priority: class(priority) };
+        let (wait, priority) = (millis("wait_ms", wait_ms)?, class(priority));
+        let learned = if cost == 0 { Some(cost_hint(hint.as_ref())?) } else { None };
+        let terms = WorkTerms { value, hold, wait, priority, learned };
         let admitted = self.engine.admit_in_turn(caller.principal(), ask, terms, caller.turn()).await;
         let admitted = admitted.map_err(status)?;
         caller.got([&admitted.answer]);
@@ -152,6 +154,7 @@ impl RateLimiter for RateLimiterApi {
             policy_denied: answer.policy_denied,
             lease_for_ms: millis_down(lives),
             waited_ms: millis_down(admitted.waited),
+            reserved: signed(admitted.reserved),
         }))
     }
 

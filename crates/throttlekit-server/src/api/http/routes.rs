@@ -15,9 +15,9 @@ use super::HttpApi;
 use super::body::{Asked, json};
 use super::problem::Problem;
 use super::wire::{
-    AdmitRequest, Admitted, CheckManyRequest, CheckRequest, DebitRequest, Decided, DecidedMany, Done,
-    ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Renewed,
-    ReserveRequest, at, unsigned,
+    AdmitRequest, Admitted, CheckManyRequest, CheckRequest, CostHint, DebitRequest, Decided, DecidedMany,
+    Done, ForecastRequest, Forecasted, HeartbeatRequest, Lent, PeekRequest, ReleaseRequest, Renewed,
+    ReserveRequest, at, number, unsigned,
 };
 use crate::api::debit_id::{self, Stream};
 use crate::api::fair_use::Whole;
@@ -122,14 +122,15 @@ pub(super) async fn debit(State(api): State<HttpApi>, asked: Asked<DebitRequest>
 }
 
 pub(super) async fn admit(State(api): State<HttpApi>, asked: Asked<AdmitRequest>) -> Answer {
-    let AdmitRequest { policy, key, cost, hold, value, keys, wait_ms, priority } = &asked.body;
+    let AdmitRequest { policy, key, cost, hold, value, keys, wait_ms, priority, hint } = &asked.body;
     let others = slices(keys);
     asked.caller.may(Endpoint::Admit, policy, key.as_bytes())?;
     asked.caller.may_each(Endpoint::Admit, policy, &others)?;
     let ask = PolicyCall { policy, key: key.as_bytes(), others: &others, cost: units(*cost) };
     let hold = (*hold > 0).then(|| Duration::from_millis(*hold).as_secs_f64());
     let (value, wait) = (units(*value) as f64, Duration::from_millis(*wait_ms));
-    let terms = WorkTerms { value, hold, wait, priority: class(*priority) };
+    let learned = (*cost == 0).then(|| hint.as_ref().map_or_else(Default::default, CostHint::read));
+    let terms = WorkTerms { value, hold, wait, priority: class(*priority), learned };
     let (who, turn) = (asked.caller.principal(), asked.caller.turn());
     let admitted = api.engine.admit_in_turn(who, ask, terms, turn).await?;
     asked.caller.got([&admitted.answer]);
@@ -140,6 +141,7 @@ pub(super) async fn admit(State(api): State<HttpApi>, asked: Asked<AdmitRequest>
         lease_expires_at: admitted.lease.map_or(0, |held| at(held.until)),
         lease_for_ms: admitted.lease.map_or(0, |held| unsigned(millis_down(held.lives))),
         waited_ms: unsigned(millis_down(admitted.waited)),
+        reserved: number(admitted.reserved),
     };
     Ok(asked.answer(&admitted.answer, &body))
 }

@@ -29,6 +29,7 @@ fn engine() -> Engine {
                 { "name": "org", "algorithm": "fixed_window", "limit": 1, "per": "1m", "by": 1 },
             ] },
             "tokens": { "cost": { "budget": 10, "per": "1d" } },
+            "learned": { "cost": { "budget": 100_000, "per": "1d" }, "learn": {} },
             "work": { "concurrency": { "limit": 1 }, "rate": { "limit": 100, "per": "1s" } },
             "lent": { "rate": { "algorithm": "fixed_window", "limit": 8, "per": "1h" }, "fleet": {} },
             "off": { "rate": { "limit": 1, "per": "1m" }, "disabled": true },
@@ -140,6 +141,25 @@ async fn a_slot_is_held_until_it_is_released() {
         assert_eq!(ok(&router, "/v1/release", &json!({ "lease_id": lease })).await, json!({}));
     }
     assert_eq!(ok(&router, "/v1/admit", &ask).await["decision"]["allowed"], true);
+}
+
+#[tokio::test]
+async fn a_call_without_a_cost_reserves_its_input_and_what_was_learned() {
+    let router = router(engine());
+    let hint = json!({ "input_tokens": 200, "class": "small" });
+    let ask = json!({ "policy": "learned", "key": "a", "hint": hint });
+    for used in [210; 42] {
+        let admitted = ok(&router, "/v1/admit", &ask).await;
+        ok(&router, "/v1/release", &json!({ "lease_id": admitted["lease_id"], "actual_cost": used })).await;
+    }
+    let reserved = async |ask: &Value| ok(&router, "/v1/admit", ask).await["reserved"].as_u64().unwrap();
+    let learned = reserved(&ask).await;
+    assert!((205..=210).contains(&learned), "{learned}");
+    let mut ask = ask;
+    ask["hint"]["max_tokens"] = 4.into();
+    assert_eq!(reserved(&ask).await, 204);
+    ask["cost"] = 7.into();
+    assert_eq!(reserved(&ask).await, 0, "the cost of the call is reserved");
 }
 
 #[tokio::test]
@@ -339,7 +359,8 @@ async fn every_route_is_described_and_answers_as_described() {
         ),
         (
             "/v1/admit",
-            json!({ "policy": "work", "key": "a", "cost": 1, "hold": 5, "value": 1, "keys": [], "wait_ms": 0, "priority": 0 }),
+            json!({ "policy": "work", "key": "a", "cost": 1, "hold": 5, "value": 1, "keys": [], "wait_ms": 0, "priority": 0,
+                "hint": { "input_tokens": 3, "max_tokens": 9, "class": "small" } }),
         ),
         (
             "/v1/release",

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use throttlekit::rate::Timestamp;
 use throttlekit::{Guarantee, Retry};
 
-use crate::engine::Answered;
+use crate::engine::{self, Answered};
 use crate::wire_format::{axis_name, millis_at, overshoot, retry_millis};
 
 /// The largest number that every JSON reader represents exactly. Larger ones are reported as this.
@@ -120,7 +120,7 @@ pub(super) struct AdmitRequest {
     pub(super) policy: String,
     /// The key that is limited.
     pub(super) key: String,
-    /// Estimated cost; 0 means 1.
+    /// Estimated cost; 0 means 1, or what the policy has learned if it learns.
     #[serde(default)]
     pub(super) cost: u64,
     /// Milliseconds for which the work is expected to hold its slot; 0 if unknown.
@@ -138,6 +138,32 @@ pub(super) struct AdmitRequest {
     /// Priority among those that wait; 0 is the most urgent.
     #[serde(default)]
     pub(super) priority: u32,
+    /// What is known of the cost in advance. Used only if `cost` is 0 and the policy learns what to reserve.
+    #[serde(default)]
+    pub(super) hint: Option<CostHint>,
+}
+
+/// What a caller knows of the cost of its work in advance.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CostHint {
+    /// Tokens of the input, which are used in any case. They are reserved in addition to what is learned of the rest.
+    #[serde(default)]
+    input_tokens: u64,
+    /// Maximum number of tokens that the work uses beyond its input, if there is one.
+    #[serde(default)]
+    max_tokens: Option<u64>,
+    /// Kind of work, such as the name of a model. Reservations are learned for each kind separately.
+    #[serde(default)]
+    class: String,
+}
+
+impl CostHint {
+    /// Returns the hint for the engine.
+    pub(super) fn read(&self) -> engine::CostHint<'_> {
+        let Self { input_tokens, max_tokens, class } = self;
+        engine::CostHint { input_tokens: *input_tokens, max_tokens: *max_tokens, class }
+    }
 }
 
 /// Releases an admission.
@@ -310,6 +336,8 @@ pub(super) struct Admitted {
     pub(super) lease_for_ms: u64,
     /// Milliseconds that the request waited on the server, rounded down.
     pub(super) waited_ms: u64,
+    /// Tokens that were reserved for a request without a cost, if the policy learns. Otherwise 0.
+    pub(super) reserved: u64,
 }
 
 /// An empty response.
@@ -423,6 +451,6 @@ pub(super) fn unsigned(signed: i64) -> u64 {
     number(u64::try_from(signed).unwrap_or(0))
 }
 
-fn number(number: u64) -> u64 {
+pub(super) fn number(number: u64) -> u64 {
     number.min(NUMBER_MAX)
 }

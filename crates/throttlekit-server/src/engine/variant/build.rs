@@ -13,6 +13,7 @@ use super::super::concurrency::Concurrency;
 use super::super::fairness::Fairness;
 use super::super::lender::Lender;
 use super::super::limit_group::{LimitGroup, NamedLimit};
+use super::super::reservations::TokenBudgets;
 use super::Variant;
 use super::support::Support;
 use crate::policy::{CostSpec, LeaseMode, LeaseSpec, PolicySpec, PriceSpec, RateSpec, WaitSpec};
@@ -60,6 +61,7 @@ impl Variant {
             support,
             all,
             budgets: debited(spec, common, &limits.every)?,
+            token_budgets: token_budgets(spec, &limits.every),
             keys: limits.every.iter().map(|limit| limit.by + 1).max().unwrap_or(1),
             leased: limits.leased.map(|leased| leased.limiter),
             policy,
@@ -129,6 +131,12 @@ fn debited(
     Ok(Some(common.group_in(budgets, one_slot)?.limiter))
 }
 
+/// Returns the numbers of the budgets.
+fn token_budgets(spec: &PolicySpec, every: &[NamedLimit]) -> Option<TokenBudgets> {
+    let budgets = &every[every.len() - spec.cost.len()..];
+    Some(TokenBudgets::new(budgets.iter().map(|budget| budget.limit), budgets.first()?.by))
+}
+
 /// The limits of a variant as one, and the requests that they support.
 struct Decider {
     limits: Arc<dyn Admit>,
@@ -156,6 +164,10 @@ impl Decider {
         }
         if let Some(Leased { limiter, .. }) = &limits.leased {
             return Ok(Self::alone(limiter.clone(), Support::LEASED));
+        }
+        if spec.learn.is_some() && !spec.cost.is_empty() {
+            let policy = fused(spec, common, limits, all)?;
+            return Ok(Self { support: Support::LEARNED_BUDGET, ..Self::of_axes(policy, slots) });
         }
         if let Some(fairness) = common.fairness {
             return Ok(Self::alone(fairness.limiter.clone(), Support::FAIR));

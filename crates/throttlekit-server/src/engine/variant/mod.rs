@@ -8,6 +8,7 @@ mod support;
 use std::sync::Arc;
 
 use throttlekit::admit::Unlimited;
+use throttlekit::rate::Timestamp;
 use throttlekit::{Admit, Axis, Guarantee, SharedLimiter, SharedPolicy};
 
 pub(super) use build::Common;
@@ -16,6 +17,7 @@ use super::backend::Counted;
 use super::call_queue::CallQueue;
 use super::lender::Lender;
 use super::limit_group::LimitGroup;
+use super::reservations::TokenBudgets;
 use super::{Answered, Refusal};
 use deny::{Deny, denial};
 use support::Support;
@@ -32,6 +34,8 @@ pub(super) struct Variant {
     all: Option<LimitGroup>,
     /// The budgets without the rates, for debits.
     budgets: Option<SharedLimiter<Counted>>,
+    /// The numbers of the budgets, if it has any.
+    token_budgets: Option<TokenBudgets>,
     /// Number of keys that its limits count by.
     keys: usize,
     /// Leased limiter of this instance, if there is one. Closed with the server.
@@ -52,6 +56,7 @@ impl Variant {
             support: Support::UNLIMITED,
             all: None,
             budgets: None,
+            token_budgets: None,
             keys: 1,
             leased: None,
             policy: None,
@@ -84,6 +89,11 @@ impl Variant {
             "this policy counts by {} keys, but the call has {keys}: send all of them",
             self.keys
         )))
+    }
+
+    /// Returns the budgets that calls reserve tokens of, and the time of their store.
+    pub(super) fn token_budgets(&self) -> Option<(&TokenBudgets, Timestamp)> {
+        Some((self.token_budgets.as_ref()?, self.all.as_ref()?.limiter.now()))
     }
 
     /// Checks whether everything is allowed.

@@ -65,6 +65,9 @@ impl Support {
     pub(super) const AXES: Self =
         Self { kind: "admission", batches: false, peek: NO_LIMIT, admit: Ok(()), holds: true, ..Self::RATE };
 
+    /// A budget of which calls reserve what was learned, until they are released.
+    pub(super) const LEARNED_BUDGET: Self = Self { kind: "budget", check: Self::BUDGET.check, ..Self::AXES };
+
     /// Several axes with slots, or slots alone.
     pub(super) const SLOTS: Self = Self {
         check: Err("holds a slot while work runs: use Admit, and Release when the work is done"),

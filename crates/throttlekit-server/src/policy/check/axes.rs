@@ -8,8 +8,8 @@ use throttlekit::rate::{LimitError, Timestamp};
 use throttlekit::store::{LIVES_MAX, LIVES_MIN, SLOTS_MAX};
 
 use super::super::model::{
-    CalendarPart, ConcurrencySpec, CostSpec, FairSpec, OutageSpec, Period, PolicyFile, PolicySpec, PriceSpec,
-    Scope, WaitSpec,
+    CalendarPart, ConcurrencySpec, CostSpec, FairSpec, LearnSpec, OutageSpec, Period, PolicyFile, PolicySpec,
+    PriceSpec, Scope, WaitSpec,
 };
 use super::{At, Report, rates, trial};
 
@@ -26,6 +26,8 @@ pub const LEASE_FOR_ON_STORE_MAX: Duration = Duration::from_secs(11 * 3_600);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Maximum number of calls that wait for one policy.
 const WAITING_MAX: u32 = 100_000;
+/// Maximum of a learned reservation: many times the longest response of a model, so that learning ends.
+const LEARNED_MAX: u64 = 1 << 24;
 /// Maximum number of tenants that are tracked separately.
 const TENANTS_MAX: usize = 1 << 23;
 
@@ -39,6 +41,9 @@ pub(super) fn check(at: &At, policy: &PolicySpec, outage: OutageSpec, report: &m
     }
     if let Some(price) = &policy.price {
         check_price(&at.then("price"), price, report);
+    }
+    if let Some(learn) = &policy.learn {
+        check_learn(&at.then("learn"), learn, policy, report);
     }
     if let Some(wait) = &policy.wait {
         check_wait(&at.then("wait"), wait, policy, report);
@@ -212,6 +217,15 @@ fn check_price(at: &At, price: &PriceSpec, report: &mut Report) {
     }
 }
 
+fn check_learn(at: &At, learn: &LearnSpec, policy: &PolicySpec, report: &mut Report) {
+    if policy.cost.is_empty() {
+        report.error(at, "applies only to a token budget: add `cost`, or remove it");
+    }
+    if let Some(max) = learn.max.filter(|max| !(1..=LEARNED_MAX).contains(max)) {
+        report.error(&at.then("max"), format!("invalid number {max}: expected 1 to {LEARNED_MAX}"));
+    }
+}
+
 fn check_wait(at: &At, wait: &WaitSpec, policy: &PolicySpec, report: &mut Report) {
     if !(Duration::from_millis(1)..=WAIT_MAX).contains(&wait.max.0) {
         report.error(&at.then("max"), format!("invalid duration {}: expected 1ms to 5s", wait.max));
@@ -220,8 +234,12 @@ fn check_wait(at: &At, wait: &WaitSpec, policy: &PolicySpec, report: &mut Report
     if !(1..=WAITING_MAX).contains(&calls) {
         report.error(&at.then("queue"), format!("invalid number {calls}: expected 1 to {WAITING_MAX}"));
     }
-    if policy.rate.is_empty() && policy.concurrency.is_none() && policy.fair.is_none() {
-        report.error(at, "a token budget alone is debited after the work: add rate, concurrency or fair");
+    let others = !policy.rate.is_empty() || policy.concurrency.is_some() || policy.fair.is_some();
+    if !others && policy.learn.is_none() {
+        report.error(
+            at,
+            "a token budget alone is debited after the work: add rate, concurrency, fair or learn",
+        );
     }
     if policy.shadow {
         report.warning(at, "in shadow mode no call waits, since every call is allowed");

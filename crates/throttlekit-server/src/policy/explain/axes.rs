@@ -1,7 +1,7 @@
 //! The other axes.
 
 use super::super::model::{
-    ConcurrencySpec, CostSpec, EstimatorSpec, FairSpec, Period, PriceSpec, Scope, WaitSpec,
+    ConcurrencySpec, CostSpec, EstimatorSpec, FairSpec, LearnSpec, Period, PriceSpec, Scope, WaitSpec,
 };
 use super::super::span::Span;
 use super::LISTED_MAX;
@@ -81,6 +81,14 @@ pub(super) fn price(price: &PriceSpec) -> String {
         return "The price is 0, so it denies no call.".into();
     }
     format!("A call whose value is below {} is denied before anything is charged.", list(parts, " plus "))
+}
+
+pub(super) fn learn(learn: &LearnSpec) -> String {
+    format!(
+        "A call of Admit without a cost reserves what earlier calls of its key and class used: at most {} beyond \
+         its input.",
+        some(learn.tokens_max(), "token")
+    )
 }
 
 pub(super) fn wait(wait: &WaitSpec) -> String {

@@ -43,6 +43,7 @@ fn paragraph(text: &mut String, name: &str, policy: &PolicySpec, defaults: &Defa
         .chain(policy.cost.iter().map(axes::cost))
         .chain(policy.fair.as_ref().map(axes::fair))
         .chain(policy.price.as_ref().map(axes::price))
+        .chain(policy.learn.as_ref().map(axes::learn))
         .chain(policy.wait.as_ref().map(axes::wait))
         .chain(policy.fleet.as_ref().map(|fleet| rate::reserved(fleet, policy.rate.first())))
         .chain(policy.rate.iter().filter_map(rate::lease))

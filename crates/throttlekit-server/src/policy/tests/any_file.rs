@@ -133,13 +133,14 @@ fn policy() -> impl Strategy<Value = PolicySpec> {
         of(fair()),
     );
     let wait = (span(), of(any::<u32>())).prop_map(|(max, queue)| WaitSpec { max, queue });
-    let rest = (of(price), of(fleet), of(wait), of(outage()), any::<[bool; 3]>());
+    let learn = of(any::<u64>()).prop_map(|max| LearnSpec { max });
+    let rest = (of(price), of(learn), of(fleet), of(wait), of(outage()), any::<[bool; 3]>());
     let overrides = proptest::collection::btree_map(text(), overridden(), 0..3);
     (of(text()), axes, rest, overrides).prop_map(
         |(
             description,
             (rate, cost, concurrency, fair),
-            (price, fleet, wait, on_outage, [shadow, disabled, deny]),
+            (price, learn, fleet, wait, on_outage, [shadow, disabled, deny]),
             overrides,
         )| {
             PolicySpec {
@@ -149,6 +150,7 @@ fn policy() -> impl Strategy<Value = PolicySpec> {
                 concurrency,
                 fair,
                 price,
+                learn,
                 fleet,
                 wait,
                 on_outage,

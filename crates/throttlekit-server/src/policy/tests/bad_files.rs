@@ -277,6 +277,10 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
             "5:19 policies.api.price.rate: invalid price -1: expected a number of at least 0",
         ),
         (
+            "rate: {limit: 5, per: 1s}\nlearn: {max: 0}",
+            "5:5 policies.api.learn: applies only to a token budget: add `cost`, or remove it\n5:18 policies.api.learn.max: invalid number 0: expected 1 to 16777216",
+        ),
+        (
             "description: nothing else",
             "3:3 policies.api: the policy has no limit: add rate, cost, concurrency or fair, or set `disabled: true` or `deny: true`",
         ),

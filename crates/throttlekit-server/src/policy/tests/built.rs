@@ -157,15 +157,20 @@ fn policy() -> impl Strategy<Value = PolicySpec> {
     let axes = (rates(), costs(), rare(concurrency()), rare(fair()));
     let wait = (span(), of(0..200_000_u32)).prop_map(|(max, queue)| WaitSpec { max, queue });
     let disabled = select(vec![(false, false), (false, false), (true, false), (false, true)]);
-    let rest = (rare(price), rare(fleet), rare(wait), of(outage), disabled, overrides);
+    let learn = of(select(vec![0, 1, 100_000, u64::MAX])).prop_map(|max| LearnSpec { max });
+    let rest = (rare(price), rare(learn), rare(fleet), rare(wait), of(outage), disabled, overrides);
     (axes, rest).prop_map(
-        |((rate, cost, concurrency, fair), (price, fleet, wait, on_outage, (disabled, deny), overrides))| {
+        |(
+            (rate, cost, concurrency, fair),
+            (price, learn, fleet, wait, on_outage, (disabled, deny), overrides),
+        )| {
             PolicySpec {
                 rate,
                 cost,
                 concurrency,
                 fair,
                 price,
+                learn,
                 fleet,
                 wait,
                 on_outage,

@@ -49,6 +49,7 @@ fn every_key_of_the_schema_is_in_the_reference() {
         "AdaptiveSpec",
         "FairSpec",
         "PriceSpec",
+        "LearnSpec",
         "FleetSpec",
     ];
     let keys = types.iter().flat_map(|name| schema["$defs"][name]["properties"].as_object().unwrap().keys());

@@ -30,6 +30,7 @@ policies:
     rate: [{limit: 60, per: 1m}, {name: slide, algorithm: sliding_window, limit: 600, per: 1h, by: 1}]
     cost: {budget: 2000000, per: month, month_starts: 31, time_zone: Europe/Berlin}
     price: {rate: 0.5, cost: 0.001}
+    learn: {max: 8192}
     on_outage: open
   edge:
     shadow: true
@@ -66,6 +67,7 @@ chat:
   `slide`: 600 calls in any 1h for each value of the call's further key 1, counted in 10 buckets (nearly exact).
   2,000,000 tokens per calendar month starting on day 31 (or the last of the month) from midnight in Europe/Berlin for each key, debited as they are used: the debit that exceeds the budget is still allowed and counts in full, so a window can exceed 2,000,000 by at most the largest debit minus one.
   A call whose value is below 0.5 plus 0.001 per token is denied before anything is charged.
+  A call of Admit without a cost reserves what earlier calls of its key and class used: at most 8,192 tokens beyond its input.
   Counted on the store that all servers share. While the store is unavailable, everything is allowed and not counted (fail open).
 
 edge:

@@ -1,4 +1,8 @@
-//! The use of a token budget, whatever other keys do: a table, and one `figure:` line.
+//! The use of a token budget, whatever other keys do: tables, and one `figure:` line.
+//!
+//! In memory and on Redis it runs the library, and in memory the engine of the server.
+
+mod server;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +15,9 @@ use throttlekit_redis::RedisStore;
 use crate::runner::{Options, Run, rounded};
 use throttlekit_verify::budget_use::{self, Attack, BUDGETS, Learns, Paced, Scenario, Seen};
 
+pub(crate) use server::ServerBug;
+use server::{Size, Through};
+
 const MINUTES: u64 = 40;
 const MINUTES_SMALL: u64 = 3;
 /// Seeded bugs show in the first minutes.
@@ -22,6 +29,9 @@ const WINDOWS: u64 = 3;
 /// verification.
 const DEADLINE: Duration = Duration::from_secs(30);
 const USED_MIN: f64 = 0.95;
+/// The runs through the engine of the server, and those that look for its seeded bugs.
+const SERVER: Size = Size { budget: 48_000, windows: 12 };
+const SERVER_SMALL: Size = Size { budget: 24_000, windows: 3 };
 
 /// One scenario and its result.
 struct Row {
@@ -39,8 +49,14 @@ pub(crate) fn run(options: &Options<'_>, run: &mut Run) -> Result<Value> {
     let address = run.services().address("redis", "THROTTLEKIT_REDIS")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let redis = runtime.block_on(on_redis(&address))?;
+    let through = Through::run(if small { SERVER_SMALL } else { SERVER })?;
+    through.tell();
+    println!();
     run.seeded(budget_use::find_seeded(SEEDED_MINUTES));
-    let figure = figure(&rows, minutes, redis);
+    run.seeded(server::find_seeded(SERVER_SMALL)?);
+    let mut figure = figure(&rows, minutes, redis);
+    figure["server"] = through.figure();
+    run.violated(through.violations());
     run.violated(rows.into_iter().filter_map(|row| row.broken));
     run.violated((redis < USED_MIN).then(|| format!("{redis:.3} of a window used on Redis")));
     Ok(figure)
