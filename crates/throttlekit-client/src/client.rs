@@ -16,11 +16,15 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
 use crate::channels::Channels;
-use crate::failure::{Failure, is_forbidden, lost, was_not_sent};
+use crate::failure::{Failure, Unprocessed, is_forbidden, lost, unprocessed};
 use crate::fallback::Fallback;
 use crate::renewer::Renewer;
 use crate::token::Token;
 use crate::{ClientBuilder, RemotePolicy, RemoteStore};
+
+/// Maximum number of times that a call is sent to a server whose connections close before it has processed the call. Its
+/// deadline is one for all.
+const SENDS_MAX: usize = 4;
 
 /// A client of one server, or of several that share a store. Cheap to clone.
 #[derive(Clone)]
@@ -138,78 +142,81 @@ impl Client {
         servers.iter().cycle().skip(at).take(servers.len())
     }
 
-    /// Makes one call to the server in use. If there is no connection to it, the call was not sent, and the next server
-    /// decides it.
+    /// Makes one call to the server in use. If that has not processed it, the next server decides it.
     pub(crate) async fn ask<Q, A, F, R>(&self, message: Q, rpc: R) -> Result<A, Failure>
     where
-        Q: Clone + 'static,
+        Q: Clone + Send + 'static,
         A: Send + 'static,
         F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
-        R: FnOnce(Channel, Request<Q>) -> F + Clone + 'static,
+        R: FnOnce(Channel, Request<Q>) -> F + Clone + Send + 'static,
+    {
+        let (_, answer) = self.ask_waiting(Duration::ZERO, message, rpc).await?;
+        Ok(answer)
+    }
+
+    /// Makes one call, which a server may let wait for up to `wait`. Returns the server that decided it. Dropped, the
+    /// call is cancelled if it may wait.
+    pub(crate) async fn ask_waiting<Q, A, F, R>(
+        &self,
+        wait: Duration,
+        message: Q,
+        rpc: R,
+    ) -> Result<(Arc<Server>, A), Failure>
+    where
+        Q: Clone + Send + 'static,
+        A: Send + 'static,
+        F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
+        R: FnOnce(Channel, Request<Q>) -> F + Clone + Send + 'static,
     {
         let first = self.server();
-        let mut failure = None;
+        let mut failure = Failure::from(StoreError::unavailable("no server"));
         for server in self.servers_from(&first) {
             let unsent = Arc::<AtomicBool>::default();
-            let result = self.ask_once(server, message.clone(), rpc.clone(), &unsent).await;
-            if !unsent.load(Relaxed) {
-                return result;
+            match self.ask_once(server, wait, message.clone(), rpc.clone(), &unsent).await {
+                Ok(answer) => return Ok((server.clone(), answer)),
+                Err(error) => failure = error,
             }
-            failure = Some(result);
+            if !unsent.load(Relaxed) {
+                break;
+            }
         }
-        failure.unwrap_or_else(|| Err(StoreError::unavailable("no server").into()))
+        Err(failure)
     }
 
     /// Makes one call to this server.
     pub(crate) async fn ask_at<Q, A, F, R>(&self, server: &Server, message: Q, rpc: R) -> Result<A, Failure>
     where
-        Q: 'static,
+        Q: Clone + Send + 'static,
         A: Send + 'static,
         F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
-        R: FnOnce(Channel, Request<Q>) -> F + 'static,
+        R: FnOnce(Channel, Request<Q>) -> F + Clone + Send + 'static,
     {
-        self.ask_once(server, message, rpc, &Arc::default()).await
+        self.ask_once(server, Duration::ZERO, message, rpc, &Arc::default()).await
     }
 
-    /// Makes one call to this server, and sets `unsent` if there was no connection.
+    /// Makes one call to this server, and sets `unsent` if that has not processed it.
     async fn ask_once<Q, A, F, R>(
-        &self,
-        server: &Server,
-        message: Q,
-        rpc: R,
-        unsent: &Arc<AtomicBool>,
-    ) -> Result<A, Failure>
-    where
-        Q: 'static,
-        A: Send + 'static,
-        F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
-        R: FnOnce(Channel, Request<Q>) -> F + 'static,
-    {
-        let work = self.work(server, message, rpc, unsent.clone());
-        let answer = server.line.call(work).await.map_err(Failure::Other)?;
-        answer.map_err(|status| self.failure(server, status))
-    }
-
-    /// Makes one call to this server, which may let it wait. Dropped, the call is cancelled.
-    pub(crate) async fn ask_waiting<Q, A, F, R>(
         &self,
         server: &Server,
         wait: Duration,
         message: Q,
         rpc: R,
+        unsent: &Arc<AtomicBool>,
     ) -> Result<A, Failure>
     where
-        Q: 'static,
+        Q: Clone + Send + 'static,
         A: Send + 'static,
         F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
-        R: FnOnce(Channel, Request<Q>) -> F + 'static,
+        R: FnOnce(Channel, Request<Q>) -> F + Clone + Send + 'static,
     {
-        let work = self.work(server, message, rpc, Arc::default());
-        let answer = server.line.call_waiting(wait, work).await.map_err(Failure::Other)?;
-        answer.map_err(|status| self.failure(server, status))
+        let work = self.work(server, message, rpc, unsent.clone());
+        let answer =
+            if wait.is_zero() { server.line.call(work).await } else { server.line.call_waiting(wait, work).await };
+        answer.map_err(Failure::Other)?.map_err(|status| self.failure(server, status))
     }
 
-    /// Returns one call to a server. An error is one that the circuit breaker counts.
+    /// Returns one call to a server. It is sent again, over the next connection, while a connection closes before the
+    /// server has processed it. An error is one that the circuit breaker counts.
     fn work<Q, A, F, R>(
         &self,
         server: &Server,
@@ -218,27 +225,33 @@ impl Client {
         unsent: Arc<AtomicBool>,
     ) -> impl Future<Output = Result<Result<A, Status>, StoreError>> + Send + 'static + use<Q, A, F, R>
     where
-        Q: 'static,
+        Q: Clone + Send + 'static,
         A: Send + 'static,
         F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
-        R: FnOnce(Channel, Request<Q>) -> F + 'static,
+        R: FnOnce(Channel, Request<Q>) -> F + Clone + Send + 'static,
     {
-        let mut request = Request::new(message);
-        if let Some(token) = &self.inner.token {
-            request.metadata_mut().insert("authorization", token.header());
-        }
-        let in_use = server.channels.take();
-        let asked = rpc(in_use.channel(), request);
+        let (channels, token) = (server.channels.clone(), self.inner.token.as_ref().map(Token::header));
         async move {
-            let answer = asked.await.map(Response::into_inner);
-            unsent.store(answer.as_ref().is_err_and(was_not_sent), Relaxed);
-            if let Some(lost) = answer.as_ref().err().and_then(lost) {
-                return Err(lost);
+            let mut sent = 0;
+            loop {
+                let mut request = Request::new(message.clone());
+                token.iter().for_each(|token| _ = request.metadata_mut().insert("authorization", token.clone()));
+                let in_use = channels.take();
+                let answer = rpc.clone()(in_use.channel(), request).await.map(Response::into_inner);
+                sent += 1;
+                let cause = answer.as_ref().err().and_then(unprocessed);
+                if cause == Some(Unprocessed::Closed) && sent < SENDS_MAX {
+                    continue;
+                }
+                unsent.store(cause.is_some(), Relaxed);
+                if let Some(lost) = answer.as_ref().err().and_then(lost) {
+                    return Err(lost);
+                }
+                // A server that rejects, or reports that its store is unavailable, is reachable: the circuit breaker
+                // stays closed.
+                in_use.answered();
+                return Ok(answer);
             }
-            // A server that rejects, or reports that its store is unavailable, is reachable: the circuit breaker stays
-            // closed.
-            in_use.answered();
-            Ok(answer)
         }
     }
 

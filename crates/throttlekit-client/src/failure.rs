@@ -45,16 +45,41 @@ pub(crate) fn lost(status: &Status) -> Option<StoreError> {
     Some(StoreError::unavailable(causes.join(": ")))
 }
 
-/// Returns whether a call was not sent, as there was no connection: another server may decide it.
-pub(crate) fn was_not_sent(status: &Status) -> bool {
+/// Reason why no server has processed a call: sent again, it is not charged twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unprocessed {
+    /// There is no connection to the server.
+    Unreachable,
+    /// The connection closed before it carried the call, or its server reported that it has not processed it: by GOAWAY
+    /// (RFC 9113, 6.8) or REFUSED_STREAM (8.7). Another connection may work.
+    Closed,
+}
+
+/// Returns why no server has processed a call. `None` if one may have: its outcome is unknown.
+pub(crate) fn unprocessed(status: &Status) -> Option<Unprocessed> {
     let mut next = status.source();
     while let Some(cause) = next {
         if cause.is::<ConnectError>() {
-            return true;
+            return Some(Unprocessed::Unreachable);
+        }
+        if was_not_taken(cause) || was_refused(cause) {
+            return Some(Unprocessed::Closed);
         }
         next = cause.source();
     }
-    false
+    None
+}
+
+/// Returns whether a connection closed with the call in its queue.
+fn was_not_taken(cause: &(dyn Error + 'static)) -> bool {
+    cause.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled)
+}
+
+/// Returns whether the peer reported that it does not process the call. A connection that breaks after GOAWAY has
+/// another error for the calls that the peer processes.
+fn was_refused(cause: &(dyn Error + 'static)) -> bool {
+    let is_refusal = |error: &h2::Error| error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM);
+    cause.downcast_ref::<h2::Error>().is_some_and(|error| error.is_remote() && is_refusal(error))
 }
 
 /// Returns whether the server does not accept the token.
@@ -122,11 +147,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_call_without_a_connection_was_not_sent() {
+    fn only_a_call_without_a_connection_is_unprocessed_of_those_with_another_error() {
         let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        assert!(was_not_sent(&Status::from_error(Box::new(ConnectError(Box::new(refused()))))));
-        assert!(!was_not_sent(&Status::from_error(Box::new(refused()))));
-        assert!(!was_not_sent(&Status::unavailable("a connection was refused")));
+        let unreachable = Status::from_error(Box::new(ConnectError(Box::new(refused()))));
+        assert_eq!(unprocessed(&unreachable), Some(Unprocessed::Unreachable));
+        assert_eq!(unprocessed(&Status::from_error(Box::new(refused()))), None);
+        assert_eq!(unprocessed(&Status::unavailable("a connection was refused")), None);
+        // Of this side, not of the peer.
+        let local = h2::Error::from(h2::Reason::REFUSED_STREAM);
+        assert_eq!(unprocessed(&Status::from_error(Box::new(local))), None);
     }
 
     #[test]

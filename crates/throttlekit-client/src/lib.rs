@@ -30,8 +30,10 @@
 //! ```
 //!
 //! A denial is a normal response. An error means that nothing was decided: every call has a timeout, a circuit breaker
-//! keeps an outage cheap, and [`OnOutage`](throttlekit::OnOutage) selects the fallback. Nothing is sent twice unless it
-//! is idempotent: debits, releases and heartbeats.
+//! keeps an outage cheap, and [`OnOutage`](throttlekit::OnOutage) selects the fallback. A call that a server may have
+//! processed is sent again only if it is idempotent: debits, releases and heartbeats. One that no server has processed
+//! (its connection closed first, or the server reported so by GOAWAY) is sent again over another connection, and then to
+//! the next server: a rolling upgrade fails no call.
 //!
 //! Both implement [`Admit`](throttlekit::Admit), so they work in the library's tower layer.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -89,14 +89,23 @@ impl Client {
             lease_id: String::new(),
             keys: request.others.clone(),
         };
-        let mut decision = self.debit_at(&self.server(), message.clone()).await;
+        let mut decision = self.debit_once(&message).await;
         for _ in 1..DEBIT_TRIES {
             if !decision.as_ref().is_err_and(Failure::may_pass) {
                 break;
             }
-            decision = self.debit_at(&self.server(), message.clone()).await;
+            decision = self.debit_once(&message).await;
         }
         decision
+    }
+
+    /// Sends one debit to the server in use, once.
+    async fn debit_once(&self, message: &DebitRequest) -> Result<Decision, Failure> {
+        if let Some(decision) = self.ask_session(&self.server(), || Call::Debit(message.clone())).await {
+            return decision;
+        }
+        let call = |channel, message| async move { RateLimiterClient::new(channel).debit(message).await };
+        decided(self.ask(message.clone(), call).await?.decision)
     }
 
     /// Sends one debit to this server, once.
@@ -127,13 +136,8 @@ impl Client {
             priority: request.priority.into(),
             hint: request.hint.clone(),
         };
-        let server = self.server();
         let call = |channel, message| async move { RateLimiterClient::new(channel).admit(message).await };
-        let mut response = if wait.is_zero() {
-            self.ask_at(&server, message, call).await?
-        } else {
-            self.ask_waiting(&server, wait, message, call).await?
-        };
+        let (server, mut response) = self.ask_waiting(wait, message, call).await?;
         let decision = decided(response.decision.take())?;
         Ok((server, decision, response))
     }

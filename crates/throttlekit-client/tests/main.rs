@@ -1,5 +1,6 @@
 //! Tests against a real server in this process.
 
+mod closing;
 mod common;
 mod golden;
 mod isolation;

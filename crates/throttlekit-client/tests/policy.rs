@@ -92,6 +92,16 @@ fn a_call_without_a_connection_is_decided_by_the_next_server() {
                 assert_eq!(answer.remaining, left + 7, "decided once");
             }
             assert_eq!(api.peek(client.1.as_str()).await.unwrap().remaining, 7);
+
+            let id = DebitId { stream: random_name(), number: 1 };
+            let debited = client.0.policy("tokens").debit((client.1.as_str(), 30), id).await.unwrap();
+            assert!(debited.outage.is_none() && debited.remaining == 70, "{debited:?}");
+            // A slot that another client has released may not be free yet: the first may be denied, the second waits.
+            let queued = RemotePolicy::builder(&client.0, "queued").wait(Duration::from_secs(5)).build();
+            for (slots, waits) in [(client.0.policy("slots"), false), (queued.unwrap(), true)] {
+                let admission = slots.admit(client.1.as_str()).await.unwrap();
+                assert!(admission.outage.is_none() && (admission.allowed || !waits), "{admission:?}");
+            }
         }
     });
 }

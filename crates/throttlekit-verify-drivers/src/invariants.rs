@@ -12,6 +12,7 @@ use throttlekit_conformance::invariants::{self, Invariant, Violation};
 use crate::runner::{Options, Run, in_threads};
 
 const CASES: u64 = 1_000_000;
+const CASES_SMALL: u64 = 2_000;
 const SEEDED_CASES_MAX: u64 = 100_000;
 /// The number of cases that a thread takes at once.
 const CHUNK: u64 = 2_000;
@@ -42,7 +43,8 @@ pub(crate) fn turn_order(options: &Options<'_>, run: &mut Run) -> Result<Value> 
 }
 
 fn verify(invariants: &[Invariant], options: &Options<'_>, run: &mut Run) -> Result<Value> {
-    let (cases, seed) = (options.number("--cases", CASES)?, options.number("--seed", 0)?);
+    let default = if options.has("--small") { CASES_SMALL } else { CASES };
+    let (cases, seed) = (options.number("--cases", default)?, options.number("--seed", 0)?);
     println!("{:<24}{:>10}{:>12}{:>16}{:>9}", "invariant", "cases", "violations", "seeded found", "seconds");
     for invariant in invariants {
         let proof = verify_one(invariant, seed..seed.saturating_add(cases));

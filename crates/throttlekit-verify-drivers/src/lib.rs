@@ -40,6 +40,7 @@ mod sketch;
 mod slots;
 mod stores;
 mod table;
+mod turn_order;
 
 use std::path::PathBuf;
 

@@ -86,6 +86,7 @@ fn others() -> Vec<Listed> {
         ("slots/in-process", every::<guard::SlotBug>()),
         ("slots/keyed", every::<guard::keyed::KeyedBug>()),
         ("throttle", every::<throttle::Bug>()),
+        ("turn-order/server", super::turn_order::seeded()),
     ]
 }
 

@@ -59,6 +59,11 @@ impl Serving {
         Ok(RateLimiterClient::new(channel(&self.grpc)?))
     }
 
+    /// Returns the gRPC address, `host:port`.
+    pub(crate) fn grpc(&self) -> &str {
+        &self.grpc
+    }
+
     /// Sends a signal: `TERM`, `KILL`.
     pub(crate) fn signal(&self, name: &str) -> Result<()> {
         let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status()?;

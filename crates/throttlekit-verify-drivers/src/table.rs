@@ -6,6 +6,7 @@ use super::{
     abuse, admission, budget, budget_tree, budget_use, exhaustion, failover, fair_regions, fuzz, inference,
     invariants, isolation, key_capacity, label_truth, learn, lease_scale, lease_sim, leasing_nodes, metering,
     model, outbound, price, reload, rolling_upgrade, sketch, slots, stores,
+    turn_order,
 };
 
 /// The other models are explored by `slots`.
@@ -31,10 +32,10 @@ pub(super) const ALL: [Verification; 32] = [
     },
     Verification {
         name: "turn-order",
-        about: "the order of callers that wait for a limiter, over N schedules (default 1000000) for each part",
-        takes: &["--cases=N", "--seed=S"],
+        about: "the order of callers that wait for a limiter: N schedules (default 1000000) for each part, and M rounds (default 100) of clients that are killed while they wait for a server",
+        takes: &["--small", "--cases=N", "--rounds=M", "--seed=S", "PART…"],
         unoptimized: Cases(2_000),
-        run: invariants::turn_order,
+        run: turn_order::run,
     },
     Verification {
         name: "learn",

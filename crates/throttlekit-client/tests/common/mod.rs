@@ -27,12 +27,18 @@ pub(crate) struct Running {
 impl Running {
     /// Serves these policies.
     pub(crate) fn start(policies: &str, backend: Backend) -> Self {
+        Self::with(policies, backend, |_| {})
+    }
+
+    /// Serves these policies with further options.
+    pub(crate) fn with(policies: &str, backend: Backend, more: impl FnOnce(&mut ServerOptions)) -> Self {
         static FILES: AtomicU64 = AtomicU64::new(0);
         let name = format!("throttlekit-client-{}-{}.yaml", std::process::id(), FILES.fetch_add(1, Relaxed));
         let file: PathBuf = std::env::temp_dir().join(name);
         std::fs::write(&file, format!("version: 1\npolicies:\n{policies}")).expect("a file");
         let mut options = ServerOptions::new(file, backend);
         options.secrets.trust_loopback = true;
+        more(&mut options);
         let mut running = Self { options, running: None };
         running.restart();
         running

@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use http::{Request, Response};
 use hyper::body::{Body, Incoming};
 use tokio::net::{TcpListener, TcpStream};
@@ -138,9 +137,18 @@ impl<P: Protocol> Accepting<P> {
             };
             self.start(accepted).await;
         }
+        self.accept_last(listener).await;
+    }
+
+    /// Accepts the connections that the system has accepted by now, and closes the listener. The system reports them, not
+    /// the runtime, which may not have seen the latest yet: a client would get a reset for what it has sent.
+    async fn accept_last(&mut self, listener: TcpListener) {
+        let Ok(listener) = listener.into_std() else { return };
         for _ in 0..LAST_MAX {
-            let Some(accepted) = listener.accept().now_or_never() else { break };
-            self.start(accepted).await;
+            match listener.accept() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                accepted => self.start(accepted.and_then(registered)).await,
+            }
         }
     }
 
@@ -163,6 +171,12 @@ impl<P: Protocol> Accepting<P> {
             drop(held);
         }));
     }
+}
+
+/// Hands a connection to the runtime.
+fn registered((tcp, address): (std::net::TcpStream, SocketAddr)) -> io::Result<(TcpStream, SocketAddr)> {
+    tcp.set_nonblocking(true)?;
+    Ok((TcpStream::from_std(tcp)?, address))
 }
 
 /// Counts the end of a connection, whatever ends it.

@@ -20,13 +20,22 @@ pub(super) enum Kind {
     Session,
     /// Debits the tokens of streams, and sends a debit again under its number.
     Debits,
+    /// The Rust client with three endpoints, which debits the tokens of streams.
+    Streams,
     /// Holds permits.
     Permits,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Unary, Self::Leased, Self::Reconnecting, Self::Session, Self::Debits, Self::Permits];
+    pub(super) const ALL: [Self; 7] = [
+        Self::Unary,
+        Self::Leased,
+        Self::Reconnecting,
+        Self::Session,
+        Self::Debits,
+        Self::Streams,
+        Self::Permits,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -35,6 +44,7 @@ impl Kind {
             Self::Reconnecting => "reconnecting",
             Self::Session => "session",
             Self::Debits => "debits",
+            Self::Streams => "streams",
             Self::Permits => "permits",
         }
     }
@@ -43,7 +53,7 @@ impl Kind {
         match self {
             Self::Unary | Self::Reconnecting | Self::Session => "strict",
             Self::Leased => "leased",
-            Self::Debits => "tokens",
+            Self::Debits | Self::Streams => "tokens",
             Self::Permits => "permits",
         }
     }

@@ -47,7 +47,7 @@ impl Load {
         let mut load = Self { tasks: JoinSet::new(), stop: Arc::default() };
         let of_place = |n: usize| Ok(RateLimiterClient::new(places[n % COUNT].channel()?));
         let shared = (0..CONNECTIONS).map(of_place).collect::<Result<Vec<_>>>()?;
-        let session = session(places)?;
+        let client = client(places)?;
         for number in 0..CLIENTS_EACH {
             let own = || (0..COUNT).map(of_place).collect::<Result<Vec<_>>>();
             let caller = |servers| Caller {
@@ -60,11 +60,13 @@ impl Load {
             };
             let [unary, leased, debits] = [caller(own()?), caller(own()?), caller(own()?)];
             let (reconnecting, sessions) = (caller(shared.clone()), caller(Vec::new()));
+            let streams = caller(Vec::new());
             load.tasks.spawn(unary.check(Kind::Unary));
             load.tasks.spawn(leased.check(Kind::Leased));
             load.tasks.spawn(debits.debit());
             load.tasks.spawn(reconnecting.reconnect());
-            load.tasks.spawn(sessions.decide(session.clone()));
+            load.tasks.spawn(sessions.decide(client.policy(Kind::Session.policy())));
+            load.tasks.spawn(streams.stream(client.policy(Kind::Streams.policy())));
         }
         for number in 0..PERMIT_CLIENTS {
             let servers = (0..COUNT).map(of_place).collect::<Result<Vec<_>>>()?;
@@ -81,11 +83,11 @@ impl Load {
     }
 }
 
-fn session(places: [Place; COUNT]) -> Result<RemotePolicy> {
+/// Returns the Rust client of all servers.
+fn client(places: [Place; COUNT]) -> Result<Client> {
     let [first, others @ ..] = places;
     let client = Client::builder(first.url()).deadline(DEADLINE);
-    let client = others.into_iter().fold(client, |client, place| client.endpoint(place.url()));
-    Ok(client.build()?.policy(Kind::Session.policy()))
+    Ok(others.into_iter().fold(client, |client, place| client.endpoint(place.url())).build()?)
 }
 
 /// One client.
@@ -150,6 +152,24 @@ impl Caller {
                 Err(error) => Err(error.to_string()),
             };
             self.accounts.add(Kind::Session, result);
+        }
+    }
+
+    /// Debits the tokens of streams by the Rust client.
+    async fn stream(self, policy: RemotePolicy) {
+        let (mut turn, kind) = (0, Kind::Streams);
+        while let Ok(mut stream) = policy.stream(kind.name()).await {
+            for _ in 0..STREAM {
+                let Some(turn) = self.next(&mut turn).await else { return };
+                let tokens = 1 + turn as u64 % 7;
+                let result = match stream.debit(tokens).await {
+                    Ok(decision) if decision.allowed => Ok(tokens),
+                    // The budget is larger than all debits.
+                    Ok(_) => Err("denied, as no server decided".into()),
+                    Err(error) => Err(error.to_string()),
+                };
+                self.accounts.add(kind, result);
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Callers of a server that charge a few keys, strictly and by its leases.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -18,14 +18,16 @@ use super::Bug;
 use super::windows::Windows;
 
 /// Long enough for a failover to end within it.
-pub(super) const WINDOW: Duration = Duration::from_secs(5);
+pub(super) const WINDOW: Duration = Duration::from_secs(6);
 /// So little that all keys are spent within a second, before a fault and again after it, also on a busy machine.
 pub(super) const LIMIT: u64 = 12;
 /// Keys of a round; in a cluster some are on each node. Half of them are leased by the server.
 const KEYS: u32 = 12;
 const CALLERS: u32 = 6;
-/// The pause of a caller after each decision.
-const REST: Duration = Duration::from_millis(5);
+/// The pause of a caller after each admission.
+const REST: Duration = Duration::from_millis(2);
+/// The pause after any other response: nothing is left, or the store is away.
+const REST_DENIED: Duration = Duration::from_millis(20);
 /// Longer than the server waits for its store.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// The time limit of the first decision.
@@ -70,7 +72,7 @@ impl Client {
         let exact = async {
             let mut is_exact = false;
             while !is_exact {
-                sleep(10 * REST).await;
+                sleep(REST_DENIED).await;
                 is_exact = true;
                 for key in 0..KEYS {
                     let decision = client.check(policy(key), &name(key)).await;
@@ -89,7 +91,7 @@ impl Client {
                 let decision = client.check(policy(0), &name(0)).await.unwrap_or_default();
                 match u64::try_from(decision.reset_at) {
                     Ok(ends @ 1..) => return Timestamp::from_millis(ends),
-                    _ => sleep(10 * REST).await,
+                    _ => sleep(REST_DENIED).await,
                 }
             }
         };
@@ -119,18 +121,35 @@ struct Shared {
     /// Set when the fault begins.
     struck: AtomicBool,
     windows: Mutex<Windows>,
+    /// The units that each key got.
+    got: [AtomicU64; KEYS as usize],
     bug: Option<Bug>,
 }
 
 impl Load {
     pub(super) fn start(client: &Client, bug: Option<Bug>) -> Self {
-        let (over, struck) = (AtomicBool::default(), AtomicBool::default());
-        let shared = Arc::new(Shared { over, struck, windows: Mutex::default(), bug });
+        let shared = Arc::new(Shared {
+            over: AtomicBool::default(),
+            struck: AtomicBool::default(),
+            windows: Mutex::default(),
+            got: Default::default(),
+            bug,
+        });
         let mut tasks = JoinSet::new();
         for caller in 0..CALLERS {
             tasks.spawn(charge(client.clone(), shared.clone(), caller));
         }
         Self { tasks, shared }
+    }
+
+    /// Waits until every key got this many units, but at most for this long: a mode may not admit that many.
+    pub(super) async fn until_got(&self, units: u64, within: Duration) {
+        let all = async {
+            while self.shared.got.iter().any(|got| got.load(SeqCst) < units) {
+                sleep(REST).await;
+            }
+        };
+        let _ = timeout(within, all).await;
     }
 
     /// Notes that the fault begins: decisions from now on need not be exact.
@@ -153,10 +172,14 @@ async fn charge(mut client: Client, shared: Arc<Shared>, caller: u32) {
         }
         let key = turn % KEYS;
         let decision = client.check(policy(key), &name(key)).await;
+        let allowed = decision.as_ref().is_some_and(|decision| decision.allowed);
         if let Some(decision) = decision {
             let is_healthy = !shared.struck.load(SeqCst);
             shared.windows.lock().add(key, &decision, is_healthy, shared.bug);
         }
-        sleep(REST).await;
+        if allowed {
+            shared.got[key as usize].fetch_add(1, SeqCst);
+        }
+        sleep(if allowed { REST } else { REST_DENIED }).await;
     }
 }

@@ -31,10 +31,12 @@ use load::{Client, LIMIT, Load, WINDOW};
 /// Rounds in which a seeded bug is searched for; the search stops at the first that finds it.
 const ROUNDS_SEEDED: u64 = 12;
 const PROGRESS_EVERY: u64 = 10;
-/// Callers spend for this long before the fault, and up to twice as long.
-const SPEND_MIN: Duration = Duration::from_millis(60);
-/// A replica that is cut off misses charges for this long, and up to twice as long.
-const CUT_FOR: Duration = Duration::from_millis(100);
+/// The most units of each key that a replica has when it is cut off; it misses those that follow.
+const KEPT_MAX: u64 = LIMIT / 3;
+/// The fewest units that each key got when the fault begins: the round exceeds the limit if they are forgotten.
+const SPENT_MIN: u64 = LIMIT * 2 / 3;
+/// The time limit of each: a mode may admit nothing while a replica is cut off.
+const SPEND_MAX: Duration = Duration::from_millis(600);
 /// The end of a window on the store, and the arrival of its last decisions.
 const SETTLED: Duration = Duration::from_millis(300);
 /// The time limit of the label's recovery.
@@ -226,13 +228,12 @@ impl Stand {
         let came_back = client.is_exact(BACK_MAX).await;
         let ends = client.next_window().await?;
         let dice = self.rounds.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        let between = |least: Duration| least + least * (dice % 1_000) as u32 / 1_000;
         let load = Load::start(client, bug);
-        sleep(between(SPEND_MIN)).await;
         if fault == Fault::Stall {
+            load.until_got(1 + dice % KEPT_MAX, SPEND_MAX).await;
             self.engine.cut_off().await?;
-            sleep(between(CUT_FOR)).await;
         }
+        load.until_got(SPENT_MIN + dice % (LIMIT - SPENT_MIN), SPEND_MAX).await;
         load.struck();
         self.engine.strike(fault).await?;
         sleep(ends.since(WallClock.now()) + SETTLED).await;
