@@ -210,8 +210,11 @@ impl Client {
         R: FnOnce(Channel, Request<Q>) -> F + Clone + Send + 'static,
     {
         let work = self.work(server, message, rpc, unsent.clone());
-        let answer =
-            if wait.is_zero() { server.line.call(work).await } else { server.line.call_waiting(wait, work).await };
+        let answer = if wait.is_zero() {
+            server.line.call(work).await
+        } else {
+            server.line.call_waiting(wait, work).await
+        };
         answer.map_err(Failure::Other)?.map_err(|status| self.failure(server, status))
     }
 
@@ -235,7 +238,9 @@ impl Client {
             let mut sent = 0;
             loop {
                 let mut request = Request::new(message.clone());
-                token.iter().for_each(|token| _ = request.metadata_mut().insert("authorization", token.clone()));
+                token
+                    .iter()
+                    .for_each(|token| _ = request.metadata_mut().insert("authorization", token.clone()));
                 let in_use = channels.take();
                 let answer = rpc.clone()(in_use.channel(), request).await.map(Response::into_inner);
                 sent += 1;

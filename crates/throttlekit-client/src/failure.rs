@@ -78,7 +78,8 @@ fn was_not_taken(cause: &(dyn Error + 'static)) -> bool {
 /// Returns whether the peer reported that it does not process the call. A connection that breaks after GOAWAY has
 /// another error for the calls that the peer processes.
 fn was_refused(cause: &(dyn Error + 'static)) -> bool {
-    let is_refusal = |error: &h2::Error| error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM);
+    let is_refusal =
+        |error: &h2::Error| error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM);
     cause.downcast_ref::<h2::Error>().is_some_and(|error| error.is_remote() && is_refusal(error))
 }
 

@@ -5,8 +5,7 @@ use super::runner::Verification;
 use super::{
     abuse, admission, budget, budget_tree, budget_use, exhaustion, failover, fair_regions, fuzz, inference,
     invariants, isolation, key_capacity, label_truth, learn, lease_scale, lease_sim, leasing_nodes, metering,
-    model, outbound, price, reload, rolling_upgrade, sketch, slots, stores,
-    turn_order,
+    model, outbound, price, reload, rolling_upgrade, sketch, slots, stores, turn_order,
 };
 
 /// The other models are explored by `slots`.

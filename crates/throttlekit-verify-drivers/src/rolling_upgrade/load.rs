@@ -158,7 +158,7 @@ impl Caller {
     /// Debits the tokens of streams by the Rust client.
     async fn stream(self, policy: RemotePolicy) {
         let (mut turn, kind) = (0, Kind::Streams);
-        while let Ok(mut stream) = policy.stream(kind.name()).await {
+        while let Ok(mut stream) = policy.stream(kind.name()) {
             for _ in 0..STREAM {
                 let Some(turn) = self.next(&mut turn).await else { return };
                 let tokens = 1 + turn as u64 % 7;

@@ -31,10 +31,12 @@ pub(super) fn judge(joined: &[Joined], admitted: &[usize]) -> Vec<String> {
         let had_its_turn = turn == 0 && served.number == 0;
         let is_right = had_its_turn || (is_urgent && is_first) || (place == 0 && since_age >= BY_AGE_EVERY);
         if !is_right {
-            violations.push(format!("turn {turn}: {served:?} was served before {waiting:?}, after {admitted:?}"));
+            violations
+                .push(format!("turn {turn}: {served:?} was served before {waiting:?}, after {admitted:?}"));
         }
         if since_longest >= BY_AGE_EVERY {
-            violations.push(format!("turn {turn}: {:?} has waited longest, and {admitted:?} went", waiting[0]));
+            violations
+                .push(format!("turn {turn}: {:?} has waited longest, and {admitted:?} went", waiting[0]));
         }
         if !is_urgent && !had_its_turn {
             since_age = 0;

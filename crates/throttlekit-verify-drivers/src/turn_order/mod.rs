@@ -84,7 +84,9 @@ fn verify(rounds: u64, seed: u64, run: &mut Run) -> Result<Value> {
     let mut totals = Totals::default();
     run.violated(block_on(setup.play(rounds, seed, &mut totals))?);
     let Totals { joined, killed, admitted } = totals;
-    println!("{rounds} rounds: {joined} calls waited, {killed} of their clients were killed, {admitted} were admitted");
+    println!(
+        "{rounds} rounds: {joined} calls waited, {killed} of their clients were killed, {admitted} were admitted"
+    );
     let mut failed = None;
     let found = search("rounds", Bug::ALL, |bug| {
         block_on(setup.find(bug)).unwrap_or_else(|error| {

@@ -9,8 +9,8 @@ use anyhow::Result;
 use futures_util::future::{Either, select};
 use throttlekit_conformance::Dice;
 use throttlekit_core::turn::BY_AGE_EVERY;
-use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use throttlekit_proto::v1::ReleaseRequest;
+use throttlekit_proto::v1::rate_limiter_client::RateLimiterClient;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tonic::Status;
@@ -57,7 +57,9 @@ pub(super) async fn play(
     let turns = admitted.iter().position(|number| *number == 0).map_or(admitted.len() + 1, |place| place + 1);
     let mut violations = served.nothing_is_left(ORDERED).await?;
     if turns > most {
-        violations.push(format!("the caller that joined as number {position} left after {turns} turns, not {most}"));
+        violations.push(format!(
+            "the caller that joined as number {position} left after {turns} turns, not {most}"
+        ));
     }
     Ok(violations)
 }

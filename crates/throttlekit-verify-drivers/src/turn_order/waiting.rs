@@ -29,7 +29,8 @@ impl Served {
     pub(super) fn start(program: &Path, policies: &Path) -> Result<Self> {
         let metrics = free_port()?;
         let at = format!("127.0.0.1:{metrics}");
-        let args: [String; 6] = ["--listen", "127.0.0.1:0", "--http", "off", "--metrics", &at].map(Into::into);
+        let args: [String; 6] =
+            ["--listen", "127.0.0.1:0", "--http", "off", "--metrics", &at].map(Into::into);
         let serving = Serving::start(program, policies, &args)?;
         Ok(Self { client: serving.client()?, serving, metrics })
     }

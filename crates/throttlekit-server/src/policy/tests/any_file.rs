@@ -80,6 +80,8 @@ fn cost() -> impl Strategy<Value = CostSpec> {
             per,
             utc_offset_minutes,
             week_starts: Some(WeekdaySpec::Sunday),
+            month_starts: Some(31),
+            time_zone: anchor.clone(),
             anchor,
             by,
         },
