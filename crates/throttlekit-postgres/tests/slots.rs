@@ -153,7 +153,7 @@ async fn a_schema_without_slots_is_upgraded() {
     fresh(schema).await;
     client().await.batch_execute(&older(schema)).await.unwrap();
     let error = builder(schema).migrate_on_connect(false).connect().await.unwrap_err();
-    assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("version 3, not 6")), "{error}");
+    assert!(matches!(&error, StoreError::Misconfigured(why) if why.contains("version 3, not 7")), "{error}");
     let store = builder(schema).connect().await.unwrap();
     for _ in 0..2 {
         assert!(matches!(store.acquire(&ask("k", 1)).await.unwrap().step, SlotStep::Admit { held: 1, .. }));
