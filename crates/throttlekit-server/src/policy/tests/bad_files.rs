@@ -6,7 +6,7 @@ use super::{api, refused, warned};
 fn the_caret_stands_under_what_is_wrong() {
     let errors = crate::policy::load(&api("rate:\n  limit: 5\n  per: 1m\n  burts: 3")).unwrap_err();
     let expected = "policies.api.rate: unknown key `burts`; did you mean `burst`? Known keys: name, algorithm, limit, per, \
-                    burst, buckets, early_retry, utc_offset_minutes, week_starts, anchor, by, lease
+                    burst, buckets, early_retry, utc_offset_minutes, week_starts, month_starts, time_zone, anchor, by, lease
  at line 7, column 7
  7 |       burts: 3
    |       ^";
@@ -69,7 +69,7 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
     let table = [
         (
             "rate: {limit: 5, per: 1m, burts: 3}",
-            "4:31 policies.api.rate: unknown key `burts`; did you mean `burst`? Known keys: name, algorithm, limit, per, burst, buckets, early_retry, utc_offset_minutes, week_starts, anchor, by, lease",
+            "4:31 policies.api.rate: unknown key `burts`; did you mean `burst`? Known keys: name, algorithm, limit, per, burst, buckets, early_retry, utc_offset_minutes, week_starts, month_starts, time_zone, anchor, by, lease",
         ),
         ("rate: {limit: 5}", "4:11 policies.api.rate: missing key `per`: add it"),
         ("rate: {limit: -5, per: 1s}", "4:19 policies.api.rate.limit: expected an integer, found `-5`"),
@@ -77,7 +77,7 @@ fn policies_that_make_no_sense_are_refused_with_the_place_and_a_remedy() {
         ("rate: 5", "4:11 policies.api.rate: expected a mapping, or a list of mappings, found `5`"),
         (
             "rate: [5]",
-            "4:12 policies.api.rate[0]: expected a mapping with name, algorithm, limit, per, burst, buckets, early_retry, utc_offset_minutes, week_starts, anchor, by, lease, found `5`",
+            "4:12 policies.api.rate[0]: expected a mapping with name, algorithm, limit, per, burst, buckets, early_retry, utc_offset_minutes, week_starts, month_starts, time_zone, anchor, by, lease, found `5`",
         ),
         (
             "rate:\n  - {limit: 5, per: 1s}\n  - {limit: 5, per: mnth}",

@@ -155,7 +155,7 @@ policies:
     - algorithm: fixed_window
       limit: 5
       per: 7d
-      anchor: 2026-12-01T00:00:00Z
+      anchor: \"2026-12-01T00:00:00Z\"
   bucket:
     rate:
     - algorithm: token_bucket
