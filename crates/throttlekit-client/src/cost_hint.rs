@@ -1,8 +1,8 @@
-//! What a caller knows of a cost in advance.
+//! Hints of a cost in advance.
 
 use throttlekit_proto::v1;
 
-/// What is known of the cost of work before it is done, for policies that learn what to reserve. Default: nothing.
+/// Hint of the cost of work before it is done, for policies that learn what to reserve. Default: nothing is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CostHint {

@@ -10,12 +10,12 @@ use throttlekit::store::Store;
 use throttlekit::{Limit, SharedLimiter};
 
 use crate::Dice;
-use crate::invariants::local_period;
+use crate::invariants::{Violation, local_period};
 
 /// Number of requests of one trace.
 const REQUESTS: usize = 60;
 
-/// What traces around changes of clocks have shown.
+/// Results of traces around changes of clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LocalPeriods {
     /// Admitted requests.
@@ -39,11 +39,12 @@ pub async fn examine_local_periods<S: Store>(
     date: impl Fn(Timestamp) -> i64,
     changes: &[Timestamp],
     seeds: Range<u64>,
-) -> Result<LocalPeriods, String> {
+) -> Result<LocalPeriods, Violation> {
     use Weekday::{Friday, Monday, Saturday, Sunday, Thursday, Tuesday, Wednesday};
     let mut seen = LocalPeriods::default();
     for seed in seeds {
         let mut dice = Dice::new(seed);
+        let violation = |counterexample: String| Violation { seed, counterexample };
         let weekday = dice.pick(&[Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday]);
         let (period, length) = dice.pick(&[
             (LocalPeriod::Day, Duration::from_secs(86_400)),
@@ -52,9 +53,11 @@ pub async fn examine_local_periods<S: Store>(
             (LocalPeriod::Month { starts_on: 31 }, Duration::from_secs(31 * 86_400)),
         ]);
         let units = dice.between(1, 8);
-        let limit = Limit::quota(units, Cadence::Local { period, zone }).map_err(|e| e.to_string())?;
+        let limit = Limit::quota(units, Cadence::Local { period, zone });
+        let limit = limit.map_err(|error| violation(error.to_string()))?;
         let name = format!("{policy}-{seed}");
-        let limiter = SharedLimiter::new(store.clone(), &name, limit).map_err(|e| e.to_string())?;
+        let limiter = SharedLimiter::new(store.clone(), &name, limit);
+        let limiter = limiter.map_err(|error| violation(error.to_string()))?;
         let before = Duration::from_micros(dice.below(3 * length.as_micros() as u64));
         let mut now = Timestamp::from_nanos(dice.pick(changes).as_nanos() - before.as_nanos() as u64);
         let mut used: BTreeMap<i128, u64> = BTreeMap::new();
@@ -64,12 +67,13 @@ pub async fn examine_local_periods<S: Store>(
             let cost = dice.between(1, 3);
             let used = used.entry(local_period(period, i128::from(date(now)))).or_default();
             let fits = *used + cost <= units;
-            let answer = limiter.check(("key", cost)).await.map_err(|e| e.to_string())?;
+            let answer = limiter.check(("key", cost)).await;
+            let answer = answer.map_err(|error| violation(error.to_string()))?;
             if answer.allowed != fits {
-                return Err(format!(
-                    "seed {seed}, request {request} at {now} by {period:?} in {zone:?}: {cost} more than {used} of \
-                     {units}, and the store returned {answer:?}"
-                ));
+                return Err(violation(format!(
+                    "request {request} at {now} by {period:?} in {zone:?}: {cost} more than {used} of {units}, and the \
+                     store returned {answer:?}"
+                )));
             }
             if fits {
                 *used += cost;

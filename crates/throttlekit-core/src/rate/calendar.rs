@@ -46,9 +46,9 @@ pub enum Cadence {
     },
     /// Every day, week or month by the clocks of a time zone, which may change: days have 23 to 25 hours then.
     Local {
-        /// What repeats.
+        /// Period that repeats.
         period: LocalPeriod,
-        /// Where.
+        /// Place whose clocks count.
         zone: Zone,
     },
 }

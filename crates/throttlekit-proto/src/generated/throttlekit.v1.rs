@@ -202,11 +202,11 @@ pub struct AdmitRequest {
     /// Priority among the requests that wait; 0 is the most urgent.
     #[prost(uint32, tag = "102")]
     pub priority: u32,
-    /// What is known of the cost in advance. Used only if `cost` is 0 and the policy learns what to reserve.
+    /// Hint of the cost in advance. Used only if `cost` is 0 and the policy learns what to reserve.
     #[prost(message, optional, tag = "103")]
     pub hint: ::core::option::Option<CostHint>,
 }
-/// What a caller knows of the cost of its work in advance.
+/// Hint of the cost of work in advance.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CostHint {
     /// Tokens of the input, which are used in any case. They are reserved in addition to what is learned of the rest.

@@ -50,7 +50,7 @@ pub struct Ended {
     pub latency: Option<Duration>,
 }
 
-/// What a caller knows of the cost of its work in advance.
+/// Hint of the cost of work in advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostHint<'a> {
     /// Tokens of the input, which are used in any case.

@@ -43,7 +43,7 @@ pub(super) struct RunningPolicy {
     pub(super) live: Live,
     store: Counted,
     own_limits: OwnLimits,
-    /// What calls without a cost reserve, if that is learned.
+    /// Reservations of calls without a cost, if they are learned.
     reservations: Option<Arc<Reservations>>,
 }
 

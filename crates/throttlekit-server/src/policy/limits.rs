@@ -75,7 +75,7 @@ impl FairSpec {
     }
 }
 
-/// When the calendar periods of a limit begin, as the file states it.
+/// Beginning of the calendar periods of a limit, as the file states it.
 pub(super) struct Calendar<'s> {
     pub(super) utc_offset_minutes: i32,
     pub(super) week_starts: Option<WeekdaySpec>,

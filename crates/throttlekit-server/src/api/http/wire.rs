@@ -138,12 +138,12 @@ pub(super) struct AdmitRequest {
     /// Priority among those that wait; 0 is the most urgent.
     #[serde(default)]
     pub(super) priority: u32,
-    /// What is known of the cost in advance. Used only if `cost` is 0 and the policy learns what to reserve.
+    /// Hint of the cost in advance. Used only if `cost` is 0 and the policy learns what to reserve.
     #[serde(default)]
     pub(super) hint: Option<CostHint>,
 }
 
-/// What a caller knows of the cost of its work in advance.
+/// Hint of the cost of work in advance.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CostHint {
