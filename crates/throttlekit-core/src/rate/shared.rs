@@ -503,7 +503,7 @@ mod tests {
         assert!(of(Limit::sliding_window(5, minute).unwrap()) > 60_000_000);
     }
 
-    /// What scripts compute from the numbers of a local calendar: `local_end` in Lua, `period_end` in SQL.
+    /// Mirrors what scripts compute from the numbers of a local calendar: `local_end` in Lua, `period_end` in SQL.
     fn script_end(numbers: &[i64], now: i64) -> i64 {
         let (end, next) = (numbers[2], numbers[3]);
         if now < end {

@@ -84,6 +84,26 @@ pub(super) struct Calendar<'s> {
 }
 
 impl RateSpec {
+    /// Creates a rate of which the file states nothing else.
+    pub(super) fn new(algorithm: Algorithm, limit: u64, per: Period) -> Self {
+        Self {
+            name: None,
+            algorithm,
+            limit,
+            per,
+            burst: None,
+            buckets: None,
+            early_retry: false,
+            utc_offset_minutes: 0,
+            week_starts: None,
+            month_starts: None,
+            time_zone: None,
+            anchor: None,
+            by: 0,
+            lease: None,
+        }
+    }
+
     /// Returns when its periods begin.
     pub(super) fn calendar(&self) -> Calendar<'_> {
         Calendar {
@@ -159,22 +179,7 @@ mod tests {
     use crate::policy::{Span, TotalPart};
 
     fn rate(algorithm: Algorithm, limit: u64, per: Period, burst: Option<u64>) -> RateSpec {
-        RateSpec {
-            name: None,
-            algorithm,
-            limit,
-            per,
-            burst,
-            buckets: None,
-            early_retry: false,
-            utc_offset_minutes: 0,
-            week_starts: None,
-            month_starts: None,
-            time_zone: None,
-            anchor: None,
-            by: 0,
-            lease: None,
-        }
+        RateSpec { burst, ..RateSpec::new(algorithm, limit, per) }
     }
 
     fn minute() -> Period {

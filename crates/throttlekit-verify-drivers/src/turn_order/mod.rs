@@ -137,7 +137,7 @@ impl Setup<'_> {
     }
 }
 
-/// What all rounds did.
+/// Sums over all rounds.
 #[derive(Default)]
 struct Totals {
     joined: u64,

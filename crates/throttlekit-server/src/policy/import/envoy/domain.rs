@@ -128,22 +128,8 @@ impl<'i> OneDomain<'i> {
             self.wrong(at.to_owned(), message.into());
         }
         let requests = limit.requests_per_unit.filter(|requests| *requests > 0)?;
-        Some(RateSpec {
-            name: None,
-            algorithm: Algorithm::FixedWindow,
-            limit: requests,
-            per: Period::Span(Span(Duration::from_secs(whole?))),
-            burst: None,
-            buckets: None,
-            early_retry: false,
-            utc_offset_minutes: 0,
-            week_starts: None,
-            month_starts: None,
-            time_zone: None,
-            anchor: None,
-            by: 0,
-            lease: None,
-        })
+        let window = Period::Span(Span(Duration::from_secs(whole?)));
+        Some(RateSpec::new(Algorithm::FixedWindow, requests, window))
     }
 
     fn entry(&mut self, at: &str, descriptor: &Descriptor) -> EntrySpec {

@@ -52,7 +52,7 @@ impl OneLimiter<'_> {
 
     fn limited(&mut self, algorithm: Algorithm) -> Option<RateSpec> {
         let (limit, per) = (self.limit(), self.period());
-        Some(rate(algorithm, limit?, Period::Span(per?)))
+        Some(RateSpec::new(algorithm, limit?, Period::Span(per?)))
     }
 
     fn limit(&mut self) -> Option<u64> {
@@ -107,7 +107,7 @@ impl OneLimiter<'_> {
             return None;
         };
         let per = Period::Span(Span(Duration::from_secs(seconds.into())));
-        Some(RateSpec { burst: Some(capacity), ..rate(Algorithm::TokenBucket, limit, per) })
+        Some(RateSpec { burst: Some(capacity), ..RateSpec::new(Algorithm::TokenBucket, limit, per) })
     }
 
     fn quota(&mut self) -> Option<RateSpec> {
@@ -131,7 +131,7 @@ impl OneLimiter<'_> {
         };
         let week_starts = if part == CalendarPart::Week { self.first_weekday()? } else { None };
         let utc_offset_minutes = self.limiter.offset_minutes.unwrap_or(0);
-        let quota = rate(Algorithm::Quota, self.limit()?, Period::Calendar(part));
+        let quota = RateSpec::new(Algorithm::Quota, self.limit()?, Period::Calendar(part));
         Some(RateSpec { utc_offset_minutes, week_starts, ..quota })
     }
 
@@ -161,22 +161,3 @@ impl OneLimiter<'_> {
 
 /// The year 2500, in milliseconds.
 const ANCHOR_END_MS: u64 = 16_725_225_600_000;
-
-fn rate(algorithm: Algorithm, limit: u64, per: Period) -> RateSpec {
-    RateSpec {
-        name: None,
-        algorithm,
-        limit,
-        per,
-        burst: None,
-        buckets: None,
-        early_retry: false,
-        utc_offset_minutes: 0,
-        week_starts: None,
-        month_starts: None,
-        time_zone: None,
-        anchor: None,
-        by: 0,
-        lease: None,
-    }
-}
