@@ -41,7 +41,7 @@ throttlekit_conformance::bugs! {
 enum Estimate {
     /// The same for each call.
     Static(u64),
-    /// Result of the part behind the server: what it has learned.
+    /// An estimate that the server has learned.
     Learned,
     /// The same, with hints: the class, the input, and the maximum output.
     Hinted,
