@@ -186,7 +186,8 @@ fn policy() -> impl Strategy<Value = PolicySpec> {
 #[test]
 fn what_the_check_accepts_starts() {
     let (accepted, refused) = (Cell::new(0), Cell::new(0));
-    let config = ProptestConfig::with_cases(2_000);
+    // About one policy in ten is valid: 390 of 4,000 (± 19), far from the 200 demanded below.
+    let config = ProptestConfig::with_cases(4_000);
     proptest::test_runner::TestRunner::new(config)
         .run(&policy(), |policy| {
             let file =
