@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use throttlekit::clock::ManualClock;
 use throttlekit::rate::{Cadence, LocalPeriod, Timestamp, Weekday, Zone};
 use throttlekit::store::Store;
-use throttlekit::{Limit, SharedLimiter};
+use throttlekit::{Limit, SharedLimiter, time_zone};
 
 use crate::Dice;
 use crate::invariants::{Violation, local_period};
@@ -26,13 +27,49 @@ pub struct LocalPeriods {
     pub spent: u64,
 }
 
-/// Spends quotas of local periods through a store that decides at the time of `clock`, in one trace for each seed, which
-/// begins within three periods of one of `changes`. Each request must be admitted exactly if its local period has units
-/// left.
-///
-/// `date` returns the date of local clocks, in days since the epoch, from a source other than `zone`.
+/// Zones and instants in 2026 at which their clocks change: in the north, in the south, by half an hour, over midnight.
+fn zones() -> [(&'static str, [&'static str; 2]); 5] {
+    [
+        ("Europe/Berlin", ["2026-03-29T01:00:00Z", "2026-10-25T01:00:00Z"]),
+        ("America/New_York", ["2026-03-08T07:00:00Z", "2026-11-01T06:00:00Z"]),
+        ("Australia/Sydney", ["2026-04-04T16:00:00Z", "2026-10-03T16:00:00Z"]),
+        ("Australia/Lord_Howe", ["2026-04-04T15:00:00Z", "2026-10-03T15:30:00Z"]),
+        ("America/Santiago", ["2026-04-05T03:00:00Z", "2026-09-06T04:00:00Z"]),
+    ]
+}
+
+/// Spends quotas of local periods through a store that decides at the time of `clock`, in each of five zones, in one
+/// trace for each seed, which begins within three periods of a change of clocks. Each request must be admitted exactly if
+/// its local period, by the dates of a calendar library, has units left.
 pub async fn examine_local_periods<S: Store>(
-    store: &std::sync::Arc<S>,
+    store: &Arc<S>,
+    clock: &ManualClock,
+    policy: &str,
+    seeds: Range<u64>,
+) -> Result<Vec<(&'static str, LocalPeriods)>, Violation> {
+    let mut seen = Vec::new();
+    for (name, changes) in zones() {
+        let zone = time_zone::find(name)
+            .map_err(|error| Violation { seed: 0, counterexample: error.to_string() })?;
+        let dates = jiff::tz::TimeZone::get(name).expect("the library has all zones");
+        let date = |now: Timestamp| {
+            let now =
+                jiff::Timestamp::from_nanosecond(now.as_nanos().into()).expect("a date of this century");
+            let passed = dates.to_datetime(now).date().since(jiff::civil::date(1970, 1, 1));
+            passed.expect("a date of this century").get_days().into()
+        };
+        let changes = changes.map(|at| {
+            let at: jiff::Timestamp = at.parse().expect("an instant");
+            Timestamp::from_millis(at.as_millisecond().unsigned_abs())
+        });
+        let policy = format!("{policy}-{}", name.replace('/', "-"));
+        seen.push((name, examine_zone(store, clock, &policy, zone, date, &changes, seeds.clone()).await?));
+    }
+    Ok(seen)
+}
+
+async fn examine_zone<S: Store>(
+    store: &Arc<S>,
     clock: &ManualClock,
     policy: &str,
     zone: Zone,
