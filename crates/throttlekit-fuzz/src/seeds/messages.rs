@@ -8,7 +8,7 @@ use throttlekit_proto::envoy::{
 };
 use throttlekit_proto::v1::session_call::Call;
 use throttlekit_proto::v1::{
-    AdmitRequest, Caller, CheckManyRequest, CheckRequest, CostHint, DebitRequest, DrainRequest,
+    AdmitRequest, BudgetChange, Caller, CheckManyRequest, CheckRequest, CostHint, DebitRequest, DrainRequest,
     GetConfigRequest, GrantRequest, HeartbeatRequest, Keys, LeaseFilter, LimitChanges, ListLeasesRequest,
     ListOverridesRequest, ListPlansRequest, Override, PeekRequest, Plan, RateChange, ReleaseLeasesRequest,
     ReleaseRequest, ReloadRequest, RemoveOverrideRequest, RemovePlanRequest, ReserveRequest, ResetRequest,
@@ -33,7 +33,8 @@ pub fn messages() -> Vec<(&'static str, Vec<u8>)> {
 fn admin() -> [(&'static str, Vec<u8>); 13] {
     let (policy, key) = (|| "a".to_owned(), || "k".to_owned());
     let rates = vec![RateChange { limit: 9, burst: 3, per_ms: 1_000, ..RateChange::default() }];
-    let limits = LimitChanges { rates, budget: 7, unlimited: true };
+    let budgets = vec![BudgetChange { name: "team".into(), budget: 7 }];
+    let limits = LimitChanges { rates, budgets, unlimited: true };
     let plan = Plan { policy: policy(), name: "gold".into(), limits: Some(limits.clone()), assigned: 0 };
     let one = Override { policy: policy(), key: key(), limits: Some(limits), ..Override::default() };
     let set_override = SetOverrideRequest { r#override: Some(one), for_ms: 1_000 };

@@ -812,9 +812,9 @@ pub struct LimitChanges {
     /// Rates.
     #[prost(message, repeated, tag = "1")]
     pub rates: ::prost::alloc::vec::Vec<RateChange>,
-    /// Token budget, the first one of several; 0 if it stays.
-    #[prost(int64, tag = "2")]
-    pub budget: i64,
+    /// Token budgets.
+    #[prost(message, repeated, tag = "2")]
+    pub budgets: ::prost::alloc::vec::Vec<BudgetChange>,
     /// Always allows, without deciding. Excludes other limits.
     #[prost(bool, tag = "3")]
     pub unlimited: bool,
@@ -834,6 +834,16 @@ pub struct RateChange {
     /// Period in milliseconds; 0 if it stays. Not for quotas.
     #[prost(int64, tag = "4")]
     pub per_ms: i64,
+}
+/// Another number for one token budget of a policy. Its count continues.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BudgetChange {
+    /// Name of the budget; empty for the first one.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Number of tokens.
+    #[prost(int64, tag = "2")]
+    pub budget: i64,
 }
 /// Other limits for some keys of a policy.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -54,7 +54,7 @@ use leases::Leases;
 pub use observer::DecisionObserver;
 pub use operator::{Expiry, OverrideView};
 use overrides::Overrides;
-pub use overrides::{Limits, OVERRIDES_MAX, Override, OverridesView, Plan, RateChange, Terms};
+pub use overrides::{BudgetChange, Limits, OVERRIDES_MAX, Override, OverridesView, Plan, RateChange, Terms};
 pub(crate) use own_limits::OwnLimit;
 pub use policy_call::{CostHint, Ended, HandBack, KEY_BYTES_MAX, MANY_MAX, PolicyCall, WorkTerms};
 use policy_set::PolicySet;

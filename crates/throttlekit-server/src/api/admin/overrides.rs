@@ -7,8 +7,8 @@ use throttlekit_proto::v1;
 use super::{Operator, count, page_max, who};
 use crate::access::Caller;
 use crate::audit::{AUDIT, Action};
-use crate::engine::{Expiry, Limits, Override, RateChange, Refusal, Terms};
-use crate::policy::{Endpoint, RATES_MAX};
+use crate::engine::{BudgetChange, Expiry, Limits, Override, RateChange, Refusal, Terms};
+use crate::policy::{Endpoint, ON_STORE_MAX, RATES_MAX};
 use crate::wire_format::signed;
 
 impl Operator {
@@ -130,9 +130,12 @@ fn prefix(pattern: &str) -> &str {
 }
 
 fn changes(limits: v1::LimitChanges) -> Result<Limits, Refusal> {
-    let v1::LimitChanges { rates, budget, unlimited } = limits;
-    if rates.len() > RATES_MAX {
-        return Err(Refusal::Invalid(format!("too many rates: at most {RATES_MAX} are allowed")));
+    let v1::LimitChanges { rates, budgets, unlimited } = limits;
+    for (changes, what, most) in [(rates.len(), "rates", RATES_MAX), (budgets.len(), "budgets", ON_STORE_MAX)]
+    {
+        if changes > most {
+            return Err(Refusal::Invalid(format!("too many {what}: at most {most} are allowed")));
+        }
     }
     let some = |number: i64, name| Ok::<_, Refusal>(Some(count(number, name)?).filter(|number| *number > 0));
     let rate = |rate: v1::RateChange| {
@@ -143,8 +146,12 @@ fn changes(limits: v1::LimitChanges) -> Result<Limits, Refusal> {
             per_ms: some(rate.per_ms, "per_ms")?,
         })
     };
+    let budget = |v1::BudgetChange { name, budget }| {
+        Ok::<_, Refusal>(BudgetChange { name: name.into(), budget: count(budget, "budget")? })
+    };
     let rates = rates.into_iter().map(rate).collect::<Result<_, _>>()?;
-    Ok(Limits { rates, budget: some(budget, "budget")?, unlimited })
+    let budgets = budgets.into_iter().map(budget).collect::<Result<_, _>>()?;
+    Ok(Limits { rates, budgets, unlimited })
 }
 
 fn written(one: &Override, problem: Option<&str>) -> v1::Override {
@@ -171,9 +178,13 @@ fn limits_written(limits: &Limits) -> v1::LimitChanges {
         burst: rate.burst.map_or(0, signed),
         per_ms: rate.per_ms.map_or(0, signed),
     };
+    let budget = |BudgetChange { name, budget }: &BudgetChange| v1::BudgetChange {
+        name: name.to_string(),
+        budget: signed(*budget),
+    };
     v1::LimitChanges {
         rates: limits.rates.iter().map(rate).collect(),
-        budget: limits.budget.map_or(0, signed),
+        budgets: limits.budgets.iter().map(budget).collect(),
         unlimited: limits.unlimited,
     }
 }

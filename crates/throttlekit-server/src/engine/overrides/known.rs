@@ -208,10 +208,11 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::tests::budget;
     use super::*;
 
-    fn one(key: &str, budget: u64, expires_ms: Option<u64>) -> Override {
-        let limits = Limits { budget: Some(budget), ..Limits::default() };
+    fn one(key: &str, tokens: u64, expires_ms: Option<u64>) -> Override {
+        let limits = budget(tokens);
         let (policy, key, set_by) = ("api".into(), key.into(), "".into());
         Override { policy, key, terms: Terms::Limits(limits), expires_ms, set_ms: 0, set_by }
     }
@@ -268,10 +269,10 @@ mod tests {
     #[test]
     fn a_changed_plan_concerns_its_policy_only() {
         let mut known = Known::default();
-        let plan = |policy: &str, budget| Plan {
+        let plan = |policy: &str, tokens| Plan {
             policy: policy.into(),
             name: "gold".into(),
-            limits: Limits { budget: Some(budget), ..Limits::default() },
+            limits: budget(tokens),
         };
         let record =
             |plans: Vec<Plan>| MembershipRecord { bytes: record::bytes(plans), ..record(Vec::new()) };
@@ -279,7 +280,7 @@ mod tests {
         let touched = known.take(PLANS, 2, &record(vec![plan("api", 2), plan("chat", 1)])).unwrap();
         assert_eq!(touched, HashSet::from(["api".into()]));
         let gold = Override { terms: Terms::Plan("gold".into()), ..one("a", 0, None) };
-        assert_eq!(known.limits(&gold).unwrap().budget, Some(2));
+        assert_eq!(known.limits(&gold), Some(&budget(2)));
         assert_eq!(known.take(PLANS, 3, &record(vec![plan("chat", 1)])).unwrap().len(), 1);
         assert_eq!(known.limits(&gold), None);
     }

@@ -82,11 +82,8 @@ impl Live {
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::tests::budget;
     use super::*;
-
-    fn budget(budget: u64) -> Limits {
-        Limits { budget: Some(budget), ..Limits::default() }
-    }
 
     #[test]
     fn equal_limits_share_a_variant_which_survives_other_changes() {

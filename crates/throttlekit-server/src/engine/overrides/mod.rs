@@ -24,7 +24,7 @@ use super::backend::{Backend, Counted};
 use super::failures::Failures;
 use super::shared_record::{self, KEPT, Next};
 use known::Known;
-pub use limits::{Limits, RateChange};
+pub use limits::{BudgetChange, Limits, RateChange};
 pub(super) use live::Live;
 pub use record::{Override, Plan, Terms};
 use record::{PLANS, name, shard, stamped, stamps, stamps_name};

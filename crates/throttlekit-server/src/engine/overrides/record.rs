@@ -155,7 +155,7 @@ mod tests {
     use throttlekit::store::MEMBERSHIP_BYTES_MAX;
 
     use super::super::OVERRIDES_MAX;
-    use super::super::limits::RateChange;
+    use super::super::limits::{BudgetChange, RateChange};
     use super::*;
 
     fn record(bytes: Vec<u8>) -> MembershipRecord {
@@ -165,7 +165,8 @@ mod tests {
     fn one(n: usize) -> Override {
         let change =
             RateChange { name: "per-minute".into(), limit: 123_456, burst: Some(9_999), per_ms: None };
-        let limits = Limits { rates: vec![change], budget: Some(5_000_000), unlimited: false };
+        let budget = BudgetChange { name: "per-month".into(), budget: 5_000_000 };
+        let limits = Limits { rates: vec![change], budgets: vec![budget], unlimited: false };
         Override {
             policy: "chat-completions".into(),
             key: format!("customer-01234567-89ab-cdef-0123-{n:012}").into(),

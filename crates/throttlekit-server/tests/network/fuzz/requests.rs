@@ -22,7 +22,7 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ),
     ("POST", "/v1/admin/list_overrides", r#"{"policy":"@","prefix":"k","page_size":2}"#),
     ("POST", "/v1/admin/remove_override", r#"{"policy":"@","key":"k*"}"#),
-    ("POST", "/v1/admin/set_plan", r#"{"policy":"@","name":"gold","limits":{"budget":7}}"#),
+    ("POST", "/v1/admin/set_plan", r#"{"policy":"@","name":"gold","limits":{"budgets":[{"budget":7}]}}"#),
     ("POST", "/v1/admin/list_plans", r#"{"policy":"@"}"#),
     ("POST", "/v1/admin/remove_plan", r#"{"policy":"@","name":"gold"}"#),
     ("POST", "/v1/admin/list_leases", r#"{"filter":{"policy":"@","key":"k"},"page_size":2}"#),

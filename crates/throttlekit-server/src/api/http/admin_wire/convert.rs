@@ -19,26 +19,30 @@ impl From<v1::GrantResponse> for Granted {
 }
 
 impl From<LimitChanges> for v1::LimitChanges {
-    fn from(LimitChanges { rates, budget, unlimited }: LimitChanges) -> Self {
+    fn from(LimitChanges { rates, budgets, unlimited }: LimitChanges) -> Self {
         let rate = |RateChange { name, limit, burst, per_ms }| v1::RateChange {
             name,
             limit: signed(limit),
             burst: signed(burst),
             per_ms: signed(per_ms),
         };
-        Self { rates: rates.into_iter().map(rate).collect(), budget: signed(budget), unlimited }
+        let budget = |BudgetChange { name, budget }| v1::BudgetChange { name, budget: signed(budget) };
+        let (rates, budgets) = (rates.into_iter().map(rate), budgets.into_iter().map(budget));
+        Self { rates: rates.collect(), budgets: budgets.collect(), unlimited }
     }
 }
 
 impl From<v1::LimitChanges> for LimitChanges {
-    fn from(v1::LimitChanges { rates, budget, unlimited }: v1::LimitChanges) -> Self {
+    fn from(v1::LimitChanges { rates, budgets, unlimited }: v1::LimitChanges) -> Self {
         let rate = |v1::RateChange { name, limit, burst, per_ms }| RateChange {
             name,
             limit: unsigned(limit),
             burst: unsigned(burst),
             per_ms: unsigned(per_ms),
         };
-        Self { rates: rates.into_iter().map(rate).collect(), budget: unsigned(budget), unlimited }
+        let budget = |v1::BudgetChange { name, budget }| BudgetChange { name, budget: unsigned(budget) };
+        let (rates, budgets) = (rates.into_iter().map(rate), budgets.into_iter().map(budget));
+        Self { rates: rates.collect(), budgets: budgets.collect(), unlimited }
     }
 }
 

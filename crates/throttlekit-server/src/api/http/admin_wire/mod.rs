@@ -40,8 +40,8 @@ pub(super) struct Granted {
 pub(super) struct LimitChanges {
     /// Rates.
     rates: Vec<RateChange>,
-    /// Token budget; 0 if it stays.
-    budget: u64,
+    /// Token budgets.
+    budgets: Vec<BudgetChange>,
     /// Always allows, without deciding. Excludes other limits.
     unlimited: bool,
 }
@@ -61,6 +61,17 @@ pub(super) struct RateChange {
     /// Period in milliseconds; 0 if it stays. Not for quotas.
     #[serde(default)]
     per_ms: u64,
+}
+
+/// Another number for one token budget of a policy. Its count continues.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BudgetChange {
+    /// Name of the budget; empty for the first one.
+    #[serde(default)]
+    name: String,
+    /// Number of tokens.
+    budget: u64,
 }
 
 /// Other limits for a key or a prefix, to set.
