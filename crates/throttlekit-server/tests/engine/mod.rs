@@ -69,6 +69,30 @@ async fn the_weights_of_servers_with_one_region_name_add_up() {
 }
 
 #[tokio::test]
+async fn servers_that_divide_slots_see_each_other() {
+    let backend = Backend::memory();
+    let policies = "  jobs: {concurrency: {limit: 4, scope: fleet, lease_for: 1s}}\n";
+    let start = || Engine::start(EngineOptions::over(backend.clone()), file(policies)).unwrap();
+    let seen = |engine: &Engine| engine.guards()[0].nodes;
+    let one = start();
+    // A server joins when it is first asked, and the others learn of it at their next heartbeat.
+    let joined = async |engine: &Engine| {
+        engine.admit(&Principal::anyone(), ask("jobs", "ada", 1), WorkTerms::default()).await.unwrap();
+    };
+    let until = async |nodes: [u64; 2], all: [&Engine; 2]| {
+        while all.map(seen) != nodes {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    joined(&one).await;
+    assert_eq!(seen(&one), 1);
+    let two = start();
+    joined(&two).await;
+    let within = Duration::from_secs(30);
+    tokio::time::timeout(within, until([2, 2], [&one, &two])).await.expect("both see two servers");
+}
+
+#[tokio::test]
 async fn a_reset_key_counts_from_its_first_request() {
     let engine = engine(
         "  p: {rate: {algorithm: fixed_window, limit: 2, per: 1d}, cost: {budget: 9, per: 1d}}\n  f: {fair: {limit: 9, per: 1d}}\n",
