@@ -302,8 +302,9 @@ impl RemotePolicy {
     }
 
     /// Decides one request on every axis of the policy. What it holds is renewed until the permit ends. `priority` orders
-    /// those that wait, and 0 is the most urgent; `value` is what the work is worth, for policies with prices.
-    #[pyo3(signature = (key, cost=1, *, priority=None, value=None))]
+    /// those that wait, and 0 is the most urgent; `value` is what the work is worth, for policies with prices. With a
+    /// `hint`, a policy that learns reserves what it has learned, and `cost` counts only where nothing is learned.
+    #[pyo3(signature = (key, cost=1, *, priority=None, value=None, hint=None))]
     fn admit(
         &self,
         py: Python<'_>,
@@ -311,13 +312,14 @@ impl RemotePolicy {
         cost: u64,
         priority: Option<u8>,
         value: Option<f64>,
+        hint: Option<&CostHint>,
     ) -> PyResult<Py<PyAny>> {
         let call = OwnedCall::new(key, Cost::All(cost), Extra { priority, value, weight: None })?;
-        admitted(py, Process::get(py)?.wait(py, entered(self.get(py)?, call))?)
+        admitted(py, Process::get(py)?.wait(py, entered(self.get(py)?, call, hint.cloned()))?)
     }
 
     /// Decides one request, for asyncio: `async with policy.admit_async(key) as admission:`.
-    #[pyo3(signature = (key, cost=1, *, priority=None, value=None))]
+    #[pyo3(signature = (key, cost=1, *, priority=None, value=None, hint=None))]
     fn admit_async(
         &self,
         py: Python<'_>,
@@ -325,9 +327,10 @@ impl RemotePolicy {
         cost: u64,
         priority: Option<u8>,
         value: Option<f64>,
+        hint: Option<&CostHint>,
     ) -> PyResult<Pending> {
         let call = OwnedCall::new(key, Cost::All(cost), Extra { priority, value, weight: None })?;
-        Pending::spawn(py, entered(self.get(py)?, call), admitted)
+        Pending::spawn(py, entered(self.get(py)?, call, hint.cloned()), admitted)
     }
 
     /// Forgets what a key has used: its next request counts as its first. Units that are leased out stay leased. The
@@ -346,6 +349,33 @@ impl RemotePolicy {
         let policy = self.get(py)?;
         let permit = request(key, 1)?.with(|call| policy.stream(call));
         permit.map(Permit::new).map_err(|error| errors::store(&error))
+    }
+}
+
+/// A hint of what work costs before it is done, for policies of a server that learn what to reserve.
+///
+/// Reservations are learned for each `class_` of work, such as the name of a model. `input` tokens are reserved in any
+/// case, and the work uses `at_most` tokens beyond them.
+#[pyclass(frozen, eq, module = "throttlekit")]
+#[derive(Clone, PartialEq)]
+pub(crate) struct CostHint(throttlekit_client::CostHint);
+
+#[pymethods]
+impl CostHint {
+    #[new]
+    #[pyo3(signature = (class_="", *, input=0, at_most=None))]
+    fn new(class_: &str, input: u64, at_most: Option<u64>) -> Self {
+        let hint = throttlekit_client::CostHint::class(class_).input(input);
+        Self(match at_most {
+            Some(tokens) => hint.at_most(tokens),
+            None => hint,
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        let throttlekit_client::CostHint { input_tokens, max_tokens, class, .. } = &self.0;
+        let at_most = max_tokens.map_or_else(|| "None".to_owned(), |tokens| tokens.to_string());
+        format!("CostHint({class:?}, input={input_tokens}, at_most={at_most})")
     }
 }
 
@@ -384,9 +414,17 @@ async fn debited(policy: Remote, call: OwnedCall, id: DebitId) -> Result<throttl
     Ok(policy.debit(call.call(&others), id).await?)
 }
 
-async fn entered(policy: Remote, call: OwnedCall) -> Result<throttlekit::Admission, Failure> {
+async fn entered(
+    policy: Remote,
+    call: OwnedCall,
+    hint: Option<CostHint>,
+) -> Result<throttlekit::Admission, Failure> {
     let others = call.others();
-    Ok(policy.admit(call.call(&others)).await?)
+    let call = call.call(&others);
+    Ok(match hint {
+        Some(CostHint(hint)) => policy.admit_learned(call, hint).await?,
+        None => policy.admit(call).await?,
+    })
 }
 
 async fn reset(policy: Remote, call: OwnedCall) -> Result<(), Failure> {

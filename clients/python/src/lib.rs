@@ -44,7 +44,7 @@ mod _native {
     #[pymodule_export]
     use crate::budget::{TokenBudget, TokenStream};
     #[pymodule_export]
-    use crate::client::{Client, RemotePolicy};
+    use crate::client::{Client, CostHint, RemotePolicy};
     #[pymodule_export]
     use crate::clock::ManualClock;
     #[pymodule_export]

@@ -11,6 +11,7 @@ import textwrap
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,9 @@ POLICIES = """
       queued:
         concurrency: {limit: 1}
         wait: {max: 5s}
+      learning:
+        cost: {budget: 100000, per: day}
+        learn: {}
       lent:
         rate: {algorithm: fixed_window, limit: 1000, per: 1d}
         fleet: {}
@@ -133,10 +137,23 @@ def operator(server_address: str) -> Client:
 @pytest.fixture(scope="session")
 def server_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real server."""
+    with running_server(tmp_path_factory.mktemp("server")) as address:
+        yield address
+
+
+@pytest.fixture
+def fresh_server(tmp_path: Path) -> Iterator[str]:
+    """The address of a server that has decided nothing yet."""
+    with running_server(tmp_path) as address:
+        yield address
+
+
+@contextmanager
+def running_server(folder: Path) -> Iterator[str]:
+    """Runs a server in memory with `POLICIES`, and returns its address."""
     binary = os.environ.get("THROTTLEKIT_BIN")
     if binary is None:
         pytest.fail("THROTTLEKIT_BIN is not set: build it with cargo build -p throttlekit-cli, and set its path")
-    folder: Path = tmp_path_factory.mktemp("server")
     digest = hashlib.sha256(OPERATOR_TOKEN.encode()).hexdigest()
     (folder / "policies.yaml").write_text(textwrap.dedent(POLICIES).replace("TOKEN_SHA256", digest))
     grpc, http, metrics = free_port(), free_port(), free_port()

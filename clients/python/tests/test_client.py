@@ -9,7 +9,7 @@ import time
 import uuid
 
 import pytest
-from throttlekit import Budget, Client, Ended, SharedGuard, SharedLimiter, StoreError, Watch
+from throttlekit import Budget, Client, CostHint, Ended, SharedGuard, SharedLimiter, StoreError, Watch
 
 
 def key() -> str:
@@ -57,6 +57,24 @@ def test_an_admission_waits_on_the_server(server: Client) -> None:
     with queued.admit(key(), priority=1, value=2.0) as admission:
         assert admission.allowed
     assert server.policy("queued").admit(key()).allowed, "without a wait"
+
+
+def test_a_policy_that_learns_reserves_what_earlier_work_used(server: Client) -> None:
+    learning, acme = server.policy("learning"), key()
+    hint = CostHint("small-model", input=100, at_most=50)
+    with learning.admit(acme, hint=hint) as work:
+        reserved = 100_000 - learning.peek(acme).remaining
+        assert 100 < reserved <= 150, f"the input and at most 50 tokens more, not {reserved}"
+        work.settle(120)
+    assert learning.peek(acme).remaining == 100_000 - 120
+    assert repr(hint) == 'CostHint("small-model", input=100, at_most=50)'
+
+
+async def test_a_hint_counts_in_an_event_loop(server: Client) -> None:
+    learning, acme = server.policy("learning"), key()
+    async with learning.admit_async(acme, hint=CostHint(input=1_000, at_most=1)) as work:
+        assert work.allowed
+        assert learning.peek(acme).remaining in (99_000, 98_999)
 
 
 def test_units_are_leased_from_a_server(server: Client) -> None:
@@ -158,7 +176,7 @@ def test_a_snapshot_has_every_policy(server: Client) -> None:
         policies = {policy["name"]: policy for policy in snapshot["policies"]}
         if policies["api"]["allowed"] or time.monotonic() > end:
             break
-    assert set(policies) == {"api", "chat", "jobs", "queued", "lent"} and policies["api"]["allowed"] > 0
+    assert set(policies) == {"api", "chat", "jobs", "learning", "lent", "queued"} and policies["api"]["allowed"] > 0
     assert snapshot["engine"]["kind"] == "memory" and snapshot["config"]["versionHash"]
 
 

@@ -571,6 +571,12 @@ class Client:
     def watch_async(self, policy: str = "") -> Pending[Watch]: ...
 
 @final
+class CostHint:
+    """A hint of what work costs before it is done, for policies of a server that learn what to reserve."""
+
+    def __init__(self, class_: str = "", *, input: int = 0, at_most: int | None = None) -> None: ...
+
+@final
 class RemotePolicy:
     """A policy of a server."""
 
@@ -587,10 +593,22 @@ class RemotePolicy:
     def debit(self, key: Key, cost: int, *, stream: int, number: int) -> Answer: ...
     def debit_async(self, key: Key, cost: int, *, stream: int, number: int) -> Pending[Answer]: ...
     def admit(
-        self, key: Key, cost: int = 1, *, priority: int | None = None, value: float | None = None
+        self,
+        key: Key,
+        cost: int = 1,
+        *,
+        priority: int | None = None,
+        value: float | None = None,
+        hint: CostHint | None = None,
     ) -> Admission: ...
     def admit_async(
-        self, key: Key, cost: int = 1, *, priority: int | None = None, value: float | None = None
+        self,
+        key: Key,
+        cost: int = 1,
+        *,
+        priority: int | None = None,
+        value: float | None = None,
+        hint: CostHint | None = None,
     ) -> Pending[Admission]: ...
     def reset(self, key: Key) -> None: ...
     def reset_async(self, key: Key) -> Pending[None]: ...
