@@ -33,5 +33,33 @@ def test_pages_name_the_package_as_it_is_built() -> None:
     assert all(f"`{name}`" in page.read_text() or f"pip install {name}`" in page.read_text() for page in PAGES)
     others = r"pip install (?:dist/)?(throttlekit[\w-]*)"
     installed = {found for page in (ROOT / "docs").rglob("*.md") for found in re.findall(others, page.read_text())}
-    # `throttlekit-py` is the client that others maintain.
-    assert installed <= {name, name.replace("-", "_") + "-", "throttlekit-py"}
+    assert installed <= {name, name.replace("-", "_") + "-"}
+
+
+CALLS_OF_A_SERVER = {
+    "README.md": (
+        "## As a service, for any language",
+        ["bob may call: True", "tokens left: 1100", "tokens left: 200", "tokens left: 0", "tokens left: none, stop"],
+    ),
+    "docs/start/python.md": (
+        "## 3. Call it with the package",
+        [
+            "carol: [True, True, True, True, True, False]",
+            *["tokens left: 1100", "tokens left: 200", "tokens left: 0", "tokens left: none, stop"],
+            "jobs: True True False concurrency",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("page", CALLS_OF_A_SERVER)
+def test_a_page_calls_a_server(page: str, fresh_server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    heading, expected = CALLS_OF_A_SERVER[page]
+    section = (ROOT / page).read_text().split(heading)[1]
+    block = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0]
+    # Another address, and a deadline for a busy machine.
+    shown = r'Client\("http://localhost:50051"(, deadline=0\.25)?\)'
+    block, clients = re.subn(shown, f'Client("http://{fresh_server}", deadline=5)', block)
+    assert clients == 1
+    exec(compile(block, page, "exec"), {"__name__": "page"})
+    assert capsys.readouterr().out.splitlines() == expected

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use throttlekit::clock::{BootClock, Clock};
-use throttlekit_verify::python::{interpreter, limited, run};
+use throttlekit_verify::python::{interpreter, run};
 
 use crate::common::reader::{Block, Reader, blocks};
 
@@ -14,8 +14,10 @@ const SERVICE: &str = include_str!("../../../docs/start/service.md");
 const PYTHON: &str = include_str!("../../../docs/start/python.md");
 const ENVOY: &str = include_str!("../../../docs/start/envoy.md");
 
-/// Packages of the Python page.
-const PACKAGES: [&str; 2] = ["throttlekit-py==0.5.1", "httpx==0.28.1"];
+/// The package of the Python page.
+const PACKAGE: &str = "httpx==0.28.1";
+/// From here on, the Python page needs our package, whose own tests run it.
+const OUR_PACKAGE: &str = "## 3. ";
 /// Beginnings of commands that run until they are stopped.
 const SERVERS: [&str; 3] = ["throttlekit serve", "python3 -m http.server", "venv/bin/envoy"];
 /// Beginnings of lines that install something.
@@ -95,20 +97,12 @@ fn the_page_for_a_service_is_true() {
 
 #[test]
 fn the_page_for_python_is_true() {
-    let pythons = PACKAGES.map(interpreter);
-    follow(PYTHON, |reader| {
-        // One environment with the packages of both.
-        let libraries = pythons.map(|python| {
-            let list = run({
-                let mut list = limited(&python);
-                list.args(["-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]);
-                list
-            });
-            list.trim().to_owned()
-        });
+    let python = interpreter(PACKAGE);
+    let page = PYTHON.split_once(OUR_PACKAGE).expect("the section is there").0;
+    follow(page, |reader| {
         let folder = reader.folder.path().join("venv/bin");
         fs::create_dir_all(&folder).unwrap();
-        let script = format!("#!/bin/sh\nPYTHONPATH={} exec python3 \"$@\"\n", libraries.join(":"));
+        let script = format!("#!/bin/sh\nexec {} \"$@\"\n", python.display());
         fs::write(folder.join("python"), script).unwrap();
         run({
             let mut executable = Command::new("chmod");
