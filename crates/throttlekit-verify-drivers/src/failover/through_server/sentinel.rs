@@ -56,9 +56,16 @@ impl Sentinels {
         &self.servers[1 - self.primary]
     }
 
-    /// Waits until every Sentinel reports the primary, and its replica is in sync. On a busy machine a primary that
-    /// was only to be restarted may have been replaced.
+    /// Waits until every Sentinel reports the primary, and its replica is in sync. On a busy machine the Sentinels may
+    /// replace a primary that was only to be restarted, even while this waits for the old one.
     pub(super) async fn prepare(&mut self) -> Result<()> {
+        match self.prepare_once().await {
+            Ok(()) => Ok(()),
+            Err(_) => self.prepare_once().await,
+        }
+    }
+
+    async fn prepare_once(&mut self) -> Result<()> {
         let said = ask_at(self.sentinels[0].port, "INFO sentinel").await?;
         let named = |server: &Server| said.contains(&format!("address={},", server.address()));
         self.primary = self.servers.iter().position(named).unwrap_or(self.primary);
