@@ -63,7 +63,7 @@ impl Pooler {
 
 impl Drop for Pooler {
     fn drop(&mut self) {
-        let stop = "kill -QUIT \"$(cat \"$1\")\"";
+        let stop = "kill -KILL \"$(cat \"$1\")\"";
         let _ = command("sh", &["-c", stop, "sh", &self.pid_file()]).output();
         let _ = self.child.wait();
         let _ = command("rm", &["-rf", &self.folder.display().to_string()]).output();
