@@ -18,7 +18,7 @@ use crate::shell::{number_before, output};
 use crate::turns::{in_turns, median, ratio};
 
 const KEYS: u64 = 100_000;
-/// So many that a key is hardly ever drawn twice.
+/// Of so many keys, `redis-benchmark` draws few twice.
 const NEW_KEYS: u64 = 2_000_000_000;
 /// Calls of one turn of `redis-benchmark`.
 const CALLS: &str = "200000";
@@ -63,9 +63,23 @@ pub fn run(rounds: usize) -> Result<bool> {
     Ok(report.end("bench-redis"))
 }
 
+#[derive(Clone, Copy)]
+enum Rule {
+    Ours,
+    Minimal,
+}
+
+#[derive(Clone, Copy)]
+enum Keys {
+    /// Those of the limiter, whose states stay.
+    Known,
+    /// Without a state.
+    New,
+}
+
 /// Where the connection of the store runs.
 #[derive(Clone, Copy)]
-enum Work {
+enum Connection {
     /// On the driver thread of the process, the default.
     OnDriver,
     /// On the runtime of the caller: one thread less to wake.
@@ -101,12 +115,30 @@ impl Bench {
             rounds,
             "throughput",
             [
-                ("redis-benchmark -P 16", Box::new(|| self.redis_benchmark(PIPELINES[0], true, KEYS))),
-                ("redis-benchmark -P 32", Box::new(|| self.redis_benchmark(PIPELINES[1], true, KEYS))),
-                ("redis-benchmark -P 64", Box::new(|| self.redis_benchmark(PIPELINES[2], true, KEYS))),
-                ("ours on a runtime of 2 threads", Box::new(|| self.ours(multi_thread()?, Work::OnDriver))),
-                ("ours on a runtime of 1 thread", Box::new(|| self.ours(current_thread()?, Work::OnDriver))),
-                ("the same, with the store on it", Box::new(|| self.ours(current_thread()?, Work::OnCaller))),
+                (
+                    "redis-benchmark -P 16",
+                    Box::new(|| self.redis_benchmark(PIPELINES[0], Rule::Ours, Keys::Known)),
+                ),
+                (
+                    "redis-benchmark -P 32",
+                    Box::new(|| self.redis_benchmark(PIPELINES[1], Rule::Ours, Keys::Known)),
+                ),
+                (
+                    "redis-benchmark -P 64",
+                    Box::new(|| self.redis_benchmark(PIPELINES[2], Rule::Ours, Keys::Known)),
+                ),
+                (
+                    "ours on a runtime of 2 threads",
+                    Box::new(|| self.ours(multi_thread()?, Connection::OnDriver)),
+                ),
+                (
+                    "ours on a runtime of 1 thread",
+                    Box::new(|| self.ours(current_thread()?, Connection::OnDriver)),
+                ),
+                (
+                    "the same, with the store on it",
+                    Box::new(|| self.ours(current_thread()?, Connection::OnCaller)),
+                ),
             ],
         )?;
         for (name, measures) in PIPELINES.iter().zip([&p16, &p32, &p64]) {
@@ -122,40 +154,38 @@ impl Bench {
         Ok(())
     }
 
-    /// Calls our script, or the minimal one. Returns the calls per second.
-    fn redis_benchmark(&self, pipeline: &str, ours: bool, keys: u64) -> Result<f64> {
-        let sha = if ours { &self.admit } else { &self.minimal };
-        let (kind, numbers) = if keys == KEYS { ("bench", NUMBERS) } else { ("new", NUMBERS_OF_NEW) };
-        let key = if ours {
-            format!("tk:{{{kind}/__rand_int__}}g:")
-        } else {
-            format!("minimal/{kind}:__rand_int__")
+    /// Returns the calls per second.
+    fn redis_benchmark(&self, pipeline: &str, rule: Rule, keys: Keys) -> Result<f64> {
+        let (policy, drawn_of, numbers) = match keys {
+            Keys::Known => ("bench", KEYS, NUMBERS),
+            Keys::New => ("new", NEW_KEYS, NUMBERS_OF_NEW),
         };
-        let keys = keys.to_string();
-        let mut args = vec!["-p", &self.port, "-c", "50", "-P", pipeline, "-n", CALLS, "-r", &keys, "-q"];
+        let (sha, key, before, after) = match rule {
+            Rule::Ours => {
+                let key = format!("tk:{{{policy}/__rand_int__}}g:");
+                (&self.admit, key, &["", GRACE][..], Some(self.record.as_str()))
+            }
+            Rule::Minimal => (&self.minimal, format!("minimal/{policy}:__rand_int__"), &[][..], None),
+        };
+        let drawn_of = drawn_of.to_string();
+        let mut args = vec!["-p", &self.port, "-c", "50", "-P", pipeline, "-n", CALLS, "-r", &drawn_of, "-q"];
         args.extend(["EVALSHA", sha, "1", &key]);
-        if ours {
-            args.extend(["", GRACE]);
-        }
-        args.extend(numbers);
-        if ours {
-            args.push(&self.record);
-        }
+        args.extend(before.iter().copied().chain(numbers).chain(after));
         number_before(&output("redis-benchmark", &args)?, " requests per second")
     }
 
-    fn store(&self, work: Work) -> RedisStoreBuilder {
+    fn store(&self, connection: Connection) -> RedisStoreBuilder {
         let builder = RedisStore::builder(&self.url);
-        match work {
-            Work::OnDriver => builder,
-            Work::OnCaller => builder.runtime(Handle::current()),
+        match connection {
+            Connection::OnDriver => builder,
+            Connection::OnCaller => builder.runtime(Handle::current()),
         }
     }
 
     /// Returns the decisions per second.
-    fn ours(&self, runtime: Runtime, work: Work) -> Result<f64> {
+    fn ours(&self, runtime: Runtime, connection: Connection) -> Result<f64> {
         runtime.block_on(async {
-            let store = self.store(work).deadline(Duration::from_secs(5)).connect().await?;
+            let store = self.store(connection).deadline(Duration::from_secs(5)).connect().await?;
             decisions_per_second(SharedLimiter::new(store, "bench", rate())?, KEYS, TURN).await
         })
     }
@@ -166,8 +196,8 @@ impl Bench {
         );
         let runtime = current_thread()?;
         let (on_driver, on_caller, bare) = runtime.block_on(async {
-            let on_driver = self.store(Work::OnDriver).connect().await?;
-            let on_caller = self.store(Work::OnCaller).connect().await?;
+            let on_driver = self.store(Connection::OnDriver).connect().await?;
+            let on_caller = self.store(Connection::OnCaller).connect().await?;
             let client = Client::open(self.url.clone())?;
             let bare = client.get_multiplexed_async_connection().await?;
             let limiter = |store| SharedLimiter::new(store, "bench", rate());
@@ -200,10 +230,10 @@ impl Bench {
             rounds,
             "script",
             [
-                ("ours", Box::new(|| self.usec_per_call(true, KEYS))),
-                ("minimal", Box::new(|| self.usec_per_call(false, KEYS))),
-                ("ours, new keys", Box::new(|| self.usec_per_call(true, NEW_KEYS))),
-                ("minimal, new keys", Box::new(|| self.usec_per_call(false, NEW_KEYS))),
+                ("ours", Box::new(|| self.usec_per_call(Rule::Ours, Keys::Known))),
+                ("minimal", Box::new(|| self.usec_per_call(Rule::Minimal, Keys::Known))),
+                ("ours, new keys", Box::new(|| self.usec_per_call(Rule::Ours, Keys::New))),
+                ("minimal, new keys", Box::new(|| self.usec_per_call(Rule::Minimal, Keys::New))),
             ],
         )?;
         report.note("usec_per_call of ours", median(&ours));
@@ -214,10 +244,10 @@ impl Bench {
         Ok(())
     }
 
-    fn usec_per_call(&self, ours: bool, keys: u64) -> Result<f64> {
+    fn usec_per_call(&self, rule: Rule, keys: Keys) -> Result<f64> {
         let mut stats = CommandStats::of(&self.url)?;
         stats.reset()?;
-        self.redis_benchmark("16", ours, keys)?;
+        self.redis_benchmark("16", rule, keys)?;
         stats.field("evalsha", "usec_per_call")?.context("no script was called")
     }
 }
