@@ -63,6 +63,7 @@ impl Pooler {
 
 impl Drop for Pooler {
     fn drop(&mut self) {
+        // It ignores SIGQUIT if a shell has started this process in the background.
         let stop = "kill -KILL \"$(cat \"$1\")\"";
         let _ = command("sh", &["-c", stop, "sh", &self.pid_file()]).output();
         let _ = self.child.wait();
