@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::repository::{root, succeed};
+use crate::repository::{root, succeed, target};
 use crate::services;
 
 const USAGE: &str = "usage: cargo xtask python test [PYTEST OPTION…], or cargo xtask python docs";
@@ -220,8 +220,4 @@ fn requirements() -> PathBuf {
 
 fn project() -> PathBuf {
     root().join("clients/python")
-}
-
-fn target() -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |path| root().join(path))
 }

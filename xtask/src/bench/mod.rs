@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::repository::{root, succeed};
+use crate::repository::{root, succeed, target};
 use crate::services;
 
 const USAGE: &str = "\
@@ -75,9 +75,7 @@ fn throttlekit() -> Result<String> {
     let mut build = cargo();
     build.args(["build", "--locked", "--profile", "dist", "-p", "throttlekit-cli"]).current_dir(root());
     succeed(&mut build)?;
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |path| root().join(path));
-    Ok(target.join("dist/throttlekit").display().to_string())
+    Ok(target().join("dist/throttlekit").display().to_string())
 }
 
 /// Returns the path of throttlecrab's server: that of the environment, or else installed below `target`, linked as ours.

@@ -66,7 +66,8 @@ pub(super) const STAGES: &[Stage] = &[
         "python-clippy",
         "cargo clippy --manifest-path clients/python/Cargo.toml --all-targets --locked -- -D warnings",
     )
-    .env(&[("CARGO_TARGET_DIR", "target/python")]),
+    // Shares what the workspace compiled of its dependencies.
+    .env(&[("CARGO_TARGET_DIR", "target")]),
     Stage::new("python", "cargo xtask python test").engines(),
     Stage::new("verify-rate", "cargo xtask verify rate --cases 2000"),
     Stage::new("verify-turn-order", "cargo xtask verify turn-order --cases 2000 schedules"),

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::{module_names, root, succeed};
+use super::{module_names, root, succeed, target};
 
 /// Crates with an API that people write code against.
 const CRATES: [&str; 8] = [
@@ -80,8 +80,7 @@ pub(crate) fn check() -> Result<()> {
     // A re-export links to its source only if the crate that has it was documented before.
     document(&["throttlekit-core"], &[])?;
     document(&CRATES, &["--features", "full"])?;
-    let pages =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join("doc");
+    let pages = target().join("doc");
     let sources: Vec<Source> = CRATES.iter().map(|name| Source::read(name)).collect::<Result<_>>()?;
     let types: BTreeMap<&str, Types> =
         CRATES.iter().map(|name| Ok((*name, types(&pages, name)?))).collect::<Result<_>>()?;

@@ -111,6 +111,29 @@ pub(crate) fn libraries() -> Result<Vec<String>> {
     Ok(names.filter(|name| !PROGRAMS.contains(&name.as_str())).collect())
 }
 
+/// A published crate.
+pub(crate) struct Published {
+    pub(crate) name: String,
+    pub(crate) version: String,
+}
+
+impl Published {
+    /// Returns the name of its package's folder.
+    pub(crate) fn folder(&self) -> String {
+        format!("{}-{}", self.name, self.version)
+    }
+}
+
+/// Returns all published crates.
+pub(crate) fn published() -> Result<Vec<Published>> {
+    let metadata = load()?;
+    let crates = metadata.published().map(|package| {
+        let (name, version) = (package.name.clone(), package.version.clone());
+        Published { name, version }
+    });
+    Ok(crates.collect())
+}
+
 fn load() -> Result<Metadata> {
     let mut command = Command::new("cargo");
     command.args(["metadata", "--format-version=1", "--all-features", "--locked"]);

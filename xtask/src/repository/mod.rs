@@ -9,6 +9,7 @@ mod module_names;
 pub(crate) mod publish;
 pub(crate) mod semver;
 
+use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,6 +19,11 @@ use anyhow::{Context, Result, ensure};
 pub(crate) fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().map_or_else(|| xtask.to_path_buf(), Path::to_path_buf)
+}
+
+/// Returns the target folder of builds.
+pub(crate) fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |path| root().join(path))
 }
 
 /// Runs a command at the root and fails if it does.
