@@ -53,6 +53,7 @@ mod cluster;
 mod connect;
 mod connection;
 mod debits;
+mod deferring;
 mod error;
 mod exposure;
 mod failover;

@@ -14,7 +14,7 @@ use crate::connection::{CONNECT_MAX, SharedConnection};
 use crate::error::Trouble;
 use crate::exposure::FailoverRecords;
 use crate::failover::Failover;
-use crate::lineage::{Since, Told};
+use crate::lineage::{Since, Told, Tracking};
 use crate::replication::Replication;
 use crate::request::{Errand, Reply, Request};
 use crate::route::Route;
@@ -55,7 +55,9 @@ impl Node {
     /// Creates a node that is not connected yet. While it does not respond, its probe also refreshes the topology.
     pub(crate) fn new(address: String, client: &Client, setup: &Setup, route: Weak<Route>) -> Arc<Self> {
         let ledger = setup.books.as_ref().map(UnreplicatedCharges::open);
-        let new_link = || Arc::new(SharedConnection::new(client.clone(), setup.demands, ledger.clone()));
+        let deadline = setup.line.deadline;
+        let new_link =
+            || Arc::new(SharedConnection::new(client.clone(), setup.demands, ledger.clone(), deadline));
         let waits = matches!(setup.failover, Failover::Wait { .. });
         let waiting: Arc<[_]> = (0..if waits { WAITING } else { 0 }).map(|_| new_link()).collect();
         let link = new_link();
@@ -80,7 +82,7 @@ impl Node {
 
     /// Sends one command with its related commands.
     pub(crate) async fn send(&self, request: Request) -> Result<Reply, Trouble> {
-        let Errand::Charge(units) = request.errand else {
+        let (Errand::Charge(units) | Errand::Admit(units, _)) = request.errand else {
             return Ok(Reply::of(self.send_by(&self.link, request, None).await?));
         };
         let flight = self.ledger.as_ref().map(|ledger| ledger.ask(units));
@@ -120,8 +122,9 @@ impl Node {
         request: Request,
         wait: Option<(u32, Duration)>,
     ) -> Result<Told, Trouble> {
-        let (link, track) = (link.clone(), self.tracks(&request));
-        let answer = self.line.call_judged(async move { link.send(request, track, wait).await }, failure);
+        let (link, track, answers) = (link.clone(), self.tracks(&request), self.line.answers());
+        let work = async move { link.send(request, track, wait, &answers).await };
+        let answer = self.line.call_judged(work, failure);
         answer.await.unwrap_or_else(|error| {
             let unsent =
                 if matches!(error, StoreError::Deadline(_)) { Trouble::Other } else { Trouble::Refused };
@@ -137,14 +140,16 @@ impl Node {
         }
     }
 
-    /// Returns the mode in which a script determines the server's lineage, if it follows it.
-    fn tracks(&self, request: &Request) -> Option<&'static str> {
+    /// Returns how a script determines the server's lineage, if it follows it.
+    fn tracks(&self, request: &Request) -> Option<Tracking> {
+        let in_script = |mode| Some(Tracking { mode, defers: false });
         match (request.errand, self.failover) {
             (Errand::Plain, _) => None,
-            _ if request.asking => Some("?a"),
-            (_, Failover::Fence { .. }) => Some("?f"),
-            (_, Failover::Wait { .. }) => Some("?w"),
-            (_, Failover::Async { .. }) => Some("?"),
+            _ if request.asking => in_script("?a"),
+            (_, Failover::Fence { .. }) => in_script("?f"),
+            (_, Failover::Wait { .. }) => in_script("?w"),
+            (Errand::Admit(..), Failover::Async { .. }) => Some(Tracking { mode: "?", defers: true }),
+            (_, Failover::Async { .. }) => in_script("?"),
         }
     }
 

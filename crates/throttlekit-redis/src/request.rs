@@ -7,6 +7,7 @@ use throttlekit::store::StoreError;
 
 use crate::lineage::{Since, Told};
 use crate::unreplicated::Flight;
+use crate::wire::Preamble;
 
 /// The purpose of a call.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,8 @@ pub(crate) enum Errand {
     Tracked,
     /// The response may grant this many units, which a failover may lose.
     Charge(u64),
+    /// The same, by the script that may leave a check for evictions to its caller. The check is of the same time.
+    Admit(u64, Preamble),
 }
 
 pub(crate) struct Request {

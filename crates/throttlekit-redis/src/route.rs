@@ -15,7 +15,7 @@ use crate::node::Node;
 use crate::request::{Errand, Reply, Request};
 use crate::sentinel::Sentinels;
 use crate::server_check::Warning;
-use crate::wire::By;
+use crate::wire::{By, Preamble};
 
 /// Minimum pause between two topology refreshes by failing callers, however many there are.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
@@ -101,6 +101,17 @@ impl Route {
         cmd: impl Fn(By) -> Cmd,
     ) -> Result<Reply, StoreError> {
         self.carry(slot, Errand::Charge(units), cmd).await
+    }
+
+    /// The same for the script that decides.
+    pub(crate) async fn admit(
+        &self,
+        slot: u16,
+        units: u64,
+        head: Preamble,
+        cmd: impl Fn(By) -> Cmd,
+    ) -> Result<Reply, StoreError> {
+        self.carry(slot, Errand::Admit(units, head), cmd).await
     }
 
     async fn carry(&self, slot: u16, errand: Errand, cmd: impl Fn(By) -> Cmd) -> Result<Reply, StoreError> {

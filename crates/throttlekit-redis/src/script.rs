@@ -1,6 +1,10 @@
 //! The scripts, assembled from their parts.
 
-use redis::Script;
+use std::sync::LazyLock;
+
+use redis::{Cmd, Script};
+
+use crate::wire::{By, Preamble};
 
 // `#!lua` declares a script that writes: a replica, or a server without memory for it, rejects it before it begins.
 // Without it, the server would still return denials from whatever state it has. Peeking writes nothing, and is declared
@@ -63,6 +67,24 @@ pub const ADMIT: &str = concat!(
 );
 /// The same for [`Failover::Fence`](crate::Failover::Fence).
 pub const FENCED_ADMIT: &str = fenced!("admit", "fence", "each");
+
+/// The script that checks for evictions after decisions. It writes the record at most, also without memory for more.
+static EVICTIONS: LazyLock<ScriptText> = LazyLock::new(|| {
+    ScriptText::new(concat!(
+        "#!lua flags=allow-oom\n",
+        parts!("now", "tracked"),
+        "ARGV[last] = nil\n",
+        parts!("evictions", "vouched", "lineage", "unvouched")
+    ))
+});
+
+/// Creates a call of the script that checks for evictions. The caller appends the lineage record.
+pub(crate) fn eviction_check(by: By, record: &str, head: Preamble) -> Cmd {
+    let mut cmd = by.call(&EVICTIONS);
+    cmd.arg(1).arg(record);
+    head.append(&mut cmd);
+    cmd
+}
 
 /// A script with its hash.
 pub(crate) struct ScriptText {

@@ -161,7 +161,7 @@ impl RedisStore {
     ) -> Result<Vec<Result<Outcome, StoreError>>, StoreError> {
         let call = self.fenced_call(slot, &self.scripts.admit, &self.scripts.fenced_admit);
         let units = asks.iter().copied().map(units_of).sum();
-        let reply = self.route.charge(slot, units, |by| wire::admit(call, by, asks)).await?;
+        let reply = self.route.admit(slot, units, call.head, |by| wire::admit(call, by, asks)).await?;
         let outcomes = wire::outcomes(asks, &reply.value)?;
         if let Some(outcome) = outcomes.iter().flatten().next() {
             let charges = asks.iter().flat_map(|ask| ask.charges);

@@ -20,12 +20,34 @@ pub(crate) enum By {
     Text,
 }
 
+impl By {
+    /// Starts a call of a script.
+    pub(crate) fn call(self, script: &ScriptText) -> Cmd {
+        let mut cmd = Cmd::with_capacity(ARGS_ROOM, BYTES_ROOM);
+        match self {
+            Self::Sha => cmd.arg("EVALSHA").arg(&script.sha),
+            Self::Text => cmd.arg("EVAL").arg(script.text),
+        };
+        cmd
+    }
+}
+
 /// The first arguments of every script.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Preamble {
     /// The time to decide at, in tests; else the server's.
     pub(crate) now: Option<Timestamp>,
     pub(crate) grace_ms: u64,
+}
+
+impl Preamble {
+    pub(crate) fn append(self, cmd: &mut Cmd) {
+        match self.now {
+            None => cmd.arg(""),
+            Some(now) => cmd.arg(now.as_micros()),
+        };
+        cmd.arg(self.grace_ms);
+    }
 }
 
 /// Initial capacity for a call of few keys, which avoids repeated allocation.
@@ -48,22 +70,14 @@ impl Call<'_> {
 
     /// Starts a command on this many keys, which follow.
     pub(crate) fn on(&self, by: By, keys: usize) -> Cmd {
-        let mut cmd = Cmd::with_capacity(ARGS_ROOM, BYTES_ROOM);
-        match by {
-            By::Sha => cmd.arg("EVALSHA").arg(&self.script.sha),
-            By::Text => cmd.arg("EVAL").arg(self.script.text),
-        };
+        let mut cmd = by.call(self.script);
         cmd.arg(keys);
         cmd
     }
 
     /// Appends the arguments that follow the keys.
     pub(crate) fn preamble(&self, cmd: &mut Cmd) {
-        match self.head.now {
-            None => cmd.arg(""),
-            Some(now) => cmd.arg(now.as_micros()),
-        };
-        cmd.arg(self.head.grace_ms);
+        self.head.append(cmd);
     }
 
     /// Starts a command on these keys. With a fence: each key's seal next to it, then the lineage record.

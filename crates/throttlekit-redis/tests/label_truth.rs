@@ -13,17 +13,17 @@ use throttlekit::store::StoreError;
 use throttlekit::{Answer, Call, Guarantee, Limit};
 use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 
-const LIMIT: u64 = 10;
+pub(crate) const LIMIT: u64 = 10;
 const TICK: Duration = Duration::from_micros(1);
-const RECOVERY_MAX: Duration = Duration::from_secs(20);
+pub(crate) const RECOVERY_MAX: Duration = Duration::from_secs(20);
 const ISOLATION: Duration = Duration::from_millis(100);
-const PLAIN: Failover = Failover::Async { sample: None };
-const FENCE: Failover = Failover::Fence { isolation: ISOLATION };
+pub(crate) const PLAIN: Failover = Failover::Async { sample: None };
+pub(crate) const FENCE: Failover = Failover::Fence { isolation: ISOLATION };
 const WAIT: Failover = Failover::Wait { replicas: 1, within: Duration::from_secs(2) };
-const UNKNOWN: Guarantee = Guarantee::Bounded(u64::MAX);
+pub(crate) const UNKNOWN: Guarantee = Guarantee::Bounded(u64::MAX);
 
 /// Commands by which a server loses states while connections stay.
-const LOSSES: [(&str, &[&str]); 5] = [
+pub(crate) const LOSSES: [(&str, &[&str]); 5] = [
     ("FLUSHALL", &["FLUSHALL"]),
     ("FLUSHDB", &["FLUSHDB"]),
     ("SWAPDB", &["SWAPDB 0 1"]),
@@ -31,7 +31,7 @@ const LOSSES: [(&str, &[&str]); 5] = [
     ("allkeys-lru", &["CONFIG SET maxmemory-policy allkeys-lru", "CONFIG SET maxmemory 1"]),
 ];
 
-async fn lose(server: &Server, how: &[&str]) {
+pub(crate) async fn lose(server: &Server, how: &[&str]) {
     for command in how {
         server.ask::<()>(command).await;
     }
@@ -46,7 +46,7 @@ async fn lose(server: &Server, how: &[&str]) {
     }
 }
 
-fn noon() -> ManualClock {
+pub(crate) fn noon() -> ManualClock {
     ManualClock::at(Timestamp::from_micros(
         1_800_000_000_000_000 / 86_400_000_000 * 86_400_000_000 + 43_200_000_000,
     ))
@@ -61,12 +61,12 @@ async fn store(url: String, clock: &ManualClock, failover: Failover) -> RedisSto
     builder.deadline(Duration::from_secs(5)).connect().await.unwrap()
 }
 
-async fn limiter(url: String, clock: &ManualClock, failover: Failover, policy: &str) -> Limiter {
+pub(crate) async fn limiter(url: String, clock: &ManualClock, failover: Failover, policy: &str) -> Limiter {
     Limiter::new(store(url, clock, failover).await, policy, day()).unwrap()
 }
 
 /// Creates a limiter that has known its server for longer than a window, so that its labels are exact.
-async fn vouched(url: String, clock: &ManualClock, failover: Failover, policy: &str) -> Limiter {
+pub(crate) async fn vouched(url: String, clock: &ManualClock, failover: Failover, policy: &str) -> Limiter {
     let limiter = limiter(url, clock, failover, policy).await;
     limiter.check("first").await.unwrap();
     clock.advance(2 * DAY);
@@ -82,7 +82,7 @@ async fn answer(limiter: &Limiter, key: &str) -> Answer {
 }
 
 /// Admits as many as possible. Returns their number, and the number labeled exact.
-async fn take(limiter: &Limiter, key: &str) -> (u64, u64) {
+pub(crate) async fn take(limiter: &Limiter, key: &str) -> (u64, u64) {
     let (mut admitted, mut exact) = (0, 0);
     for _ in 0..2 * LIMIT {
         let answer = limiter.check(key).await.unwrap();

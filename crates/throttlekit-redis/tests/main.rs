@@ -6,6 +6,7 @@ mod changes;
 mod common;
 mod debits;
 mod deny_is_free;
+mod eviction_checks;
 mod failover_async;
 mod failover_fence;
 mod failover_wait;

@@ -22,10 +22,15 @@ struct Moving {
 
 impl Moving {
     async fn start() -> Self {
+        Self::start_with(DAY).await
+    }
+
+    /// Starts with limits of this window.
+    async fn start_with(window: Duration) -> Self {
         let cluster = Cluster::start(&[]).await;
         let policy = policy("resharding");
         let builder = RedisStore::cluster(cluster.urls()).deadline(Duration::from_secs(5));
-        let limit = Limit::fixed_window(LIMIT, DAY).unwrap();
+        let limit = Limit::fixed_window(LIMIT, window).unwrap();
         let limiter = Limiter::builder(builder.connect().await.unwrap(), &policy, limit)
             .first_limit(0, "a")
             .limit_by(1, "b", limit)
@@ -113,6 +118,26 @@ async fn a_request_with_keys_in_migration_is_retried_once() {
     moving.migrate(from, to, &moving.keys(from).await).await;
     moving.end(to).await;
     until("the slot is followed", DAY, async || is_own(moving.check().await.guarantee)).await;
+}
+
+/// By the servers' own clocks: each node has run for longer than the window.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_slot_moved_with_or_without_its_keys_decisions_are_bounded() {
+    let moving = Moving::start_with(Duration::from_secs(1)).await;
+    for with_keys in [true, false] {
+        until("a window after the start", DAY, async || moving.check().await.guarantee == Guarantee::Exact)
+            .await;
+        let (from, to) = moving.ends().await;
+        moving.begin(from, to).await;
+        let keys = moving.keys(from).await;
+        match with_keys {
+            true => moving.migrate(from, to, &keys).await,
+            false => from.ask(&format!("DEL {}", keys.join(" "))).await,
+        }
+        moving.end(to).await;
+        let answer = moving.check().await;
+        assert_eq!(answer.guarantee, Guarantee::Bounded(u64::MAX), "with keys: {with_keys}, {answer:?}");
+    }
 }
 
 /// Keys in migration under load: requests that one attempt would leave without a response get one with two.

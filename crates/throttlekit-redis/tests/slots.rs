@@ -4,16 +4,18 @@
 use std::time::Duration;
 
 use crate::common::{cluster, on_each, plain, policy, single, valkey};
+use crate::rig::{Server, until};
 use throttlekit::clock::ManualClock;
 use throttlekit::store::{
     HeartbeatOutcome, KeySpace, LeaseId, Owner, SlotLease, SlotRequest, SlotStep, SlotStore, StoreError,
 };
 use throttlekit_conformance::slots::{examine_slots, slot_contention, slots_after_a_clock_was_ahead};
-use throttlekit_redis::{Failover, RedisStoreBuilder};
+use throttlekit_redis::{Failover, RedisStore, RedisStoreBuilder};
 
 /// Scenarios per engine; `cargo xtask verify slots held` runs many more.
 const SCENARIOS: u64 = 400;
 const LIVES: Duration = Duration::from_millis(300);
+const RECOVERY_MAX: Duration = Duration::from_secs(10);
 
 async fn answers_as_the_book_does(builder: RedisStoreBuilder) {
     let store = builder.connect().await.unwrap();
@@ -122,22 +124,21 @@ async fn slots_of_holders_that_died_come_back_by_the_servers_clock() {
 /// A server that cannot vouch for leases of the last lifetime admits nothing; one that can does.
 #[tokio::test]
 async fn a_fence_applies_to_slots() {
+    // Of its own: other tests leave a lineage record by their clocks.
+    let server = Server::start(&[]).await;
     let fence = Failover::Fence { isolation: Duration::from_millis(1) };
-    let store = single().failover(fence).connect().await.unwrap();
-    let key = key_of("slots");
+    let store = RedisStore::builder(server.url()).deadline(RECOVERY_MAX).failover(fence);
+    let (store, key) = (store.connect().await.unwrap(), key_of("slots"));
     let day = SlotRequest { lives: Duration::from_secs(86_400), ..ask(&key, 1) };
     let told = store.acquire(&day).await;
     assert!(told.as_ref().is_err_and(StoreError::is_outage), "{told:?}");
     assert_eq!(store.occupancy(&[&key]).await.unwrap()[0].held, 0, "and takes nothing");
-    // The server has been up for longer than this.
+    // The server is soon up for longer than this.
     let brief = SlotRequest { lives: Duration::from_millis(50), ..ask(&key, 2) };
-    let mut taken = false;
-    for _ in 0..40 {
-        taken |=
-            store.acquire(&brief).await.is_ok_and(|answer| matches!(answer.step, SlotStep::Admit { .. }));
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert!(taken);
+    until("a slot", RECOVERY_MAX, async || {
+        store.acquire(&brief).await.is_ok_and(|answer| matches!(answer.step, SlotStep::Admit { .. }))
+    })
+    .await;
 }
 
 /// Without replicas no lease is acknowledged: it is not handed out, and expires.

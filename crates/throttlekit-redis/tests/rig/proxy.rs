@@ -14,6 +14,8 @@ use tokio::time::sleep;
 enum Mode {
     Forward,
     Delay(Duration),
+    /// Requests pass, and replies wait.
+    HoldReplies,
     /// Sockets stay open, and nothing is read or written.
     Silent,
 }
@@ -91,6 +93,11 @@ impl Proxy {
     /// Delays every reply by this much.
     pub(crate) fn delay(&self, by: Duration) {
         self.state.mode.send_replace(Mode::Delay(by));
+    }
+
+    /// Lets requests pass, and keeps replies until [`forward`](Self::forward).
+    pub(crate) fn hold_replies(&self) {
+        self.state.mode.send_replace(Mode::HoldReplies);
     }
 
     pub(crate) fn forward(&self) {
@@ -182,6 +189,7 @@ impl State {
         loop {
             let Ok(read @ 1..) = from.read(&mut bytes).await else { return };
             self.passable(number).await;
+            let _ = self.mode.subscribe().wait_for(|mode| *mode != Mode::HoldReplies).await;
             if self.lose_next_reply.swap(false, SeqCst) {
                 self.lost.fetch_add(1, SeqCst);
                 return;
