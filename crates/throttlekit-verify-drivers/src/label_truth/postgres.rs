@@ -141,5 +141,5 @@ fn round_of(window: &Window) -> Round {
     let exact = if window.beyond_exact > 0 { LIMIT + window.beyond_exact } else { 0 };
     let (healthy, healthy_exact) = window.healthy;
     let (admitted, came_back) = (window.admitted, window.came_back);
-    Round { limit: LIMIT, admitted, exact, healthy, healthy_exact, came_back, understated: false }
+    Round { limit: LIMIT, admitted, exact, healthy, healthy_exact, came_back, ..Round::default() }
 }

@@ -106,6 +106,14 @@ impl Engine {
         }
     }
 
+    /// Returns the number of the last failover. An engine may begin one without a fault, if the machine is too busy.
+    pub(super) async fn failovers(&self) -> Result<u64> {
+        match self {
+            Self::Sentinel(sentinels) => sentinels.epoch().await,
+            Self::Cluster(_) | Self::Pooler(_) => Ok(0),
+        }
+    }
+
     /// Stops the replica, so that it receives no charges from now on.
     pub(super) async fn cut_off(&mut self) -> Result<()> {
         match self {

@@ -1,10 +1,13 @@
 //! A primary, its replica, and three real Sentinels that watch them.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use redis::{AsyncConnectionConfig, Client, FromRedisValue};
 
 use super::engine::Fault;
 use crate::failover::servers::{Server, free_port};
@@ -15,6 +18,10 @@ const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
 const DOWN_AFTER_MS: u64 = 500;
 const FAILOVER_TIMEOUT_MS: u64 = 3_000;
+/// The time limit of a connection or a response: a Sentinel may get no processor time for a while.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// The most times that a Sentinel is asked.
+const ATTEMPTS_MAX: usize = 3;
 
 pub(super) struct Sentinels {
     servers: [Server; 2],
@@ -35,7 +42,7 @@ impl Sentinels {
         this.primary().until("its replica is in step", async |primary| is_linked(primary).await).await?;
         let address = this.sentinels[0].port;
         let seen = async |_: &Server| {
-            let said = ask_at(address, "INFO sentinel").await.unwrap_or_default();
+            let said: String = ask_at(address, "INFO sentinel").await.unwrap_or_default();
             said.contains("status=ok,") && said.contains("slaves=1,sentinels=3")
         };
         this.primary().until("the Sentinels have found each other", seen).await?;
@@ -66,16 +73,14 @@ impl Sentinels {
     }
 
     async fn prepare_once(&mut self) -> Result<()> {
-        let said = ask_at(self.sentinels[0].port, "INFO sentinel").await?;
-        let named = |server: &Server| said.contains(&format!("address={},", server.address()));
-        self.primary = self.servers.iter().position(named).unwrap_or(self.primary);
+        self.locate().await?;
         let primary = self.primary();
         self.replica().follow_at(primary.port).await?;
         primary.until("its replica is in step", async |primary| is_linked(primary).await).await?;
         for sentinel in &self.sentinels {
             let port = sentinel.port;
             let knows = async |primary: &Server| {
-                let said = ask_at(port, "INFO sentinel").await.unwrap_or_default();
+                let said: String = ask_at(port, "INFO sentinel").await.unwrap_or_default();
                 said.contains(&format!("status=ok,address={},slaves=1", primary.address()))
             };
             primary.until("the Sentinels see the primary", knows).await?;
@@ -83,13 +88,42 @@ impl Sentinels {
         Ok(())
     }
 
-    pub(super) async fn cut_off(&self) -> Result<()> {
+    /// Finds out which server is the primary, from the Sentinel that knows the latest failover.
+    async fn locate(&mut self) -> Result<()> {
+        let (_, sentinel) = self.latest().await?;
+        let told: [String; 2] = ask_at(sentinel.port, "SENTINEL GET-MASTER-ADDR-BY-NAME mymaster").await?;
+        let is_it = |server: &Server| server.address() == told.join(":");
+        self.primary = self.servers.iter().position(is_it).unwrap_or(self.primary);
+        Ok(())
+    }
+
+    /// Returns the highest number that a Sentinel has given to a failover.
+    pub(super) async fn epoch(&self) -> Result<u64> {
+        Ok(self.latest().await?.0)
+    }
+
+    /// Returns the number of the last failover, and a Sentinel that knows it.
+    async fn latest(&self) -> Result<(u64, &Sentinel)> {
+        let mut latest = (0, &self.sentinels[0]);
+        for sentinel in &self.sentinels {
+            let told: HashMap<String, String> = ask_at(sentinel.port, "SENTINEL MASTER mymaster").await?;
+            let epoch = told["config-epoch"].parse()?;
+            if epoch > latest.0 {
+                latest = (epoch, sentinel);
+            }
+        }
+        Ok(latest)
+    }
+
+    pub(super) async fn cut_off(&mut self) -> Result<()> {
+        self.locate().await?;
         self.replica().signal("STOP")?;
         self.primary().ask::<u64>("CLIENT KILL TYPE replica").await?;
         Ok(())
     }
 
     pub(super) async fn strike(&mut self, fault: Fault) -> Result<()> {
+        self.locate().await?;
         let old = self.primary;
         match fault {
             Fault::Restart => {
@@ -118,7 +152,7 @@ impl Sentinels {
     /// Requests a failover of a primary that lives. A Sentinel refuses while it is busy with the previous one.
     async fn switch(&self) -> Result<()> {
         let port = self.sentinels[0].port;
-        let begun = async |_: &Server| ask_at(port, "SENTINEL FAILOVER mymaster").await.is_ok();
+        let begun = async |_: &Server| ask_once::<String>(port, "SENTINEL FAILOVER mymaster").await.is_ok();
         self.primary().until("a Sentinel begins the failover", begun).await
     }
 }
@@ -128,9 +162,22 @@ async fn is_linked(primary: &Server) -> bool {
     primary.ask::<String>("INFO replication").await.is_ok_and(|said| said.contains("state=online"))
 }
 
-async fn ask_at(port: u16, command: &str) -> Result<String> {
-    let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
+/// Asks a Sentinel, again if it does not answer in time.
+async fn ask_at<T: FromRedisValue>(port: u16, command: &str) -> Result<T> {
+    for _ in 1..ATTEMPTS_MAX {
+        if let Ok(answer) = ask_once(port, command).await {
+            return Ok(answer);
+        }
+    }
+    ask_once(port, command).await.with_context(|| format!("{command} to the Sentinel on port {port}"))
+}
+
+async fn ask_once<T: FromRedisValue>(port: u16, command: &str) -> Result<T> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWER_MAX))
+        .set_response_timeout(Some(ANSWER_MAX));
+    let client = Client::open(format!("redis://127.0.0.1:{port}"))?;
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
     let mut words = command.split(' ');
     let mut cmd = redis::cmd(words.next().unwrap_or_default());
     words.for_each(|word| {

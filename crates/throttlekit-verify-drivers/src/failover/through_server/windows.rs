@@ -59,6 +59,7 @@ impl Windows {
             healthy_exact: self.healthy_exact,
             came_back: true,
             understated: windows().any(|window| window.admitted > limit.saturating_add(window.bound)),
+            ..Round::default()
         }
     }
 }

@@ -3,12 +3,13 @@
 use throttlekit_conformance::bugs;
 
 use super::faults::Fault;
-use super::{ASYNC, FENCE, Mode};
+use super::{ASYNC, BUSY, FENCE, Mode};
 
 bugs! {
     pub(super) enum Bug {
         LossBelieved: "A flushed server is believed for its uptime: the record is left as it was.",
         Uncounted: "Evictions are not counted.",
+        MarkIgnored: "A state that was written before a check for evictions is trusted.",
         PromotionBelieved: "A promoted server is believed for its record, which is as old as the former one.",
         BackTooEarly: "The label comes back after half of the window.",
         NeverBack: "The label never comes back.",
@@ -19,10 +20,11 @@ bugs! {
 }
 
 /// Each bug, with a mode and a fault that must expose it.
-pub(super) const BUGS: [(Mode, Fault, Bug); 11] = [
+pub(super) const BUGS: [(Mode, Fault, Bug); 14] = [
     (ASYNC, Fault::FlushAll, Bug::LossBelieved),
     (ASYNC, Fault::FlushDb, Bug::LossBelieved),
     (ASYNC, Fault::EvictVolatile, Bug::Uncounted),
+    (ASYNC, Fault::EvictUnchecked, Bug::MarkIgnored),
     (ASYNC, Fault::Promote, Bug::PromotionBelieved),
     (ASYNC, Fault::FlushAll, Bug::BackTooEarly),
     (ASYNC, Fault::FlushAll, Bug::NeverBack),
@@ -31,4 +33,7 @@ pub(super) const BUGS: [(Mode, Fault, Bug); 11] = [
     (ASYNC, Fault::FlushAll, Bug::LeasesExact),
     (FENCE, Fault::FlushAll, Bug::LossBelieved),
     (FENCE, Fault::EvictVolatile, Bug::Uncounted),
+    (BUSY, Fault::EvictVolatile, Bug::Uncounted),
+    // Before the call is before its check: the caller ignores the result.
+    (BUSY, Fault::EvictVolatile, Bug::LabelBeforeCall),
 ];

@@ -17,6 +17,9 @@ pub(super) enum Fault {
     EvictVolatile,
     /// Any keys are evicted.
     EvictAll,
+    /// Keys with an expiry are evicted. Another process writes the key again and dies before it checks for
+    /// evictions.
+    EvictUnchecked,
     /// `kill -9`, and an empty start.
     Restart,
     /// `kill -9`, and a start from the append-only file.
@@ -27,12 +30,13 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::FlushAll,
         Self::FlushDb,
         Self::SwapDb,
         Self::EvictVolatile,
         Self::EvictAll,
+        Self::EvictUnchecked,
         Self::Restart,
         Self::RestartAof,
         Self::Promote,
@@ -45,6 +49,7 @@ impl Fault {
             Self::SwapDb => "swapdb",
             Self::EvictVolatile => "evict volatile",
             Self::EvictAll => "evict allkeys",
+            Self::EvictUnchecked => "evict unchecked",
             Self::Restart => "restart",
             Self::RestartAof => "restart aof",
             Self::Promote => "promote",
@@ -62,7 +67,7 @@ impl Fault {
             Self::FlushAll => pair.primary().ask::<()>("FLUSHALL").await,
             Self::FlushDb => pair.primary().ask::<()>("FLUSHDB").await,
             Self::SwapDb => pair.primary().ask::<()>("SWAPDB 0 1").await,
-            Self::EvictVolatile => evict(pair, "volatile-ttl").await,
+            Self::EvictVolatile | Self::EvictUnchecked => evict(pair, "volatile-ttl").await,
             Self::EvictAll => evict(pair, "allkeys-lru").await,
             Self::Restart => pair.restart(&[]).await,
             Self::RestartAof => {

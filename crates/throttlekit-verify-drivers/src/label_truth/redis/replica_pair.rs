@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
+use redis::Value;
 use throttlekit::clock::{Clock, ManualClock};
 use throttlekit::rate::Timestamp;
 use throttlekit::{Answer, Guarantee, Limit, SharedLimiter};
-use throttlekit_redis::RedisStore;
+use throttlekit_redis::{ADMIT_SCRIPT, RedisStore};
 use tokio::time::sleep;
 
 use super::Mode;
@@ -85,16 +86,37 @@ impl ReplicaPair {
             self.cut_off().await?;
         }
         let policy = format!("round{}", self.rounds);
-        let mut load = Load::start(&self.post, mode.failover, &self.clock, &policy, LIMIT, bug).await?;
+        let mut load =
+            Load::start(&self.post, mode.failover, &self.clock, &policy, LIMIT, mode.busy, bug).await?;
+        let info_before = self.info_calls().await?;
+        load.release();
         let (healthy, healthy_exact) = self.spend(&load).await;
-        self.strike(fault, bug).await?;
+        let (new_keys, info_calls) = (load.new_keys(), self.info_calls().await? - info_before);
+        self.strike(fault, bug, &load).await?;
         load.exhaust(AFTER_MAX).await;
         let (admitted, exact) = load.finish().await;
         if mode.waits() {
             self.pair_up().await?;
         }
         let came_back = self.comes_back(mode, fault, &load).await?;
-        Ok(Round { limit: LIMIT, admitted, exact, healthy, healthy_exact, came_back, understated: false })
+        Ok(Round {
+            limit: LIMIT,
+            admitted,
+            exact,
+            healthy,
+            healthy_exact,
+            came_back,
+            new_keys,
+            info_calls: if mode.busy { info_calls } else { 0 },
+            ..Round::default()
+        })
+    }
+
+    /// Returns how often `INFO` was called on the primary.
+    async fn info_calls(&self) -> Result<u64> {
+        let said: String = self.primary().ask("INFO commandstats").await?;
+        let calls = said.lines().find_map(|line| line.strip_prefix("cmdstat_info:calls="));
+        Ok(calls.and_then(|calls| calls.split(',').next()).unwrap_or("0").parse()?)
     }
 
     /// Lets callers spend: in every other round everything, so that one more is beyond the limit.
@@ -131,13 +153,18 @@ impl ReplicaPair {
         self.replica().follow(self.primary()).await
     }
 
-    async fn strike(&mut self, fault: Fault, bug: Option<Bug>) -> Result<()> {
+    async fn strike(&mut self, fault: Fault, bug: Option<Bug>, load: &Load) -> Result<()> {
         let (now, window) = (self.now(), WINDOW.as_micros() as u64);
         match bug {
             Some(Bug::LossBelieved) => self.flush_but_record(now - 2 * window).await?,
             Some(Bug::BackTooEarly) => self.flush_but_record(now - window / 2).await?,
             Some(Bug::NeverBack) => self.flush_but_record(now + 10 * window).await?,
             Some(Bug::Uncounted) => self.lose_states().await?,
+            _ if fault == Fault::EvictUnchecked => {
+                load.hold(SPEND_MAX).await;
+                self.evict_and_write_anew(bug).await?;
+                load.release();
+            }
             _ => fault.strike(self).await?,
         }
         if bug == Some(Bug::PromotionBelieved) {
@@ -173,6 +200,44 @@ impl ReplicaPair {
         let mut both = redis::pipe();
         both.atomic().cmd("FLUSHALL").ignore().cmd("SET").arg(RECORD).arg(value).ignore();
         Ok(both.query_async(&mut connection).await?)
+    }
+
+    /// Evicts the state of the round, and charges it as a process does that checks for evictions afterwards.
+    async fn evict_and_write_anew(&mut self, bug: Option<Bug>) -> Result<()> {
+        let record: String = self.primary().ask(&format!("GET {RECORD}")).await?;
+        let known = record.trim_end_matches('?');
+        let keys: Vec<String> =
+            self.primary().ask(&format!("KEYS tk:*round{}/key}}*w:", self.rounds)).await?;
+        let [key] = &keys[..] else { bail!("the state of the round is one of {keys:?}") };
+        let mut is_there = true;
+        for _ in 0..ANSWERS_MAX {
+            Fault::EvictUnchecked.strike(self).await?;
+            is_there = self.primary().ask(&format!("EXISTS {key}")).await?;
+            if !is_there {
+                break;
+            }
+        }
+        ensure!(!is_there, "the state of the round is not evicted");
+        let mut connection = self.primary().connection().await?;
+        let mut charge = redis::cmd("EVAL");
+        charge.arg(ADMIT_SCRIPT).arg(1).arg(key).arg(self.now()).arg(10_000);
+        charge
+            .arg(1)
+            .arg("w")
+            .arg(1)
+            .arg(LIMIT)
+            .arg(WINDOW.as_micros() as u64)
+            .arg(0)
+            .arg(format!("+{known}"));
+        let mut all = redis::pipe();
+        all.atomic().add_command(charge).cmd("GET").arg(RECORD);
+        if bug == Some(Bug::MarkIgnored) {
+            all.cmd("SET").arg(RECORD).arg(known).ignore();
+        }
+        let ((status, _), marked): ((String, Value), String) = all.query_async(&mut connection).await?;
+        ensure!(status == "%unchecked", "the charge is not unchecked: {status}");
+        ensure!(marked == format!("{known}?"), "the record is not marked: {marked}");
+        Ok(())
     }
 
     /// Deletes every state without a trace.
