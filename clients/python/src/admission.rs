@@ -3,6 +3,7 @@
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use throttlekit::admit::LimitName;
 use throttlekit::{Axis, Guarantee};
 
 use crate::decision::Decision;
@@ -16,6 +17,7 @@ use crate::permit::Permit;
 pub(crate) struct Admission {
     permit: Option<Py<Permit>>,
     denied_by: Option<Axis>,
+    limit_name: Option<LimitName>,
     axes: Vec<(Axis, throttlekit::Decision)>,
     guarantee: Guarantee,
     outage: Option<throttlekit::StoreError>,
@@ -27,9 +29,10 @@ impl Admission {
     pub(crate) fn object(py: Python<'_>, mut admission: throttlekit::Admission) -> PyResult<Py<PyAny>> {
         let permit = admission.permit.take().map(|permit| Py::new(py, Permit::new(permit))).transpose()?;
         let (decision, denied_by) = (admission.decision(), admission.denied_by());
+        let limit_name = admission.limit_name();
         let axes = admission.axes().iter().map(|(axis, decision)| (axis, *decision)).collect();
         let throttlekit::Admission { guarantee, outage, shadow_denied, .. } = admission;
-        let admission = Self { permit, denied_by, axes, guarantee, outage, shadow_denied };
+        let admission = Self { permit, denied_by, limit_name, axes, guarantee, outage, shadow_denied };
         let object = PyClassInitializer::from(Decision(decision)).add_subclass(admission);
         Ok(Py::new(py, object)?.into_any())
     }
@@ -55,6 +58,12 @@ impl Admission {
     #[getter]
     fn denied_by(&self) -> Option<&'static str> {
         self.denied_by.map(Axis::label)
+    }
+
+    /// Name of the limit that denied, if it has one: which of several token budgets, for example.
+    #[getter]
+    fn limit_name(&self) -> Option<&'static str> {
+        self.limit_name.map(LimitName::as_str)
     }
 
     /// Decision of each axis that was evaluated.

@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use throttlekit::admit::LimitName;
 use throttlekit::clock::{Clock, WallClock};
 use throttlekit::{Guarantee, Retry};
 
@@ -120,6 +121,7 @@ impl Decision {
 pub(crate) struct Answer {
     guarantee: Guarantee,
     binding: usize,
+    limit_name: Option<LimitName>,
     outage: Option<throttlekit::StoreError>,
     receipt: Option<Py<Receipt>>,
     shadow_denied: bool,
@@ -128,9 +130,18 @@ pub(crate) struct Answer {
 impl Answer {
     /// Creates the Python object of an answer.
     pub(crate) fn answered(py: Python<'_>, answer: throttlekit::Answer) -> PyResult<Py<PyAny>> {
-        let throttlekit::Answer { decision, binding, guarantee, outage, receipt, shadow_denied, .. } = answer;
+        let throttlekit::Answer {
+            decision,
+            binding,
+            limit_name,
+            guarantee,
+            outage,
+            receipt,
+            shadow_denied,
+            ..
+        } = answer;
         let receipt = receipt.map(|receipt| Py::new(py, Receipt(Mutex::new(Some(receipt))))).transpose()?;
-        Self::object(py, decision, Self { guarantee, binding, outage, receipt, shadow_denied })
+        Self::object(py, decision, Self { guarantee, binding, limit_name, outage, receipt, shadow_denied })
     }
 
     /// Creates the Python object of a decision that a node made from its own lease.
@@ -139,7 +150,8 @@ impl Answer {
         decision: throttlekit::Decision,
         guarantee: Guarantee,
     ) -> PyResult<Py<PyAny>> {
-        let answer = Self { guarantee, binding: 0, outage: None, receipt: None, shadow_denied: false };
+        let (binding, limit_name, shadow_denied) = (0, None, false);
+        let answer = Self { guarantee, binding, limit_name, outage: None, receipt: None, shadow_denied };
         Self::object(py, decision, answer)
     }
 
@@ -167,6 +179,12 @@ impl Answer {
     #[getter]
     fn binding(&self) -> usize {
         self.binding
+    }
+
+    /// Name of the limit that denied, if it has one: which of several token budgets, for example.
+    #[getter]
+    fn limit_name(&self) -> Option<&'static str> {
+        self.limit_name.map(LimitName::as_str)
     }
 
     /// Reason why the store did not respond, if the fallback decided.

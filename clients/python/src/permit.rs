@@ -7,7 +7,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use throttlekit::SharedPermit;
-use throttlekit::admit::Ending;
+use throttlekit::admit::{Ending, LimitName};
 
 use crate::args::Span;
 use crate::decision::Decision;
@@ -106,6 +106,12 @@ impl Permit {
     /// Sets the total use, settled when the permit ends.
     fn settle(&self, actual: u64) -> PyResult<()> {
         self.read(|permit| permit.settle(actual))
+    }
+
+    /// Name of the limit that denied the last chunk, if one did and has a name.
+    #[getter]
+    fn limit_name(&self) -> PyResult<Option<&'static str>> {
+        self.read(|permit| permit.limit_name().map(LimitName::as_str))
     }
 
     /// Units counted so far.

@@ -101,6 +101,11 @@ POLICIES = """
         rate: {limit: 5, per: 1m}
       chat:
         cost: {budget: 2000, per: day}
+      nested:
+        concurrency: {limit: 100}
+        cost:
+          - {name: team, budget: 100, per: day}
+          - {name: user, budget: 50, per: day, by: 1}
       jobs:
         concurrency: {limit: 2}
       queued:

@@ -38,6 +38,23 @@ def test_a_token_budget_is_debited_once(server: Client) -> None:
         assert stream.debit(1_000) and stream.debit(500) and not stream.debit(1)
 
 
+def test_a_denial_names_the_budget_that_denied(server: Client) -> None:
+    nested, team, ann = server.policy("nested"), key(), key()
+    with nested.admit((team, ann), 40) as work:
+        assert work.limit_name is None and work.permit is not None
+        denied = nested.admit((team, ann), 20)
+        assert (denied.denied_by, denied.limit_name) == ("cost", "user")
+        assert nested.admit((team, key()), 61).limit_name == "user", "more than a user ever has"
+        other = nested.admit((team, key()), 50).into_permit()
+        assert nested.admit((team, key()), 20).limit_name == "team"
+        assert work.permit.debit(40) and work.permit.debit(10) and work.permit.limit_name is None
+        assert not work.permit.debit(1) and work.permit.limit_name == "team", "both are spent: the first"
+        other.ignored()
+    chat = server.policy("chat")
+    assert chat.debit(ann, 2_000, stream=1, number=1).limit_name is None
+    assert chat.debit(ann, 1, stream=1, number=2).limit_name is None, "the only budget has no name"
+
+
 def test_slots_of_the_server_are_held_by_a_block(server: Client) -> None:
     jobs = server.policy("jobs")
     with jobs.admit(key()) as one, jobs.admit(key()) as two:
@@ -180,7 +197,8 @@ def test_a_snapshot_has_every_policy(server: Client) -> None:
         policies = {policy["name"]: policy for policy in snapshot["policies"]}
         if policies["api"]["allowed"] or time.monotonic() > end:
             break
-    assert set(policies) == {"api", "chat", "jobs", "learning", "lent", "queued"} and policies["api"]["allowed"] > 0
+    assert set(policies) == {"api", "chat", "jobs", "learning", "lent", "nested", "queued"}
+    assert policies["api"]["allowed"] > 0
     assert snapshot["engine"]["kind"] == "memory" and snapshot["config"]["versionHash"]
 
 

@@ -187,8 +187,7 @@ fn the_envoy_filter_names_a_domain_of_the_policies_and_the_service_of_the_chart(
     assert_eq!(limits["domain"], domain["domain"]);
     let service = &limits["rate_limit_service"]["grpc_service"]["envoy_grpc"]["cluster_name"];
     assert_eq!(service, "outbound|50051||throttlekit.throttlekit.svc.cluster.local");
-    let action = &patches[1]["patch"]["value"]["rate_limits"][0]["actions"][0]["request_headers"];
-    assert_eq!(action["descriptor_key"], domain["rules"][0]["entries"][0]["key"]);
+    counts_requests_and_tokens(&patches[2]["patch"]["value"]["typed_per_filter_config"], domain);
 }
 
 #[test]
@@ -207,7 +206,11 @@ fn the_envoy_patch_policy_names_a_domain_of_the_policies_and_the_service_of_the_
     let address = &endpoint["address"]["socket_address"];
     assert_eq!(address["address"], "throttlekit.throttlekit.svc.cluster.local");
     assert_eq!(address["port_value"], 50_051);
-    // Requests, and tokens: admitted while some are left, then counted.
+    counts_requests_and_tokens(routes, domain);
+}
+
+/// Routes have descriptors for requests and tokens: a request is admitted while tokens are left, then they are counted.
+fn counts_requests_and_tokens(routes: &Value, domain: &Value) {
     let limits = routes["envoy.filters.http.ratelimit"]["rate_limits"].as_array().unwrap();
     let keys = limits.iter().map(|limit| &limit["actions"][0]["request_headers"]["descriptor_key"]);
     let [requests, tokens] = [0, 1].map(|rule| &domain["rules"][rule]["entries"][0]["key"]);

@@ -60,7 +60,7 @@ impl RemotePolicy {
     fn admission(&self, decision: &Decision, axis: Option<Axis>, permit: SharedPermit) -> Admission {
         let answer = self.note(wire::answer(decision));
         let axis = axis.or_else(|| wire::axis(&decision.binding_axis)).unwrap_or(Axis::Rate);
-        let mut admission = Admission::of(axis, answer.decision, permit);
+        let mut admission = Admission::of(axis, answer.decision, permit).named(answer.limit_name);
         (admission.guarantee, admission.shadow_denied) = (answer.guarantee, answer.shadow_denied);
         admission
     }

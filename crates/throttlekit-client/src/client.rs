@@ -131,8 +131,7 @@ impl Client {
         let servers = &self.inner.servers;
         let order = || servers.iter().cycle().skip(self.inner.first).take(servers.len());
         let first = &servers[self.inner.first];
-        if servers.len() == 1 { first } else { order().find(|s| !s.line.stats().open).unwrap_or(first) }
-            .clone()
+        if servers.len() == 1 { first } else { order().find(|s| !s.line.is_open()).unwrap_or(first) }.clone()
     }
 
     /// Returns the servers to try, in order: the one to use, and those after it.
@@ -169,18 +168,22 @@ impl Client {
         R: FnOnce(Channel, Request<Q>) -> F + Clone + Send + 'static,
     {
         let first = self.server();
-        let mut failure = Failure::from(StoreError::unavailable("no server"));
+        let mut failure = None;
         for server in self.servers_from(&first) {
+            // If all circuit breakers are open, the first server says since when.
+            if server.line.is_open() && !Arc::ptr_eq(server, &first) {
+                continue;
+            }
             let unsent = Arc::<AtomicBool>::default();
             match self.ask_once(server, wait, message.clone(), rpc.clone(), &unsent).await {
                 Ok(answer) => return Ok((server.clone(), answer)),
-                Err(error) => failure = error,
+                Err(error) => failure = Some(error),
             }
             if !unsent.load(Relaxed) {
                 break;
             }
         }
-        Err(failure)
+        Err(failure.unwrap_or_else(|| StoreError::unavailable("no server").into()))
     }
 
     /// Makes one call to this server.
@@ -209,12 +212,23 @@ impl Client {
         F: Future<Output = Result<Response<A>, Status>> + Send + 'static,
         R: FnOnce(Channel, Request<Q>) -> F + Clone + Send + 'static,
     {
-        let work = self.work(server, message, rpc, unsent.clone());
+        let begun = Arc::<AtomicBool>::default();
+        let work = {
+            let (sends, begun) = (self.work(server, message, rpc, unsent.clone()), begun.clone());
+            async move {
+                begun.store(true, Relaxed);
+                sends.await
+            }
+        };
         let answer = if wait.is_zero() {
             server.line.call(work).await
         } else {
             server.line.call_waiting(wait, work).await
         };
+        // A circuit breaker that has opened since the server was chosen rejects the call before it begins.
+        if matches!(answer, Err(StoreError::Unavailable(_))) && !begun.load(Relaxed) {
+            unsent.store(true, Relaxed);
+        }
         answer.map_err(Failure::Other)?.map_err(|status| self.failure(server, status))
     }
 
@@ -265,16 +279,23 @@ impl Client {
     pub(crate) async fn ask_session(
         &self,
         server: &Server,
-        call: impl FnOnce() -> Call,
+        call: impl FnOnce() -> Call + Send,
     ) -> Option<Result<Decision, Failure>> {
-        if !self.inner.sessions {
+        if !self.inner.sessions || server.line.is_open() {
             return None;
         }
         let token = || self.inner.token.as_ref().map(Token::header);
         let in_use = server.channels.take_session(token, || server.line.answers())?;
-        let asked = in_use.session().call(call(), self.inner.background.deadline());
-        match server.line.call_here(asked).await {
+        let mut begun = false;
+        let asked = async {
+            begun = true;
+            in_use.session().call(call(), self.inner.background.deadline()).await
+        };
+        let answer = server.line.call_here(asked).await;
+        match answer {
             Ok(answer) => Some(answer?.map_err(|status| self.failure(server, status))),
+            // The circuit breaker has opened since the server was chosen: another may decide the call.
+            Err(StoreError::Unavailable(_)) if !begun => None,
             Err(error) => {
                 if matches!(error, StoreError::Deadline(_)) {
                     in_use.silent();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttlekit::admit::{BoxFuture, Debiting, Ending, Held};
+use throttlekit::admit::{BoxFuture, Debiting, Ending, Held, LimitName};
 use throttlekit::clock::{BootClock, Clock};
 use throttlekit::rate::{ALLOW_FULL, Timestamp};
 use throttlekit::store::{Background, DebitId, random_name};
@@ -30,6 +30,8 @@ pub(crate) struct RemotePermit {
     /// The last debit without a lease.
     last: DebitId,
     guarantee: Guarantee,
+    /// Name of the limit that denied the last chunk.
+    denied: Option<LimitName>,
 }
 
 impl RemotePermit {
@@ -58,8 +60,9 @@ impl RemotePermit {
     /// Creates a permit that holds nothing.
     pub(crate) fn unheld(policy: RemotePolicy, request: Request) -> Self {
         let last = DebitId { stream: random_name(), number: 0 };
-        let (hold, actual_cost, guarantee) = (None, None, Guarantee::Exact);
-        Self { policy, request, hold, sent: BootClock.now(), used: 0, actual_cost, last, guarantee }
+        let (hold, actual_cost, guarantee, denied) = (None, None, Guarantee::Exact, None);
+        let sent = BootClock.now();
+        Self { policy, request, hold, sent, used: 0, actual_cost, last, guarantee, denied }
     }
 
     /// Lowers the guarantee to this.
@@ -82,6 +85,7 @@ impl RemotePermit {
             self.used = self.used.saturating_add(tokens);
         }
         self.guarantee = self.guarantee.weaker(answer.guarantee);
+        self.denied = answer.limit_name;
         Ok(answer.decision)
     }
 
@@ -139,6 +143,7 @@ impl Held for RemotePermit {
     }
 
     fn debit(&mut self, units: u64) -> Debiting<'_> {
+        self.denied = None;
         // The wire reads 0 as 1.
         if units == 0 {
             return Debiting::ready(Ok(ALLOW_FULL));
@@ -164,6 +169,10 @@ impl Held for RemotePermit {
 
     fn guarantee(&self) -> Guarantee {
         self.guarantee
+    }
+
+    fn limit_name(&self) -> Option<LimitName> {
+        self.denied
     }
 
     fn is_fenced(&self) -> bool {

@@ -49,8 +49,8 @@ const UNNAMED: u64 = 1 << 63;
 ///
 /// It admits by `Check`, debits by `Debit`, leases and returns by `Reserve`. The server decides a request alone if it
 /// costs more than the limit ever holds, and if it costs more than 1 on a smooth rate, whose units of different leases do
-/// not add up. The server keeps the state and does not expose it, so peek, settle and reset are not supported: use a
-/// [`RemotePolicy`](crate::RemotePolicy).
+/// not add up. The server keeps the state and does not expose it, so peek, settle and reset are not supported, and denials
+/// do not name the limit of the server: use a [`RemotePolicy`](crate::RemotePolicy).
 #[derive(Clone)]
 pub struct RemoteStore {
     shared: Arc<Shared>,

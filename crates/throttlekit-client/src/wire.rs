@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use throttlekit::admit::LimitName;
 use throttlekit::clock::{Clock, WallClock};
 use throttlekit::rate::{Forecast, Timestamp};
 use throttlekit::store::{Epoch, Leased, Loan, StoreError, Term, Want};
@@ -30,6 +31,7 @@ pub(crate) fn answer(told: &v1::Decision) -> Answer {
     };
     let mut answer = Answer::new(decision, guarantee(told), WallClock.now());
     answer.shadow_denied = told.shadow_denied;
+    answer.limit_name = LimitName::new(&told.limit_name);
     answer
 }
 

@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use throttlekit::admit::Ending;
+use throttlekit::admit::{Ending, LimitName};
 use throttlekit::store::{DebitId, random_name};
 use throttlekit::{
-    Admit, Axis, BuildError, Call, Guarantee, OnOutage, Rate, Retry, SharedPermit, StoreError,
+    Admit, Answer, Axis, BuildError, Call, Guarantee, OnOutage, Rate, Retry, SharedPermit, StoreError,
 };
 use throttlekit_client::{Client, ClientBuilder, CostHint, RemotePolicy};
 use throttlekit_server::internals::engine::Backend;
@@ -72,6 +72,46 @@ fn work_of_unknown_cost_reserves_what_the_server_has_learned() {
         let reserved = unused - left().await;
         assert!((1_005..=1_010).contains(&reserved), "{reserved}");
     });
+}
+
+/// As in a rolling restart on a busy machine: the server in use is away, the circuit breaker of the next one is still
+/// open, and the third decides.
+#[test]
+fn an_open_circuit_breaker_does_not_end_the_search_for_a_server() {
+    let (mut first, third) =
+        (Running::start(POLICIES, Backend::memory()), Running::start(POLICIES, Backend::memory()));
+    let runtime = runtime();
+    first.kill();
+    // A client chooses its first server at random: each of the three is the first of some. Nothing listens at port 1.
+    let clients: Vec<_> = (0..48)
+        .map(|number| {
+            let client = client_of(first.address()).endpoint("http://127.0.0.1:1");
+            let client = client.endpoint(format!("http://{}", third.address()));
+            let client =
+                client.breaker(1, Duration::from_millis(50)).sessions(number % 2 == 0).build().unwrap();
+            (client.policy("daily"), format!("client {number}"))
+        })
+        .collect();
+    let check_all = || -> Vec<Answer> {
+        runtime.block_on(async {
+            let mut answers = Vec::new();
+            for (policy, key) in &clients {
+                answers.push(policy.check(key.as_str()).await.unwrap());
+            }
+            answers
+        })
+    };
+    check_all();
+    first.restart();
+    // Probes close its circuit breaker, and that of port 1 stays open.
+    std::thread::sleep(Duration::from_secs(2));
+    check_all();
+    first.kill();
+    for answer in check_all() {
+        // A call that was sent to the server while it ended may be lost.
+        let outage = answer.outage.as_ref().map(ToString::to_string).unwrap_or_default();
+        assert!(answer.allowed || !outage.contains("circuit breaker open"), "{answer:?}");
+    }
 }
 
 /// As in a rolling restart: the server in use is away, and each call is decided by another.
@@ -405,6 +445,47 @@ fn a_permit_is_fenced_when_its_lease_is_unknown_to_the_server() {
         let fenced = tokio::time::timeout(Duration::from_secs(2), permit.fenced()).await;
         assert!(fenced.is_ok(), "a server that forgot it says so");
     });
+}
+
+/// Over unary calls and over a session.
+#[test]
+fn a_denial_names_the_budget_of_the_server_that_denied() {
+    let policy = "
+  chat: {cost: [{name: org, budget: 100, per: 1d}, {name: user, budget: 50, per: 1d, by: 1}]}
+  work: {concurrency: {limit: 9}, cost: [{name: org, budget: 100, per: 1d}, {name: user, budget: 50, per: 1d, by: 1}]}
+";
+    let server = Running::start(policy, Backend::memory());
+    let name = |name: Option<LimitName>| name.map(LimitName::as_str);
+    for sessions in [true, false] {
+        runtime().block_on(async {
+            let client = server.client().sessions(sessions).build().unwrap();
+            let [org, ann, ben, cem] = ["acme", "ann", "ben", "cem"].map(|who| format!("{who}-{sessions}"));
+            let [ann, ben, cem] = [&*ann, &*ben, &*cem];
+            let chat = client.policy("chat");
+            let debit = async |user: &str, tokens| {
+                let id = DebitId { stream: random_name(), number: 1 };
+                name(chat.debit(Call::by(&org).and(&[user]).cost(tokens), id).await.unwrap().limit_name)
+            };
+            assert_eq!(debit(ann, 50).await, None);
+            assert_eq!(debit(ann, 1).await, Some("user"));
+            assert_eq!(debit(ben, 50).await, None);
+            assert_eq!(debit(cem, 1).await, Some("org"));
+            let others = [cem];
+            let seen = chat.peek(Call::by(&org).and(&others)).await.unwrap();
+            assert_eq!(name(seen.limit_name), Some("org"));
+
+            let work = client.policy("work");
+            let users = [ann];
+            let call = Call::by(&org).and(&users);
+            let mut permit = work.admit(call.cost(40)).await.unwrap().into_permit().unwrap();
+            let denied = work.admit(call.cost(20)).await.unwrap();
+            assert_eq!((denied.denied_by(), name(denied.limit_name())), (Some(Axis::Cost), Some("user")));
+            assert!(permit.debit(60).await.unwrap().allowed && permit.limit_name().is_none());
+            assert!(!permit.debit(1).await.unwrap().allowed);
+            assert_eq!(name(permit.limit_name()), Some("user"));
+            permit.success();
+        });
+    }
 }
 
 #[test]

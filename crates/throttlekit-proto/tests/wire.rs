@@ -115,6 +115,7 @@ fn an_old_client_reads_a_decision_with_additions() {
         overshoot_bound: 64,
         binding_axis: "rate".into(),
         shadow_denied: true,
+        limit_name: "daily".into(),
     };
     let old = OldDecision::decode(&decision.encode_to_vec()[..]).expect("an old client that can read");
     let known = OldDecision {
@@ -144,9 +145,11 @@ fn additions_have_their_numbers() {
         overshoot_bound: 5,
         binding_axis: "cost".into(),
         shadow_denied: true,
+        limit_name: "team".into(),
         ..Default::default()
     };
-    assert_wire(&decision, b"\xa0\x06\x03\xaa\x06\x05exact\xb0\x06\x05\xba\x06\x04cost\xc0\x06\x01");
+    let written = b"\xa0\x06\x03\xaa\x06\x05exact\xb0\x06\x05\xba\x06\x04cost\xc0\x06\x01\xca\x06\x04team";
+    assert_wire(&decision, written);
     let debit = v1::DebitRequest { stream: b"0123456789abcdef"[..].into(), number: 7, ..Default::default() };
     assert_wire(&debit, b"\xa2\x06\x100123456789abcdef\xa8\x06\x07");
     let others = vec![v1::Keys { keys: vec!["acme".into()] }, v1::Keys::default()];

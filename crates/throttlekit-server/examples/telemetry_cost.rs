@@ -50,6 +50,7 @@ fn round(telemetry: &Arc<ServerTelemetry>, threads: u32, allowed: bool) -> u64 {
                         cost: 1,
                         decision: Decision { allowed, ..ALLOW_FULL },
                         denied_by: (!allowed).then_some(Axis::Rate),
+                        limit_name: None,
                         guarantee: Guarantee::Exact,
                     };
                     telemetry.decided(&event, false, Duration::from_nanos(u64::from(at % 4_096) * 100));

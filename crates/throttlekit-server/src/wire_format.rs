@@ -5,7 +5,7 @@ use std::time::Duration;
 use throttlekit::rate::Timestamp;
 use throttlekit::{Axis, Guarantee, Retry};
 
-use crate::engine::Refusal;
+use crate::engine::{Answered, Refusal};
 
 /// Retry delay if no clock determines it, since a slot has to be released.
 pub(crate) const RELEASE_WAIT: Duration = Duration::from_secs(1);
@@ -74,6 +74,11 @@ pub(crate) fn held(keys: &[Box<[u8]>]) -> Vec<&[u8]> {
 /// Returns the name of an axis; empty if none denied.
 pub(crate) fn axis_name(axis: Option<Axis>) -> String {
     axis.map_or_else(String::new, |axis| axis.label().to_owned())
+}
+
+/// Returns the name of the limit that denied; empty if none did, or if it has no name.
+pub(crate) fn limit_name(answer: &Answered) -> String {
+    answer.limit_name.map_or_else(String::new, |name| name.as_str().to_owned())
 }
 
 /// Returns the number of units by which the limit may be exceeded; zero if it is exact or unknown.

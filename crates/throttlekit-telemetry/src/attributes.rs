@@ -1,5 +1,6 @@
 //! Trace attributes of a decision, with the same names everywhere.
 
+use throttlekit::admit::LimitName;
 use throttlekit::observe::Event;
 use throttlekit::{Axis, Decision, Guarantee};
 
@@ -19,6 +20,8 @@ pub struct Attributes {
     pub retry_after_ms: Option<u64>,
     /// [`BINDING_AXIS`](Self::BINDING_AXIS): the axis that denied. `None` if none did, or the price.
     pub binding_axis: Option<Axis>,
+    /// [`LIMIT_NAME`](Self::LIMIT_NAME).
+    pub limit_name: Option<LimitName>,
     /// [`GUARANTEE`](Self::GUARANTEE).
     pub guarantee: Guarantee,
 }
@@ -36,10 +39,13 @@ impl Attributes {
     pub const RETRY_AFTER_MS: &str = "throttlekit.retry_after_ms";
     /// The axis that denied; absent if none did, or the price.
     pub const BINDING_AXIS: &str = "throttlekit.binding_axis";
+    /// Name of the limit that denied; absent if none did, or if it has no name.
+    pub const LIMIT_NAME: &str = "throttlekit.limit_name";
     /// The guarantee of the decision.
     pub const GUARANTEE: &str = "throttlekit.guarantee";
 
     /// Creates the attributes from a decision, the axis that denied, and the guarantee. The axis is ignored if allowed.
+    /// No limit is named.
     pub fn of(decision: &Decision, denied_by: Option<Axis>, guarantee: Guarantee) -> Self {
         Self {
             allowed: decision.allowed,
@@ -47,6 +53,7 @@ impl Attributes {
             remaining: decision.remaining,
             retry_after_ms: decision.retry_after.wait_ms(),
             binding_axis: denied_by.filter(|axis| !decision.allowed && *axis != Axis::Price),
+            limit_name: None,
             guarantee,
         }
     }
@@ -54,6 +61,7 @@ impl Attributes {
 
 impl From<&Event<'_>> for Attributes {
     fn from(event: &Event<'_>) -> Self {
-        Self::of(&event.decision, event.denied_by, event.guarantee)
+        let limit_name = event.limit_name.filter(|_| !event.decision.allowed);
+        Self { limit_name, ..Self::of(&event.decision, event.denied_by, event.guarantee) }
     }
 }

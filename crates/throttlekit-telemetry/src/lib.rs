@@ -28,6 +28,7 @@
 //!     cost: 1,
 //!     decision: Decision { allowed: false, remaining: 0, ..ALLOW_FULL },
 //!     denied_by: Some(Axis::Rate),
+//!     limit_name: None,
 //!     guarantee: Guarantee::Exact,
 //! };
 //! telemetry.observe(&denied);

@@ -42,6 +42,7 @@ pub fn attributes(of: impl Into<Attributes>) -> impl IntoIterator<Item = KeyValu
         Some(number(Attributes::REMAINING, of.remaining)),
         of.retry_after_ms.map(|wait| number(Attributes::RETRY_AFTER_MS, wait)),
         of.binding_axis.map(|axis| KeyValue::new(Attributes::BINDING_AXIS, axis.label())),
+        of.limit_name.map(|name| KeyValue::new(Attributes::LIMIT_NAME, name.as_str())),
         Some(KeyValue::new(Attributes::GUARANTEE, of.guarantee.label())),
     ]
     .into_iter()

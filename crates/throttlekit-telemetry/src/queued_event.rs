@@ -1,5 +1,6 @@
 //! An event in the queue: no borrow, no allocation.
 
+use throttlekit::admit::LimitName;
 use throttlekit::hash::{KeyHash, SecretHash};
 use throttlekit::observe::Event;
 use throttlekit::{Axis, Decision, Guarantee};
@@ -26,6 +27,7 @@ pub(crate) struct QueuedEvent {
     cost: u64,
     decision: Decision,
     denied_by: Option<Axis>,
+    limit_name: Option<LimitName>,
     guarantee: Guarantee,
 }
 
@@ -46,6 +48,7 @@ impl QueuedEvent {
             cost: event.cost,
             decision: event.decision,
             denied_by: event.denied_by,
+            limit_name: event.limit_name,
             guarantee: event.guarantee,
         }
     }
@@ -58,6 +61,7 @@ impl QueuedEvent {
             cost: self.cost,
             decision: self.decision,
             denied_by: self.denied_by,
+            limit_name: self.limit_name,
             guarantee: self.guarantee,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use throttlekit::admit::LimitName;
 use throttlekit::observe::Event;
 use throttlekit::rate::Timestamp;
 use throttlekit::{Axis, Decision, Guarantee, Retry};
@@ -19,6 +20,7 @@ pub(crate) fn event() -> Event<'static> {
             retry_after: Retry::Now,
         },
         denied_by: None,
+        limit_name: None,
         guarantee: Guarantee::Exact,
     }
 }
@@ -29,6 +31,7 @@ pub(crate) fn denied() -> Event<'static> {
     Event {
         decision: Decision { allowed: false, retry_after, ..event.decision },
         denied_by: Some(Axis::Rate),
+        limit_name: LimitName::new("daily"),
         ..event
     }
 }

@@ -5,6 +5,7 @@
 
 use ::tracing::dispatcher::{Dispatch, with_default};
 use ::tracing::{Level, Span, event};
+use throttlekit::admit::LimitName;
 use throttlekit::observe::Event;
 use throttlekit::{Axis, Guarantee};
 
@@ -57,6 +58,7 @@ impl Decisions {
                     policy_denied = event.denied_by == Some(Axis::Price),
                     throttlekit.allowed = said.allowed,
                     throttlekit.binding_axis = said.binding_axis.map(|axis| axis.label()),
+                    throttlekit.limit_name = said.limit_name.map(LimitName::as_str),
                     throttlekit.limit = said.limit,
                     throttlekit.remaining = said.remaining,
                     throttlekit.retry_after_ms = said.retry_after_ms,
@@ -116,6 +118,9 @@ pub fn record(span: &Span, of: impl Into<Attributes>) {
         .record(Attributes::GUARANTEE, of.guarantee.label());
     if let Some(axis) = of.binding_axis {
         span.record(Attributes::BINDING_AXIS, axis.label());
+    }
+    if let Some(name) = of.limit_name {
+        span.record(Attributes::LIMIT_NAME, name.as_str());
     }
     if let Some(wait) = of.retry_after_ms {
         span.record(Attributes::RETRY_AFTER_MS, wait);

@@ -9,6 +9,7 @@ use opentelemetry::metrics::MeterProvider;
 use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, MetricData, ScopeMetrics};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
+use throttlekit::admit::LimitName;
 use throttlekit::observe::{Event, Observer};
 use throttlekit::rate::ALLOW_FULL;
 use throttlekit::{Axis, Decision, Guarantee, Retry};
@@ -20,12 +21,15 @@ fn told(event: &Event<'_>) -> BTreeMap<String, Value> {
 
 #[test]
 fn a_denial_by_an_axis_has_exactly_these_attributes() {
-    let denied = Event { guarantee: Guarantee::Bounded(4), ..event("chat", false, Some(Axis::Cost)) };
-    let expected: [(&str, Value); 6] = [
+    let limit_name = LimitName::new("team");
+    let guarantee = Guarantee::Bounded(4);
+    let denied = Event { guarantee, limit_name, ..event("chat", false, Some(Axis::Cost)) };
+    let expected: [(&str, Value); 7] = [
         ("throttlekit.allowed", false.into()),
         ("throttlekit.binding_axis", "cost".into()),
         ("throttlekit.guarantee", "bounded".into()),
         ("throttlekit.limit", 10_i64.into()),
+        ("throttlekit.limit_name", "team".into()),
         ("throttlekit.remaining", 7_i64.into()),
         ("throttlekit.retry_after_ms", 1_501_i64.into()),
     ];

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::event;
+use throttlekit::admit::LimitName;
 use throttlekit::observe::{Event, Observer};
 use throttlekit::{Axis, Guarantee};
 use throttlekit_telemetry::Telemetry;
@@ -125,11 +126,22 @@ fn keys_are_recorded_only_on_request() {
 fn a_span_records_only_its_declared_fields() {
     let listener = Listener::default();
     with_default(&Dispatch::new(listener.clone()), || {
-        let span = info_span!("all", throttlekit.allowed = Empty, throttlekit.binding_axis = Empty);
-        record(&span, &event("chat", false, Some(Axis::Cost)));
+        let span = info_span!(
+            "all",
+            throttlekit.allowed = Empty,
+            throttlekit.binding_axis = Empty,
+            throttlekit.limit_name = Empty,
+        );
+        let limit_name = LimitName::new("team");
+        record(&span, &Event { limit_name, ..event("chat", false, Some(Axis::Cost)) });
     });
     let recorded = listener.recorded.lock().unwrap();
-    assert_eq!(*recorded, fields([("throttlekit.allowed", "false"), ("throttlekit.binding_axis", "cost")]));
+    let declared = [
+        ("throttlekit.allowed", "false"),
+        ("throttlekit.binding_axis", "cost"),
+        ("throttlekit.limit_name", "team"),
+    ];
+    assert_eq!(*recorded, fields(declared));
 }
 
 #[test]

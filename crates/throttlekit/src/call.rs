@@ -109,9 +109,13 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the key at this index; empty if there is none.
-    #[inline]
+    #[inline(always)]
     pub fn key_at(&self, index: usize) -> &'a [u8] {
-        let Some(other) = index.checked_sub(1) else { return self.key };
+        if index == 0 { self.key } else { self.other_key(index - 1) }
+    }
+
+    #[inline(never)]
+    fn other_key(&self, other: usize) -> &'a [u8] {
         match self.others {
             OtherKeys::Bytes(keys) => keys.get(other).copied().unwrap_or_default(),
             OtherKeys::Strs(keys) => keys.get(other).map(|key| key.as_bytes()).unwrap_or_default(),

@@ -134,6 +134,7 @@
 mod macros;
 
 pub mod admit;
+mod allowed;
 #[cfg(feature = "store")]
 mod background;
 #[cfg(feature = "store")]
@@ -149,6 +150,7 @@ pub mod guard;
 pub mod hash;
 #[cfg(feature = "http")]
 pub mod http;
+mod limit_name;
 pub mod limiter;
 mod memory;
 
@@ -186,6 +188,7 @@ pub use guarantee::Guarantee;
 pub use guard::Guard;
 #[cfg(feature = "store")]
 pub use guard::SharedGuard;
+pub(crate) use limit_name::LimitName;
 pub use limiter::Limiter;
 #[cfg(feature = "store")]
 pub use policy::SharedPolicy;

@@ -9,7 +9,7 @@ use throttlekit::clock::ManualClock;
 use throttlekit::leasing::{Batch, Leasing, Margin};
 use throttlekit::rate::Timestamp;
 use throttlekit::store::{
-    Charges, Debit, Debited, LeaseRequest, Leased, MemoryStore, Outcome, Store, StoreError,
+    Charges, Debit, Debited, LeaseRequest, LeaseReturn, Leased, MemoryStore, Outcome, Store, StoreError,
 };
 use throttlekit::{Answer, BuildError, Call, Guarantee, Limit, Rate, Retry, SharedLimiter, forward_store};
 use tokio::sync::Semaphore;
@@ -24,6 +24,8 @@ struct Gate {
     /// The number of leases that may pass.
     passes: Arc<Semaphore>,
     leases: Arc<AtomicU64>,
+    /// The time that a return takes.
+    returns_take: Duration,
 }
 
 impl Gate {
@@ -40,6 +42,7 @@ impl Gate {
             away: Arc::default(),
             passes: Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
             leases: Arc::default(),
+            returns_take: Duration::ZERO,
         }
     }
 
@@ -74,7 +77,14 @@ impl Store for Gate {
         }
     }
 
-    forward_store!(Store for self => self.kept; peek, settle, give_back, reset, background);
+    async fn give_back(&self, backs: &[LeaseReturn<'_>]) -> Result<(), StoreError> {
+        if !self.returns_take.is_zero() {
+            tokio::time::sleep(self.returns_take).await;
+        }
+        self.kept.give_back(backs).await
+    }
+
+    forward_store!(Store for self => self.kept; peek, settle, reset, background);
 }
 
 /// Returns the store's clock and the node's, which show quite different times.
@@ -341,6 +351,45 @@ async fn an_idle_key_is_looked_after() {
     assert_eq!(limiter.stats().leasing.units_returned, 0, "it was asked for within the second");
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(limiter.stats().leasing.units_returned, 9);
+}
+
+/// A process that stops closes its limiters, and ends.
+#[tokio::test(start_paused = true)]
+async fn a_limiter_is_closed_when_idle_units_that_are_on_their_way_back_have_arrived() {
+    let clocks = clocks();
+    let leasing = by_tens(Leasing::new()).return_after(Some(Duration::from_secs(1)));
+    let store = Gate { returns_take: Duration::from_millis(500), ..Gate::new(&clocks.0) };
+    let limiter = build(store, per_minute(10), &clocks.1, leasing).unwrap();
+    limiter.check("alice").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(2_200)).await;
+    assert_eq!(limiter.stats().leasing.units_returned, 0, "nine are on their way");
+    limiter.close().await.unwrap();
+    assert_eq!(limiter.stats().leasing.units_returned, 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limiter_is_closed_though_a_return_never_ends() {
+    let clocks = clocks();
+    let leasing = by_tens(Leasing::new()).return_after(Some(Duration::from_secs(1)));
+    let store = Gate { returns_take: Duration::MAX, ..Gate::new(&clocks.0) };
+    let limiter = build(store, per_minute(10), &clocks.1, leasing).unwrap();
+    limiter.check("alice").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(2_200)).await;
+    limiter.close().await.unwrap();
+    assert_eq!(limiter.stats().leasing.units_returned, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_close_that_is_begun_and_not_polled_delays_no_other() {
+    let clocks = clocks();
+    let store = Gate { returns_take: Duration::MAX, ..Gate::new(&clocks.0) };
+    let limiter = build(store, per_minute(10), &clocks.1, by_tens(Leasing::new())).unwrap();
+    limiter.check("alice").await.unwrap();
+    let begun = limiter.close();
+    tokio::pin!(begun);
+    let little = tokio::time::timeout(Duration::from_millis(1), begun.as_mut()).await;
+    assert!(little.is_err(), "nine units are on their way");
+    limiter.close().await.unwrap();
 }
 
 #[tokio::test]

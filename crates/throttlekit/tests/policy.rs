@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::admit::LimitName;
 use throttlekit::clock::ManualClock;
 use throttlekit::guard::KeyedGuard;
 use throttlekit::internals::Mutex;
@@ -11,7 +12,7 @@ use throttlekit::observe::{Event, Observer};
 use throttlekit::policy::PolicyBuilder;
 use throttlekit::price::{Pricer, Prices};
 use throttlekit::rate::Timestamp;
-use throttlekit::{Axis, Budget, Call, Concurrency, FairLimiter, Limit, Policy, Rate, Retry};
+use throttlekit::{Axis, Budget, Call, Concurrency, Decision, FairLimiter, Limit, Policy, Rate, Retry};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const START: Timestamp = Timestamp::from_millis(1_700_000_010_000);
@@ -179,7 +180,8 @@ fn keys_of_one_call_are_limited_apart() {
     assert_eq!(policy.admit(call("ann")).denied_by(), Some(Axis::Concurrency));
     policy.admit(call("bob")).permit.unwrap().success();
     let third = policy.admit(call("cid"));
-    assert_eq!((third.denied_by(), third.limit), (Some(Axis::Rate), 2), "the organisation's");
+    assert_eq!((third.denied_by(), third.limit), (Some(Axis::Rate), 2), "the organization's");
+    assert_eq!(third.limit_name().map(LimitName::as_str), Some("rate1"));
     drop((held, third));
     assert!(policy.admit(Call::by("cid").and(&["other"])).allowed);
 }
@@ -289,4 +291,105 @@ fn a_denial_as_an_error_names_the_axis() {
     policy.admit("a").into_permit().unwrap().success();
     let denied = policy.admit("a").into_permit().unwrap_err();
     assert_eq!(denied.to_string(), "denied by the rate limit: 0 of 1 left, retry after 60s");
+}
+
+/// The part of decisions that a limit which never binds does not change: its window ends at another time.
+fn verdict(decision: Decision) -> (bool, u64, u64, Retry) {
+    (decision.allowed, decision.limit, decision.remaining, decision.retry_after)
+}
+
+/// A call over few limits is decided in registers, and one over many in a loop. Of the others, one has one more rate, and
+/// one has one more budget: each axis is compared in full with the one that has no more on it.
+#[test]
+fn few_limits_decide_as_many_of_which_one_never_binds() {
+    let tokens = [budget(100), Limit::fixed_window(100, MINUTE).unwrap()];
+    let rates = [Rate::per_minute(30).burst(2), Rate::per_minute(9).burst(2)].map(Limit::gcra);
+    for (rate, tokens) in rates.into_iter().zip(tokens) {
+        let clock = ManualClock::at(START);
+        let few = || {
+            let few = Policy::builder("few").concurrency(3).rate(rate.unwrap()).tokens(tokens);
+            few.clock(clock.clone())
+        };
+        let never = Limit::fixed_window(1 << 36, MINUTE).unwrap();
+        let policies = [few(), few().limit(Axis::Rate, never), few().limit(Axis::Cost, never)];
+        let policies = policies.map(|policy| policy.build().unwrap());
+        let (mut held, mut dice, mut denied) = (Vec::new(), 1_u64, [0; 5]);
+        for step in 0..3_000 {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let [kind, key, cost, used, wait] = [59, 54, 49, 44, 39].map(|bits| (dice >> bits) & 0x1F);
+            if kind % 2 == 0 && !held.is_empty() {
+                let mut permits: [throttlekit::Permit<'_, _>; 3] = held.remove(0);
+                let [one, others @ ..] = permits.each_mut().map(|permit| {
+                    let decision = verdict(permit.debit(used));
+                    (decision, permit.limit_name())
+                });
+                assert_eq!([one; 2], others, "step {step}");
+                permits.into_iter().for_each(throttlekit::Permit::success);
+            } else {
+                let call = Call::by(["alice", "bob", "carol"][key as usize % 3]).cost(cost);
+                let [one, more_rate, more_cost] = policies.each_ref().map(|policy| policy.admit(call));
+                for other in [&more_rate, &more_cost] {
+                    assert_eq!(verdict(one.decision()), verdict(other.decision()), "step {step}");
+                    assert_eq!(one.denied_by(), other.denied_by(), "step {step}");
+                    assert_eq!(one.limit_name(), other.limit_name(), "step {step}");
+                }
+                assert_eq!(one.axes().get(Axis::Concurrency), more_rate.axes().get(Axis::Concurrency));
+                assert_eq!(one.axes().get(Axis::Rate), more_cost.axes().get(Axis::Rate), "step {step}");
+                assert_eq!(one.axes().get(Axis::Cost), more_rate.axes().get(Axis::Cost), "step {step}");
+                denied[one.denied_by().map_or(4, Axis::index)] += 1;
+                if let (Some(one), Some(rate), Some(cost)) = (one.permit, more_rate.permit, more_cost.permit)
+                {
+                    held.push([one, rate, cost]);
+                }
+            }
+            clock.advance(Duration::from_millis(wait * 40));
+        }
+        let [concurrency, price, rate, cost, allowed] = denied;
+        assert!(concurrency > 0 && price == 0 && rate > 0 && cost > 0 && allowed > 100, "{denied:?}");
+    }
+}
+
+/// Two cells are held one after the other. Whichever of them denies, or is held by another thread, both are charged or
+/// neither.
+#[test]
+fn threads_that_share_keys_charge_both_axes_or_neither() {
+    const CALLS: u64 = 20_000;
+    for (calls, tokens) in [(1 << 30, 40_000), (15_000, 1 << 30)] {
+        let policy = Policy::builder("shared")
+            .rate(Limit::fixed_window(calls, MINUTE).unwrap())
+            .tokens(Limit::fixed_window(tokens, MINUTE).unwrap())
+            .clock(ManualClock::at(START))
+            .build()
+            .unwrap();
+        let work = |thread: u64| {
+            let mut charged = [(0, 0); 2];
+            for call in 0..CALLS {
+                let (key, cost) = ((call + thread) as usize % 2, call % 5);
+                let admission = policy.admit(Call::by(["a", "b"][key]).cost(cost));
+                if let Some(permit) = admission.permit {
+                    permit.success();
+                    charged[key] = (charged[key].0 + 1, charged[key].1 + cost);
+                }
+            }
+            charged
+        };
+        let work = &work;
+        let threads: Vec<[(u64, u64); 2]> = std::thread::scope(|scope| {
+            let threads = [0, 1, 2, 3].map(|thread| scope.spawn(move || work(thread)));
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        for (key, name) in ["a", "b"].into_iter().enumerate() {
+            let admitted: u64 = threads.iter().map(|charged| charged[key].0).sum();
+            let used: u64 = threads.iter().map(|charged| charged[key].1).sum();
+            assert!(admitted < 2 * CALLS, "a limit denies");
+            let last = policy.admit(Call::by(name).cost(0));
+            let left = |axis| last.axes().get(axis).unwrap().remaining;
+            match last.denied_by() {
+                None => {
+                    assert_eq!((left(Axis::Rate), left(Axis::Cost)), (calls - admitted - 1, tokens - used))
+                }
+                Some(axis) => assert_eq!((axis, admitted), (Axis::Rate, calls), "{used}"),
+            }
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use throttlekit::admit::LimitName;
 use throttlekit::clock::ManualClock;
 use throttlekit::guard::Ending;
 use throttlekit::policy::Dimension;
@@ -232,15 +233,59 @@ async fn same_decisions(values: &SharedPolicy, by_hand: &SharedPolicy, counting:
         let charges = counting.charges.load(Relaxed);
         let (ours, theirs) = (values.admit(call).await.unwrap(), by_hand.admit(call).await.unwrap());
         assert_eq!(counting.charges.load(Relaxed), charges + 1, "one round trip");
-        assert_eq!((ours.denied_by(), ours.axes()), (theirs.denied_by(), theirs.axes()), "{user} {cost}");
+        // Limits are named by their dimensions here, and by hand there.
+        let [our_axes, their_axes] = [ours.axes(), theirs.axes()].map(|axes| axes.iter().collect::<Vec<_>>());
+        assert_eq!((ours.denied_by(), our_axes), (theirs.denied_by(), their_axes), "{user} {cost}");
         assert_eq!(ours.decision(), theirs.decision(), "{user} {cost}");
+        for named in [ours.limit_name(), theirs.limit_name()] {
+            assert_eq!(named.is_some(), !ours.allowed, "{user} {cost}");
+        }
         if let (Some(mut ours), Some(mut theirs)) = (ours.permit, theirs.permit) {
             let chunk = cost + 2;
             assert_eq!(ours.debit(chunk).await.unwrap(), theirs.debit(chunk).await.unwrap());
+            assert_eq!(ours.limit_name(), theirs.limit_name(), "{user} {cost}");
             ours.close(Ending::Success).await.unwrap();
             theirs.close(Ending::Success).await.unwrap();
         }
     }
+}
+
+#[tokio::test]
+async fn a_denial_names_the_budget_that_denied_also_of_a_chunk() {
+    let policy = SharedPolicy::builder(store(), "chat")
+        .limit(Axis::Cost, Limit::token_budget(100, MINUTE).unwrap())
+        .limit(Axis::Cost.by(1), Limit::token_budget(150, MINUTE).unwrap())
+        .build()
+        .unwrap();
+    let call = |user: &'static str, cost| Call::by(user).and(&["acme"]).cost(cost);
+    let name = |name: Option<LimitName>| name.map(LimitName::as_str);
+    let mut ann = policy.admit(call("ann", 90)).await.unwrap().into_permit().unwrap();
+    let denied = policy.admit(call("ann", 20)).await.unwrap();
+    assert_eq!(name(denied.limit_name()), Some("cost"));
+    assert_eq!(name(denied.into_permit().unwrap_err().limit_name), Some("cost"));
+    let ben = policy.admit(call("ben", 60)).await.unwrap().into_permit().unwrap();
+    assert_eq!(name(policy.admit(call("cem", 1)).await.unwrap().limit_name()), Some("cost1"));
+    assert!(ann.debit(90).await.unwrap().allowed && name(ann.limit_name()).is_none());
+    assert!(!ann.debit(1).await.unwrap().allowed);
+    assert_eq!(name(ann.limit_name()), Some("cost1"));
+    assert!(ann.debit(0).await.unwrap().allowed && name(ann.limit_name()).is_none());
+    drop(ben);
+    ann.success();
+}
+
+#[tokio::test]
+async fn limits_of_this_process_have_names_of_their_own() {
+    let policy = SharedPolicy::builder(store(), "chat").rate(Rate::per_minute(2).burst(2));
+    let policy = policy.local(Axis::Rate.by(1), Rate::per_minute(1).burst(1));
+    let policy = policy.local(Axis::Rate.by(1), Rate::per_hour(9).burst(9)).build().unwrap();
+    let name = async |user| {
+        let denied = policy.admit(Call::by("acme").and(&[user])).await.unwrap();
+        denied.limit_name().map(LimitName::as_str)
+    };
+    assert_eq!(name("ann").await, None);
+    assert_eq!(name("ann").await, Some("local.rate1"));
+    assert_eq!(name("ben").await, None);
+    assert_eq!(name("cem").await, Some("rate"));
 }
 
 #[tokio::test]

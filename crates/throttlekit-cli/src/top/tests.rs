@@ -51,6 +51,7 @@ fn snapshot(at_ms: i64, allowed: i64, denied: i64) -> Snapshot {
         limit: 100,
         remaining: 0,
         retry_after_ms: 250,
+        limit_name: "daily".into(),
     };
     Snapshot {
         meta: Some(MonitorMeta { generated_at: at_ms, node_id: "n1".into(), ..Default::default() }),
@@ -234,7 +235,7 @@ fn plain_text_has_a_line_for_each_thing() {
         "axis policy=\"api\" axis=rate denied=7",
         "key policy=\"api\" denied=2500 key=\"mallory\"",
         "slots policy=\"chat\" in_flight=5 limit=8 share=8 ceiling=32 nodes=4 fenced=true",
-        "denial at=45296000 policy=\"api\" axis=rate retry_after_ms=250 key=\"mallory\"",
+        "denial at=45296000 policy=\"api\" axis=rate limit_name=\"daily\" retry_after_ms=250 key=\"mallory\"",
     ] {
         assert!(plain.lines().any(|line| line == wanted), "{wanted} in\n{plain}");
     }

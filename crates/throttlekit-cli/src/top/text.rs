@@ -60,8 +60,8 @@ pub(super) fn plain(snapshot: &Snapshot) -> String {
     }
     for denial in &snapshot.recent_denials {
         line(format!(
-            "denial at={} policy={:?} axis={} retry_after_ms={} key={:?}",
-            denial.at, denial.policy, denial.axis, denial.retry_after_ms, denial.key
+            "denial at={} policy={:?} axis={} limit_name={:?} retry_after_ms={} key={:?}",
+            denial.at, denial.policy, denial.axis, denial.limit_name, denial.retry_after_ms, denial.key
         ));
     }
     out

@@ -49,11 +49,24 @@ pub trait WordRule {
     /// Returns the decision on a request that made the key's word `next`.
     fn allowed(&self, next: u64, floor: u64, cost: Cost) -> Decision;
 
+    /// Returns the limit, as decisions report it.
+    fn limit(&self) -> u64;
+
+    /// Returns whether an allowed request may have to wait its turn.
+    fn waits(&self) -> bool;
+
+    /// Returns the units left, and the instant at which all are back, as [`allowed`](Self::allowed) reports them: for
+    /// callers that keep decisions in registers.
+    fn left(&self, next: u64, floor: u64) -> (u64, Timestamp);
+
     /// Returns the decision on a request for which the key's word left too few units.
     fn denied(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Decision;
 
     /// Returns the position of a charge at `now`, so that it can be settled later: the same as that of the full rule.
     fn mark(&self, word: u64, now: Timestamp) -> Mark;
+
+    /// Returns the position of the charge at `now` that made the key's word `next`.
+    fn mark_of(&self, next: u64, now: Timestamp) -> Mark;
 
     /// Returns the key's next word when units of the charge at position `mark` are refunded. Never greater.
     fn refund(&self, word: u64, mark: Mark, units: Cost, now: Timestamp) -> u64;
@@ -192,6 +205,13 @@ impl GcraWord {
         self.answer(true, next, floor, turn)
     }
 
+    /// Returns the same where ticks are scaled.
+    #[inline(never)]
+    fn left_in_full(&self, next: u64, floor: u64) -> (u64, Timestamp) {
+        let left = (floor + self.depth - next) / self.ticks_per_unit;
+        (left, Timestamp::from_nanos(self.nanos_ceil(next)))
+    }
+
     /// The floor where a unit is not a whole number of nanoseconds, and past the end of words. There the floor stops,
     /// so buckets stop refilling: it fails closed, not open.
     ///
@@ -228,6 +248,24 @@ impl WordRule for GcraWord {
         }
     }
 
+    #[inline(always)]
+    fn limit(&self) -> u64 {
+        self.limit.get()
+    }
+
+    #[inline(always)]
+    fn waits(&self) -> bool {
+        self.shapes
+    }
+
+    #[inline(always)]
+    fn left(&self, next: u64, floor: u64) -> (u64, Timestamp) {
+        if !self.plain {
+            return self.left_in_full(next, floor);
+        }
+        (self.per_unit.divide(floor + self.depth - next), Timestamp::from_nanos(next))
+    }
+
     #[cold]
     #[inline(never)]
     fn denied(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Decision {
@@ -240,8 +278,13 @@ impl WordRule for GcraWord {
         self.answer(false, tat, shown, tat - floor + cost * self.ticks_per_unit - self.depth)
     }
 
-    #[inline]
+    #[inline(always)]
     fn mark(&self, _word: u64, now: Timestamp) -> Mark {
+        Mark(now.as_nanos())
+    }
+
+    #[inline(always)]
+    fn mark_of(&self, _next: u64, now: Timestamp) -> Mark {
         Mark(now.as_nanos())
     }
 
@@ -341,14 +384,20 @@ impl WindowWord {
         Self { rule, cost_max: rule.cost_max(), needs_max: rule.needs(Cost::MAX), ..*self }
     }
 
+    /// Returns the key's next word where nothing passes beyond the limit: that of [`uncrossed`](Self::uncrossed).
+    #[inline(always)]
+    pub fn next_whole(&self, word: u64, floor: u64, cost: Cost) -> Option<u64> {
+        let left = self.rule.limit.saturating_sub(self.used(word.max(floor)));
+        self.next(word, floor, cost).filter(|_| cost <= left)
+    }
+
     /// Returns the decision at `now` where nothing passes beyond the limit: that of [`uncrossed`](Self::uncrossed).
     #[inline]
     pub fn decide_whole(&self, word: u64, cost: Cost, now: Timestamp) -> Decision {
         let floor = self.floor(now);
-        let left = self.rule.limit.saturating_sub(self.used(word.max(floor)));
-        match self.next(word, floor, cost) {
-            Some(next) if cost <= left => self.allowed(next, floor, cost),
-            _ => self.denied_whole(word, floor, cost, now),
+        match self.next_whole(word, floor, cost) {
+            Some(next) => self.allowed(next, floor, cost),
+            None => self.denied_whole(word, floor, cost, now),
         }
     }
 
@@ -388,6 +437,12 @@ impl WindowWord {
     #[inline(never)]
     fn allowed_in_full(&self, next: u64) -> Decision {
         self.rule.allowed(self.count(next))
+    }
+
+    /// The end of a window where windows are not even, and of the last ones of words.
+    #[inline(never)]
+    fn reset_in_full(&self, next: u64) -> Timestamp {
+        self.rule.grid.end(next >> self.used_bits)
     }
 }
 
@@ -435,6 +490,27 @@ impl WordRule for WindowWord {
         }
     }
 
+    #[inline(always)]
+    fn limit(&self) -> u64 {
+        self.rule.limit
+    }
+
+    #[inline(always)]
+    fn waits(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn left(&self, next: u64, _floor: u64) -> (u64, Timestamp) {
+        let window = next >> self.used_bits;
+        let reset_at = if window >= self.even.windows_max {
+            self.reset_in_full(next)
+        } else {
+            Timestamp::from_nanos(self.even.begin.wrapping_add((window + 1) * self.even.length))
+        };
+        (self.rule.limit.saturating_sub(self.used(next)), reset_at)
+    }
+
     #[cold]
     #[inline(never)]
     fn denied(&self, word: u64, floor: u64, cost: Cost, now: Timestamp) -> Decision {
@@ -445,6 +521,12 @@ impl WordRule for WindowWord {
     #[inline]
     fn mark(&self, word: u64, now: Timestamp) -> Mark {
         Mark(self.count(word.max(self.floor(now))).window)
+    }
+
+    /// A charge leaves the word in the window that it went to.
+    #[inline(always)]
+    fn mark_of(&self, next: u64, _now: Timestamp) -> Mark {
+        Mark(next >> self.used_bits)
     }
 
     /// Refunds units to the window they were taken from, while it lasts.

@@ -26,12 +26,16 @@ pub struct Decision {
     /// For "bounded": at most this many units beyond the limit.
     #[prost(int64, tag = "102")]
     pub overshoot_bound: i64,
-    /// The axis that denied: "concurrency", "rate", "cost" or "fairness". Empty if allowed.
+    /// The axis that denied: "concurrency", "rate", "cost" or "fairness". Empty if none did; set if `shadow_denied`.
     #[prost(string, tag = "103")]
     pub binding_axis: ::prost::alloc::string::String,
     /// Allowed, though a policy in shadow mode would have denied.
     #[prost(bool, tag = "104")]
     pub shadow_denied: bool,
+    /// Name of the limit that denied, as in the policy file: which of several token budgets, for example. Empty if none
+    /// did, or if the limit has no name; only the first limit of an axis may have none. Set if `shadow_denied`.
+    #[prost(string, tag = "105")]
+    pub limit_name: ::prost::alloc::string::String,
 }
 /// A request for one key.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -561,6 +565,9 @@ pub struct DenialEvent {
     /// Wait that the caller was given.
     #[prost(int64, tag = "7")]
     pub retry_after_ms: i64,
+    /// Name of the limit that denied; empty if it has none.
+    #[prost(string, tag = "100")]
+    pub limit_name: ::prost::alloc::string::String,
 }
 /// State of the server at one moment.
 #[derive(Clone, PartialEq, ::prost::Message)]

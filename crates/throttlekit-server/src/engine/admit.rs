@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throttlekit::clock::{BootClock, Clock};
 use throttlekit::store::{LeaseId, StoreError};
-use throttlekit::{Admission, Admit as _, Axis, Call, Retry};
+use throttlekit::{Admission, Admit as _, Call, Retry};
 
 use super::admitted_work::NotDebited;
 use super::call_queue::CallQueue;
@@ -150,8 +150,7 @@ impl Engine {
         let owner = who.owner();
         let (policy, keys) = self.lease_of(who, lease)?;
         match Box::pin(self.shared.leases.debit(owner, lease, tokens)).await {
-            Ok((decision, guarantee)) => {
-                let answer = Answered::of(decision, guarantee, Axis::Cost);
+            Ok(answer) => {
                 let key = keys.first().map_or(&[][..], AsRef::as_ref);
                 let ask = PolicyCall { policy: &policy, key, others: &[], cost: tokens };
                 match self.policy(&policy) {

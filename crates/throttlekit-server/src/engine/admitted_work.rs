@@ -9,12 +9,12 @@ use throttlekit::internals::Ends;
 use throttlekit::internals::Mutex;
 use throttlekit::rate::Timestamp;
 use throttlekit::store::{LeaseId, Owner, StoreError};
-use throttlekit::{Decision, Guarantee, Retry, SharedPermit};
+use throttlekit::{Axis, Guarantee, Retry, SharedPermit};
 
-use super::Ended;
 use super::lease_capacity::LeaseSlot;
 use super::policy_call::Keys;
 use super::reservations::Reserved;
+use super::{Answered, Ended};
 use crate::principal::Principal;
 
 /// Admitted work.
@@ -86,7 +86,7 @@ impl AdmittedWork {
         Self { policy, keys, principal, lease, since, stage, reserved, _slot: slot }
     }
 
-    pub(super) async fn debit(self: &Arc<Self>, tokens: u64) -> Result<(Decision, Guarantee), NotDebited> {
+    pub(super) async fn debit(self: &Arc<Self>, tokens: u64) -> Result<Answered, NotDebited> {
         let Some(permit) = self.borrow()? else { return Err(NotDebited::Unknown) };
         let mut borrowed = Borrowed { work: self, permit: Some(permit) };
         let permit = borrowed.permit.as_mut().ok_or(NotDebited::Unknown)?;
@@ -99,7 +99,7 @@ impl AdmittedWork {
                 decision.retry_after = Retry::OnRelease;
             }
         }
-        Ok((decision, permit.guarantee()))
+        Ok(Answered::of(decision, permit.guarantee(), Axis::Cost).by_limit(permit.limit_name()))
     }
 
     pub(super) fn is_fenced(&self) -> bool {

@@ -3,10 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
+use throttlekit::admit::LimitName;
 use throttlekit::clock::{Clock, WallClock};
 use throttlekit::rate::Timestamp;
 use throttlekit::store::{LeaseId, StoreError};
-use throttlekit::{Axis, Decision, Guarantee, Retry};
+use throttlekit::{Answer, Axis, Decision, Guarantee, Retry};
+
+use crate::policy::COST_NAME;
 
 /// The response to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +20,9 @@ pub struct Answered {
     pub guarantee: Guarantee,
     /// The axis that denied, also in shadow mode.
     pub binding_axis: Option<Axis>,
+    /// Name of the limit that denied, as in the policy file; also in shadow mode. The first limit of an axis may have
+    /// none.
+    pub limit_name: Option<LimitName>,
     /// True if the price denied, and no axis.
     pub policy_denied: bool,
     /// True if it would have been denied without shadow mode.
@@ -28,7 +34,19 @@ impl Answered {
     /// none.
     pub(super) fn of(decision: Decision, guarantee: Guarantee, axis: Axis) -> Self {
         let binding_axis = (!decision.allowed && guarantee != Guarantee::Closed).then_some(axis);
-        Self { decision, guarantee, binding_axis, policy_denied: false, shadow_denied: false }
+        let (policy_denied, shadow_denied) = (false, false);
+        Self { decision, guarantee, binding_axis, limit_name: None, policy_denied, shadow_denied }
+    }
+
+    /// Creates the response of a limiter whose limits are on this axis.
+    pub(super) fn by_limiter(answer: &Answer, axis: Axis) -> Self {
+        Self::of(answer.decision, answer.guarantee, axis).by_limit(answer.limit_name)
+    }
+
+    /// Sets the limit that denied, by its name on the store.
+    pub(super) fn by_limit(self, name: Option<LimitName>) -> Self {
+        let limit_name = self.binding_axis.zip(name).and_then(|(axis, name)| name_in_file(axis, name));
+        Self { limit_name, ..self }
     }
 
     /// Returns the axis that denied, or the price.
@@ -52,13 +70,15 @@ impl Answered {
     }
 
     pub(super) fn admitted<P>(admission: &throttlekit::Admission<P>) -> Self {
-        Self {
+        let answer = Self {
             decision: admission.decision(),
             guarantee: admission.guarantee,
             binding_axis: admission.axes().denied_by().filter(|_| admission.guarantee != Guarantee::Closed),
+            limit_name: None,
             policy_denied: admission.denied_by() == Some(Axis::Price),
             shadow_denied: false,
-        }
+        };
+        answer.by_limit(admission.limit_name())
     }
 
     /// Returns the decisions, or a refusal if there are none. If only some are missing, the guarantee of each reports
@@ -76,6 +96,14 @@ impl Answered {
             self.decision.retry_after = Retry::Now;
         }
         self
+    }
+}
+
+/// Returns the name of a limit in the policy file, for its name on the store. `None` if it has none there.
+fn name_in_file(axis: Axis, name: LimitName) -> Option<LimitName> {
+    match axis {
+        Axis::Cost => LimitName::new(name.as_str().strip_prefix(COST_NAME)?.strip_prefix('.')?),
+        _ => Some(name),
     }
 }
 
@@ -217,6 +245,23 @@ impl From<StoreError> for Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_that_denied_has_its_name_of_the_file_or_none() {
+        let denied = throttlekit::rate::ALLOW_FULL;
+        let denied = Decision { allowed: false, ..denied };
+        let name = |axis, guarantee, name: &str| {
+            let answer = Answered::of(denied, guarantee, axis).by_limit(LimitName::new(name));
+            answer.limit_name.map(LimitName::as_str)
+        };
+        assert_eq!(name(Axis::Cost, Guarantee::Exact, "cost.team"), Some("team"));
+        assert_eq!(name(Axis::Cost, Guarantee::Exact, "cost"), None);
+        assert_eq!(name(Axis::Rate, Guarantee::Exact, "daily"), Some("daily"));
+        assert_eq!(name(Axis::Rate, Guarantee::Exact, "cost.x"), Some("cost.x"));
+        assert_eq!(name(Axis::Rate, Guarantee::Closed, "daily"), None, "the outage denied");
+        let free = Answered::free().by_limit(LimitName::new("daily"));
+        assert_eq!(free.limit_name, None);
+    }
 
     #[test]
     fn an_unknown_name_of_any_length_is_an_error_that_fits_a_header() {

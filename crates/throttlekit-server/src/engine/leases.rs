@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throttlekit::SharedPermit;
 use throttlekit::clock::{Clock, WallClock};
 use throttlekit::internals::{LeaseRegistry, Mutex};
 use throttlekit::store::{HeartbeatOutcome, LeaseId, Owner, Slot};
-use throttlekit::{Decision, Guarantee, SharedPermit};
 
 use super::admitted_work::{AdmittedWork, NotDebited, RegisteredWork};
 use super::held_leases::LeaseFilter;
 use super::lease_capacity::{Full, LeaseCapacity, LeaseSlot, LeaseUsage};
 use super::policy_call::Keys;
 use super::reservations::Reserved as ReservedTokens;
-use super::{Ended, HeartbeatResult, WorkLease};
+use super::{Answered, Ended, HeartbeatResult, WorkLease};
 use crate::principal::Principal;
 
 /// Interval at which a drain checks for remaining leases.
@@ -146,7 +146,7 @@ impl Leases {
         owner: Owner,
         lease: LeaseId,
         tokens: u64,
-    ) -> Result<(Decision, Guarantee), NotDebited> {
+    ) -> Result<Answered, NotDebited> {
         let work = self.all().into_iter().find_map(|registry| registry.find(owner, lease));
         work.ok_or(NotDebited::Unknown)?.0.debit(tokens).await
     }

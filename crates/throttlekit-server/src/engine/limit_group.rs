@@ -1,10 +1,13 @@
 //! The limits of one policy that one call to the store charges as an atomic group.
 
+use throttlekit::admit::LimitName;
 use throttlekit::limiter::SharedLimiterBuilder;
 use throttlekit::policy::{Dimension, SharedPolicyBuilder};
+use throttlekit::rate::{ALLOW_FULL, combine};
 use throttlekit::store::Store;
-use throttlekit::{Axis, BuildError, Limit, OnOutage, SharedLimiter};
+use throttlekit::{Axis, BuildError, Decision, Limit, OnOutage, SharedLimiter};
 
+use super::Answered;
 use super::backend::Counted;
 
 /// One limit of a policy.
@@ -27,6 +30,10 @@ impl NamedLimit {
         std::iter::once(self.by).chain(self.also.iter().copied())
     }
 
+    fn is_budget(&self) -> bool {
+        self.on == Axis::Cost.by(self.by)
+    }
+
     fn on(&self) -> impl Iterator<Item = Dimension> {
         std::iter::once(self.on).chain(self.also.iter().map(|by| Axis::Cost.by(*by)))
     }
@@ -41,6 +48,8 @@ impl NamedLimit {
 pub(super) struct LimitGroup {
     pub(super) limiter: SharedLimiter<Counted>,
     on: Vec<Dimension>,
+    /// Number of rates, which come before the budgets.
+    rates: usize,
 }
 
 impl LimitGroup {
@@ -62,7 +71,21 @@ impl LimitGroup {
         });
         let builder = if one_slot { builder.one_slot() } else { builder };
         let limiter = builder.on_outage(on_outage).build()?;
-        Ok(Self { limiter, on: limits.iter().flat_map(NamedLimit::on).collect() })
+        let rates = limits.iter().take_while(|limit| !limit.is_budget()).count();
+        Ok(Self { limiter, on: limits.iter().flat_map(NamedLimit::on).collect(), rates })
+    }
+
+    /// Returns the response to a peek that found this in each limit. Of several that deny, the one with the longest wait
+    /// is named.
+    pub(super) fn seen(&self, each: &[Decision]) -> Answered {
+        let decision = each.iter().copied().fold(ALLOW_FULL, combine);
+        let guarantee = Store::guarantee(self.limiter.store());
+        let deniers = each.iter().enumerate().filter(|(_, decision)| !decision.allowed);
+        let longest = deniers.rev().max_by_key(|(_, decision)| decision.retry_after);
+        let Some((place, _)) = longest else { return Answered::of(decision, guarantee, Axis::Rate) };
+        let axis = if place < self.rates { Axis::Rate } else { Axis::Cost };
+        Answered::of(decision, guarantee, axis)
+            .by_limit(self.limiter.limit_name(place).and_then(LimitName::new))
     }
 
     /// Adds them to a policy with several axes.

@@ -411,6 +411,7 @@ impl Engine {
             cost: ask.cost,
             decision: answer.decision,
             denied_by: answer.denied_by(),
+            limit_name: answer.limit_name,
             guarantee: answer.guarantee,
         };
         let shadow = served.spec.shadow;

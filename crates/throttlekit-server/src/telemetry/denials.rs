@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use throttlekit::admit::LimitName;
 use throttlekit::clock::{Clock, WallClock};
 use throttlekit::internals::Mutex;
 use throttlekit::observe::Event;
@@ -25,6 +26,8 @@ pub struct Denial {
     pub key: String,
     /// Axis; `price` if the price denied, and empty if it is not known.
     pub axis: &'static str,
+    /// Name of the limit; empty if it has none.
+    pub limit_name: &'static str,
     /// Maximum number of units of the limit.
     pub limit: u64,
     /// Units left.
@@ -92,6 +95,7 @@ fn fill(denial: &mut Denial, event: &Event<'_>, at_ms: u64) {
     denial.policy.clear();
     denial.policy.push_str(event.policy);
     denial.axis = event.denied_by.map_or("", throttlekit::Axis::label);
+    denial.limit_name = event.limit_name.map_or("", LimitName::as_str);
     denial.limit = event.decision.limit;
     denial.remaining = event.decision.remaining;
     denial.retry_after_ms = retry_millis(event.decision.retry_after);

@@ -102,6 +102,7 @@ fn denial(denial: &v1::DenialEvent) -> Value {
         "policy": denial.policy,
         "key": denial.key,
         "axis": denial.axis,
+        "limitName": denial.limit_name,
         "limit": denial.limit,
         "remaining": denial.remaining,
         "retryAfterMs": denial.retry_after_ms,

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use throttlekit::Axis;
+use throttlekit::admit::LimitName;
 use throttlekit::clock::{BootClock, Clock};
 use throttlekit::observe::Event;
 use tracing_subscriber::filter::EnvFilter;
@@ -212,6 +213,7 @@ pub(super) fn denied(event: &Event<'_>) {
     tracing::debug!(
         policy = event.policy,
         axis = event.denied_by.filter(|axis| *axis != Axis::Price).map(Axis::label),
+        limit_name = event.limit_name.map(LimitName::as_str),
         policy_denied = event.denied_by == Some(Axis::Price),
         cost = event.cost,
         limit = event.decision.limit,

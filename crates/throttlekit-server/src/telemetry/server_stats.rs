@@ -69,6 +69,7 @@ const COUNTERS: &[(&str, &str, Count)] = &[
         stats.accept_errors
     }),
     ("requests", "Requests", |stats| stats.requests),
+    ("requests_fast_path", "Requests answered by the fast path of HTTP", |stats| stats.fast_path),
     ("requests_shed", "Requests shed: too many of their caller in flight", |stats| stats.shed),
     ("requests_late", "Requests not received or not served in time", |stats| stats.late),
 ];

@@ -203,7 +203,7 @@ impl DecisionObserver for ServerTelemetry {
         let passed = shadow && !event.decision.allowed;
         let place = if passed {
             let decision = Decision { allowed: true, ..event.decision };
-            self.telemetry.observe_at(&Event { decision, denied_by: None, ..*event })
+            self.telemetry.observe_at(&Event { decision, denied_by: None, limit_name: None, ..*event })
         } else {
             self.telemetry.observe_at(event)
         };

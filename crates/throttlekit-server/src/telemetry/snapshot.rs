@@ -208,6 +208,7 @@ fn wire(denial: Denial) -> v1::DenialEvent {
         policy: denial.policy,
         key: denial.key,
         axis: denial.axis.into(),
+        limit_name: denial.limit_name.into(),
         limit: signed(denial.limit),
         remaining: signed(denial.remaining),
         retry_after_ms: denial.retry_after_ms,

@@ -12,6 +12,7 @@ use opentelemetry::trace::{Span, SpanKind, Status, Tracer};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracer;
 use throttlekit::Axis;
+use throttlekit::admit::LimitName;
 use throttlekit::observe::Event;
 use throttlekit_telemetry::Attributes;
 use tower::{Layer, Service};
@@ -26,6 +27,7 @@ struct Decided {
     policy: String,
     allowed: bool,
     axis: Option<&'static str>,
+    limit_name: Option<LimitName>,
     guarantee: &'static str,
 }
 
@@ -39,6 +41,7 @@ pub(crate) fn note(event: &Event<'_>) {
                 policy: event.policy.to_owned(),
                 allowed: event.decision.allowed,
                 axis: event.denied_by.filter(|axis| *axis != Axis::Price).map(Axis::label),
+                limit_name: event.limit_name,
                 guarantee: event.guarantee.label(),
             });
         }
@@ -48,11 +51,13 @@ pub(crate) fn note(event: &Event<'_>) {
 impl Decided {
     fn attributes(self) -> impl Iterator<Item = KeyValue> {
         let axis = self.axis.filter(|_| !self.allowed);
+        let limit_name = self.limit_name.filter(|_| !self.allowed);
         [
             Some(KeyValue::new(Attributes::ALLOWED, self.allowed)),
             Some(KeyValue::new(Attributes::POLICY, self.policy)),
             Some(KeyValue::new(Attributes::GUARANTEE, self.guarantee)),
             axis.map(|axis| KeyValue::new(Attributes::BINDING_AXIS, axis)),
+            limit_name.map(|name| KeyValue::new(Attributes::LIMIT_NAME, name.as_str())),
         ]
         .into_iter()
         .flatten()

@@ -23,6 +23,11 @@ impl Traces {
         Ok(Self { otlp: collector.map(start).transpose()? })
     }
 
+    /// Checks whether there is a collector.
+    pub(crate) fn are_exported(&self) -> bool {
+        self.otlp.is_some()
+    }
+
     /// Returns a layer that creates a span for each request, or does nothing.
     pub(crate) fn spans(&self) -> tower::util::Either<RpcSpans, tower::layer::util::Identity> {
         tower::util::option_layer(self.otlp.as_ref().map(|otlp| otlp.spans()))
@@ -41,6 +46,10 @@ impl Traces {
 impl Traces {
     pub(crate) fn start(_: Option<&str>, _: &Arc<ServerTelemetry>) -> Result<Self, ServerError> {
         Ok(Self {})
+    }
+
+    pub(crate) fn are_exported(&self) -> bool {
+        false
     }
 
     pub(crate) fn spans(&self) -> tower::layer::util::Identity {

@@ -1,6 +1,9 @@
 //! Several token budgets of one call, and trees of runs.
 
+use throttlekit::Axis;
+use throttlekit::admit::LimitName;
 use throttlekit::store::DebitId;
+use throttlekit_server::internals::engine::Answered;
 
 use super::*;
 
@@ -35,6 +38,38 @@ async fn a_debit_is_charged_to_every_budget_or_to_none() {
     assert_eq!(debit("eve", 1).await.remaining, 0, "120 and 3 · 293 are the organization's, one is left");
     assert!(!debit("fay", 1).await.allowed);
     assert_eq!(left(&engine, "chat", "other", &[b"fay"]).await, 100, "what was denied was charged to none");
+}
+
+/// Which of several budgets denied, by its name in the policy file.
+#[tokio::test]
+async fn a_denial_names_the_budget_that_denied() {
+    let engine = engine(NESTED);
+    let name = |answer: Answered| (answer.binding_axis, answer.limit_name.map(LimitName::as_str));
+    let debit = async |user: &str, tokens, id| {
+        name(engine.debit(of("chat", "acme", &[user.as_bytes()], tokens), id).await.unwrap())
+    };
+    let id = |number| Some(DebitId { stream: 7, number });
+    assert_eq!(debit("ann", 100, None).await, (None, None));
+    assert_eq!(debit("ann", 1, None).await, (Some(Axis::Cost), Some("user")));
+    assert_eq!(debit("ann", 1, id(1)).await, (Some(Axis::Cost), Some("user")), "with an idempotency key");
+    for user in ["ben", "cem", "dan"] {
+        debit(user, 300, None).await;
+    }
+    assert_eq!(debit("eve", 1, None).await, (Some(Axis::Cost), Some("org")));
+    let both = engine.peek(of("chat", "acme", &[b"ann"], 1)).await.unwrap();
+    assert_eq!(name(both), (Some(Axis::Cost), Some("org")), "of two with one wait, the first");
+
+    let who = Principal::anyone();
+    let admit = async |key: &str, cost| {
+        engine.admit(&who, of("work", key, &[b"run"], cost), WorkTerms::default()).await.unwrap()
+    };
+    let lease = admit("acme", 90).await.lease.unwrap().id;
+    assert_eq!(name(admit("umbrella", 20).await.answer), (Some(Axis::Cost), Some("run")));
+    assert_eq!(name(engine.debit_held(&who, lease, 90).await.unwrap()), (None, None), "90 are covered");
+    assert_eq!(name(engine.debit_held(&who, lease, 20).await.unwrap()), (None, None), "it crosses the edge");
+    assert_eq!(name(engine.debit_held(&who, lease, 20).await.unwrap()), (Some(Axis::Cost), Some("run")));
+    let other = engine.admit(&who, of("work", "acme", &[b"new"], 95), WorkTerms::default()).await.unwrap();
+    assert_eq!(name(other.answer), (Some(Axis::Cost), None), "the first budget has no name");
 }
 
 #[tokio::test]

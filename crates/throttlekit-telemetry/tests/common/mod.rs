@@ -22,6 +22,7 @@ pub(crate) fn event(policy: &'static str, allowed: bool, axis: Option<Axis>) -> 
             retry_after: if allowed { Retry::Now } else { Retry::after(Duration::from_micros(1_500_001)) },
         },
         denied_by: axis,
+        limit_name: None,
         guarantee: Guarantee::Exact,
     }
 }
@@ -42,6 +43,7 @@ pub(crate) fn ask(asks: u64, mut observe: impl FnMut(&Event<'_>)) -> Vec<Decisio
             cost,
             decision,
             denied_by: (!decision.allowed).then_some(Axis::Rate),
+            limit_name: None,
             guarantee: Guarantee::Exact,
         });
         decision

@@ -264,6 +264,7 @@ impl Model {
             cost: ask.cost,
             decision: heard.decision,
             denied_by: if heard.policy_denied { Some(Axis::Price) } else { heard.binding },
+            limit_name: None,
             guarantee: Guarantee::Exact,
         };
         let times = match self.bug {

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use throttlekit_core::{ALLOW_FULL, Decision, Retry, Timestamp};
 
 use super::{Axes, Axis, Denied, Event, Observer, SharedPermit, StoreError};
-use crate::{Call, Guarantee};
+use crate::{Call, Guarantee, LimitName};
 
 /// The result of one call, over all axes. Derefs to its [`Decision`].
 #[derive(Debug)]
@@ -47,13 +47,24 @@ impl<P> Admission<P> {
 
     /// Returns the permit, or the denial with the axis that denied.
     pub fn into_permit(self) -> Result<P, Denied> {
-        let (axis, decision) = (self.denied_by(), self.decision);
-        self.permit.ok_or(Denied { axis, decision })
+        let (axis, limit_name, decision) = (self.denied_by(), self.limit_name(), self.decision);
+        self.permit.ok_or(Denied { axis, limit_name, decision })
     }
 
     /// Returns the axis that denied, if one did.
     pub fn denied_by(&self) -> Option<Axis> {
         if self.priced_out { Some(Axis::Price) } else { self.axes.denied_by() }
+    }
+
+    /// Returns the name of the limit that denied, if one did and has a name. Which of several token budgets, for example.
+    pub fn limit_name(&self) -> Option<LimitName> {
+        self.axes.limit_name()
+    }
+
+    /// Sets the name of the limit that denied. For implementors of [`Admit`](crate::Admit).
+    pub fn named(mut self, limit: Option<LimitName>) -> Self {
+        self.axes.set_limit_name(limit);
+        self
     }
 
     /// Returns the combined decision. For a denial it is that of the axis that denied; otherwise the combination of all
@@ -67,8 +78,7 @@ impl<P> Admission<P> {
         &self.axes
     }
 
-    /// Creates an admission with no axis evaluated. It is filled in place: moving it costs as much as evaluating an
-    /// axis.
+    /// Creates an admission with no axis evaluated.
     #[inline]
     pub(crate) fn open() -> Self {
         Self {
@@ -82,12 +92,19 @@ impl<P> Admission<P> {
         }
     }
 
+    /// Creates the denial by one of these axes, of limits that are counted exactly.
+    pub(crate) fn of_denied(axes: Axes) -> Self {
+        Self { decision: axes.decision(), axes, ..Self::open() }
+    }
+
     /// Completes the admission and notifies the observer, once.
-    #[inline]
-    pub(crate) fn close(&mut self, told: Told<'_>) {
-        self.decision = if self.priced_out { priced_out(&self.axes) } else { self.axes.decision() };
+    #[cfg(feature = "store")]
+    pub(crate) fn close(&mut self, told: Option<Told<'_>>) {
+        self.decision = combined(&self.axes, self.priced_out);
         debug_assert_eq!(self.decision.allowed, self.permit.is_some(), "a permit is proof of admission");
-        told.report(self);
+        if let Some(told) = told {
+            told.report(self.decision, (self.denied_by(), self.limit_name()), self.guarantee);
+        }
     }
 }
 
@@ -102,40 +119,39 @@ impl<P> Deref for Admission<P> {
 /// The observer of a decision, and the call.
 #[derive(Clone, Copy)]
 pub(crate) struct Told<'a> {
-    pub(crate) observer: Option<&'a dyn Observer>,
+    pub(crate) observer: &'a dyn Observer,
     pub(crate) policy: &'a str,
     pub(crate) call: &'a Call<'a>,
 }
 
 impl Told<'_> {
-    /// Notifies the observer, if there is one.
-    #[inline]
-    pub(super) fn report<P>(&self, admission: &Admission<P>) {
-        if let Some(observer) = self.observer {
-            self.tell(observer, admission);
-        }
-    }
-
     /// Notifies the observer. A panic in it does not reach the caller.
     #[cold]
     #[inline(never)]
-    fn tell<P>(&self, observer: &dyn Observer, admission: &Admission<P>) {
-        let event = Event {
-            policy: self.policy,
-            key: self.call.key(),
-            cost: self.call.units(),
-            decision: admission.decision,
-            denied_by: admission.denied_by(),
-            guarantee: admission.guarantee,
-        };
+    pub(crate) fn report(
+        self,
+        decision: Decision,
+        (denied_by, limit_name): (Option<Axis>, Option<LimitName>),
+        guarantee: Guarantee,
+    ) {
+        let Self { observer, policy, call } = self;
+        let (key, cost) = (call.key(), call.units());
+        let event = Event { policy, key, cost, decision, denied_by, limit_name, guarantee };
         let watch = std::panic::AssertUnwindSafe(|| observer.observe(&event));
         // The panic payload may panic again when it is dropped.
         let _ = std::panic::catch_unwind(watch).map_err(std::mem::forget);
     }
 }
 
+/// Returns the decision of all axes.
+#[inline]
+pub(crate) fn combined(axes: &Axes, is_priced_out: bool) -> Decision {
+    if is_priced_out { priced_out(axes) } else { axes.decision() }
+}
+
 /// Returns the denial for a call whose value is below its price. Waiting does not help: a higher value or other prices
 /// do.
+#[cold]
 fn priced_out(axes: &Axes) -> Decision {
     let none_asked = axes.iter().next().is_none();
     let so_far = axes.decision();

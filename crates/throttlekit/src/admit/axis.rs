@@ -6,6 +6,7 @@ use throttlekit_core::rate::Limit;
 use throttlekit_core::{ALLOW_FULL, Decision, combine};
 
 use super::LimitInfo;
+use crate::LimitName;
 
 /// An axis that a request must pass, in evaluation order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,28 +102,43 @@ impl Dimension {
 /// The decision of each axis in one call. `None` for an axis that the policy does not have, or that was not evaluated
 /// because an earlier axis denied; always `None` for the price, which has no count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Axes([Option<Decision>; 4]);
+pub struct Axes {
+    said: [Option<Decision>; 4],
+    /// Name of the limit that denied.
+    denied: Option<LimitName>,
+}
 
 impl Axes {
+    /// Creates the decisions of all axes, in order.
+    #[inline(always)]
+    pub(crate) fn of(decisions: [Option<Decision>; 4]) -> Self {
+        Self { said: decisions, denied: None }
+    }
+
     /// Returns the decision of this axis.
     pub const fn get(&self, axis: Axis) -> Option<&Decision> {
         match axis {
             Axis::Price => None,
-            counted => self.0[place(counted)].as_ref(),
+            counted => self.said[place(counted)].as_ref(),
         }
     }
 
     /// Returns the axis that denied. At most one did: later axes are not evaluated.
     pub fn denied_by(&self) -> Option<Axis> {
         let denied = |decision: &Option<Decision>| decision.is_some_and(|decision| !decision.allowed);
-        self.0.iter().position(denied).map(|place| DECIDED[place])
+        self.said.iter().position(denied).map(|place| DECIDED[place])
+    }
+
+    /// Returns the name of the limit that denied, if it has one: of several, the one with the longest wait.
+    pub fn limit_name(&self) -> Option<LimitName> {
+        self.denied
     }
 
     /// Returns one decision for all axes: the denial if there is one, otherwise all of them combined by [`combine`].
     #[inline]
     pub fn decision(&self) -> Decision {
         let mut all = ALLOW_FULL;
-        for said in self.0.iter().flatten() {
+        for said in self.said.iter().flatten() {
             if !said.allowed {
                 return *said;
             }
@@ -133,14 +149,36 @@ impl Axes {
 
     /// Iterates over the evaluated axes and their decisions.
     pub fn iter(&self) -> impl Iterator<Item = (Axis, &Decision)> {
-        DECIDED.into_iter().zip(&self.0).filter_map(|(axis, decision)| Some((axis, decision.as_ref()?)))
+        DECIDED.into_iter().zip(&self.said).filter_map(|(axis, decision)| Some((axis, decision.as_ref()?)))
+    }
+
+    /// Like [`record`](Self::record), with the name of the limit.
+    #[inline]
+    pub(crate) fn record_named(&mut self, axis: Axis, decision: Decision, name: Option<LimitName>) {
+        if !decision.allowed {
+            self.name_denial(axis, &decision, name);
+        }
+        self.record(axis, decision);
+    }
+
+    /// Keeps the name of a limit that denies, unless another one of its axis denies for longer.
+    fn name_denial(&mut self, axis: Axis, decision: &Decision, name: Option<LimitName>) {
+        let longer = |before: &Decision| before.allowed || before.retry_after < decision.retry_after;
+        if self.get(axis).is_none_or(longer) {
+            self.denied = name;
+        }
+    }
+
+    /// Sets the name of the limit that denied.
+    pub(crate) fn set_limit_name(&mut self, name: Option<LimitName>) {
+        self.denied = name;
     }
 
     /// Records the decision of an axis; several limits of one axis are combined. The price has none.
     #[inline]
     pub fn record(&mut self, axis: Axis, decision: Decision) {
         debug_assert_ne!(axis, Axis::Price, "the price has no decision of its own");
-        let said = &mut self.0[place(axis)];
+        let said = &mut self.said[place(axis)];
         *said = Some(match *said {
             None => decision,
             Some(before) if before.allowed == decision.allowed => combine(before, decision),

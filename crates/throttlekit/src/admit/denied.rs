@@ -5,6 +5,7 @@ use std::fmt;
 use throttlekit_core::{Decision, Retry};
 
 use super::Axis;
+use crate::LimitName;
 
 /// A denial, as an error for `?`.
 ///
@@ -14,6 +15,8 @@ use super::Axis;
 pub struct Denied {
     /// The axis that denied. `None` for a plain limiter.
     pub axis: Option<Axis>,
+    /// Name of the limit that denied, if it has one.
+    pub limit_name: Option<LimitName>,
     /// The decision.
     pub decision: Decision,
 }
@@ -28,7 +31,8 @@ impl Denied {
     /// Creates the denial of a concurrency limit.
     #[inline(always)]
     pub(crate) fn on_concurrency(decision: Decision) -> Self {
-        Self { axis: Some(Axis::Concurrency), decision: Decision { allowed: false, ..decision } }
+        let decision = Decision { allowed: false, ..decision };
+        Self { axis: Some(Axis::Concurrency), limit_name: None, decision }
     }
 }
 
@@ -43,6 +47,11 @@ impl fmt::Display for Denied {
         match self.axis {
             Some(axis) => write!(f, "denied by the {axis} limit")?,
             None => f.write_str("denied")?,
+        }
+        // The only limit of an axis is named after it.
+        let axis = self.axis.map(Axis::label);
+        if let Some(name) = self.limit_name.filter(|name| Some(name.as_str()) != axis) {
+            write!(f, " `{name}`")?;
         }
         let Decision { limit, remaining, retry_after, .. } = self.decision;
         write!(f, ": {remaining} of {limit} left")?;
@@ -76,7 +85,13 @@ mod tests {
             full.to_string(),
             "denied by the concurrency limit: 0 of 2 left, retry when a slot is released"
         );
-        let never = Denied { axis: None, decision: Decision { retry_after: Retry::Never, ..full.decision } };
+        let never =
+            Denied { axis: None, decision: Decision { retry_after: Retry::Never, ..full.decision }, ..full };
         assert_eq!(never.to_string(), "denied: 0 of 2 left, the cost exceeds the limit");
+        let named = Denied { axis: Some(Axis::Cost), limit_name: LimitName::new("team"), ..never };
+        assert_eq!(
+            named.to_string(),
+            "denied by the cost limit `team`: 0 of 2 left, the cost exceeds the limit"
+        );
     }
 }

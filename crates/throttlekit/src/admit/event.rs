@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throttlekit_core::Decision;
 
-use crate::{Axis, Guarantee};
+use crate::{Axis, Guarantee, LimitName};
 
 /// One decision of a policy, as observers receive it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,6 +19,8 @@ pub struct Event<'a> {
     pub decision: Decision,
     /// The axis that denied, if one did.
     pub denied_by: Option<Axis>,
+    /// Name of the limit that denied, if it has one.
+    pub limit_name: Option<LimitName>,
     /// Guarantee of the decision.
     pub guarantee: Guarantee,
 }

@@ -45,10 +45,11 @@ pub use throttlekit_core::concurrency::Ending;
 
 use crate::call::Call;
 pub use crate::fence::Fenced;
+pub use crate::limit_name::LimitName;
 pub use crate::priority::Priority;
 pub use crate::store_error::StoreError;
 pub use admission::Admission;
-pub(crate) use admission::Told;
+pub(crate) use admission::{Told, combined};
 pub use axis::{Axes, Axis, Dimension};
 pub use denied::Denied;
 pub use event::{Event, Observer};

@@ -69,7 +69,9 @@ impl<A: Admit> Observed<A> {
 
 impl Watch {
     fn tell(&self, call: &Call<'_>, admission: &Admission) {
-        Told { observer: Some(&*self.observer), policy: &self.name, call }.report(admission);
+        let told = Told { observer: &*self.observer, policy: &self.name, call };
+        let denied = (admission.denied_by(), admission.limit_name());
+        told.report(admission.decision, denied, admission.guarantee);
     }
 }
 

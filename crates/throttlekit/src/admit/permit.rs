@@ -6,9 +6,9 @@ use throttlekit_core::concurrency::Ending;
 use throttlekit_core::{ALLOW_FULL, Decision};
 
 use super::{BoxFuture, Debiting};
-use crate::Guarantee;
 use crate::fence::{Fenced, run_unless_fenced};
 use crate::store_error::StoreError;
+use crate::{Guarantee, LimitName};
 
 /// Proof that a request was admitted, held while its work runs: that of every [`Admit`](crate::Admit), and of shared and
 /// remote policies.
@@ -67,6 +67,11 @@ pub trait Held: Send + Sync + 'static {
     /// Returns the weakest guarantee of the admission and of every chunk since. Default: exact.
     fn guarantee(&self) -> Guarantee {
         Guarantee::Exact
+    }
+
+    /// Returns the name of the limit that denied the last chunk, if one did and has a name. Default: none.
+    fn limit_name(&self) -> Option<LimitName> {
+        None
     }
 
     /// Returns whether the work has to stop because its slot may be held by others. Default: never.
@@ -139,6 +144,12 @@ impl SharedPermit {
     /// denied because a store did not respond, and not because a budget is exhausted.
     pub fn guarantee(&self) -> Guarantee {
         self.0.as_ref().map_or(Guarantee::Exact, |held| held.guarantee())
+    }
+
+    /// Returns the name of the limit that denied the last chunk, if one did and has a name: which of several token
+    /// budgets is spent.
+    pub fn limit_name(&self) -> Option<LimitName> {
+        self.0.as_ref().and_then(|held| held.limit_name())
     }
 
     /// Returns whether the work has to stop because its slot may be held by others.

@@ -43,7 +43,8 @@ impl From<Answer> for Admission {
 impl Admission {
     /// Creates the result of a limiter on one axis, which holds nothing.
     pub(super) fn answered(axis: Axis, answer: Answer) -> Self {
-        let Answer { decision, guarantee, outage, shadow_denied, .. } = answer;
-        Self { guarantee, outage, shadow_denied, ..Self::of(axis, decision, SharedPermit::none()) }
+        let Answer { decision, limit_name, guarantee, outage, shadow_denied, .. } = answer;
+        let admission = Self::of(axis, decision, SharedPermit::none()).named(limit_name);
+        Self { guarantee, outage, shadow_denied, ..admission }
     }
 }

@@ -38,12 +38,35 @@ pub(super) struct Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen(u64);
 
-/// The result of an admission: the count including itself, the limit of its priority, and its turn.
+/// The result of an admission: the count including itself, the limit, that of its priority, and its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) in_flight: u32,
+    pub(super) limit: u32,
     pub(super) allowed: u32,
     pub(super) turn: u32,
+}
+
+/// The result of an attempt to enter, which fits in two registers: a function that returns it out of line writes nothing
+/// to memory.
+#[derive(Clone, Copy)]
+pub(super) struct Attempt {
+    seen: Seen,
+    /// The limit of the priority; zero if it was denied.
+    allowed: u32,
+}
+
+impl Attempt {
+    #[inline(always)]
+    pub(super) fn denied(seen: Seen) -> Self {
+        Self { seen, allowed: 0 }
+    }
+
+    /// Returns the admission, or the word that was read.
+    #[inline(always)]
+    pub(super) fn entry(self) -> Result<Entry, Seen> {
+        if self.allowed == 0 { Err(self.seen) } else { Ok(self.seen.entered(self.allowed)) }
+    }
 }
 
 impl Seen {
@@ -70,9 +93,9 @@ impl Seen {
     }
 
     #[inline(always)]
-    fn entered(self, allowed: i64) -> Entry {
+    fn entered(self, allowed: u32) -> Entry {
         let turn = (self.0 >> (64 - TURN_BITS)) as u32;
-        Entry { in_flight: self.in_flight() + 1, allowed: allowed as u32, turn }
+        Entry { in_flight: self.in_flight() + 1, limit: self.limit(), allowed, turn }
     }
 }
 
@@ -90,25 +113,25 @@ impl Count {
     /// Admits one if the queue is empty and the priority has capacity; otherwise returns the word that was read.
     #[inline(always)]
     pub(super) fn enter(&self, kept: Kept) -> Result<Entry, Seen> {
-        self.enter_below(|seen| kept.leaves(seen.limit_unless_waited_for()))
+        self.enter_below(|seen| kept.leaves(seen.limit_unless_waited_for())).entry()
     }
 
     /// Like `enter`, but ignores the queue: for callers that hold its lock.
-    pub(super) fn enter_beside_line(&self, kept: Kept) -> Result<Entry, Seen> {
+    pub(super) fn enter_beside_line(&self, kept: Kept) -> Attempt {
         self.enter_below(|seen| kept.leaves(i64::from(seen.limit())))
     }
 
     #[inline(always)]
-    fn enter_below(&self, allowed: impl Fn(Seen) -> i64) -> Result<Entry, Seen> {
+    fn enter_below(&self, allowed: impl Fn(Seen) -> i64) -> Attempt {
         let mut seen = Seen(self.word.load(Relaxed));
         loop {
             let allowed = allowed(seen);
             if i64::from(seen.in_flight()) >= allowed {
-                return Err(seen);
+                return Attempt::denied(seen);
             }
             let next = seen.0.wrapping_add(ENTER);
             match self.word.compare_exchange_weak(seen.0, next, Acquire, Relaxed) {
-                Ok(_) => return Ok(seen.entered(allowed)),
+                Ok(_) => return Attempt { seen, allowed: allowed as u32 },
                 Err(word) => seen = Seen(word),
             }
         }
@@ -164,7 +187,7 @@ mod tests {
         let count = Count::new(LIMIT_MAX);
         count.set_waits(true);
         assert!(count.enter(Kept::NOTHING).is_err_and(Seen::somebody_waits));
-        assert!(count.enter_beside_line(Kept::NOTHING).is_ok());
+        assert!(count.enter_beside_line(Kept::NOTHING).entry().is_ok());
         count.set_waits(false);
         assert!(count.enter(Kept::NOTHING).is_ok());
         assert_eq!((count.seen().limit(), count.seen().in_flight()), (LIMIT_MAX, 2));

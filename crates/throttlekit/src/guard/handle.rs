@@ -44,6 +44,9 @@ impl Guard {
     }
 }
 
+/// The maximum number in flight, and the number in flight at the same instant.
+type LimitAndInFlight = (u32, u32);
+
 impl<C: Clock> Guard<C> {
     pub(super) fn from_single(single: Single<C>) -> Self {
         Self(Arc::new(single))
@@ -54,6 +57,18 @@ impl<C: Clock> Guard<C> {
     #[inline(always)]
     pub fn try_acquire<'c>(&self, call: impl Into<Call<'c>>) -> Result<GuardPermit<'_, C>, Denied> {
         self.0.try_acquire(call.into().of_priority())
+    }
+
+    /// Like [`try_acquire`](Self::try_acquire), and returns the numbers that decided.
+    #[inline(always)]
+    pub(crate) fn try_acquire_seen(
+        &self,
+        call: &Call<'_>,
+    ) -> Result<(GuardPermit<'_, C>, LimitAndInFlight), LimitAndInFlight> {
+        match self.0.try_acquire_seen(call.of_priority()) {
+            Ok((permit, entry)) => Ok((permit, (entry.limit, entry.in_flight))),
+            Err(full) => Err((full.limit, full.in_flight)),
+        }
     }
 
     /// Like [`try_acquire`](Self::try_acquire), with an owned permit.

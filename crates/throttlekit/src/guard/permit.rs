@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_sample_is_of_the_time_that_passed_or_of_the_callers_and_of_the_load_at_admission() {
-        let entry = Entry { in_flight: 3, allowed: 7, turn: 0 };
+        let entry = Entry { in_flight: 3, limit: 9, allowed: 7, turn: 0 };
         let slot = Slot::timed(Timestamp::from_nanos(100), entry);
         let took = |latency| Sample { latency, in_flight: 3, allowed: 7 };
         assert_eq!(slot.sample(None, Timestamp::from_nanos(101)), took(Duration::from_nanos(1)));

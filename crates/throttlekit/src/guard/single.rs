@@ -49,6 +49,15 @@ impl<C: Clock> Single<C> {
         }
     }
 
+    /// Acquires a slot, and returns the limit and the number in flight, of the instant of the decision.
+    #[inline(always)]
+    pub(super) fn try_acquire_seen(&self, priority: Priority) -> Result<(GuardPermit<'_, C>, Entry), Full> {
+        match self.enter(priority) {
+            Ok(entry) => Ok((GuardPermit::new(self, self.slot(entry)), entry)),
+            Err(seen) => Err(Full::at(seen)),
+        }
+    }
+
     /// Acquires a slot, and returns whether it is the first of sixteen turns: for counting admissions.
     #[cfg(feature = "store")]
     #[inline(always)]

@@ -6,7 +6,7 @@
 
 use std::task::{Poll, Waker};
 
-use super::count::{Count, Entry, Seen};
+use super::count::{Attempt, Count, Entry, Seen};
 use super::priority::{Kept, Priorities};
 use super::wait_queue::{Left, Ticket, Turn, WaitQueue};
 use crate::Priority;
@@ -31,25 +31,27 @@ impl Slots {
     /// Admits one of the first priority; otherwise returns the word that was read.
     #[inline(always)]
     pub(super) fn enter_first(&self) -> Result<Entry, Seen> {
-        self.count.enter(Kept::NOTHING).or_else(|seen| self.enter_past_line(Priority::HIGHEST, seen))
+        self.count.enter(Kept::NOTHING).or_else(|seen| self.enter_past_line(Priority::HIGHEST, seen).entry())
     }
 
     /// Admits one of a priority; otherwise returns the word that was read.
     #[inline(always)]
     pub(super) fn enter(&self, priority: Priority) -> Result<Entry, Seen> {
-        self.count.enter(self.priorities.kept(priority)).or_else(|seen| self.enter_past_line(priority, seen))
+        self.count
+            .enter(self.priorities.kept(priority))
+            .or_else(|seen| self.enter_past_line(priority, seen).entry())
     }
 
     /// Admits one while the queue is not empty, but perhaps only with later priorities, which have less capacity.
     #[cold]
-    fn enter_past_line(&self, priority: Priority, seen: Seen) -> Result<Entry, Seen> {
+    fn enter_past_line(&self, priority: Priority, seen: Seen) -> Attempt {
         let kept = self.priorities.kept(priority);
         if !seen.somebody_waits() || i64::from(seen.in_flight()) >= kept.leaves(i64::from(seen.limit())) {
-            return Err(seen);
+            return Attempt::denied(seen);
         }
         let line = self.line.lock();
         if line.is_ahead_of(self.priorities.place(priority)) {
-            return Err(seen);
+            return Attempt::denied(seen);
         }
         self.count.enter_beside_line(kept)
     }
@@ -92,7 +94,7 @@ impl Slots {
     fn grant_next(&self) -> Option<Waker> {
         let mut line = self.line.lock();
         let place = line.first()?;
-        let entry = self.count.enter_beside_line(self.priorities.kept_at(place)).ok()?;
+        let entry = self.count.enter_beside_line(self.priorities.kept_at(place)).entry().ok()?;
         let waker = line.grant(place, entry);
         self.tell(&line);
         waker
@@ -121,7 +123,7 @@ impl Slots {
         }
         if !line.is_ahead_of(place) {
             self.count.set_waits(true);
-            if let Ok(entry) = self.count.enter_beside_line(self.priorities.kept_at(place)) {
+            if let Ok(entry) = self.count.enter_beside_line(self.priorities.kept_at(place)).entry() {
                 self.tell(&line);
                 return Poll::Ready(Ok(entry));
             }

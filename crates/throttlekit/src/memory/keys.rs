@@ -5,10 +5,12 @@ use throttlekit_core::rate::{Limit, Mark, Rule, Settle};
 use throttlekit_core::{Decision, Forecast, Timestamp};
 
 use super::budget::Capacity;
+use super::cell::Cell;
 use super::key_memory::KeyMemory;
 use super::table::{HeldCell, WordTable};
 use super::wide::{Locked, WideMap};
 use crate::Guarantee;
+use crate::allowed::Allowed;
 use crate::clock::Clock;
 
 /// Returns the word form of a limit, if it has one and the clock shows a time that words can represent. A limiter built
@@ -30,6 +32,27 @@ pub(crate) enum HeldKey<'a> {
     Gcra(&'a GcraWord, HeldCell<'a>),
     Window(&'a WindowWord, HeldCell<'a>),
     Wide(&'a Limit, Locked<'a>),
+}
+
+/// The likely cell of a key whose limit has words.
+pub(crate) struct AtHome<'a> {
+    rule: RuleOfWords<'a>,
+    cell: &'a Cell,
+    key: u64,
+}
+
+/// The held word of a key that is known and has its cell at home, as nearly all have. It has no other case, so a call
+/// over few limits keeps it in registers. Released when dropped, as it was found unless it was charged.
+pub(crate) struct HeldWord<'a> {
+    rule: RuleOfWords<'a>,
+    cell: &'a Cell,
+    word: u64,
+}
+
+#[derive(Clone, Copy)]
+enum RuleOfWords<'a> {
+    Gcra(&'a GcraWord),
+    Window(&'a WindowWord),
 }
 
 impl Keys {
@@ -161,6 +184,20 @@ impl Keys {
         }
     }
 
+    /// Finds the likely cell of a key, so that it is fetched while the clock is read. `None` if the limit has no words,
+    /// or lets requests wait their turn.
+    #[inline(always)]
+    pub(crate) fn at_home(&self, key: u64) -> Option<AtHome<'_>> {
+        let (rule, cell) = match self {
+            Self::Gcra(table, _) if !table.rule().waits() => {
+                (RuleOfWords::Gcra(table.rule()), table.at_home(key))
+            }
+            Self::Window(table, _) => (RuleOfWords::Window(table.rule()), table.at_home(key)),
+            _ => return None,
+        };
+        Some(AtHome { rule, cell, key })
+    }
+
     #[inline(always)]
     pub(crate) fn hold(&self, key: u64, now: Timestamp) -> HeldKey<'_> {
         match self {
@@ -168,6 +205,75 @@ impl Keys {
             Self::Window(table, _) => HeldKey::Window(table.rule(), table.hold(key, now)),
             Self::Wide(map) => HeldKey::Wide(map.limit(), map.lock(key)),
         }
+    }
+}
+
+impl<'a> AtHome<'a> {
+    /// Holds the word. `None` if the cell is not the key's, or held: then the key has to be [held](Keys::hold) wherever
+    /// it is.
+    #[inline(always)]
+    pub(crate) fn hold(self) -> Option<HeldWord<'a>> {
+        let Self { rule, cell, key } = self;
+        Some(HeldWord { rule, cell, word: cell.hold_for(key)? })
+    }
+}
+
+impl HeldWord<'_> {
+    /// Returns the word of a key without debt.
+    #[inline(always)]
+    pub(crate) fn floor(&self, now: Timestamp) -> u64 {
+        match self.rule {
+            RuleOfWords::Gcra(rule) => rule.floor(now),
+            RuleOfWords::Window(rule) => rule.floor(now),
+        }
+    }
+
+    /// Returns the word after a request, if that is allowed. Nothing may cross the edge of a budget.
+    #[inline(always)]
+    pub(crate) fn next(&self, floor: u64, cost: u64) -> Option<u64> {
+        match self.rule {
+            RuleOfWords::Gcra(rule) => rule.next(self.word, floor, cost),
+            RuleOfWords::Window(rule) => rule.next_whole(self.word, floor, cost),
+        }
+    }
+
+    /// Returns the decision on a request for which there is no next word.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn denied(&self, cost: u64, now: Timestamp) -> Decision {
+        match self.rule {
+            RuleOfWords::Gcra(rule) => rule.decide(self.word, cost, now),
+            RuleOfWords::Window(rule) => rule.decide_whole(self.word, cost, now),
+        }
+    }
+
+    /// Returns the decision on a request that leads to the word `next`.
+    #[inline(always)]
+    pub(crate) fn allowed(&self, next: u64, floor: u64) -> Allowed {
+        let (limit, (remaining, reset_at)) = match self.rule {
+            RuleOfWords::Gcra(rule) => (rule.limit(), rule.left(next, floor)),
+            RuleOfWords::Window(rule) => (rule.limit(), rule.left(next, floor)),
+        };
+        Allowed { limit, remaining, reset_at }
+    }
+
+    /// Charges the request that leads to the word `next`. Returns the charge position.
+    #[inline(always)]
+    pub(crate) fn charge(mut self, next: u64, cost: u64, now: Timestamp) -> Mark {
+        if cost > 0 {
+            self.word = next;
+        }
+        match self.rule {
+            RuleOfWords::Gcra(rule) => rule.mark_of(next, now),
+            RuleOfWords::Window(rule) => rule.mark_of(next, now),
+        }
+    }
+}
+
+impl Drop for HeldWord<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.cell.release(self.word);
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) use budget::Capacity;
 #[cfg(feature = "store")]
 pub(crate) use budget::{BUDGET_DEFAULT, Budget};
 pub use key_memory::KeyMemory;
-pub(crate) use keys::{HeldKey, Keys, word_form};
+pub(crate) use keys::{AtHome, HeldKey, HeldWord, Keys, word_form};
 #[cfg(feature = "store")]
 pub(crate) use shards::{LockedKey, Owing, Shards};
 pub(crate) use table::BATCH;

@@ -95,8 +95,7 @@ impl<R: WordRule> WordTable<R> {
     pub(crate) fn check_marked(&self, key: u64, cost: u64, now: Timestamp) -> (Decision, Mark) {
         let (cell, floor) = (self.lines.likely(key), self.rule.floor(now));
         match cell.charge(key, &self.rule, cost, floor) {
-            // A charge leaves the word in the window that it went to.
-            Charged::Allowed(next) => (self.rule.allowed(next, floor, cost), self.rule.mark(next, now)),
+            Charged::Allowed(next) => (self.rule.allowed(next, floor, cost), self.rule.mark_of(next, now)),
             Charged::Denied(word) => (self.rule.denied(word, floor, cost, now), Mark(0)),
             Charged::Missed => {
                 let mut held = self.hold(key, now);
@@ -165,7 +164,10 @@ impl<R: WordRule> WordTable<R> {
 
     /// Refunds units of a charge at position `mark`; none to a key that has no cell, whose estimate cannot be lowered.
     pub(crate) fn refund(&self, key: u64, mark: Mark, units: u64, now: Timestamp) {
-        self.with_cell(key, |cell| cell.change(key, |word| self.rule.refund(word, mark, units, now)));
+        let refund = |word| self.rule.refund(word, mark, units, now);
+        if self.lines.likely(key).change(key, refund).is_none() {
+            self.with_cell(key, |cell| cell.change(key, refund));
+        }
     }
 
     /// Charges units that were used beyond the request, also to a new key.
@@ -181,6 +183,12 @@ impl<R: WordRule> WordTable<R> {
             Some(word) => HeldCell::owned(cell, word),
             None => self.hold_elsewhere(key, now),
         }
+    }
+
+    /// Returns the cell in the home line that is the key's if any there is, before it is held.
+    #[inline(always)]
+    pub(crate) fn at_home(&self, key: u64) -> &Cell {
+        self.lines.likely(key)
     }
 
     #[cold]

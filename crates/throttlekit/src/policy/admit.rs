@@ -7,9 +7,9 @@ use throttlekit_core::Timestamp;
 use throttlekit_core::concurrency::Ending;
 
 use super::{Permit, Policy};
-use crate::Call;
 use crate::admit::{Admit, Admitting, Debiting, Held, LimitInfo, SharedPermit};
 use crate::clock::Clock;
+use crate::{Call, LimitName};
 
 impl<C: Clock + 'static> Admit for Arc<Policy<C>> {
     fn admit(&self, call: Call<'_>) -> Admitting {
@@ -48,5 +48,9 @@ impl<C: Clock + 'static> Held for Permit<'static, C> {
 
     fn elapsed(&self) -> Option<Duration> {
         self.elapsed()
+    }
+
+    fn limit_name(&self) -> Option<LimitName> {
+        self.limit_name()
     }
 }

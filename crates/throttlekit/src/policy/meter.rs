@@ -2,6 +2,8 @@
 
 use throttlekit_core::concurrency::Ending;
 
+use crate::LimitName;
+
 /// The accounting of one permit: the reservation at admission, the charges beyond it, the units counted.
 ///
 /// Pure. The owner charges what [`beyond`](Self::beyond) returns, and at the end settles the reservation at
@@ -14,12 +16,14 @@ pub(super) struct Meter {
     used: u64,
     /// `true` once anything was counted: before, only the estimate is known.
     counted: bool,
+    /// Name of the limit that denied the last chunk.
+    pub(super) denied: Option<LimitName>,
 }
 
 impl Meter {
     #[inline]
     pub(super) fn new(set_aside: u64) -> Self {
-        Self { set_aside, beyond: 0, used: 0, counted: false }
+        Self { set_aside, beyond: 0, used: 0, counted: false, denied: None }
     }
 
     /// Returns the part of a chunk that the reservation does not cover.

@@ -11,6 +11,7 @@ mod fairness;
 mod handle;
 mod local;
 mod meter;
+mod names;
 mod permit;
 #[cfg(feature = "store")]
 mod shared;

@@ -8,9 +8,10 @@ use throttlekit_core::{ALLOW_FULL, Decision};
 
 use super::Policy;
 use super::fairness::Portion;
-use super::local::Marks;
+use super::local::{Marks, Position};
 use super::meter::Meter;
 use super::slots::LocalSlot;
+use crate::LimitName;
 use crate::clock::{Clock, SystemClock};
 use crate::guard::ending_without_outcome;
 
@@ -28,32 +29,45 @@ pub struct Permit<'a, C: Clock = SystemClock> {
     policy: Home<'a, C>,
     /// `None` once the permit has ended.
     slot: Option<LocalSlot<'a>>,
-    pub(super) books: Books,
+    books: Books,
 }
 
 /// The reference to the policy: borrowed or owned.
-enum Home<'a, C> {
+pub(super) enum Home<'a, C> {
     Borrowed(&'a Policy<C>),
     Owned(Arc<Policy<C>>),
 }
 
 /// The charges of a permit.
 pub(super) struct Books {
-    /// Empty until all limits have been charged: a permit dropped before that settles nothing.
-    pub(super) meter: Meter,
-    pub(super) marks: Marks,
-    pub(super) portion: Option<Portion>,
+    meter: Meter,
+    /// On the cost axis, if it has one limit.
+    position: Position,
+    /// In a box: a permit of one limit should not be larger for it.
+    more: Option<Box<More>>,
+}
+
+/// The charges of a permit over several limits of the cost axis, or of a fair share.
+struct More {
+    marks: Marks,
+    portion: Option<Portion>,
 }
 
 impl Books {
-    #[inline]
-    fn empty() -> Self {
-        Self { meter: Meter::new(0), marks: Marks::NONE, portion: None }
+    /// Creates the books of a call that was charged to at most one limit of the cost axis.
+    #[inline(always)]
+    pub(super) fn of_one(estimate: u64, position: Position) -> Self {
+        Self { meter: Meter::new(estimate), position, more: None }
+    }
+
+    pub(super) fn of_several(estimate: u64, marks: Marks, portion: Option<Portion>) -> Self {
+        let more = Some(Box::new(More { marks, portion }));
+        Self { meter: Meter::new(estimate), position: Position::NONE, more }
     }
 }
 
 impl<C> Home<'_, C> {
-    #[inline]
+    #[inline(always)]
     fn get(&self) -> &Policy<C> {
         match self {
             Self::Borrowed(policy) => policy,
@@ -63,13 +77,9 @@ impl<C> Home<'_, C> {
 }
 
 impl<'a, C: Clock> Permit<'a, C> {
-    #[inline]
-    pub(super) fn new(policy: &'a Policy<C>, slot: LocalSlot<'a>) -> Self {
-        Self { policy: Home::Borrowed(policy), slot: Some(slot), books: Books::empty() }
-    }
-
-    pub(super) fn owned(policy: Arc<Policy<C>>, slot: LocalSlot<'a>) -> Self {
-        Self { policy: Home::Owned(policy), slot: Some(slot), books: Books::empty() }
+    #[inline(always)]
+    pub(super) fn new(policy: Home<'a, C>, slot: LocalSlot<'a>, books: Books) -> Self {
+        Self { policy, slot: Some(slot), books }
     }
 
     /// Decides a chunk, and charges it if allowed. Call it before the chunk is sent; stop after a denial.
@@ -81,7 +91,12 @@ impl<'a, C: Clock> Permit<'a, C> {
     pub fn debit(&mut self, tokens: u64) -> Decision {
         let (policy, books) = (self.policy.get(), &mut self.books);
         let beyond = books.meter.beyond(tokens);
-        let decision = if beyond == 0 { ALLOW_FULL } else { policy.debit(books, beyond) };
+        let (decision, denied) = if beyond == 0 {
+            (ALLOW_FULL, None)
+        } else {
+            policy.debit(books.position, books.more.as_deref(), beyond)
+        };
+        books.meter.denied = denied;
         if decision.allowed {
             books.meter.count(tokens, beyond);
         }
@@ -105,6 +120,11 @@ impl<'a, C: Clock> Permit<'a, C> {
         self.books.meter.covered()
     }
 
+    /// Returns the name of the limit that denied the last chunk, if one did and has a name.
+    pub fn limit_name(&self) -> Option<LimitName> {
+        self.books.meter.denied
+    }
+
     /// Returns how long the slot has been held, if the permit is owned and its slot is timed: for
     /// [`success_after`](Self::success_after), if the slot is held longer than the work to be sampled.
     pub fn elapsed(&self) -> Option<Duration> {
@@ -113,35 +133,47 @@ impl<'a, C: Clock> Permit<'a, C> {
 
     endings!();
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end(mut self, ending: Ending, latency: Option<Duration>) {
         self.end_once(ending, latency);
     }
 
     /// Ends the permit; every outcome takes this path. The slot is taken first: whatever panics after that, nothing
     /// ends twice.
-    #[inline]
+    #[inline(always)]
     fn end_once(&mut self, ending: Ending, latency: Option<Duration>) {
         let Some(slot) = self.slot.take() else { return };
         let (set_aside, last) = (self.books.meter.set_aside(), self.books.meter.last(ending));
         if set_aside != last {
-            self.policy.get().settle(&self.books, set_aside, last);
+            let Books { position, more, .. } = &self.books;
+            self.policy.get().settle(*position, more.as_deref(), set_aside, last);
         }
         slot.end(ending, latency);
     }
 }
 
 impl<C: Clock> Policy<C> {
-    /// Charges units that were not reserved.
-    fn debit(&self, books: &Books, tokens: u64) -> Decision {
-        let share = self.fairness.as_ref().zip(books.portion.as_ref());
+    /// Charges units that were not reserved. Returns the decision, and the name of the limit that denied.
+    #[inline(never)]
+    fn debit(&self, position: Position, more: Option<&More>, tokens: u64) -> (Decision, Option<LimitName>) {
+        let Some(More { marks, portion }) = more else { return self.local.debit_one(position, tokens) };
+        let share = self.fairness.as_ref().zip(portion.as_ref());
         let share = share.map(|(fairness, portion)| || fairness.debit(portion, tokens));
-        self.local.debit(&books.marks, tokens, share)
+        self.local.debit(marks, tokens, share)
     }
 
-    fn settle(&self, books: &Books, charged: u64, actual: u64) {
-        self.local.settle(&books.marks, charged, actual);
-        if let (Some(fairness), Some(portion)) = (&self.fairness, &books.portion) {
+    #[inline(always)]
+    fn settle(&self, position: Position, more: Option<&More>, charged: u64, actual: u64) {
+        match more {
+            None => self.local.settle_one(position, charged, actual),
+            Some(more) => self.settle_more(more, charged, actual),
+        }
+    }
+
+    #[inline(never)]
+    fn settle_more(&self, More { marks, portion }: &More, charged: u64, actual: u64) {
+        self.local.settle(marks, charged, actual);
+        if let (Some(fairness), Some(portion)) = (&self.fairness, portion) {
             fairness.settle(portion, charged, actual);
         }
     }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use throttlekit_core::Decision;
 use throttlekit_core::concurrency::Ending;
+use throttlekit_core::{Decision, Timestamp};
 
 use super::{Axis, Call};
 use crate::admit::{Denied, LimitInfo};
-use crate::guard::{GuardPermit, KeyedGuard, OwnedGuardPermit, decision};
+use crate::allowed::Allowed;
+use crate::guard::{GuardPermit, KeyedGuard, OwnedGuardPermit};
 use crate::{BuildError, Concurrency, Guard};
 
 /// The limit of concurrent calls in this process: a [`Guard`] for all of them, or a [`KeyedGuard`] for each key.
@@ -43,9 +44,18 @@ pub(super) enum LocalSlot<'a> {
     Owned(OwnedGuardPermit),
 }
 
-/// The decision of the concurrency axis for a call, and the slot if it was admitted. No decision if concurrency is not
-/// limited.
-pub(super) type Entered<S> = (Option<Decision>, Option<S>);
+/// The slot of a call and the decision of the concurrency axis, or the denial. No decision if concurrency is not limited.
+pub(super) type Entered<S> = Result<(Option<Allowed>, S), Decision>;
+
+/// The result of [`LocalSlots::enter`], short enough to stay in registers.
+pub(super) enum Entrance<'a> {
+    /// A slot, and the decision. No decision if concurrency is not limited.
+    Slot(Option<Allowed>, LocalSlot<'a>),
+    /// No slot is free: the limit and the number in flight.
+    Full((u32, u32)),
+    /// Each key has a guard: [`LocalSlots::enter_owned`] enters it.
+    ByKey,
+}
 
 impl LocalSlots {
     /// Creates the guard of a policy.
@@ -54,15 +64,15 @@ impl LocalSlots {
     }
 
     /// Acquires a slot for a call, if one is free now.
-    #[inline]
-    pub(super) fn enter(&self, call: &Call<'_>) -> Entered<LocalSlot<'_>> {
+    #[inline(always)]
+    pub(super) fn enter(&self, call: &Call<'_>) -> Entrance<'_> {
         match &self.0 {
-            Kind::Open => (None, Some(LocalSlot::None)),
-            Kind::Guard(guard) => match guard.try_acquire(*call) {
-                Ok(permit) => (Some(admitted(guard.snapshot())), Some(LocalSlot::Guard(permit))),
-                Err(denied) => (Some(denied.decision), None),
+            Kind::Open => Entrance::Slot(None, LocalSlot::None),
+            Kind::Guard(guard) => match guard.try_acquire_seen(call) {
+                Ok((permit, seen)) => Entrance::Slot(Some(allowed(seen)), LocalSlot::Guard(permit)),
+                Err(seen) => Entrance::Full(seen),
             },
-            Kind::Keyed(guard) => owned(guard.try_acquire(*call)),
+            Kind::Keyed(_) => Entrance::ByKey,
         }
     }
 
@@ -76,10 +86,10 @@ impl LocalSlots {
         Some(LimitInfo::new(Axis::Concurrency, limit.into(), None))
     }
 
-    /// Like `enter`, with an owned slot.
+    /// Acquires an owned slot for a call, if one is free now.
     pub(super) fn enter_owned(&self, call: &Call<'_>) -> Entered<LocalSlot<'static>> {
         match &self.0 {
-            Kind::Open => (None, Some(LocalSlot::None)),
+            Kind::Open => Ok((None, LocalSlot::None)),
             Kind::Guard(guard) => owned(guard.try_acquire_owned(*call)),
             Kind::Keyed(guard) => owned(guard.try_acquire(*call)),
         }
@@ -89,7 +99,7 @@ impl LocalSlots {
     #[cfg(feature = "store")]
     pub(super) async fn enter_queued(&self, call: &Call<'_>) -> Entered<LocalSlot<'static>> {
         match &self.0 {
-            Kind::Open => (None, Some(LocalSlot::None)),
+            Kind::Open => Ok((None, LocalSlot::None)),
             Kind::Guard(guard) => owned(guard.clone().acquire_owned(*call).await),
             Kind::Keyed(guard) => owned(guard.acquire(*call).await),
         }
@@ -98,18 +108,20 @@ impl LocalSlots {
 
 fn owned<'a>(acquired: Result<OwnedGuardPermit, Denied>) -> Entered<LocalSlot<'a>> {
     match acquired {
-        Ok(permit) => (Some(admitted(permit.snapshot())), Some(LocalSlot::Owned(permit))),
-        Err(denied) => (Some(denied.decision), None),
+        Ok(permit) => Ok((Some(allowed(permit.snapshot())), LocalSlot::Owned(permit))),
+        Err(denied) => Err(denied.decision),
     }
 }
 
-#[inline]
-fn admitted((limit, in_flight): (u32, u32)) -> Decision {
-    decision(true, limit, in_flight)
+/// Returns the decision on an admitted call, given the limit and the number in flight.
+#[inline(always)]
+fn allowed((limit, in_flight): (u32, u32)) -> Allowed {
+    let remaining = limit.saturating_sub(in_flight).into();
+    Allowed { limit: limit.into(), remaining, reset_at: Timestamp::EPOCH }
 }
 
 impl LocalSlot<'_> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn end(self, ending: Ending, latency: Option<Duration>) {
         match self {
             Self::None => {}

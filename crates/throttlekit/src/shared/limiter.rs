@@ -203,7 +203,7 @@ impl<S: Store, C: LeaseClock + 'static> SharedLimiter<S, C> {
         let (each, now) = strict.peek(&strict.parts(&call)).await?;
         let verdict = strict.need.judge(&each);
         let answer = Answer::new(verdict.decision, strict.store().guarantee(), now);
-        Ok(self.weighed(Answer { binding: verdict.binding, ..answer }))
+        Ok(self.weighed(strict.named(Answer { binding: verdict.binding, ..answer })))
     }
 
     /// Like [`peek`](Self::peek), for each limit in their order.

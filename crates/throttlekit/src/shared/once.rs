@@ -83,7 +83,7 @@ impl<S: Store> Strict<S> {
         match self.charge_once(charges, id).await? {
             Once::Now(outcome) => {
                 let answer = Answer::new(outcome.verdict.decision, self.note(&outcome), outcome.now);
-                Ok(Answer { binding: outcome.verdict.binding, ..answer })
+                Ok(self.named(Answer { binding: outcome.verdict.binding, ..answer }))
             }
             Once::Before(outcome, _) => {
                 let left = self.store.peek(charges).await?;

@@ -5,9 +5,9 @@ use std::ops::Deref;
 use throttlekit_core::rate::{Mark, Verdict};
 use throttlekit_core::{Decision, Timestamp};
 
-use crate::Guarantee;
 use crate::call::Part;
 use crate::store::{Outcome, StoreError};
+use crate::{Guarantee, LimitName};
 
 /// The decision on one request, and its guarantee. Derefs to the [`Decision`]: `answer.allowed`, `answer.remaining`.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Answer {
     pub decision: Decision,
     /// Index of the limit to report: for a denial the one to wait for, for an admission the one closest to binding.
     pub binding: usize,
+    /// Name of the limit that denied, if one did and has a name.
+    pub limit_name: Option<LimitName>,
     /// Guarantee of the decision.
     pub guarantee: Guarantee,
     /// Time of the decision by the store's clock, which `reset_at` uses.
@@ -57,7 +59,7 @@ impl Answer {
     #[inline]
     pub fn new(decision: Decision, guarantee: Guarantee, now: Timestamp) -> Self {
         let (outage, receipt, shadow_denied) = (None, None, false);
-        Self { decision, binding: 0, guarantee, now, outage, receipt, shadow_denied }
+        Self { decision, binding: 0, limit_name: None, guarantee, now, outage, receipt, shadow_denied }
     }
 
     pub(super) fn from_store(

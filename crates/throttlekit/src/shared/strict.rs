@@ -15,7 +15,7 @@ use crate::call::Part;
 use crate::clock::{Clock, WallClock};
 use crate::store::{Charge, Charges, Decided, KeySpace, Outcome, Settlement, Snapshot, Store, StoreError};
 use crate::store::{Debit, DebitId};
-use crate::{Call, Guarantee};
+use crate::{Call, Guarantee, LimitName};
 
 /// One to sixteen limits over a store.
 pub(crate) struct Strict<S> {
@@ -93,7 +93,7 @@ impl<S: Store> Strict<S> {
                 let guarantee = self.store.guarantee().weaker(guarantee);
                 self.tallies.count(guarantee);
                 self.note_time_rarely(now);
-                Ok(Answer::new(decision, guarantee, now))
+                Ok(self.named(Answer::new(decision, guarantee, now)))
             }
             Err(error) => self.without_store(&[part], error),
         })
@@ -146,7 +146,7 @@ impl<S: Store> Strict<S> {
                 if let Some(receipt) = &mut answer.receipt {
                     receipt.charged.retain(|paid| !self.is_left_out(paid.limit, parts[paid.limit]));
                 }
-                Ok(answer)
+                Ok(self.named(answer))
             }
             Err(error) => self.without_store(parts, error),
         }
@@ -168,7 +168,7 @@ impl<S: Store> Strict<S> {
         let answers = self.store.debit(&[Debit { charge, id, remember: self.remember }]).await;
         let outcome = answers.into_iter().next().unwrap_or_else(|| Err(no_answer()))?.outcome;
         let guarantee = self.note(&outcome);
-        Ok(Answer::new(outcome.verdict.decision, guarantee, outcome.now))
+        Ok(self.named(Answer::new(outcome.verdict.decision, guarantee, outcome.now)))
     }
 
     /// Returns what each key has left on its limit, and the store's time. No fallback applies.
@@ -335,7 +335,16 @@ impl<S: Store> Strict<S> {
         let (verdict, guarantee) = self.fallback.answer(parts, &self.limits, now);
         self.tallies.count(guarantee);
         let (decision, binding) = (verdict.decision, verdict.binding);
-        Ok(Answer { binding, outage: Some(error), ..Answer::new(decision, guarantee, now) })
+        Ok(self.named(Answer { binding, outage: Some(error), ..Answer::new(decision, guarantee, now) }))
+    }
+
+    /// Names the limit that denied, if one did.
+    #[inline]
+    pub(crate) fn named(&self, mut answer: Answer) -> Answer {
+        if !answer.decision.allowed && answer.guarantee != Guarantee::Closed {
+            answer.limit_name = self.name_of(answer.binding);
+        }
+        answer
     }
 
     /// Counts an answer of the store, and returns its guarantee.
@@ -378,6 +387,11 @@ impl<S> Strict<S> {
     /// Returns the limits.
     pub(crate) fn limits(&self) -> &[Limit] {
         &self.limits
+    }
+
+    /// Returns the name of the limit at this index, for decisions.
+    pub(crate) fn name_of(&self, place: usize) -> Option<LimitName> {
+        LimitName::new(&self.places[place].name)
     }
 
     /// Returns the store.

@@ -23,7 +23,8 @@ impl Verdict {
         if let (Some(outage), Guarantee::Closed) = (outage, admission.guarantee) {
             return Err(NotReady::Store(outage));
         }
-        let denied = Denied { axis: admission.denied_by(), decision: admission.decision() };
+        let (axis, limit_name) = (admission.denied_by(), admission.limit_name());
+        let denied = Denied { axis, limit_name, decision: admission.decision() };
         let priced_out = denied.axis == Some(Axis::Price);
         if priced_out || denied.decision.retry_after == Retry::Never {
             return Err(NotReady::Never(denied));

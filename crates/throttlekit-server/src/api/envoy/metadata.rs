@@ -49,6 +49,7 @@ fn fields(policy: &str, answer: &Answered) -> Vec<(&'static str, Kind)> {
         fields.push(("remaining", number(decision.remaining)));
     }
     fields.extend(answer.binding_axis.map(|axis| ("binding_axis", text(axis.label()))));
+    fields.extend(answer.limit_name.map(|name| ("limit_name", text(name.as_str()))));
     match answer.guarantee {
         Guarantee::Exact => fields.push(("overshoot_bound", number(0))),
         Guarantee::Bounded(units) => fields.push(("overshoot_bound", number(units))),

@@ -122,7 +122,7 @@ async fn the_tenth_passes_and_the_eleventh_is_over_the_limit() {
     let header = &over.response_headers_to_add[..];
     assert_eq!(header.iter().map(|header| header.key.as_str()).collect::<Vec<_>>(), ["retry-after"]);
     assert_eq!(said(&over, "binding_axis"), words("rate"));
-    assert_eq!(said(&over, "policy"), words("minute"));
+    assert_eq!((said(&over, "limit_name"), said(&over, "policy")), (None, words("minute")));
     assert_eq!(said(&over, "guarantee"), words("exact"));
     assert_eq!(said(&over, "overshoot_bound"), Some(Kind::NumberValue(0.0)));
     assert!(matches!(said(&over, "retry_after_ms"), Some(Kind::NumberValue(wait)) if wait > 0.0));
@@ -186,7 +186,8 @@ async fn limits_of_one_policy_are_charged_together_or_not_at_all() {
         assert_eq!(ask("alice").await.overall_code(), Code::Ok);
     }
     for _ in 0..20 {
-        assert_eq!(ask("alice").await.overall_code(), Code::OverLimit);
+        let over = ask("alice").await;
+        assert_eq!((over.overall_code(), said(&over, "limit_name")), (Code::OverLimit, words("user")));
     }
     // Alice's denials charged nothing to her tenant, which has three of five left.
     for (member, code) in
@@ -194,6 +195,7 @@ async fn limits_of_one_policy_are_charged_together_or_not_at_all() {
     {
         assert_eq!(ask(member).await.overall_code(), code, "{member}");
     }
+    assert_eq!(said(&ask("carol").await, "limit_name"), words("tenant"));
 }
 
 #[tokio::test]

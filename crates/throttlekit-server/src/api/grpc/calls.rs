@@ -14,7 +14,7 @@ use crate::api::debit_id::{self, Stream};
 use crate::api::lease_id;
 use crate::engine::{self, Answered, Engine, PolicyCall, Refusal};
 use crate::policy::Endpoint;
-use crate::wire_format::{axis_name, held, millis_at, overshoot, retry_millis, signed, slices};
+use crate::wire_format::{axis_name, held, limit_name, millis_at, overshoot, retry_millis, signed, slices};
 
 /// Returns the call of a check, if its caller may make it. `others` are the further keys of the request.
 pub(super) fn check_call<'a>(
@@ -148,5 +148,6 @@ pub(super) fn decision(answer: &Answered) -> Decision {
         overshoot_bound: overshoot(answer.guarantee),
         binding_axis: axis_name(answer.binding_axis),
         shadow_denied: answer.shadow_denied,
+        limit_name: limit_name(answer),
     }
 }

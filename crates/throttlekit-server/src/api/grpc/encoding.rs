@@ -4,6 +4,7 @@ use hyper::body::Bytes;
 use prost::bytes::{BufMut, BytesMut};
 use prost::encoding::{WireType, encode_key, encode_varint};
 use throttlekit::Axis;
+use throttlekit::admit::LimitName;
 use throttlekit_proto::v1::CheckResponse;
 
 use super::calls::{decision, retry_name};
@@ -46,6 +47,7 @@ pub(super) fn put_decision(answer: &Answered, out: &mut impl BufMut) {
     put_signed(102, overshoot(answer.guarantee), out);
     put_text(103, answer.binding_axis.map_or("", Axis::label), out);
     put_number(104, u64::from(answer.shadow_denied), out);
+    put_text(105, answer.limit_name.map_or("", LimitName::as_str), out);
 }
 
 /// Encodes a number, unless it is the default.
@@ -99,6 +101,7 @@ pub(super) mod tests {
                     },
                     guarantee,
                     binding_axis,
+                    limit_name: LimitName::new(if flag { "" } else { "team" }),
                     policy_denied: false,
                     shadow_denied: !flag,
                 })

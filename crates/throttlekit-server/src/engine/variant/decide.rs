@@ -4,9 +4,9 @@ use std::future::pending;
 use std::time::Duration;
 
 use throttlekit::clock::{Clock, WallClock};
-use throttlekit::rate::{ALLOW_FULL, Forecast, Timestamp, combine};
-use throttlekit::store::{DebitId, Store, StoreError};
-use throttlekit::{Admission, Answer, Axis, Call, Guarantee, Retry, SharedLimiter};
+use throttlekit::rate::{Forecast, Timestamp};
+use throttlekit::store::{DebitId, StoreError};
+use throttlekit::{Admission, Axis, Call, Guarantee, Retry, SharedLimiter};
 
 use super::super::backend::Counted;
 use super::super::{Answered, Later, Refusal};
@@ -26,7 +26,7 @@ impl Variant {
             return Some(Err(refusal));
         }
         Some(match limiter.check_now(call)? {
-            Ok(answer) => Ok(answered(&answer, Axis::Rate)),
+            Ok(answer) => Ok(Answered::by_limiter(&answer, Axis::Rate)),
             Err(error) => Err(error.into()),
         })
     }
@@ -62,7 +62,7 @@ impl Variant {
     pub(in crate::engine) async fn check_many(&self, calls: &[Call<'_>]) -> Vec<Result<Answered, Refusal>> {
         if let Some(all) = self.all.as_ref().filter(|_| self.support.batches && self.waiting().is_none()) {
             let answers = Box::pin(all.limiter.check_many(calls.iter().copied())).await.into_iter();
-            return answers.map(|answer| Ok(answered(&answer?, Axis::Rate))).collect();
+            return answers.map(|answer| Ok(Answered::by_limiter(&answer?, Axis::Rate))).collect();
         }
         let mut answers = Vec::with_capacity(calls.len());
         for some in calls.chunks(AT_ONCE_MAX) {
@@ -79,14 +79,11 @@ impl Variant {
         let Some(all) = &self.all else { return self.peek_free(call).await };
         let limiter = &all.limiter;
         match Box::pin(limiter.peek_each(call.cost(1))).await {
-            Ok(each) => {
-                let decision = each.into_iter().fold(ALLOW_FULL, combine);
-                Ok(Answered::of(decision, Store::guarantee(limiter.store()), Axis::Rate))
-            }
+            Ok(each) => Ok(all.seen(&each)),
             // With a cost of zero, the fallback reports what is left.
             Err(error) if error.is_outage() => {
                 let answer = Box::pin(limiter.check(call.cost(0))).await?;
-                Ok(looked(answered(&answer, Axis::Rate), Axis::Rate, answer.now))
+                Ok(looked(Answered::by_limiter(&answer, Axis::Rate), Axis::Rate, answer.now))
             }
             Err(error) => Err(error.into()),
         }
@@ -119,7 +116,7 @@ impl Variant {
         }
         let mut decision = before.decision;
         decision.remaining = decision.remaining.saturating_sub(call.units());
-        Ok(Answered::of(decision, before.guarantee, Axis::Rate))
+        Ok(Answered { decision, ..before })
     }
 
     /// Returns the response of a variant without limits, which allows or denies everything.
@@ -182,7 +179,8 @@ impl Variant {
             // With a cost of zero, the fallback reports what is left.
             Err(error) if error.is_outage() => {
                 let answer = Box::pin(all.limiter.check(call.cost(0))).await?;
-                let looked = looked(answered(&answer, Axis::Rate), Axis::Rate, answer.now).decision;
+                let looked = looked(Answered::by_limiter(&answer, Axis::Rate), Axis::Rate, answer.now);
+                let looked = looked.decision;
                 let wait = looked.retry_after.wait().unwrap_or_default();
                 Ok(Forecast {
                     spendable_now: looked.remaining,
@@ -211,7 +209,7 @@ impl Variant {
             None => Box::pin(budgets.check(call)).await,
         };
         match debited {
-            Ok(answer) => Ok(answered(&answer, Axis::Cost)),
+            Ok(answer) => Ok(Answered::by_limiter(&answer, Axis::Cost)),
             Err(StoreError::Stale(number)) => Err(Refusal::Invalid(format!(
                 "debit {number} is stale: a later one of its stream was counted; number debits upwards, one \
                  in flight at a time"
@@ -219,10 +217,6 @@ impl Variant {
             Err(error) => Err(error.into()),
         }
     }
-}
-
-fn answered(answer: &Answer, axis: Axis) -> Answered {
-    Answered::of(answer.decision, answer.guarantee, axis)
 }
 
 /// Converts a response to a request for nothing: allowed means that something is left. If nothing is, it reports when

@@ -14,6 +14,7 @@ use crate::memory::Capacity;
 use crate::observe::Observer;
 use crate::policy::builder::counted;
 use crate::policy::local::Local;
+use crate::policy::names::names;
 use crate::policy::{Dimension, TokenLimit};
 use crate::price::Pricer;
 use crate::store::{SlotStore, Store};
@@ -33,6 +34,8 @@ pub struct SharedPolicyBuilder<S> {
     pricer: Option<Pricer>,
     /// Limits on the policy's own store.
     limits: Vec<(Dimension, Limit)>,
+    /// Dimensions of the limits of this process.
+    locals: Vec<Dimension>,
     shares: Option<Budget>,
     parts: Parts,
     route_by: Option<usize>,
@@ -49,6 +52,7 @@ impl<S: Store> SharedPolicyBuilder<S> {
             name: name.into(),
             pricer: None,
             limits: Vec::new(),
+            locals: Vec::new(),
             shares: None,
             parts: Parts::default(),
             route_by: None,
@@ -127,7 +131,8 @@ impl<S: Store> SharedPolicyBuilder<S> {
         self
     }
 
-    /// Adds a limit of the rate or the cost axis that is counted in this process only.
+    /// Adds a limit of the rate or the cost axis that is counted in this process only. Its name in denials begins with
+    /// `local.`.
     pub fn local<L: TryInto<Limit>>(mut self, on: impl Into<Dimension>, limit: L) -> Self
     where
         BuildError: From<L::Error>,
@@ -135,8 +140,10 @@ impl<S: Store> SharedPolicyBuilder<S> {
         let on = on.into();
         match limit.try_into().map_err(BuildError::from).and_then(|limit| counted(on).map(|()| limit)) {
             Ok(limit) => {
-                let clock = SystemClock::for_limit(&limit);
-                let local = Local::new(vec![(on, limit)], Capacity::default(), clock);
+                self.locals.push(on);
+                let name = names(&self.locals).pop().unwrap_or_default();
+                let (limits, clock) = (vec![(on, limit)], SystemClock::for_limit(&limit));
+                let local = Local::named(limits, &[format!("local.{name}")], Capacity::default(), clock);
                 self.parts.step(LocalStep { axis: on.axis, local });
             }
             Err(error) => self.fail(error),
@@ -176,8 +183,9 @@ impl<S: Store> SharedPolicyBuilder<S> {
 
     /// Builds the policy. Fails if a limit is invalid for it.
     pub fn build(self) -> Result<SharedPolicy, BuildError> {
-        let Self { store, name, pricer, limits, shares, mut parts, route_by, on_outage, observer, wrong } =
-            self;
+        let Self {
+            store, name, pricer, limits, shares, mut parts, route_by, on_outage, observer, wrong, ..
+        } = self;
         if let Some(wrong) = wrong {
             return Err(wrong);
         }

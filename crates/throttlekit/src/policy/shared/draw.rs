@@ -9,7 +9,7 @@ use super::step::{Job, OwnedCall};
 use super::store_step::{StoreStep, again, settlement};
 use crate::shared::{Once, Paid, is_current};
 use crate::store::{Charge, Charges, Debit, DebitId, Outcome, Store, StoreError};
-use crate::{Axis, Guarantee};
+use crate::{Axis, Guarantee, LimitName};
 
 /// Maximum number of attempts for a debit that a caller waits for. It carries an idempotency key and counts once.
 const DEBIT_TRIES_MAX: u32 = 3;
@@ -97,14 +97,16 @@ pub(super) struct NamedDebit<S: Store> {
 }
 
 /// The result of a debit: the decision, and its charge if it was allowed.
-struct Sent<S: Store> {
-    decision: Decision,
-    guarantee: Guarantee,
-    drawn: Option<Drawn<S>>,
+pub(super) struct Sent<S: Store> {
+    pub(super) decision: Decision,
+    pub(super) guarantee: Guarantee,
+    /// Name of the limit that denied.
+    pub(super) denied: Option<LimitName>,
+    pub(super) drawn: Option<Drawn<S>>,
 }
 
 /// The same, or an error with the uncertain charge.
-pub(super) type Drawing<S> = Result<(Decision, Guarantee, Option<Drawn<S>>), (StoreError, Option<Unsure<S>>)>;
+pub(super) type Drawing<S> = Result<Sent<S>, (StoreError, Option<Unsure<S>>)>;
 
 impl<S: Store> NamedDebit<S> {
     /// Sends the debit until the store responds, a few times at most.
@@ -116,10 +118,7 @@ impl<S: Store> NamedDebit<S> {
                 sent => break sent,
             }
         };
-        match sent {
-            Ok(Sent { decision, guarantee, drawn }) => Ok((decision, guarantee, drawn)),
-            Err(error) => Err((error, Some(Unsure(Some(self))))),
-        }
+        sent.map_err(|error| (error, Some(Unsure(Some(self)))))
     }
 
     async fn send(&self) -> Result<Sent<S>, StoreError> {
@@ -145,7 +144,7 @@ impl<S: Store> NamedDebit<S> {
                 let drawn = self.drawn(current.map(|(index, (_, mark))| (index, *mark)));
                 let left = outcome.verdict.decision;
                 let decision = Decision { allowed: true, retry_after: Retry::Now, ..left };
-                Sent { decision, guarantee: limiter.note(&outcome), drawn: Some(drawn) }
+                Sent { decision, guarantee: limiter.note(&outcome), denied: None, drawn: Some(drawn) }
             }
         })
     }
@@ -157,7 +156,9 @@ impl<S: Store> NamedDebit<S> {
     fn decided(&self, outcome: &Outcome) -> Sent<S> {
         let decision = outcome.verdict.decision;
         let drawn = decision.allowed.then(|| self.drawn(outcome.marks.iter().copied().enumerate()));
-        Sent { decision, guarantee: self.step.limiter.note(outcome), drawn }
+        let place = self.debited[outcome.verdict.binding].place;
+        let denied = if decision.allowed { None } else { self.step.limiter.name_of(place) };
+        Sent { decision, guarantee: self.step.limiter.note(outcome), denied, drawn }
     }
 
     /// Returns the charge of the limits at these indexes, with their charge positions.

@@ -1,12 +1,12 @@
 //! The limits of a policy on its own store, as one atomic group.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use throttlekit_core::rate::Limit;
 
 use super::part::{Dimensions, Part, Parts};
 use crate::policy::Dimension;
+use crate::policy::names::names;
 use crate::store::Store;
 use crate::{BuildError, OnOutage, SharedLimiter};
 
@@ -35,38 +35,5 @@ impl<S: Store> Group<'_, S> {
             None => builder,
         };
         builder.on_outage(self.on_outage).build()?.join(&Dimensions::from(on), parts)
-    }
-}
-
-/// Returns the names of the limits on the store. A name depends on the limit's own dimension only, so that adding a
-/// limit does not reset the others.
-fn names(on: &[Dimension]) -> Vec<String> {
-    let name = |(place, on_it): (usize, &Dimension)| {
-        let same = |other: &&Dimension| (other.axis, other.key) == (on_it.axis, on_it.key);
-        let mut name = on_it.axis.label().to_owned();
-        if on_it.key > 0 {
-            let _ = write!(name, "{}", on_it.key);
-        }
-        match on[..place].iter().filter(same).count() {
-            0 => {}
-            before => {
-                let _ = write!(name, ".{}", before + 1);
-            }
-        }
-        name
-    };
-    on.iter().enumerate().map(name).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Axis;
-
-    #[test]
-    fn the_name_of_a_limit_does_not_depend_on_other_dimensions() {
-        let on = [Axis::Rate.by(0), Axis::Rate.by(1), Axis::Cost.by(0), Axis::Rate.by(1), Axis::Rate.by(0)];
-        assert_eq!(names(&on), ["rate", "rate1", "cost", "rate1.2", "rate.2"]);
-        assert_eq!(names(&on[2..3]), ["cost"]);
     }
 }

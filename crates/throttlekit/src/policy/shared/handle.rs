@@ -77,8 +77,8 @@ impl SharedPolicy {
     ) -> Result<Admission, StoreError> {
         let mut admission = Admission::open();
         admission.permit = self.ask(call, entrance, copy, &mut admission).await?;
-        let told = Told { observer: self.observer.as_deref(), policy: &self.name, call };
-        admission.close(told);
+        let told = |observer| Told { observer, policy: &self.name, call };
+        admission.close(self.observer.as_deref().map(told));
         Ok(admission.map(SharedPermit::new))
     }
 
@@ -112,7 +112,8 @@ impl SharedPolicy {
                     return Err(error);
                 }
             };
-            charged.axes.iter().for_each(|(axis, decision)| draft.axes.record(axis, *decision));
+            let name = charged.axes.limit_name();
+            charged.axes.iter().for_each(|(axis, decision)| draft.axes.record_named(axis, *decision, name));
             draft.weigh(charged.guarantee, charged.outage);
             let Some(bill) = charged.bill else {
                 permit.cancel().await;

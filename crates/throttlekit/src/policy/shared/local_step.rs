@@ -12,7 +12,7 @@ use crate::policy::Axes;
 use crate::policy::fairness::{Fairness, Portion};
 use crate::policy::local::{Local, Marks};
 use crate::store::StoreError;
-use crate::{Axis, Guarantee};
+use crate::{Axis, Guarantee, LimitName};
 
 /// Limits of one axis, in process.
 pub(super) struct LocalStep {
@@ -26,6 +26,8 @@ struct LocalBill {
     estimate: u64,
     /// The last debit and its charge positions, until it is confirmed.
     unconfirmed: Option<(u64, Marks)>,
+    /// Name of the limit that denied the last debit.
+    denied: Option<LimitName>,
     open: bool,
 }
 
@@ -50,7 +52,8 @@ impl Step for LocalStep {
         let allowed = self.local.charge(&call.borrowed(&others), said, &mut marks, |_| true);
         let bill = || -> Box<dyn Bill> {
             let step = self.clone();
-            Box::new(LocalBill { step, marks, estimate: call.estimate, unconfirmed: None, open: true })
+            let estimate = call.estimate;
+            Box::new(LocalBill { step, marks, estimate, unconfirmed: None, denied: None, open: true })
         };
         let bill = allowed.then(bill);
         Box::pin(ready(Ok(Charged { axes, guarantee, outage: None, bill })))
@@ -61,7 +64,12 @@ impl Bill for LocalBill {
     fn debit(&mut self, tokens: u64) -> Later<'_, Result<(Decision, Guarantee), StoreError>> {
         let debited = self.step.local.debit_held(&self.marks, tokens, None::<fn() -> Decision>);
         self.unconfirmed = debited.decision.allowed.then_some((tokens, debited.went));
+        self.denied = debited.limit_name;
         Box::pin(ready(Ok((debited.decision, debited.guarantee))))
+    }
+
+    fn limit_name(&self) -> Option<LimitName> {
+        self.denied
     }
 
     fn confirm(&mut self) {

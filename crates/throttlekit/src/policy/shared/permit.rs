@@ -9,11 +9,11 @@ use throttlekit_core::{ALLOW_FULL, Decision, combine};
 use super::settler::Settler;
 use super::slots::Slot;
 use super::step::Bill;
-use crate::Guarantee;
 use crate::admit::{BoxFuture, Debiting, Held};
 use crate::guard::ending_without_outcome;
 use crate::policy::meter::Meter;
 use crate::store::StoreError;
+use crate::{Guarantee, LimitName};
 
 /// The permit of a shared policy. Settles every axis exactly once, however the work ends.
 pub(super) struct StorePermit {
@@ -92,8 +92,10 @@ impl StorePermit {
                     decision
                 }
                 refused => {
+                    let denied = self.bills[place].limit_name();
                     self.reject().await;
                     let (decision, guarantee) = refused?;
+                    self.meter.denied = denied;
                     self.guarantee = self.guarantee.weaker(guarantee);
                     return Ok(decision);
                 }
@@ -154,6 +156,7 @@ impl Held for StorePermit {
     }
 
     fn debit(&mut self, tokens: u64) -> Debiting<'_> {
+        self.meter.denied = None;
         let beyond = self.meter.beyond(tokens);
         if beyond == 0 {
             self.meter.count(tokens, 0);
@@ -180,6 +183,10 @@ impl Held for StorePermit {
 
     fn guarantee(&self) -> Guarantee {
         self.guarantee
+    }
+
+    fn limit_name(&self) -> Option<LimitName> {
+        self.meter.denied
     }
 
     fn is_fenced(&self) -> bool {

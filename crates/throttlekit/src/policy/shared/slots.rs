@@ -6,6 +6,7 @@ use throttlekit_core::Decision;
 use throttlekit_core::concurrency::Ending;
 
 use crate::admit::LimitInfo;
+use crate::allowed::Allowed;
 use crate::guard::{KeyedGuard, SharedGuardPermit};
 use crate::policy::Call;
 use crate::policy::slots::{LocalSlot, LocalSlots};
@@ -83,11 +84,14 @@ impl Slots {
     pub(super) async fn enter(&self, call: &Call<'_>, entrance: Entrance) -> Result<Entry, StoreError> {
         match &self.0 {
             Kind::Local(local) => {
-                let (decision, slot) = match entrance {
+                let entered = match entrance {
                     Entrance::AtOnce => local.enter_owned(call),
                     Entrance::Queued => local.enter_queued(call).await,
                 };
-                let slot = slot.map(Slot::Local);
+                let (decision, slot) = match entered {
+                    Ok((allowed, slot)) => (allowed.map(Allowed::decision), Some(Slot::Local(slot))),
+                    Err(denied) => (Some(denied), None),
+                };
                 Ok(Entry { decision, slot, guarantee: Guarantee::Exact, outage: None })
             }
             Kind::Shared(guard) => {

@@ -13,7 +13,7 @@ use crate::clock::LeaseClock;
 use crate::policy::{Axes, Dimension};
 use crate::shared::Receipt;
 use crate::store::{Settlement, Store, StoreError};
-use crate::{Answer, Axis, Call, Guarantee, SharedFairLimiter, SharedLimiter};
+use crate::{Answer, Axis, Call, Guarantee, LimitName, SharedFairLimiter, SharedLimiter};
 
 /// A limit that is spent by key, and that takes unused units back.
 pub(super) trait Spends: Send + Sync + 'static {
@@ -124,8 +124,9 @@ impl<M: Spends> Step for SpendStep<M> {
             let (on, cost) = (self.on, self.on.cost(call.estimate));
             let (answer, spent) = Spent::ask(self, call, cost).await?;
             let mut axes = Axes::default();
-            axes.record(on.axis, answer.decision);
-            let bill = |paid| -> Box<dyn Bill> { Box::new(SpendBill { paid, unconfirmed: None }) };
+            axes.record_named(on.axis, answer.decision, answer.limit_name);
+            let bill =
+                |paid| -> Box<dyn Bill> { Box::new(SpendBill { paid, unconfirmed: None, denied: None }) };
             Ok(Charged { axes, guarantee: answer.guarantee, outage: answer.outage, bill: spent.map(bill) })
         })
     }
@@ -199,6 +200,8 @@ impl<M: Spends> Drop for Spent<M> {
 struct SpendBill<M: Spends> {
     paid: Spent<M>,
     unconfirmed: Option<Spent<M>>,
+    /// Name of the limit, if it denied the last debit.
+    denied: Option<LimitName>,
 }
 
 impl<M: Spends> Bill for SpendBill<M> {
@@ -210,9 +213,13 @@ impl<M: Spends> Bill for SpendBill<M> {
                 return Ok((ALLOW_FULL, Guarantee::Exact));
             }
             let (answer, spent) = land(&background, Box::pin(Spent::ask(step, call, tokens))).await??;
-            self.unconfirmed = spent;
+            (self.unconfirmed, self.denied) = (spent, answer.limit_name);
             Ok((answer.decision, answer.guarantee))
         })
+    }
+
+    fn limit_name(&self) -> Option<LimitName> {
+        self.denied
     }
 
     fn confirm(&mut self) {

@@ -12,7 +12,7 @@ use crate::admit::LimitInfo;
 pub(super) use crate::call::OwnedCall;
 use crate::policy::Axes;
 use crate::store::{Background, StoreError};
-use crate::{Axis, Guarantee};
+use crate::{Axis, Guarantee, LimitName};
 
 pub(super) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -49,6 +49,11 @@ pub(super) trait Bill: Send + Sync {
     /// Charges units that were not reserved, if allowed. The charge is final only when it is
     /// [confirmed](Self::confirm).
     fn debit(&mut self, tokens: u64) -> Later<'_, Result<(Decision, Guarantee), StoreError>>;
+
+    /// Returns the name of the limit that denied the last debit, if one did and has a name.
+    fn limit_name(&self) -> Option<LimitName> {
+        None
+    }
 
     /// Confirms the last debit: every step allowed it.
     fn confirm(&mut self);

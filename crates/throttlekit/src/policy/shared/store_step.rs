@@ -9,7 +9,7 @@ use throttlekit_core::rate::shared::ScriptEncoding;
 use throttlekit_core::{ALLOW_FULL, Decision};
 use tokio::sync::Notify;
 
-use super::draw::{Debited, Drawn, NamedDebit, Unsure};
+use super::draw::{Debited, Drawn, NamedDebit, Sent, Unsure};
 use super::settler::Settler;
 use super::step::{Bill, Charged, Job, Later, OwnedCall, Step, land};
 use crate::admit::LimitInfo;
@@ -18,7 +18,7 @@ use crate::hash::random_u128;
 use crate::policy::{Axes, Dimension};
 use crate::shared::{Paid, Strict};
 use crate::store::{DebitId, LeaseReturn, Settlement, Store, StoreError};
-use crate::{Answer, Axis, Guarantee};
+use crate::{Answer, Axis, Guarantee, LimitName};
 
 /// Maximum number of attempts for background calls with an idempotency key, and the first pause between them, which
 /// doubles each time.
@@ -77,8 +77,11 @@ impl<S: Store> StoreStep<S> {
     fn axes(&self, decisions: &[Decision]) -> Axes {
         let mut axes = Axes::default();
         for axis in [Axis::Rate, Axis::Cost] {
-            let of_axis = self.on.iter().zip(decisions).filter(|(on, _)| on.axis == axis);
-            of_axis.for_each(|(_, decision)| axes.record(axis, *decision));
+            let of_axis = self.on.iter().zip(decisions).enumerate().filter(|(_, (on, _))| on.axis == axis);
+            for (place, (_, decision)) in of_axis {
+                let name = if decision.allowed { None } else { self.limiter.name_of(place) };
+                axes.record_named(axis, *decision, name);
+            }
             if axes.denied_by().is_some() {
                 break;
             }
@@ -93,7 +96,7 @@ impl<S: Store> StoreStep<S> {
         if decision.allowed {
             self.on.iter().for_each(|on| axes.record(on.axis, decision));
         } else if answer.guarantee == Guarantee::Local {
-            axes.record(self.on[answer.binding].axis, decision);
+            axes.record_named(self.on[answer.binding].axis, decision, answer.limit_name);
         } else {
             axes.record(self.first_axis(), decision);
         }
@@ -129,6 +132,8 @@ struct StoreBill<S: Store> {
     answered: bool,
     /// The charge of the last debit, until it is confirmed.
     unconfirmed: Option<Drawn<S>>,
+    /// Name of the limit that denied the last debit.
+    denied: Option<LimitName>,
 }
 
 impl<S: Store> StoreBill<S> {
@@ -143,6 +148,7 @@ impl<S: Store> StoreBill<S> {
             debits: 0,
             answered: false,
             unconfirmed: None,
+            denied: None,
         }
     }
 
@@ -153,9 +159,9 @@ impl<S: Store> StoreBill<S> {
         let drawn = land(&self.step.settler.background(), Box::pin(debit.draw())).await;
         let drawn = drawn.unwrap_or_else(|late| Err((late, None)));
         match drawn {
-            Ok((decision, guarantee, drawn)) => {
+            Ok(Sent { decision, guarantee, denied, drawn }) => {
                 self.answered = true;
-                self.unconfirmed = drawn;
+                (self.unconfirmed, self.denied) = (drawn, denied);
                 Ok((decision, guarantee))
             }
             Err((error, unsure)) => self.stand_in(tokens, error, unsure),
@@ -188,6 +194,7 @@ impl<S: Store> StoreBill<S> {
         {
             unsure.stands();
         }
+        self.denied = answer.limit_name;
         Ok((answer.decision, answer.guarantee))
     }
 }
@@ -200,6 +207,10 @@ impl<S: Store> Bill for StoreBill<S> {
             }
             self.draw(tokens).await
         })
+    }
+
+    fn limit_name(&self) -> Option<LimitName> {
+        self.denied
     }
 
     fn confirm(&mut self) {

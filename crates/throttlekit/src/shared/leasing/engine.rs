@@ -12,7 +12,7 @@ use throttlekit_core::{Decision, Retry, Timestamp};
 use super::key_state::{Failed, KeySlot, KeyState};
 use super::leased_key::LeasedKey;
 use super::options::{Forecast, Leasing, Mode};
-use super::returner;
+use super::returner::{self, Rounds};
 use super::stats::{Counters, LeaseStats};
 use super::table::{Place, Table};
 use crate::call::Part;
@@ -50,6 +50,8 @@ pub(in crate::shared) struct Engine<S, C> {
     pub(super) background: Background,
     /// Slot of the returner's task.
     pub(super) keeps: Arc<TaskSlot>,
+    /// Rounds of the returner: a limiter is closed when the units on their way back have arrived.
+    pub(super) rounds: Rounds,
 }
 
 impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
@@ -73,6 +75,7 @@ impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
             request_ids: AtomicU64::new(0),
             background: strict.store().background(),
             keeps: Arc::default(),
+            rounds: Rounds::default(),
             strict,
             clock,
             options,
@@ -121,7 +124,10 @@ impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
 
     /// Gives back all units that this node holds.
     pub(in crate::shared) async fn close(&self) -> Result<(), StoreError> {
-        returner::give_back(self, |slot, state, now| state.hand_in(slot, now)).await
+        let given_back = returner::give_back(self, |slot, state, now| state.hand_in(slot, now)).await;
+        // Those of idle keys may still be on their way.
+        self.rounds.ended(&self.background).await;
+        given_back
     }
 
     /// Returns a handle to one key. Returns `None` if no slot is free or nothing is lent.
@@ -162,7 +168,7 @@ impl<S: Store, C: LeaseClock + 'static> Engine<S, C> {
     /// Creates an answer of the node itself.
     pub(super) fn local(&self, decision: Decision) -> Answer {
         let guarantee = self.worth(self.strict.store().guarantee());
-        Answer::new(decision, guarantee, self.strict.now())
+        self.strict.named(Answer::new(decision, guarantee, self.strict.now()))
     }
 
     /// Returns the guarantee of the store's decision beside what is lent.

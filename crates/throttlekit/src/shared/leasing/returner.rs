@@ -1,21 +1,61 @@
 //! The task that returns idle units.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use throttlekit_core::Timestamp;
 use throttlekit_core::lease::{Return, ReturnId, Term};
+use tokio::sync::Notify;
 
 use super::engine::Engine;
 use super::key_state::{KeySlot, KeyState};
 use super::table::Place;
 use crate::clock::LeaseClock;
 use crate::hash::random_u64;
-use crate::store::{LeaseReturn, Store, StoreError};
+use crate::store::{Background, LeaseReturn, Store, StoreError};
 
 /// Maximum number of returns in one call.
 const RETURNS_MAX: usize = 128;
+/// Deadlines of the store to wait for one call of the returner.
+const CALL_DEADLINES: u32 = 2;
+
+/// Rounds of the returner that have not ended, and their calls to the store.
+///
+/// Counted by the returner only. A wait for it is bounded, so a returner that stopped with its runtime, or with the process
+/// that forked this one, delays a close and does not prevent it.
+#[derive(Default)]
+pub(super) struct Rounds {
+    open: AtomicU32,
+    call_ended: Notify,
+}
+
+struct Round<'a>(&'a Rounds);
+
+impl Rounds {
+    fn begin(&self) -> Round<'_> {
+        self.open.fetch_add(1, Relaxed);
+        Round(self)
+    }
+
+    /// Waits until no round is open, or until one of its calls has taken longer than it may.
+    pub(super) async fn ended(&self, background: &Background) {
+        loop {
+            let call_ended = self.call_ended.notified();
+            if self.open.load(Acquire) == 0 || background.wait(CALL_DEADLINES, call_ended).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Release);
+        self.0.call_ended.notify_waiters();
+    }
+}
 
 /// Ensures that a task returns the units of idle keys, as long as the limiter exists. Only units of windows go back.
 pub(super) fn ensure<S: Store, C: LeaseClock + 'static>(engine: &Arc<Engine<S, C>>) {
@@ -29,6 +69,7 @@ async fn keep<S: Store, C: LeaseClock + 'static>(engine: Weak<Engine<S, C>>, idl
     loop {
         tokio::time::sleep(idle).await;
         let Some(engine) = engine.upgrade() else { return };
+        let _round = engine.rounds.begin();
         // Units that could not be given back lapse with their window.
         let _ = give_back(&engine, |slot, state, now| state.idle(slot, now)).await;
     }
@@ -49,6 +90,7 @@ pub(super) async fn give_back<S: Store, C: LeaseClock + 'static>(
     let mut result = Ok(());
     for part in returns.chunks(RETURNS_MAX) {
         result = send(engine, part).await.and(result);
+        engine.rounds.call_ended.notify_waiters();
     }
     result
 }

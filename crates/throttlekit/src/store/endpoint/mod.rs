@@ -225,6 +225,11 @@ impl StoreClient {
         StoreClientStats { in_flight: self.0.in_flight(), open: breaker.is_open(), ..counters.read() }
     }
 
+    /// Checks whether the circuit breaker is open: calls are rejected until a probe succeeds.
+    pub fn is_open(&self) -> bool {
+        self.0.breaker.is_open()
+    }
+
     /// Opens the breaker at once: the engine is known to be unavailable, as at startup.
     pub fn open(&self) {
         if self.0.breaker.open() {
