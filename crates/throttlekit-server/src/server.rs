@@ -27,12 +27,12 @@ use crate::api::grpc::{
     AdminApi, LeaseApi, MonitorApi, RateLimiterApi, SessionApi, SessionContext, health,
     undecodable_is_invalid,
 };
-use crate::api::http::HttpApi;
+use crate::api::http::{CheckContext, HttpApi};
 use crate::api::resp::RespApi;
 use crate::api::unary::Unary;
 use crate::engine::{Backend, Engine, EngineOptions};
 use crate::limits::ENVOY_BYTES_MAX;
-use crate::listen::{self, Commands, Counters, ListenOptions, Speaks, Stats, Tls, TlsFiles};
+use crate::listen::{self, Commands, Counters, FastPath, ListenOptions, Speaks, Stats, Tls, TlsFiles};
 use crate::reload::{Loaded, Reloader};
 use crate::server_error::ServerError;
 use crate::share::{Processor, Shares};
@@ -281,10 +281,17 @@ impl Server {
             let (listener, address) = options.bind(address, "--http").await?;
             server.http = Some(address);
             let api = HttpApi::new(server.engine.clone()).operator(server.operator());
-            let api = api.trusted_hops(options.trusted_hops).into_service();
-            let api = identify.layer(fair(&seen.http).layer(spans.layer(api)));
-            let http = listening(Speaks::Http, &seen.http);
-            server.open("http", listen::serve(listener, api, http, stops(stopped.clone())));
+            let api = api.trusted_hops(options.trusted_hops);
+            let service = identify.layer(fair(&seen.http).layer(spans.layer(api.clone().into_service())));
+            let (http, stopped) = (listening(Speaks::Http, &seen.http), stops(stopped.clone()));
+            if server.traces.are_exported() {
+                // The fast path creates no spans.
+                server.open("http", listen::serve(listener, service, http, stopped));
+            } else {
+                let context = server.check_context(api);
+                let http_api = FastPath::new(move |peer| context.session(peer), service);
+                server.open("http", listen::serve_protocol(listener, http_api, http, stopped));
+            }
         }
         if let Some(address) = options.resp {
             let (listener, address) = options.bind(address, "--resp").await?;
@@ -356,6 +363,12 @@ impl Server {
             shares: shares.clone(),
             counters: grpc.clone(),
         })
+    }
+
+    fn check_context(&self, api: HttpApi) -> Arc<CheckContext> {
+        let Seen { shares, http, .. } = &*self.seen;
+        let (access, shares) = (self.reloader.access(), shares.clone());
+        Arc::new(CheckContext { api, access, shares, counters: http.clone() })
     }
 
     fn resp_api(&self) -> Arc<RespApi> {

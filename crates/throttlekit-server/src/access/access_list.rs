@@ -361,11 +361,7 @@ fn shown(headers: &HeaderMap, others: &[&str]) -> Option<Option<Secret>> {
         return Some(None);
     }
     let bytes = value.as_bytes();
-    if name != "authorization" {
-        return Some(Secret::of(bytes));
-    }
-    let (scheme, token) = bytes.split_at_checked(7).unwrap_or_default();
-    Some(scheme.eq_ignore_ascii_case(b"bearer ").then(|| Secret::of(token.trim_ascii())).flatten())
+    Some(if name == "authorization" { Secret::bearer(bytes) } else { Secret::of(bytes) })
 }
 
 /// Returns the headers by which [`Access::identify`] identifies a caller, for requests that outlast their headers.

@@ -30,6 +30,12 @@ impl Secret {
         (!text.is_empty()).then(|| Self { digest: Sha256::digest(text).into(), file: None })
     }
 
+    /// Reads a secret from the value of an `authorization` header: `Bearer …`.
+    pub(crate) fn bearer(header: &[u8]) -> Option<Self> {
+        let (scheme, token) = header.split_at_checked(7)?;
+        scheme.eq_ignore_ascii_case(b"bearer ").then(|| Self::of(token.trim_ascii())).flatten()
+    }
+
     /// Creates a secret from its digest, in 64 hexadecimal digits.
     pub fn of_digest(digits: &str) -> Option<Self> {
         if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {

@@ -4,13 +4,13 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use futures_util::FutureExt;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -23,17 +23,34 @@ use super::{ListenOptions, Peer};
 use crate::share::Account;
 
 /// Maximum size of what was received and not answered yet, and so of a command. Each open connection holds this much.
-const RECEIVED_BYTES_MAX: usize = 8 << 10;
+pub(super) const RECEIVED_BYTES_MAX: usize = 8 << 10;
 /// Size of the responses for which memory is kept.
 const RESPONSES_BYTES_KEPT: usize = 4 << 10;
 
 /// Answers the commands of one connection.
 pub(crate) trait Session: Send {
-    /// Checks whether there is something to answer: a complete command, or an error.
-    fn is_ready(&self, received: &[u8]) -> bool;
+    /// Looks at the beginning of `received`.
+    fn look(&mut self, received: &[u8]) -> Received;
 
-    /// Answers commands at the beginning of `received` in order, and appends the responses. Bounds their size.
-    fn answer(&mut self, received: &[u8], responses: &mut Vec<u8>) -> impl Future<Output = Step> + Send;
+    /// Answers commands at the beginning of `received` in order, and appends the responses. Bounds their size. `leaving`
+    /// becomes true when the connection closes after them. Dropped if the client leaves meanwhile.
+    fn answer(
+        &mut self,
+        received: &[u8],
+        leaving: &AtomicBool,
+        responses: &mut Vec<u8>,
+    ) -> impl Future<Output = Step> + Send;
+}
+
+/// Kind of what was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// An incomplete command.
+    Part,
+    /// A complete command, or an error.
+    Command,
+    /// Bytes that another protocol serves.
+    Foreign,
 }
 
 /// Result of answering some commands.
@@ -55,6 +72,8 @@ pub(crate) enum Next {
     Close,
     /// The client sent what cannot be understood: closed.
     Reject,
+    /// Another protocol serves the rest of the connection.
+    HandOver,
 }
 
 /// A protocol of commands, which opens a session for each connection.
@@ -84,13 +103,11 @@ where
         shared: &Arc<ListenOptions>,
         closing: watch::Receiver<bool>,
     ) {
-        let session = (self.open)(peer, self.bytes_max);
         let activity = Activity::of_commands();
-        let received = vec![0; self.bytes_max].into_boxed_slice();
-        let (length, responses) = (0, Vec::new());
-        let exchanges = Exchanges { io, session, activity: activity.clone(), received, length, responses };
+        let session = (self.open)(peer, self.bytes_max);
         // The task that sets it polls the connection right after: nobody has to be woken.
         let leaving = AtomicBool::new(false);
+        let exchanges = Exchanges::new(io, session, activity.clone(), self.bytes_max);
         let mut connection = pin!(exchanges.run(&leaving));
         let poll = |cx: &mut Context<'_>, leaves| {
             if leaves {
@@ -99,15 +116,15 @@ where
             connection.as_mut().poll(cx)
         };
         match supervise(&activity, shared, closing, poll).await {
-            Some(Ok(Next::Reject)) => count(&shared.counters.sent_away),
+            Some(Ok(End::Rejected)) => count(&shared.counters.sent_away),
             Some(Err(_)) => count(&shared.counters.broken),
-            Some(Ok(_)) | None => {}
+            Some(Ok(End::Closed | End::HandedOver { .. })) | None => {}
         }
     }
 }
 
 /// One connection: what it received, and what it sends.
-struct Exchanges<I, S> {
+pub(super) struct Exchanges<I, S> {
     io: I,
     session: S,
     activity: Arc<Activity>,
@@ -117,9 +134,27 @@ struct Exchanges<I, S> {
     responses: Vec<u8>,
 }
 
+/// The end of the exchanges.
+pub(super) enum End<I> {
+    Closed,
+    /// Closed, as the client sent what cannot be understood.
+    Rejected,
+    /// The connection goes on in another protocol, which begins with what was received and not answered.
+    HandedOver {
+        io: I,
+        received: Vec<u8>,
+    },
+}
+
 impl<I: AsyncRead + AsyncWrite + Unpin, S: Session> Exchanges<I, S> {
-    /// Answers commands until the client closes the connection, or has to leave.
-    async fn run(mut self, leaving: &AtomicBool) -> io::Result<Next> {
+    /// Creates the exchanges of a connection whose commands have at most `bytes_max` bytes.
+    pub(super) fn new(io: I, session: S, activity: Arc<Activity>, bytes_max: usize) -> Self {
+        let received = vec![0; bytes_max].into_boxed_slice();
+        Self { io, session, activity, received, length: 0, responses: Vec::new() }
+    }
+
+    /// Answers commands until the client closes the connection, has to leave, or changes the protocol.
+    pub(super) async fn run(mut self, leaving: &AtomicBool) -> io::Result<End<I>> {
         let mut next = Next::Read;
         while next == Next::Read {
             let read = {
@@ -128,14 +163,19 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Session> Exchanges<I, S> {
                     true => Poll::Ready(None),
                     false => read.as_mut().poll(cx).map(Some),
                 });
-                read.await.transpose()?
+                read.await.transpose()
+            };
+            let read = match read {
+                // Clients end idle connections in every way there is.
+                Ok(Some(0)) | Err(_) if self.length == 0 => return Ok(End::Closed),
+                read => read?,
             };
             next = match read {
-                Some(0) => return Ok(Next::Close),
-                Some(count) => self.answer(count).await?,
+                Some(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(count) => self.answer(count, leaving).await?,
                 // Answers what has arrived, so that few commands are lost.
                 None => match self.io.read(&mut self.received[self.length..]).now_or_never() {
-                    Some(read) => match self.answer(read?).await? {
+                    Some(read) => match self.answer(read?, leaving).await? {
                         Next::Read => Next::Close,
                         next => next,
                     },
@@ -143,17 +183,26 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Session> Exchanges<I, S> {
                 },
             };
         }
+        if next == Next::HandOver {
+            return Ok(End::HandedOver { received: self.received[..self.length].to_vec(), io: self.io });
+        }
         self.close().await;
-        Ok(next)
+        Ok(if next == Next::Reject { End::Rejected } else { End::Closed })
     }
 
     /// Answers what is complete after a read of `count` bytes.
-    async fn answer(&mut self, count: usize) -> io::Result<Next> {
+    async fn answer(&mut self, count: usize, leaving: &AtomicBool) -> io::Result<Next> {
         self.activity.receive(&self.received[self.length..self.length + count]);
         self.length += count;
-        while self.session.is_ready(&self.received[..self.length]) {
+        loop {
+            match self.session.look(&self.received[..self.length]) {
+                Received::Part if self.length < self.received.len() => return Ok(Next::Read),
+                // What does not fit is another protocol's, too.
+                Received::Part | Received::Foreign => return Ok(Next::HandOver),
+                Received::Command => {}
+            }
             let mut exchange = Exchange::begin(self.activity.clone());
-            let step = self.session.answer(&self.received[..self.length], &mut self.responses).await;
+            let step = self.answer_step(leaving).await?;
             self.received.copy_within(step.answered_bytes..self.length, 0);
             self.length -= step.answered_bytes;
             self.send(&mut exchange).await?;
@@ -161,7 +210,33 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Session> Exchanges<I, S> {
                 return Ok(step.next);
             }
         }
-        Ok(Next::Read)
+    }
+
+    /// Lets the session answer. Reads on while it waits: a client that closes its side is done, and what it has requested
+    /// takes no more of what others wait for.
+    async fn answer_step(&mut self, leaving: &AtomicBool) -> io::Result<Step> {
+        let Self { io, session, activity, received, length, responses } = self;
+        let (received, ahead) = received.split_at_mut(*length);
+        let mut answer = pin!(session.answer(received, leaving, responses));
+        let mut arrived = 0;
+        let step = poll_fn(|cx| {
+            if let Poll::Ready(step) = answer.as_mut().poll(cx) {
+                return Poll::Ready(Ok(step));
+            }
+            while arrived < ahead.len() {
+                let mut read = ReadBuf::new(&mut ahead[arrived..]);
+                ready!(Pin::new(&mut *io).poll_read(cx, &mut read))?;
+                if read.filled().is_empty() {
+                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                }
+                activity.receive(read.filled());
+                arrived += read.filled().len();
+            }
+            Poll::Pending
+        });
+        let step = step.await;
+        *length += arrived;
+        step
     }
 
     /// Sends the responses. A client that reads none of them is detected by the watchdog.
@@ -175,6 +250,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin, S: Session> Exchanges<I, S> {
             }
             exchange.taken();
         }
+        // TLS takes what the socket does not take yet.
+        exchange.offer();
         self.io.flush().await?;
         exchange.finish();
         self.responses.clear();

@@ -2,9 +2,8 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Context;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
@@ -23,6 +22,7 @@ use tower::Service;
 use super::body::Delivery;
 use super::counters::count;
 use super::deadline::deadline;
+use super::replayed::Replayed;
 use super::supervise::supervise;
 use super::watchdog::{Activity, CountedIo, Exchange};
 use super::within::within;
@@ -32,13 +32,19 @@ use crate::share::{Account, Requests, Running};
 /// The path at which proxies check requests. The headers that come with it are those of their clients.
 pub(crate) const FORWARD_AUTH: &str = "/v1/forward-auth/";
 
-type BoxError = Box<dyn Error + Send + Sync>;
+pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Creates the HTTP configuration, with every limit set: defaults may change with the version of a dependency.
-fn http(options: &ListenOptions, requests: Requests) -> auto::Builder<Requests> {
+///
+/// A connection that has begun with HTTP/1 stays with it, also where a request of HTTP/2 would be read first.
+fn http(options: &ListenOptions, requests: Requests, is_http1: bool) -> auto::Builder<Requests> {
     let limits = &options.limits;
     let builder = auto::Builder::new(requests);
-    let mut builder = if options.speaks == Speaks::Http2 { builder.http2_only() } else { builder };
+    let mut builder = match options.speaks {
+        Speaks::Http2 => builder.http2_only(),
+        _ if is_http1 => builder.http1_only(),
+        _ => builder,
+    };
     builder
         .http1()
         // Timeouts need a timer.
@@ -113,7 +119,11 @@ where
         shared: &Arc<ListenOptions>,
         closing: watch::Receiver<bool>,
     ) {
-        speak(io, whose, self.0, shared, closing).await;
+        let activity = Activity::new(&shared.limits);
+        let poll = serve_http(io, Vec::new(), whose, self.0, shared, &activity);
+        if let Some(Err(error)) = supervise(&activity, shared, closing, poll).await {
+            blame(shared, &*error);
+        }
     }
 }
 
@@ -148,13 +158,16 @@ pub(super) async fn run<P: Protocol>(
     }
 }
 
-async fn speak<I, S, B>(
+/// Serves HTTP on a connection, which has received these bytes already. Returns what [`supervise`] polls.
+pub(super) fn serve_http<I, S, B>(
     io: I,
+    received: Vec<u8>,
     (peer, account): (Peer, Arc<Account>),
     service: S,
     shared: &Arc<ListenOptions>,
-    closing: watch::Receiver<bool>,
-) where
+    activity: &Arc<Activity>,
+) -> impl FnMut(&mut Context<'_>, bool) -> Poll<Result<(), BoxError>> + Send + use<I, S, B>
+where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
@@ -162,9 +175,7 @@ async fn speak<I, S, B>(
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    let ListenOptions { limits, counters, .. } = &**shared;
-    let activity = Activity::new(limits);
-    let io = TokioIo::new(CountedIo::new(io, activity.clone()));
+    let io = TokioIo::new(Replayed::new(received, CountedIo::new(io, activity.clone())));
     let (answering, leaving) = ((shared.clone(), activity.clone()), peer.leaving.clone());
     // A clone of the service for each request would be a dozen reference counts.
     let service = Arc::new(Mutex::new(service));
@@ -177,12 +188,12 @@ async fn speak<I, S, B>(
             Ok::<_, Infallible>(answering.end(&shared).await)
         }
     });
-    let shed = counters.clone();
+    let shed = shared.counters.clone();
     let requests = Requests::of(account, move || shed.count_shed());
     let mut running = Running::of(&requests);
-    let http = http(shared, requests);
-    let mut connection = pin!(http.serve_connection(io, service));
-    let poll = |cx: &mut Context<'_>, leaves| {
+    let connection = http(shared, requests, activity.is_http1()).serve_connection(io, service).into_owned();
+    let (mut connection, activity) = (Box::pin(connection), activity.clone());
+    move |cx, leaves| {
         if leaves {
             leaving.begin();
             // GOAWAY, or `connection: close`.
@@ -190,14 +201,11 @@ async fn speak<I, S, B>(
         }
         activity.begin_turn();
         running.poll_with(connection.as_mut(), cx)
-    };
-    if let Some(Err(error)) = supervise(&activity, shared, closing, poll).await {
-        blame(shared, &*error);
     }
 }
 
 /// Counts a connection that ended with an error.
-fn blame(options: &ListenOptions, error: &(dyn Error + 'static)) {
+pub(super) fn blame(options: &ListenOptions, error: &(dyn Error + 'static)) {
     let counters = &options.counters;
     let mut cause = Some(error);
     while let Some(error) = cause {

@@ -21,6 +21,7 @@ pub struct Counters {
     pub(super) broken: AtomicU64,
     pub(super) cut_off: AtomicU64,
     pub(super) requests: AtomicU64,
+    pub(super) fast_path: AtomicU64,
     pub(super) shed: AtomicU64,
     pub(super) late: AtomicU64,
 }
@@ -61,6 +62,8 @@ pub struct Stats {
     pub cut_off: u64,
     /// Requests.
     pub requests: u64,
+    /// Requests that the fast path of HTTP answered.
+    pub fast_path: u64,
     /// Requests shed, as their caller had too many in progress.
     pub shed: u64,
     /// Requests that were not received or not served in time.
@@ -71,6 +74,12 @@ impl Counters {
     /// Counts a request.
     pub(crate) fn count_request(&self) {
         count(&self.requests);
+    }
+
+    /// Counts a request that the fast path answers.
+    pub(crate) fn count_fast_path(&self) {
+        count(&self.requests);
+        count(&self.fast_path);
     }
 
     /// Counts requests that arrived together.
@@ -109,6 +118,7 @@ impl Counters {
             broken: read(&self.broken),
             cut_off: read(&self.cut_off),
             requests: read(&self.requests),
+            fast_path: read(&self.fast_path),
             shed: read(&self.shed),
             late: read(&self.late),
         }

@@ -10,6 +10,7 @@ mod client;
 mod cost;
 mod drain;
 mod fair;
+mod fast_path;
 mod figures;
 mod fuzz;
 mod http2;

@@ -25,7 +25,7 @@ policies:
 ";
 
 /// The token of `billing` is `foo`.
-const ACCESS: &str = "
+pub(crate) const ACCESS: &str = "
 access:
   principals:
     billing:
@@ -326,7 +326,7 @@ async fn commands_decisions_and_denials_are_counted() {
 }
 
 /// Waits until the metrics have this line: a connection is counted a moment after its client sees the end.
-async fn shows(server: &Server, line: &str) {
+pub(crate) async fn shows(server: &Server, line: &str) {
     let looks = async {
         while !metrics(server).await.contains(line) {
             sleep(Duration::from_millis(20)).await;

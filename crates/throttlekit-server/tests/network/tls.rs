@@ -357,6 +357,41 @@ async fn commands_are_encrypted_and_their_caller_is_known_by_its_certificate() {
     server.stop().await;
 }
 
+/// TLS takes responses that the socket does not take.
+#[tokio::test]
+async fn a_client_that_reads_nothing_is_closed() {
+    let authority = Authority::new();
+    let policies = authority.folder.path().join("policies.yaml");
+    std::fs::write(&policies, crate::target::POLICIES).unwrap();
+    let any = Some(([127, 0, 0, 1], 0).into());
+    let mut options = ServerOptions::new(policies, Backend::memory());
+    options.tls = Tls::load(&files(&authority.server(), None)).unwrap();
+    (options.http, options.metrics) = (any, any);
+    options.limits.stall_max = Duration::from_millis(300);
+    let server = Server::start(options).await.unwrap();
+    let tcp = TcpStream::connect(server.http().unwrap()).await.unwrap();
+    let name = ServerName::try_from("server.test").unwrap();
+    let mut stream = connector(&authority.ca(), None, b"http/1.1").connect(name, tcp).await.unwrap();
+    let body = r#"{"policy":"api","key":"k"}"#;
+    let check = format!(
+        "POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let flood = check.repeat(20);
+    let flooding = async { while stream.write_all(flood.as_bytes()).await.is_ok() {} };
+    let patience = Duration::from_secs(30);
+    tokio::time::timeout(patience, flooding).await.expect("closed, though it reads nothing");
+    let line = "connections_closed_total{listener=\"http\",reason=\"stalled\"} 1";
+    let counted = async {
+        let page = async || page(server.metrics().unwrap(), &authority.ca(), "/metrics").await;
+        while !page().await.is_some_and(|page| page.contains(line)) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(patience, counted).await.expect("counted as stalled");
+    server.stop().await;
+}
+
 /// Returns the response to a client without a certificate, if any.
 async fn page(address: SocketAddr, ca: &Path, path: &str) -> Option<String> {
     let tcp = TcpStream::connect(address).await.ok()?;

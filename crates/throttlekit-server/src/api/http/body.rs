@@ -1,11 +1,9 @@
 //! JSON requests and responses, with strict parsing.
 
 use axum::BoxError;
-use axum::body::Body;
 use axum::extract::{FromRequest, Query, Request};
-use axum::response::Response;
 use http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -19,9 +17,6 @@ use crate::engine::Answered;
 
 /// Maximum size of a request, in bytes.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
-
-/// Size of most responses: a decision.
-const RESPONSE_BYTES: usize = 256;
 
 /// A parsed request: its caller, its content, and the status of a denial.
 pub(super) struct Asked<T> {
@@ -47,6 +42,14 @@ impl<T: DeserializeOwned> FromRequest<HttpApi> for Asked<T> {
 }
 
 impl<T: DeserializeOwned> Asked<T> {
+    /// Parses the body of a request whose denials have this status.
+    pub(super) fn parse(caller: Caller, denied: StatusCode, body: &[u8]) -> Result<Self, Problem> {
+        let body = serde_json::from_slice(body).map_err(|error| {
+            Problem::bad(format!("invalid request: {error}; see the schema in /openapi.json"))
+        })?;
+        Ok(Self { caller, body, denied })
+    }
+
     /// Reads and parses a request.
     pub(super) async fn read<B>(request: http::Request<B>, api: &HttpApi) -> Result<Self, Problem>
     where
@@ -89,10 +92,7 @@ impl Head {
     }
 
     fn with<T: DeserializeOwned>(self, body: &[u8]) -> Result<Asked<T>, Problem> {
-        let body = serde_json::from_slice(body).map_err(|error| {
-            Problem::bad(format!("invalid request: {error}; see the schema in /openapi.json"))
-        })?;
-        Ok(Asked { caller: self.caller, body, denied: self.denied })
+        Asked::parse(self.caller, self.denied, body)
     }
 }
 
@@ -112,18 +112,22 @@ fn denied_as(uri: &http::Uri) -> Result<StatusCode, Problem> {
 
 /// Checks the content type. A page in a browser can send other types to any origin without a preflight.
 fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    if kind.eq_ignore_ascii_case("application/json") {
+    if headers.get(CONTENT_TYPE).is_some_and(|kind| names_json(kind.as_bytes())) {
         return Ok(());
     }
     let detail = "unsupported content type: send JSON with the header `content-type: application/json`";
     Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
 }
 
+/// Checks whether a content type is that of JSON.
+pub(super) fn names_json(kind: &[u8]) -> bool {
+    let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default();
+    kind.trim_ascii().eq_ignore_ascii_case(b"application/json")
+}
+
 impl<T> Asked<T> {
     /// Creates the response, with the status of a denial if it is one.
-    pub(super) fn answer(&self, answer: &Answered, body: &impl Serialize) -> Response {
+    pub(super) fn answer(&self, answer: &Answered, body: &impl Serialize) -> Response<String> {
         let denied = !answer.decision.allowed;
         let mut response = json(if denied { self.denied } else { StatusCode::OK }, body);
         if denied && answer.decision.retry_after != Retry::Never {
@@ -135,11 +139,9 @@ impl<T> Asked<T> {
 }
 
 /// Creates a JSON response.
-pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    let mut text = Vec::with_capacity(RESPONSE_BYTES);
-    // It has no maps whose keys are not text, and a vector grows: writing does not fail.
-    let _ = serde_json::to_writer(&mut text, body);
-    let mut response = Response::new(Body::from(text));
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response<String> {
+    // It has no maps whose keys are not text, and a string grows: writing does not fail.
+    let mut response = Response::new(serde_json::to_string(body).unwrap_or_default());
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

@@ -1,8 +1,7 @@
 //! Liveness and readiness of the server.
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use http::StatusCode;
+use http::{Response, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -20,22 +19,22 @@ pub(super) struct Health {
 }
 
 /// Liveness: the process runs. The store is part of readiness only: restarting the server does not fix the store.
-pub(super) async fn alive(State(api): State<HttpApi>) -> Response {
+pub(super) async fn alive(State(api): State<HttpApi>) -> Response<String> {
     json(StatusCode::OK, &api.health())
 }
 
 /// Readiness: the server is not about to stop, and the store responds or did within the last second, so that frequent
 /// probes do not all reach the store.
-pub(super) async fn ready(State(api): State<HttpApi>) -> Response {
+pub(super) async fn ready(State(api): State<HttpApi>) -> Response<String> {
     if api.engine.is_draining() {
         let detail = "the server is shutting down: use another";
-        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response();
+        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).response();
     }
     if api.ready.get(api.engine.probe()).await {
         return json(StatusCode::OK, &api.health());
     }
     let detail = "the store is unavailable: policies use their `on_outage` fallback";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response()
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).response()
 }
 
 impl HttpApi {

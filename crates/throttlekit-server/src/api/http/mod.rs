@@ -7,6 +7,7 @@ mod admin_routes;
 mod admin_wire;
 mod body;
 mod cached;
+mod fast_path;
 pub(super) mod forward_auth;
 mod health;
 mod openapi;
@@ -24,6 +25,7 @@ use http::Method;
 use throttlekit::http::ClientIp;
 
 pub use body::BODY_BYTES_MAX;
+pub(crate) use fast_path::CheckContext;
 pub use openapi::document;
 
 use super::admin::Operator;

@@ -1,9 +1,8 @@
 //! Errors as problem documents (RFC 9457), each with the next step.
 
-use axum::body::Body;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 use throttlekit::store::StoreError;
@@ -87,9 +86,15 @@ impl From<Refusal> for Problem {
 }
 
 impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let text = serde_json::to_string(&self).unwrap_or_default();
-        let mut response = Response::new(Body::from(text));
+    fn into_response(self) -> axum::response::Response {
+        self.response().into_response()
+    }
+}
+
+impl Problem {
+    /// Creates the response.
+    pub(super) fn response(&self) -> Response<String> {
+        let mut response = Response::new(serde_json::to_string(self).unwrap_or_default());
         *response.status_mut() =
             StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();

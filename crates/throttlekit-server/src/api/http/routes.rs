@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use http::{Request, StatusCode};
+use axum::response::IntoResponse;
+use http::{Request, Response, StatusCode};
 use tower::Service;
 
 use super::HttpApi;
@@ -26,16 +26,16 @@ use crate::engine::{Ended, HandBack, PolicyCall, WorkTerms};
 use crate::policy::Endpoint;
 use crate::wire_format::{calls, class, held, millis_down, slices};
 
-type Answer = Result<Response, Problem>;
+type Answer = Result<Response<String>, Problem>;
 
 /// The route of [`check`], for use without the router.
 #[derive(Clone)]
 pub(crate) struct CheckRoute(pub(super) HttpApi);
 
 impl Service<Request<Whole>> for CheckRoute {
-    type Response = Response;
+    type Response = axum::response::Response;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -45,15 +45,20 @@ impl Service<Request<Whole>> for CheckRoute {
         let api = self.0.clone();
         Box::pin(async move {
             let answer = match Asked::read_whole(request, &api).await {
-                Ok(asked) => check(State(api), asked).await,
+                Ok(asked) => check_one(&api, &asked).await,
                 Err(problem) => Err(problem),
             };
-            Ok(answer.unwrap_or_else(IntoResponse::into_response))
+            Ok(answer.into_response())
         })
     }
 }
 
 pub(super) async fn check(State(api): State<HttpApi>, asked: Asked<CheckRequest>) -> Answer {
+    check_one(&api, &asked).await
+}
+
+/// Checks one key.
+pub(super) async fn check_one(api: &HttpApi, asked: &Asked<CheckRequest>) -> Answer {
     let CheckRequest { policy, key, cost, keys } = &asked.body;
     let others = slices(keys);
     asked.caller.may(Endpoint::Check, policy, key.as_bytes())?;

@@ -81,7 +81,7 @@ async fn a_denial_is_an_answer_unless_429_is_asked_for() {
     let expected = json!({ "decision": {
         "allowed": false, "limit": 3, "remaining": 0, "reset_at": 1_000_020_000, "retry_after_ms": 20_000,
         "retry": "after", "guarantee": "exact", "overshoot_bound": 0, "binding_axis": "rate",
-        "policy_denied": false, "shadow_denied": false,
+        "limit_name": "", "policy_denied": false, "shadow_denied": false,
     } });
     assert_eq!(denied, expected);
     let response = send(&router, request("/v1/check?status=429", &ask)).await;

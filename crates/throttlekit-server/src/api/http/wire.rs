@@ -6,7 +6,7 @@ use throttlekit::rate::Timestamp;
 use throttlekit::{Guarantee, Retry};
 
 use crate::engine::{self, Answered};
-use crate::wire_format::{axis_name, millis_at, overshoot, retry_millis};
+use crate::wire_format::{axis_name, limit_name, millis_at, overshoot, retry_millis};
 
 /// The largest number that every JSON reader represents exactly. Larger ones are reported as this.
 const NUMBER_MAX: u64 = (1 << 53) - 1;
@@ -249,6 +249,8 @@ pub(super) struct Decision {
     overshoot_bound: u64,
     /// The axis that denied: `concurrency`, `rate`, `cost` or `fairness`. Empty if none did.
     binding_axis: String,
+    /// Name of the limit that denied, as in the policy file. Empty if none did, or if it has no name.
+    limit_name: String,
     /// Denied by a price, not by a limit.
     policy_denied: bool,
     /// Allowed, though a policy in shadow mode would have denied.
@@ -426,6 +428,7 @@ impl From<&Answered> for Decision {
             },
             overshoot_bound: unsigned(overshoot(answer.guarantee)),
             binding_axis: axis_name(answer.binding_axis),
+            limit_name: limit_name(answer),
             policy_denied: answer.policy_denied,
             shadow_denied: answer.shadow_denied,
         }

@@ -129,9 +129,14 @@ mod tests {
         let now = Timestamp::from_millis(1_000_000);
         let reset_at = Timestamp::from_millis(1_000_000 + reset_ms);
         let decision = Decision { allowed, limit: 10, remaining: 3, reset_at, retry_after };
-        let (guarantee, binding_axis) = (Guarantee::Exact, None);
-        let answer =
-            Answered { decision, guarantee, binding_axis, policy_denied: false, shadow_denied: false };
+        let answer = Answered {
+            decision,
+            guarantee: Guarantee::Exact,
+            binding_axis: None,
+            limit_name: None,
+            policy_denied: false,
+            shadow_denied: false,
+        };
         let mut out = Vec::new();
         super::decision(&mut out, &answer, now);
         String::from_utf8(out).unwrap().replace("\r\n", " ")

@@ -1,6 +1,7 @@
 //! The commands of one connection.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use throttlekit::clock::{Clock, WallClock};
 use tokio::time::Instant;
@@ -12,7 +13,7 @@ use super::throttle::{self, is_throttle};
 use crate::access::{AuthError, Caller, Secret};
 use crate::api::fair_use::named;
 use crate::engine::{Answered, PolicyCall};
-use crate::listen::{Next, Peer, Session, Step, within};
+use crate::listen::{Next, Peer, Received, Session, Step, within};
 use crate::policy::Endpoint;
 use crate::share::Turn;
 
@@ -47,11 +48,11 @@ struct Batch {
 }
 
 impl Session for RespSession {
-    fn is_ready(&self, received: &[u8]) -> bool {
-        !matches!(self.parse(received), Ok(None))
+    fn look(&mut self, received: &[u8]) -> Received {
+        if matches!(self.parse(received), Ok(None)) { Received::Part } else { Received::Command }
     }
 
-    async fn answer(&mut self, received: &[u8], responses: &mut Vec<u8>) -> Step {
+    async fn answer(&mut self, received: &[u8], _: &AtomicBool, responses: &mut Vec<u8>) -> Step {
         let deadline = Instant::now() + self.api.shares.limits().request_max;
         let mut batch = Batch { caller: self.identify(), deadline, is_late: false, turn: None, left: 0 };
         let mut rest = received;

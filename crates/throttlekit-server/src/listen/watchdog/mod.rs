@@ -18,7 +18,7 @@ use super::body::{REST_BYTES_MAX, REST_FOR};
 /// Interval after which counts of abandoned requests restart.
 const WINDOW: Duration = Duration::from_secs(10);
 /// Bytes that a connection receives in one turn on the processor. The last read may exceed it.
-const TURN_BYTES: usize = 4 << 10;
+pub(crate) const TURN_BYTES: usize = 4 << 10;
 /// The preface of HTTP/2; no HTTP/1 request that keeps its connection is shorter.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FIRST_BYTES: u64 = PREFACE.len() as u64;
@@ -86,10 +86,15 @@ impl Activity {
         }
     }
 
+    /// Checks whether the connection has begun with anything but the preface of HTTP/2.
+    pub(super) fn is_http1(&self) -> bool {
+        self.is_http1.load(Ordering::Relaxed)
+    }
+
     /// Checks whether the client has begun the head of an HTTP/1 request and not ended it.
     fn is_in_head(&self) -> bool {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        self.is_http1.load(Ordering::Relaxed)
+        self.is_http1()
             && self.active.load(Ordering::Relaxed) == 0
             && read(&self.received_bytes) > read(&self.settled_bytes)
     }

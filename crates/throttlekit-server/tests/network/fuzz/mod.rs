@@ -8,6 +8,7 @@
 //! * a hang: a connection whose client waits is neither answered nor closed in time, or an honest check fails;
 //! * a leak: after the last input a connection, a turn, a body, a stream or a file descriptor is still open.
 
+mod fast_path;
 mod frames;
 mod generator;
 mod replies;

@@ -59,6 +59,14 @@ const ROUTES: &[(&str, &str, &str)] = &[
     ("GET", "/readyz", ""),
     ("GET", "/openapi.json", ""),
 ];
+/// Checks that are allowed and checks that are denied, of the key [`KEY`].
+const CHECKS: &[(&str, &str, &str)] = &[
+    ("POST", "/v1/check", r#"{"policy":"@","key":"k0000000","cost":2,"keys":["z"]}"#),
+    ("POST", "/v1/check?status=429", r#"{"policy":"@","key":"k0000000"}"#),
+    ("POST", "/v1/check?status=429", r#"{"policy":"@","key":"k0000000","cost":3000000000}"#),
+];
+/// The key of checks, to be replaced by one of the same length.
+pub(super) const KEY: &[u8] = b"k0000000";
 /// The routes of the metrics listener.
 const METRICS_ROUTES: &[(&str, &str, &str)] =
     &[("GET", "/metrics", ""), ("GET", "/healthz", ""), ("GET", "/readyz", ""), ("POST", "/readyz", "")];
@@ -131,6 +139,11 @@ pub(super) struct Requests {
 impl Requests {
     pub(super) fn api() -> Self {
         Self::of(ROUTES)
+    }
+
+    /// Checks of one key only.
+    pub(super) fn checks() -> Self {
+        Self::of(CHECKS)
     }
 
     pub(super) fn metrics() -> Self {
