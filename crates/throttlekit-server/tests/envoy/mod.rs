@@ -2,6 +2,7 @@
 //! logs learn why, and an outage of ours is what the filter's `failure_mode_deny` says.
 
 mod hostile;
+mod kubernetes;
 mod stand;
 
 use std::collections::BTreeMap;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::Request;
 use axum::response::IntoResponse;
-use serde_json::Value;
+use axum::{Json, Router};
+use serde_json::{Value, json};
 use throttlekit::clock::{Clock, WallClock};
 use throttlekit_server::internals::engine::{Backend, PolicyCall};
 use throttlekit_server::{Server, ServerOptions};
@@ -27,6 +27,7 @@ pub(crate) struct Stand {
     envoy: Child,
     listener: SocketAddr,
     folder: PathBuf,
+    policies: PathBuf,
     served: Arc<AtomicU64>,
     /// Counts outlive a server, as they would on a store.
     backend: Backend,
@@ -54,6 +55,14 @@ impl Stand {
 
     /// The same with another file, and another text in it.
     pub(crate) async fn of(file: &str, name: &str, change: (&str, &str)) -> Self {
+        let text = fs::read_to_string(ops(file)).unwrap();
+        assert!(text.contains(change.0), "the file has lost `{}`", change.0);
+        let policies = fs::read_to_string(ops("policies.yaml")).unwrap();
+        Self::with(name, &text.replace(change.0, change.1), &policies).await
+    }
+
+    /// The same with the text of a configuration and of a policy file.
+    pub(crate) async fn with(name: &str, envoy_yaml: &str, policies_yaml: &str) -> Self {
         not_across_the_hour().await;
         let folder = std::env::temp_dir().join(format!("throttlekit-envoy-{}-{name}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
@@ -67,18 +76,20 @@ impl Stand {
             ("/dev/stdout".to_owned(), folder.join("access.log").display().to_string()),
             // A busy machine is no outage.
             ("timeout: 0.1s".to_owned(), "timeout: 10s".to_owned()),
-            (change.0.to_owned(), change.1.to_owned()),
         ];
-        let mut text = fs::read_to_string(ops(file)).unwrap();
+        let mut text = envoy_yaml.to_owned();
         for (from, to) in places {
             assert!(text.contains(&from), "the file has lost `{from}`");
             text = text.replace(&from, &to);
         }
         fs::write(folder.join("envoy.yaml"), text).unwrap();
+        let policies = folder.join("policies.yaml");
+        fs::write(&policies, policies_yaml).unwrap();
         let mut stand = Self {
             envoy: envoy(&folder),
             listener,
             folder,
+            policies,
             served,
             backend: Backend::memory(),
             server: None,
@@ -93,7 +104,7 @@ impl Stand {
         let runtime = Runtime::new().unwrap();
         let options = ServerOptions {
             grpc: self.server_at,
-            ..ServerOptions::new(ops("policies.yaml"), self.backend.clone())
+            ..ServerOptions::new(self.policies.clone(), self.backend.clone())
         };
         let server = runtime.spawn(Server::start(options)).await.unwrap().unwrap();
         self.server = Some(Running { runtime, server });
@@ -233,12 +244,19 @@ fn envoy(folder: &Path) -> Child {
     command.spawn().unwrap_or_else(|error| panic!("{binary}: {error}"))
 }
 
-/// A service that counts who comes, and says how many tokens its answer had.
+/// A service that counts requests, and reports the tokens of its responses: in a header, or as the usage of a model.
 async fn serve(served: Arc<AtomicU64>) -> SocketAddr {
     let answer = move |request: Request| {
         served.fetch_add(1, Relaxed);
-        let tokens = request.headers().get("x-answer-tokens").cloned();
-        async move { (tokens.map(|tokens| [("x-tokens", tokens)]), "hello").into_response() }
+        let header = |name: &str| request.headers().get(name).cloned();
+        let (tokens, usage) = (header("x-answer-tokens"), header("x-answer-usage"));
+        async move {
+            let usage: Option<u64> = usage.and_then(|tokens| tokens.to_str().ok()?.parse().ok());
+            match usage {
+                Some(tokens) => Json(json!({"usage": {"total_tokens": tokens}})).into_response(),
+                None => (tokens.map(|tokens| [("x-tokens", tokens)]), "hello").into_response(),
+            }
+        }
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -250,7 +268,7 @@ async fn free_port() -> SocketAddr {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap()
 }
 
-fn ops(name: &str) -> PathBuf {
+pub(crate) fn ops(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ops/envoy").join(name)
 }
 
