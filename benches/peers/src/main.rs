@@ -7,6 +7,7 @@
 //! | environment | meaning |
 //! |---|---|
 //! | `THROTTLEKIT_BIN` | our server, required; `cargo xtask` builds it |
+//! | `BASELINE_BIN` | an earlier build of ours, whose unary method sessions are compared with; default: the same build |
 //! | `THROTTLECRAB_BIN` | `throttlecrab-server`; `cargo xtask` installs it |
 //! | `LIMITADOR_BIN` | `limitador-server`, built elsewhere |
 //! | `THROTTLEKIT_REDIS` | URL of a Redis; `cargo xtask` starts one |

@@ -12,8 +12,8 @@ use crate::apis::{Api, Wire};
 use crate::process::{Process, free_address, output};
 
 pub const OURS: &str = "ours";
-/// Another process of ours, called without sessions.
-pub const OURS_UNARY: &str = "ours, unary";
+/// Another process of ours, or of an earlier build of ours, called without sessions.
+pub const UNARY: &str = "unary Check";
 pub const CRAB: &str = "throttlecrab";
 pub const LIMITADOR: &str = "Limitador";
 
@@ -81,6 +81,8 @@ impl Running {
 /// Paths of the programs, and a folder for their configuration.
 pub struct Programs {
     ours: PathBuf,
+    /// An earlier build of ours.
+    baseline: Option<PathBuf>,
     crab: Option<PathBuf>,
     limitador: Option<PathBuf>,
     ours_has_resp: bool,
@@ -98,7 +100,8 @@ impl Programs {
         fs::write(folder.join("policies.yaml"), policies())?;
         fs::write(folder.join("limits.yaml"), limits())?;
         let (crab, limitador) = (path("THROTTLECRAB_BIN"), path("LIMITADOR_BIN"));
-        Ok(Self { ours, crab, limitador, ours_has_resp, folder })
+        let baseline = path("BASELINE_BIN");
+        Ok(Self { ours, baseline, crab, limitador, ours_has_resp, folder })
     }
 
     /// Returns the names of the programs and what `--version` prints, or how to have them measured.
@@ -110,6 +113,7 @@ impl Programs {
         };
         Ok(vec![
             (OURS, version(&self.ours)?),
+            (UNARY, self.baseline.as_deref().map_or_else(|| Ok("the same".into()), version)?),
             (CRAB, peer(&self.crab, CRAB)?),
             (LIMITADOR, peer(&self.limitador, LIMITADOR)?),
         ])
@@ -127,10 +131,23 @@ impl Programs {
         Ok(Running(running))
     }
 
-    /// Starts our server twice, to compare two of its APIs.
-    pub fn start_ours_twice(&self) -> Result<Running> {
-        let start = || self.start_ours(Store::Memory);
-        Ok(Running(vec![(OURS, start()?), (OURS_UNARY, start()?)]))
+    /// Starts our server twice, to compare its sessions with the unary method: that of the baseline, if there is one.
+    pub fn start_unary(&self) -> Result<Running> {
+        let unary = match &self.baseline {
+            Some(baseline) => self.start_baseline(baseline)?,
+            None => self.start_ours(Store::Memory)?,
+        };
+        Ok(Running(vec![(OURS, self.start_ours(Store::Memory)?), (UNARY, unary)]))
+    }
+
+    /// Starts a server with the options and policies that every build of ours has, for gRPC only.
+    fn start_baseline(&self, program: &Path) -> Result<Server> {
+        let (grpc, http) = (free_address()?, free_address()?);
+        let file = self.folder.join("baseline.yaml");
+        fs::write(&file, format!("version: 1\npolicies:\n{}", LIMITS.map(policy).concat()))?;
+        let mut command = Command::new(program);
+        command.arg("serve").arg(file).args(["--listen", &grpc.to_string(), "--http", &http.to_string()]);
+        start(command, grpc, http, None)
     }
 
     fn start_ours(&self, store: Store<'_>) -> Result<Server> {
@@ -193,8 +210,11 @@ pub fn absent(peer: &str) -> String {
     format!("not measured, set {variable}")
 }
 
+fn policy(limit: Limit) -> String {
+    format!("  {}: {{rate: {{limit: {}, per: 1h}}}}\n", limit.name, limit.units)
+}
+
 fn policies() -> String {
-    let policy = |limit: Limit| format!("  {}: {{rate: {{limit: {}, per: 1h}}}}\n", limit.name, limit.units);
     let domain = |Limit { name, .. }| {
         format!(
             "  - {{domain: {name}, headers: none, rules: [{{entries: [{{key: user}}], policy: {name}}}]}}\n"

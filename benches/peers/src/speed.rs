@@ -7,7 +7,7 @@ use crate::apis::{
     Api, CRAB_GRPC, CRAB_HTTP, CRAB_RESP, LIMITADOR_HTTP, OURS_GRPC, OURS_HTTP, OURS_RESP, OURS_SESSION, RLS,
 };
 use crate::row::{Row, Threshold};
-use crate::servers::{CRAB, LIMITADOR, OURS, OURS_UNARY, Store};
+use crate::servers::{CRAB, LIMITADOR, OURS, Store, UNARY};
 
 /// Keys of the loads that are not about one hot key.
 const KEYS: usize = 100_000;
@@ -54,13 +54,13 @@ const PIPELINED: Protocol = Protocol {
 
 const SESSION: Protocol = Protocol {
     name: "Session, one decision a message",
-    apis: &[(OURS, OURS_SESSION), (OURS_UNARY, OURS_GRPC)],
+    apis: &[(OURS, OURS_SESSION), (UNARY, OURS_GRPC)],
     decisions: 100_000,
     cpu_max: 0.33,
 };
 const SESSION_BY_100: Protocol = Protocol {
     name: "Session, 100 decisions a message",
-    apis: &[(OURS, OURS_SESSION.pipelined(100)), (OURS_UNARY, OURS_GRPC)],
+    apis: &[(OURS, OURS_SESSION.pipelined(100)), (UNARY, OURS_GRPC)],
     decisions: 200_000,
     cpu_max: 0.05,
 };
@@ -85,7 +85,7 @@ pub fn in_memory(bench: &mut Bench) -> Result<()> {
 
 /// Measures what a decision costs our server in a session, beside its unary method.
 pub fn sessions(bench: &mut Bench) -> Result<()> {
-    let running = bench.programs.start_ours_twice()?;
+    let running = bench.programs.start_unary()?;
     for Protocol { name, apis, decisions, cpu_max } in [SESSION, SESSION_BY_100] {
         let title = format!("{name} in memory, {}", describe(1));
         let threshold = Threshold::CpuAtMost(cpu_max);

@@ -17,6 +17,8 @@ use crate::load::Dice;
 pub const CONNECTIONS: usize = 4;
 pub const IN_FLIGHT: u64 = 256;
 pub const TURN: Duration = Duration::from_secs(2);
+/// Longer than the windows of the policies on Redis.
+const EXACT_WITHIN: Duration = Duration::from_secs(30);
 
 /// The content of one call.
 #[derive(Clone, Copy)]
@@ -64,6 +66,21 @@ fn is_exact(decisions: &[Decision]) -> Result<()> {
     let other = decisions.iter().find(|decision| decision.guarantee != "exact");
     ensure!(other.is_none(), "a decision that is not exact: {other:?}");
     Ok(())
+}
+
+/// Waits until decisions are exact: the memory of the store is as old as the windows of the policy.
+pub fn until_exact(uri: &str, shape: Shape) -> Result<()> {
+    runtime()?.block_on(async {
+        let (mut clients, mut dice) = (clients(uri).await?, Dice::new(0, shape.keys));
+        let begun = Instant::now();
+        loop {
+            match call(&mut clients[0], shape, &mut dice).await {
+                Err(why) if begun.elapsed() > EXACT_WITHIN => return Err(why),
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                Ok(()) => return Ok(()),
+            }
+        }
+    })
 }
 
 /// Returns the decisions per second over a turn, from `in_flight` callers.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::calls::{IN_FLIGHT, Shape, decisions_per_second};
+use crate::calls::{IN_FLIGHT, Shape, decisions_per_second, until_exact};
 use crate::in_process::InProcess;
 use crate::process::Served;
 use crate::redis_bench::url;
@@ -22,6 +22,7 @@ pub fn run(rounds: usize, report: &mut Report) -> Result<()> {
     println!("leased in batches of 1000 beside strict, on Redis, {KEYS} hot keys");
     let mut served = Served::start(&["serve", &url()?])?;
     let uri = served.uri.clone();
+    until_exact(&uri, shape("strict", 1))?;
     let check = |policy| decisions_per_second(&uri, shape(policy, 1), IN_FLIGHT);
     let many = |policy| decisions_per_second(&uri, shape(policy, KEYS as usize), MANY_IN_FLIGHT);
     let engine = InProcess::start(&url()?)?;
