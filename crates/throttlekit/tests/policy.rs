@@ -386,7 +386,7 @@ fn threads_that_share_keys_charge_both_axes_or_neither() {
             let left = |axis| last.axes().get(axis).unwrap().remaining;
             match last.denied_by() {
                 None => {
-                    assert_eq!((left(Axis::Rate), left(Axis::Cost)), (calls - admitted - 1, tokens - used))
+                    assert_eq!((left(Axis::Rate), left(Axis::Cost)), (calls - admitted - 1, tokens - used));
                 }
                 Some(axis) => assert_eq!((axis, admitted), (Axis::Rate, calls), "{used}"),
             }
