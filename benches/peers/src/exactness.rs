@@ -78,7 +78,7 @@ fn show(bench: &mut Bench, name: &str, title: &str, admitted: usize) {
 }
 
 /// Sends the requests of one key, spread over the servers, and returns how many are allowed.
-fn admitted(bench: &Bench, servers: &[&Server], api: Api, key_index: usize) -> Result<usize> {
+pub fn admitted(bench: &Bench, servers: &[&Server], api: Api, key_index: usize) -> Result<usize> {
     let requests = Arc::new(load::encode(api, HUNDRED, once(key(key_index))));
     let load = Load { requests, order: Arc::new(vec![0; REQUESTS]), pace: None };
     let outcome = bench.runtime.block_on(load::run(servers, api, load))?;

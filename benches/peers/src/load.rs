@@ -136,8 +136,13 @@ impl Load {
         Self { requests: self.requests.clone(), order, pace: self.pace }
     }
 
+    /// Returns the same load at a pace, in requests per second.
+    pub fn at_pace(&self, pace: f64) -> Self {
+        Self { requests: self.requests.clone(), order: self.order.clone(), pace: Some(pace) }
+    }
+
     /// Waits until a request is due. The timer's ticks are 1 ms, for every server alike.
-    async fn due(&self, begun: Instant, request: usize) -> Instant {
+    pub async fn due(&self, begun: Instant, request: usize) -> Instant {
         let Some(pace) = self.pace else { return Instant::now() };
         let due = begun + Duration::from_secs_f64(request as f64 / pace);
         tokio::time::sleep_until(due.into()).await;
@@ -154,7 +159,7 @@ impl Caller {
     }
 
     /// Sends the requests of a batch and returns how many are allowed.
-    async fn call(&mut self, requests: &[Bytes], batch: &[u32]) -> Result<usize> {
+    pub async fn call(&mut self, requests: &[Bytes], batch: &[u32]) -> Result<usize> {
         let first = &requests[batch[0] as usize];
         match self {
             Self::Grpc(caller) => Ok(usize::from(caller.call(first.clone()).await?)),

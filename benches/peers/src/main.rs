@@ -16,6 +16,7 @@
 
 mod apis;
 mod exactness;
+mod failures;
 mod grpc;
 mod http1;
 mod keys;
@@ -35,6 +36,7 @@ mod speed;
 #[path = "../../stores/src/turns.rs"]
 #[expect(dead_code, reason = "contenders rotate here, and have several measures")]
 mod turns;
+mod writes;
 
 use std::process::{Command, ExitCode};
 
@@ -78,6 +80,8 @@ fn run(args: &[&str]) -> Result<bool> {
     introduce(&mut bench)?;
     if bench.only.is_empty() {
         exactness::run(&mut bench)?;
+        failures::run(&mut bench)?;
+        writes::run(&mut bench)?;
     }
     speed::in_memory(&mut bench)?;
     speed::sessions(&mut bench)?;

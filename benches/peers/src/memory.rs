@@ -60,6 +60,13 @@ fn judge(bench: &mut Bench, at_end: &[(&str, Memory)]) {
     if let Some(crab) = of(CRAB) {
         bench.report.at_most("memory: MiB of ours / throttlecrab", ours.end / crab.end, 1.0);
     }
+    if let Some(limitador) = of(LIMITADOR) {
+        bench.report.at_most(
+            &format!("memory: MiB of ours / Limitador, {FEW} keys"),
+            ours.few / limitador.few,
+            1.0,
+        );
+    }
 }
 
 /// Sends one request of each key.

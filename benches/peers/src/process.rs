@@ -33,6 +33,10 @@ impl Process {
         Ok(process)
     }
 
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// Returns the processor time of all threads so far, in microseconds.
     pub fn cpu_us(&self) -> Result<u64> {
         let stat = self.read("stat")?;
@@ -51,7 +55,7 @@ impl Process {
     }
 
     fn read(&self, file: &str) -> Result<String> {
-        let path = format!("/proc/{}/{file}", self.0.id());
+        let path = format!("/proc/{}/{file}", self.id());
         fs::read_to_string(&path).with_context(|| format!("the server ended: no {path}"))
     }
 }

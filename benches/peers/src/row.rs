@@ -23,7 +23,8 @@ pub struct Row<'a> {
     pub keys: usize,
     /// Decisions of one turn.
     pub decisions: usize,
-    pub pace: Option<f64>,
+    /// Paces the load at half of what the slowest contender decides at saturation, instead of sending as fast as possible.
+    pub half_load: bool,
     pub threshold: Threshold,
 }
 
@@ -64,14 +65,15 @@ impl Row<'_> {
             return Ok(());
         }
         let mut contenders = self.contenders(running);
-        self.take_turns(bench, &mut contenders)?;
-        println!("\n### {} ({} decisions a turn, load {})", self.title, self.decisions, load_average());
+        let pace = if self.half_load { self.slow_down(bench, &mut contenders)? } else { String::new() };
+        self.take_turns(bench, &mut contenders, bench.rounds)?;
+        println!("\n### {}{pace} ({} decisions a turn, load {})", self.title, self.decisions, load_average());
         println!(
             "| contender | decisions/s | ours / its | CPU µs | ours / its | p50 ms | p99 ms | ours / its |"
         );
         println!("|---|---|---|---|---|---|---|---|");
         let ours = contenders.iter().find(|contender| contender.name == OURS);
-        if self.pace.is_none() {
+        if !self.half_load {
             let bar = |contender: &Contender<'_>| (contender.name, median(&contender.all(CPU_US)));
             bench.picture.add(&self.title, contenders.iter().map(bar).collect());
         }
@@ -96,19 +98,28 @@ impl Row<'_> {
         let present = self.apis.iter().filter(|(name, api)| running.absence(name, *api).is_none());
         let contender = |&(name, api): &(&'static str, Api)| {
             let requests = Arc::new(load::encode(api, FREE, (0..self.keys).map(key)));
-            let load = Arc::new(Load { requests, order: order.clone(), pace: self.pace });
+            let load = Arc::new(Load { requests, order: order.clone(), pace: None });
             Some(Contender { name, server: running.get(name)?, api, load, measures: Vec::new() })
         };
         present.filter_map(contender).collect()
     }
 
+    /// Measures the contenders at saturation, paces their loads, and returns the pace as a text.
+    fn slow_down(&self, bench: &Bench, contenders: &mut [Contender<'_>]) -> Result<String> {
+        self.take_turns(bench, contenders, 1)?;
+        let measures = contenders.iter_mut().flat_map(|contender| contender.measures.drain(..));
+        let pace = (measures.map(|measure| measure.per_second).fold(f64::INFINITY, f64::min) / 2.0).round();
+        contenders.iter_mut().for_each(|contender| contender.load = Arc::new(contender.load.at_pace(pace)));
+        Ok(format!(", {pace}/s"))
+    }
+
     /// Measures each contender once per round. Each round begins with another one.
-    fn take_turns(&self, bench: &Bench, contenders: &mut [Contender<'_>]) -> Result<()> {
+    fn take_turns(&self, bench: &Bench, contenders: &mut [Contender<'_>], rounds: usize) -> Result<()> {
         let all = contenders.len();
-        for round in 0..bench.rounds {
+        for round in 0..rounds {
             for turn in 0..all {
                 let contender = &mut contenders[(round + turn) % all];
-                eprintln!("… {}, round {} of {}: {}", self.title, round + 1, bench.rounds, contender.name);
+                eprintln!("… {}, round {} of {rounds}: {}", self.title, round + 1, contender.name);
                 let measure = bench.runtime.block_on(contender.turn());
                 let measure = measure.with_context(|| format!("{}: {}", self.title, contender.name))?;
                 contender.measures.push(measure);

@@ -104,6 +104,10 @@ impl Programs {
         Ok(Self { ours, baseline, crab, limitador, ours_has_resp, folder })
     }
 
+    pub fn has_limitador(&self) -> bool {
+        self.limitador.is_some()
+    }
+
     /// Returns the names of the programs and what `--version` prints, or how to have them measured.
     pub fn versions(&self) -> Result<Vec<(&'static str, String)>> {
         let version = |program: &Path| output(Command::new(program).arg("--version"));

@@ -11,8 +11,7 @@ use crate::servers::{CRAB, LIMITADOR, OURS, Store, UNARY};
 
 /// Keys of the loads that are not about one hot key.
 const KEYS: usize = 100_000;
-const HALF_LOAD: f64 = 10_000.0;
-const HALF_LOAD_DECISIONS: usize = 20_000;
+const HALF_LOAD_DECISIONS: usize = 30_000;
 const REDIS_DECISIONS: usize = 15_000;
 
 /// One protocol in memory.
@@ -71,14 +70,15 @@ pub fn in_memory(bench: &mut Bench) -> Result<()> {
         for keys in [1, KEYS] {
             let title = format!("{name} in memory, {}", describe(keys));
             let threshold = Threshold::CpuAtMost(cpu_max);
-            Row { title, apis, keys, decisions, pace: None, threshold }.run(bench, &running)?;
+            Row { title, apis, keys, decisions, half_load: false, threshold }.run(bench, &running)?;
         }
     }
-    for Protocol { name, apis, .. } in [ENVOY, GRPC, HTTP] {
-        let title = format!("{name} in memory at {HALF_LOAD}/s, {}", describe(KEYS));
-        let (decisions, pace) = (HALF_LOAD_DECISIONS, Some(HALF_LOAD));
-        let threshold = Threshold::P99AtMost(1.0);
-        Row { title, apis, keys: KEYS, decisions, pace, threshold }.run(bench, &running)?;
+    for Protocol { name, apis, .. } in [ENVOY, GRPC, HTTP, RESP] {
+        for keys in [1, KEYS] {
+            let title = format!("{name} in memory at half load, {}", describe(keys));
+            let (decisions, threshold) = (HALF_LOAD_DECISIONS, Threshold::P99AtMost(1.0));
+            Row { title, apis, keys, decisions, half_load: true, threshold }.run(bench, &running)?;
+        }
     }
     Ok(())
 }
@@ -89,7 +89,7 @@ pub fn sessions(bench: &mut Bench) -> Result<()> {
     for Protocol { name, apis, decisions, cpu_max } in [SESSION, SESSION_BY_100] {
         let title = format!("{name} in memory, {}", describe(1));
         let threshold = Threshold::CpuAtMost(cpu_max);
-        Row { title, apis, keys: 1, decisions, pace: None, threshold }.run(bench, &running)?;
+        Row { title, apis, keys: 1, decisions, half_load: false, threshold }.run(bench, &running)?;
     }
     Ok(())
 }
@@ -102,7 +102,7 @@ pub fn on_redis(bench: &mut Bench) -> Result<()> {
         let title = format!("{} on Redis, {}", ENVOY.name, describe(keys));
         let threshold = Threshold::PerSecondAtLeast(2.0);
         let (apis, decisions) = (ENVOY.apis, REDIS_DECISIONS);
-        Row { title, apis, keys, decisions, pace: None, threshold }.run(bench, &running)?;
+        Row { title, apis, keys, decisions, half_load: false, threshold }.run(bench, &running)?;
     }
     Ok(())
 }
