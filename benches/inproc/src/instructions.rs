@@ -9,11 +9,12 @@ use crate::thresholds::INSTRUCTIONS_MAX;
 use crate::workloads::Stream;
 use crate::{admission, budget, lease, sketch, slots};
 
-const CONTENDERS: [&str; 7] = [
+const CONTENDERS: [&str; 8] = [
     "ours-trusted-precise",
     "ours-secret-precise",
     "ours-keyless-precise",
     "governor",
+    "governor-fast-hash",
     "governor-best",
     "governor-direct",
     "floor-precise",

@@ -2,7 +2,7 @@
 //! limiter.
 
 use crate::contenders::PLACES;
-use crate::thresholds::{SEMAPHORE, THROTTLE_NET};
+use crate::thresholds::{GUARD, SEMAPHORE, THROTTLE_NET};
 use crate::timing::{HOT_WARM, Section};
 use crate::workloads::Stream;
 
@@ -33,7 +33,7 @@ pub const SECTIONS: &[Section] = &[
 const CONTENDERS: &[&str] = &[
     SEMAPHORE,
     "floor-cas",
-    "ours-guard-fixed",
+    GUARD,
     "ours-guard-fleet",
     "ours-guard-class",
     THROTTLE_NET,
@@ -43,4 +43,4 @@ const CONTENDERS: &[&str] = &[
 
 /// The contenders whose instructions are counted. Not those that read a clock, which under callgrind is a
 /// system call.
-pub const COUNTED: [&str; 3] = [SEMAPHORE, "ours-guard-fixed", "ours-guard-class"];
+pub const COUNTED: [&str; 3] = [SEMAPHORE, GUARD, "ours-guard-class"];

@@ -49,6 +49,8 @@ pub const FETCH_SUB: &str = "floor-fetch-sub";
 
 /// The anchor of slots with a fixed limit.
 pub const SEMAPHORE: &str = "tokio-semaphore";
+/// A guard of one process, the anchor of those that share a limit.
+pub const GUARD: &str = "ours-guard-fixed";
 /// The anchor of slots with an inferred limit.
 pub const THROTTLE_NET: &str = "throttle-net";
 
@@ -94,9 +96,11 @@ pub const THRESHOLDS: &[Threshold] = &[
     threshold("sketch-1m-2t", "ours-sketch-refused-tick", PINGORA, Together, 0.90),
     threshold("sketch-10k-2t", "ours-sketch-tick", PINGORA, Together, 1.2),
     threshold("sketch-1m-2t", "ours-sketch-tick", PINGORA, Together, 1.2),
-    threshold("slots", "ours-guard-fixed", SEMAPHORE, Throughput, 0.75),
+    threshold("slots", GUARD, SEMAPHORE, Throughput, 0.75),
     threshold("slots", "ours-guard-adaptive", THROTTLE_NET, Throughput, 0.80),
-    threshold("slots-2t", "ours-guard-fixed", SEMAPHORE, Together, 0.45),
+    threshold("slots", "ours-guard-fleet", GUARD, Throughput, 1.2),
+    threshold("slots-2t", "ours-guard-fleet", GUARD, Together, 1.2),
+    threshold("slots-2t", GUARD, SEMAPHORE, Together, 0.45),
     threshold("slots-2t", "ours-guard-adaptive", THROTTLE_NET, Together, 0.60),
     threshold("admission", "ours-admission", AXES, Throughput, 1.2),
     threshold("admission", "ours-admission", AXES, Isolated, 1.2),
