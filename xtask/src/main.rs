@@ -41,14 +41,18 @@ usage: cargo xtask <command>
   python test              build the Python wheel, install it into a clean environment and run its tests
   python docs              build the API reference of the Python package as a site
   services up|down|status  real engines for the tests; `up` prints where they listen, for a shell to evaluate
-  bench inproc             checks in process beside the peers; fails when a bar is missed
-  bench sketch             limits in a sketch beside the peer that counts in one; fails when a bar is missed
+  bench NAME               run a benchmark, which fails if a threshold is missed:
+  bench inproc             checks in process beside the peers
+  bench sketch             limits in a sketch beside the peer that counts in one
+  bench slots              concurrency slots in process beside a semaphore and adaptive limiters
+  bench admission          calls over several axes beside the sum of the axes, in process and on Redis
   bench fair               a check among a hundred tenants that share a budget and among a hundred thousand
-  bench budget             debits of a token budget in process beside a peer; fails when the bar is missed
+  bench budget             debits of a token budget in process beside a peer
   bench redis|postgres     decisions on a shared store beside what the engine does bare
   bench server             the service beside a bare echo and beside its own store
   bench peers              the server beside throttlecrab and Limitador: processor time, latency, memory, exactness
   bench lease              spends of a lease in process beside the peers, and batches on Redis beside single asks
+  bench outbound           calls to a simulated provider, by several processes over Redis
   bench python             checks from Python beside `limits`, and middleware beside slowapi";
 
 fn main() -> ExitCode {

@@ -183,12 +183,14 @@ fn only_file(folder: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Returns the path of the server: that of the environment, or else built.
+/// Returns the path of the server: that of the environment, or else built with the features that CI's other stages have,
+/// so that nothing is compiled twice.
 fn server() -> Result<PathBuf> {
     if let Some(path) = env::var_os("THROTTLEKIT_BIN") {
         return Ok(path.into());
     }
-    succeed(cargo().args(["build", "--locked", "-p", "throttlekit-cli"]).current_dir(root()))?;
+    let words = ["build", "--locked", "--workspace", "--features", "full", "--bin", "throttlekit"];
+    succeed(cargo().args(words).current_dir(root()))?;
     Ok(target().join("debug/throttlekit"))
 }
 
