@@ -14,8 +14,8 @@ use crate::operations::ask;
 const WITHIN: Duration = Duration::from_secs(1);
 /// Time within which they apply it on any.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Number of attempts to see it within [`WITHIN`].
-const TRIES_MAX: u64 = 5;
+/// Number of actions whose median time is judged.
+const TRIES: usize = 5;
 
 /// The tokens of `operator` and `app` are `foo` and `bar`, that of `root` is `baz`.
 fn policies(policy: &str) -> String {
@@ -188,7 +188,9 @@ fn an_override_takes_effect_on_all_servers_survives_a_restart_and_expires_on_tim
         assert_eq!(peek(&servers[0], &policy, "tenant/1"), (limit, limit), "at once where it was set");
         all_see(&servers, &policy, "tenant/1", (limit, limit), since)
     };
-    assert!((0..TRIES_MAX).any(|more| applied(60 + more) < WITHIN), "on all servers within a second");
+    let mut took: [Duration; TRIES] = std::array::from_fn(|more| applied(60 + more as u64));
+    took.sort_unstable();
+    assert!(took[TRIES / 2] < WITHIN, "on all servers within a second: {took:?}");
     applied(50);
     assert_eq!(peek(&servers[0], &policy, "tenant/2"), (2, 2), "only for its key");
 
