@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,15 +11,20 @@ use throttlekit::clock::{Clock, WallClock};
 use throttlekit::store::Store;
 use throttlekit_postgres::{Durability, PostgresStore};
 use throttlekit_redis::RedisStore;
+use tokio::task::JoinSet;
 
 use crate::runner::{Options, Run, Services, hunt, in_parallel};
 use throttlekit_verify::budget_tree::{self, Played};
 
 const CASES: u64 = 100_000;
-const ENGINE_CASES: u64 = 400;
+const ENGINE_CASES: u64 = 10_000;
 const SEEDED_CASES_MAX: u64 = 5_000;
 /// Scenarios that a thread takes at once.
 const CHUNK: u64 = 500;
+/// Scenarios that are played on an engine at the same time, on keys of their own.
+const SCENARIOS_AT_ONCE: usize = 32;
+/// Scenarios on an engine between two lines of progress.
+const PROGRESS_EVERY: u64 = 5_000;
 /// Long, because decisions are checked and not the speed of an engine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -76,14 +82,32 @@ async fn postgres(services: Services) -> Result<PostgresStore> {
     Ok(builder.migrate_on_connect(true).connect().await?)
 }
 
-async fn on_engine<S: Store>(engine: &str, store: S, cases: u64, run: &mut Run) -> Played {
-    let (store, begun) = (Arc::new(store), WallClock.now().as_nanos());
+async fn on_engine<S: Store>(engine: &'static str, store: S, cases: u64, run: &mut Run) -> Played {
+    let (store, begun, next) = (Arc::new(store), WallClock.now().as_nanos(), Arc::new(AtomicU64::new(0)));
+    let mut workers = JoinSet::new();
+    for _ in 0..SCENARIOS_AT_ONCE {
+        let (store, next) = (store.clone(), next.clone());
+        workers.spawn(async move {
+            let (mut played, mut broken) = (Played::default(), Vec::new());
+            loop {
+                let seed = next.fetch_add(1, Relaxed);
+                if seed >= cases {
+                    return (played, broken);
+                }
+                match budget_tree::examine_at_once(&store, &format!("tree-{begun:x}-{seed}"), seed).await {
+                    Ok(one) => played.add(&one),
+                    Err(violation) => broken.push(format!("{engine}: {violation}")),
+                }
+                if (seed + 1).is_multiple_of(PROGRESS_EVERY) {
+                    eprintln!("{engine}: {} of {cases}", seed + 1);
+                }
+            }
+        });
+    }
     let mut all = Played::default();
-    for seed in 0..cases {
-        match budget_tree::examine_at_once(&store, &format!("tree-{begun:x}-{seed}"), seed).await {
-            Ok(one) => all.add(&one),
-            Err(violation) => run.violated([format!("{engine}: {violation}")]),
-        }
+    for (played, broken) in workers.join_all().await {
+        all.add(&played);
+        run.violated(broken);
     }
     println!("{engine}: {all:?}");
     run.violated(all.missing().into_iter().map(|name| format!("{engine}: {name}: no scenario had it")));
