@@ -73,6 +73,11 @@ pub fn verify_all(start: StartServices) -> Result<()> {
     Ok(())
 }
 
+/// Returns the names of all verifications.
+pub fn verification_names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|one| one.name)
+}
+
 /// Returns the usage of every verification.
 pub fn usage() -> String {
     let each = ALL.iter().map(|one| {

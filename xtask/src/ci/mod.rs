@@ -135,6 +135,17 @@ mod tests {
         assert_eq!(libraries, checked);
     }
 
+    #[test]
+    fn the_nightly_workflow_runs_every_verification_and_no_other() {
+        let text = std::fs::read_to_string(root().join(".github/workflows/nightly.yml")).unwrap();
+        let matrix = text.lines().skip_while(|line| line.trim() != "name:").skip(1);
+        let listed = matrix.map_while(|line| line.trim_start().strip_prefix("- "));
+        let named: BTreeSet<_> = listed.map(str::to_owned).collect();
+        let known: BTreeSet<_> =
+            throttlekit_verify_drivers::verification_names().map(str::to_owned).collect();
+        assert_eq!(named, known);
+    }
+
     /// Stages are named after `cargo xtask ci`, or in a matrix below `stages:`.
     #[test]
     fn workflows_run_every_stage_and_no_other() {
