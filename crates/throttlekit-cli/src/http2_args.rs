@@ -30,6 +30,34 @@ pub(crate) struct Http2Args {
     /// Close a connection whose client does not respond to a ping within this time, in seconds
     #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=600))]
     http2_keepalive_timeout_s: u64,
+    /// Close a connection after its client resets this many streams before they are accepted
+    #[arg(long, default_value_t = 20, value_name = "STREAMS", value_parser = value_parser!(u32).range(1..=10_000))]
+    http2_pending_resets_max: u32,
+    /// Close a connection after this many streams are reset for errors of its client
+    #[arg(long, default_value_t = 256, value_name = "STREAMS", value_parser = value_parser!(u32).range(1..=100_000))]
+    http2_error_resets_max: u32,
+    /// Close a connection whose client abandons this many requests within ten seconds, if they are the majority
+    #[arg(long, default_value_t = 5_000, value_name = "REQUESTS")]
+    #[arg(value_parser = value_parser!(u32).range(1..=1_000_000))]
+    http2_abandoned_max: u32,
+    /// Limit the size of a frame
+    #[arg(long, default_value_t = 16_384, value_name = "BYTES")]
+    #[arg(value_parser = value_parser!(u32).range(16_384..=16_777_215))]
+    http2_frame_bytes_max: u32,
+    /// Limit the send buffer of a stream
+    #[arg(long, default_value_t = 65_536, value_name = "BYTES")]
+    #[arg(value_parser = value_parser!(u32).range(1_024..=16_777_216))]
+    http2_send_buffer_bytes: u32,
+    /// Close a connection without a request after this time, in seconds; applies to HTTP/1 and RESP as well
+    #[arg(long, default_value_t = 120, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=86_400))]
+    http2_idle_s: u64,
+    /// Close a connection gracefully at this age, plus or minus a tenth, in seconds; applies to HTTP/1 and RESP as well
+    #[arg(long, default_value_t = 600, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=604_800))]
+    http2_age_s: u64,
+    /// Close a connection whose client reads none of a response for this time, in seconds; applies to HTTP/1 and RESP
+    /// as well
+    #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=3_600))]
+    http2_stall_s: u64,
 }
 
 impl Http2Args {
@@ -41,6 +69,14 @@ impl Http2Args {
         limits.connection_window = self.http2_connection_window;
         limits.keepalive_every = Duration::from_secs(self.http2_keepalive_s);
         limits.keepalive_max = Duration::from_secs(self.http2_keepalive_timeout_s);
+        limits.pending_resets_max = self.http2_pending_resets_max as usize;
+        limits.error_resets_max = self.http2_error_resets_max as usize;
+        limits.abandoned_max = self.http2_abandoned_max;
+        limits.frame_bytes_max = self.http2_frame_bytes_max;
+        limits.send_buffer_bytes = self.http2_send_buffer_bytes as usize;
+        limits.idle_max = Duration::from_secs(self.http2_idle_s);
+        limits.age_max = Duration::from_secs(self.http2_age_s);
+        limits.stall_max = Duration::from_secs(self.http2_stall_s);
     }
 }
 
@@ -77,6 +113,14 @@ mod tests {
         assert_eq!(set("connection-window", "65535").unwrap().connection_window, 65_535);
         assert_eq!(set("keepalive-s", "1").unwrap().keepalive_every, Duration::from_secs(1));
         assert_eq!(set("keepalive-timeout-s", "2").unwrap().keepalive_max, Duration::from_secs(2));
+        assert_eq!(set("pending-resets-max", "7").unwrap().pending_resets_max, 7);
+        assert_eq!(set("error-resets-max", "8").unwrap().error_resets_max, 8);
+        assert_eq!(set("abandoned-max", "9").unwrap().abandoned_max, 9);
+        assert_eq!(set("frame-bytes-max", "16777215").unwrap().frame_bytes_max, 16_777_215);
+        assert_eq!(set("send-buffer-bytes", "1024").unwrap().send_buffer_bytes, 1_024);
+        assert_eq!(set("idle-s", "3").unwrap().idle_max, Duration::from_secs(3));
+        assert_eq!(set("age-s", "4").unwrap().age_max, Duration::from_secs(4));
+        assert_eq!(set("stall-s", "5").unwrap().stall_max, Duration::from_secs(5));
         for (name, value) in [
             ("streams-max", "0"),
             ("header-bytes-max", "10"),
@@ -84,6 +128,15 @@ mod tests {
             ("connection-window", "4294967295"),
             ("keepalive-s", "0"),
             ("keepalive-timeout-s", "0"),
+            ("pending-resets-max", "0"),
+            ("error-resets-max", "0"),
+            ("abandoned-max", "0"),
+            ("frame-bytes-max", "16383"),
+            ("frame-bytes-max", "16777216"),
+            ("send-buffer-bytes", "1"),
+            ("idle-s", "0"),
+            ("age-s", "0"),
+            ("stall-s", "0"),
         ] {
             assert_eq!(set(name, value), None, "{name} {value}");
         }
