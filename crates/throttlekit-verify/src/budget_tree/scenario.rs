@@ -13,6 +13,8 @@ const LONG: Duration = Duration::from_secs(10_000 * 86_400);
 /// Keys of runs beyond the first that a call may draw on.
 const ANCESTORS: usize = 2;
 const CHUNK_MAX: u64 = 9;
+/// Most budgets of a scenario. With the ancestors of a run, the most limits that a call may have.
+const LEVELS_MAX: u64 = 13;
 
 /// One budget of a policy.
 #[derive(Clone, Debug)]
@@ -83,7 +85,7 @@ impl Scenario {
     /// Generates the scenario of this seed. On an engine, no window ends.
     pub fn of(seed: u64, on_engine: bool) -> Self {
         let mut dice = Dice::new(seed);
-        let count = dice.between(2, 4) as usize;
+        let count = if dice.once_in(8) { dice.between(5, LEVELS_MAX) } else { dice.between(2, 4) } as usize;
         let mut levels: Vec<Level> = (0..count).map(|by| level(&mut dice, by, on_engine)).collect();
         if dice.once_in(2) {
             let runs = levels.last_mut().expect("two levels at least");
