@@ -50,6 +50,9 @@ pub(crate) struct StoreArgs {
     /// Open at most this many connections to PostgreSQL
     #[arg(long, value_name = "COUNT")]
     store_connections: Option<usize>,
+    /// Keep tables and functions in this schema of PostgreSQL; default: `throttlekit`
+    #[arg(long, value_name = "NAME")]
+    store_schema: Option<String>,
 }
 
 impl StoreArgs {
@@ -67,6 +70,7 @@ impl StoreArgs {
         options.pooled = self.store_pooled;
         options.durability = self.store_durability;
         options.connections = self.store_connections;
+        options.schema.clone_from(&self.store_schema);
         Ok((url, options))
     }
 }

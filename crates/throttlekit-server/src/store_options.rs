@@ -36,6 +36,8 @@ pub struct StoreOptions {
     pub durability: Option<Durability>,
     /// PostgreSQL: maximum number of connections. Default: the store's own.
     pub connections: Option<usize>,
+    /// PostgreSQL: schema of the tables and functions. Default: `throttlekit`.
+    pub schema: Option<String>,
 }
 
 /// Interval at which idle rows are deleted from PostgreSQL. Any number of servers may sweep.
@@ -96,6 +98,7 @@ impl StoreOptions {
             _ if self.pooled => no("a pooler", "PostgreSQL"),
             _ if self.durability.is_some() => no("durability", "PostgreSQL"),
             _ if self.connections.is_some() => no("a number of connections", "PostgreSQL"),
+            _ if self.schema.is_some() => no("a schema", "PostgreSQL"),
             _ => Ok(()),
         }
     }
@@ -121,6 +124,9 @@ impl StoreOptions {
         }
         if let Some(connections) = self.connections {
             store = store.connections(connections);
+        }
+        if let Some(schema) = &self.schema {
+            store = store.schema(schema);
         }
         match &self.ca {
             Some(pem) => Ok(store.tls(self.tls(pem)?)),
@@ -171,7 +177,19 @@ mod tests {
         assert!(refused("postgres://h/d", &fenced).unwrap().contains("Redis"));
         assert!(refused("memory", &fenced).is_some());
         assert_eq!(refused("redis+sentinel://h/main", &fenced), None);
+        let schema = StoreOptions { schema: Some("limits".into()), ..StoreOptions::default() };
+        for other in ["memory", "redis://h", "redis+cluster://h"] {
+            assert!(refused(other, &schema).unwrap().contains("PostgreSQL"), "{other}");
+        }
+        assert_eq!(refused("postgres://h/d", &schema), None);
         let plain = StoreOptions::default();
         assert!(refused("postgres://h/d?sslmode=require", &plain).unwrap().contains("--store-ca"));
+    }
+
+    #[test]
+    fn the_schema_reaches_the_store() {
+        let options = StoreOptions { schema: Some("limits".into()), ..StoreOptions::default() };
+        let builder = options.postgres("postgres://h/d").unwrap();
+        assert!(format!("{builder:?}").contains(r#"schema: "limits""#), "{builder:?}");
     }
 }
