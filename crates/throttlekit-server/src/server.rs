@@ -214,7 +214,8 @@ impl Server {
     pub async fn start(options: ServerOptions) -> Result<Self, ServerError> {
         options.check_sockets()?;
         let loaded = Loaded::read(&options.policies)?;
-        loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        let warnings = loaded.warnings.iter().cloned().chain(options.engine.warnings(&loaded.file));
+        warnings.for_each(|warning| tracing::warn!("{warning}"));
         let reloader = Reloader::new(options.policies.clone(), &loaded, options.secrets.clone())?;
         let telemetry = ServerTelemetry::start(options.telemetry.clone()).map_err(ServerError::telemetry)?;
         #[cfg(feature = "otlp")]

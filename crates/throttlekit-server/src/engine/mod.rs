@@ -64,7 +64,7 @@ use unit_leases::{UnitLease, UnitLeases};
 pub use view::{PolicyView, Reloaded, StoreHealth};
 
 use crate::audit::Actions;
-use crate::policy::PolicyFile;
+use crate::policy::{PolicyFile, PolicySpec};
 use crate::principal::Principal;
 use crate::server_error::ServerError;
 use crate::share::Turn;
@@ -116,6 +116,21 @@ impl EngineOptions {
             "" => self.region.clone(),
             instance => format!("{}/{instance}", self.region),
         }
+    }
+
+    /// Returns warnings about these options with the policies of this file.
+    pub(crate) fn warnings(&self, file: &PolicyFile) -> Vec<String> {
+        let is_alone = matches!(self.backend, Backend::Memory(_)) || !self.instance.is_empty();
+        let shares = |spec: &PolicySpec| spec.fair.as_ref().is_some_and(|fair| fair.regions);
+        let shared = file.policies.iter().filter(|(_, spec)| !is_alone && shares(spec));
+        let warning = |(name, _): (&String, _)| {
+            format!(
+                "policy `{name}`: `regions` without --node-id: if several servers have the region `{}`, only the \
+                 weight of the last request counts; give each server its own --node-id",
+                self.region
+            )
+        };
+        shared.map(warning).collect()
     }
 }
 
@@ -426,6 +441,26 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
     use super::*;
+
+    #[test]
+    fn regions_without_an_instance_name_are_warned_of() {
+        let load = |fair: &str| {
+            let file = format!("version: 1\npolicies: {{tokens: {{fair: {{limit: 90, per: 1m{fair}}}}}}}\n");
+            crate::policy::load(&file).unwrap().0
+        };
+        let store = throttlekit_redis::RedisStore::builder("redis://127.0.0.1:1");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let store = runtime.block_on(store.runtime(runtime.handle().clone()).connect()).unwrap();
+        let mut options = EngineOptions::over(Backend::redis(store));
+        let shared = load(", regions: true");
+        let warnings = options.warnings(&shared);
+        assert!(warnings[0].contains("policy `tokens`") && warnings[0].contains("--node-id"), "{warnings:?}");
+        assert!(options.warnings(&load("")).is_empty(), "nothing is shared between regions");
+        options.instance = "one".into();
+        assert!(options.warnings(&shared).is_empty(), "it has a name");
+        let alone = EngineOptions::over(Backend::memory());
+        assert!(alone.warnings(&shared).is_empty(), "no other server shares this store");
+    }
 
     #[tokio::test]
     async fn other_tasks_run_between_the_parts_of_a_batch() {

@@ -27,8 +27,10 @@ impl Engine {
     pub async fn reload(&self, file: PolicyFile) -> Result<Reloaded, ServerError> {
         let _alone = self.shared.reloading.lock().await;
         let before = self.shared.running.load_full();
-        let (running, reloaded) =
+        let warnings = self.shared.options.warnings(&file);
+        let (running, mut reloaded) =
             PolicySet::of(file, &self.shared.options, &self.shared.failures, Some(&before))?;
+        reloaded.warnings.extend(warnings);
         // Overrides share variants: each is listed once, since a second reference here would look like one in use.
         let mut known: HashSet<_> = running.variants().map(|variant| Arc::as_ptr(&variant)).collect();
         let gone: Vec<_> = before.variants().filter(|variant| known.insert(Arc::as_ptr(variant))).collect();
