@@ -176,8 +176,9 @@ async fn serve(args: Args, sockets: Vec<TcpListener>) -> anyhow::Result<()> {
         url.migrate(&store_options).await.map_err(|error| store_fails(&url, &error))?;
     }
     let backend = url.connect(&store_options).await.map_err(|error| store_fails(&url, &error))?;
+    let memory_budget = args.memory_budget_mib.saturating_mul(1 << 20);
     let backend = match url {
-        StoreUrl::Memory => Backend::memory_within(args.memory_budget_mib.saturating_mul(1 << 20)),
+        StoreUrl::Memory => Backend::memory_within(memory_budget),
         _ => backend,
     };
     if args.check {
@@ -207,6 +208,10 @@ async fn serve(args: Args, sockets: Vec<TcpListener>) -> anyhow::Result<()> {
         options.otlp = args.otlp;
     }
     options.engine.recovers = !args.fresh_start;
+    options.process.memory_budget_bytes = (url == StoreUrl::Memory).then_some(memory_budget);
+    options.process.lame_duck = Duration::from_secs(args.lame_duck_s);
+    (options.process.log, options.process.log_json) = (args.log, args.log_json);
+    options.process.store = Some((url.clone(), store_options));
     let mut signals = Signals::listen()?;
     let server = Server::start(options).await.map_err(anyhow::Error::msg)?;
     let shown = |address: Option<SocketAddr>| address.map_or("off".into(), |address| address.to_string());

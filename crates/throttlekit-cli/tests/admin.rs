@@ -313,6 +313,8 @@ fn an_operator_lists_and_ends_leases_reloads_and_drains() {
     assert!(!command(&serving, "baz", &["log-filter", "a=b=c"]).status.success());
     let config: Value = serde_json::from_str(&printed(&serving, "baz", &["config"])).unwrap();
     assert_eq!(config["options"]["store"], "redis");
+    assert_eq!(config["options"]["store_failover"], "async");
+    assert_eq!(config["options"]["lame_duck_ms"], 0);
     assert_eq!(config["policy_file"]["content"]["access"]["principals"]["app"]["token_sha256"], "(redacted)");
     for message in ["leases released", "files reloaded", "log filter set", "configuration read"] {
         assert!(serving.logged(message), "{message}");

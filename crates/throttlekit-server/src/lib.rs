@@ -18,6 +18,7 @@ mod limits;
 mod listen;
 pub mod policy;
 mod principal;
+mod process_options;
 mod reload;
 mod server;
 mod server_config;
@@ -28,6 +29,7 @@ mod store_url;
 mod telemetry;
 mod wire_format;
 
+pub use process_options::ProcessOptions;
 pub use server::{Server, ServerOptions};
 pub use server_error::ServerError;
 pub use store_options::StoreOptions;

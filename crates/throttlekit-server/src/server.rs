@@ -33,6 +33,7 @@ use crate::api::unary::Unary;
 use crate::engine::{Backend, Engine, EngineOptions};
 use crate::limits::ENVOY_BYTES_MAX;
 use crate::listen::{self, Commands, Counters, FastPath, ListenOptions, Speaks, Stats, Tls, TlsFiles};
+use crate::process_options::ProcessOptions;
 use crate::reload::{Loaded, Reloader};
 use crate::server_error::ServerError;
 use crate::share::{Processor, Shares};
@@ -96,6 +97,8 @@ pub struct ServerOptions {
     /// Address of an OpenTelemetry collector for traces and counters, if there is one: `http://localhost:4317`.
     #[cfg(feature = "otlp")]
     pub otlp: Option<String>,
+    /// Options that the server itself does not use, for operators who read its configuration.
+    pub process: ProcessOptions,
 }
 
 impl ServerOptions {
@@ -120,7 +123,20 @@ impl ServerOptions {
             reflection: false,
             #[cfg(feature = "otlp")]
             otlp: None,
+            process: ProcessOptions::default(),
         }
+    }
+
+    /// Returns the address of the collector.
+    #[cfg(feature = "otlp")]
+    pub(crate) fn collector(&self) -> Option<&str> {
+        self.otlp.as_deref()
+    }
+
+    #[cfg(not(feature = "otlp"))]
+    #[allow(clippy::unused_self, reason = "the same call with and without the feature")]
+    pub(crate) fn collector(&self) -> Option<&str> {
+        None
     }
 
     /// Enables TLS with this certificate chain and its private key, in PEM. With `client_ca`, client certificates that
@@ -218,11 +234,7 @@ impl Server {
         warnings.for_each(|warning| tracing::warn!("{warning}"));
         let reloader = Reloader::new(options.policies.clone(), &loaded, options.secrets.clone())?;
         let telemetry = ServerTelemetry::start(options.telemetry.clone()).map_err(ServerError::telemetry)?;
-        #[cfg(feature = "otlp")]
-        let collector = options.otlp.as_deref();
-        #[cfg(not(feature = "otlp"))]
-        let collector = None;
-        let traces = Traces::start(collector, &telemetry)?;
+        let traces = Traces::start(options.collector(), &telemetry)?;
         let engine = EngineOptions { observer: telemetry.clone(), ..options.engine.clone() };
         let engine = Engine::start(engine, loaded.file)?;
         if tokio::time::timeout(OVERRIDES_WITHIN, engine.look_for_overrides()).await.is_err() {

@@ -71,6 +71,19 @@ impl StoreUrl {
         }
     }
 
+    /// Returns the URLs of all servers, which may hold passwords. For Sentinels, the last one is that of the servers that
+    /// they report, on `localhost`.
+    pub(crate) fn addresses(&self) -> Vec<&str> {
+        match self {
+            Self::Memory => Vec::new(),
+            Self::Redis(url) | Self::Postgres(url) => vec![url],
+            Self::RedisCluster(urls) => urls.iter().map(String::as_str).collect(),
+            Self::RedisSentinel { sentinels, servers, .. } => {
+                sentinels.iter().chain([servers]).map(String::as_str).collect()
+            }
+        }
+    }
+
     /// Adds passwords: of the store, and of the Sentinels themselves. Fails if the URL has one already, or has no use for
     /// it.
     pub(crate) fn with_passwords(
