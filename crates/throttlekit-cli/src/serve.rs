@@ -27,7 +27,8 @@ use crate::systemd::{self, Manager};
 pub(crate) struct Args {
     /// Policy file (docs/reference/policy-file.md); reloaded when it changes
     policies: PathBuf,
-    /// Check the policy file, its secrets, the certificates and all other options, then exit
+    /// Check the policy file, its secrets, the certificates, the store and all other options without listening, then
+    /// exit; warns if the store does not respond
     #[arg(long)]
     check: bool,
     /// Serve gRPC at this address, including Envoy's rate limit service
@@ -182,9 +183,8 @@ async fn serve(args: Args, sockets: Vec<TcpListener>) -> anyhow::Result<()> {
         _ => backend,
     };
     if args.check {
+        // Lists every secret that cannot be read, where a start fails with the first.
         file::secrets(&args.policies)?;
-        println!("{}: ready to serve, counts in {}", args.policies.display(), url.kind());
-        return Ok(());
     }
     let mut options = ServerOptions::new(args.policies, backend);
     options.reload_every = Duration::from_millis(args.reload_every_ms.max(10));
@@ -212,6 +212,9 @@ async fn serve(args: Args, sockets: Vec<TcpListener>) -> anyhow::Result<()> {
     options.process.lame_duck = Duration::from_secs(args.lame_duck_s);
     (options.process.log, options.process.log_json) = (args.log, args.log_json);
     options.process.store = Some((url.clone(), store_options));
+    if args.check {
+        return check(&options, &url).await;
+    }
     let mut signals = Signals::listen()?;
     let server = Server::start(options).await.map_err(anyhow::Error::msg)?;
     let shown = |address: Option<SocketAddr>| address.map_or("off".into(), |address| address.to_string());
@@ -252,6 +255,21 @@ async fn serve(args: Args, sockets: Vec<TcpListener>) -> anyhow::Result<()> {
     }
     tracing::info!("stopping: no new requests, requests in flight finish");
     server.stop().await;
+    Ok(())
+}
+
+/// Validates the options, and prints the result. An unavailable store is no error, since a server starts without it.
+async fn check(options: &ServerOptions, url: &StoreUrl) -> anyhow::Result<()> {
+    let checked = options.check().await.map_err(anyhow::Error::msg)?;
+    checked.warnings.iter().for_each(|warning| println!("warning: {warning}"));
+    let (file, store) = (options.policies.display(), url.kind());
+    match checked.store_error {
+        None => println!("{file}: ready to serve, counts in {store}"),
+        Some(error) => println!(
+            "warning: {file}: valid, but the store ({store}) cannot be used now: {error}: a server starts and policies \
+             apply `on_outage` until it responds; check that it runs and that --store is correct"
+        ),
+    }
     Ok(())
 }
 

@@ -310,3 +310,53 @@ descriptors:
         &["odd.yaml", "did you mean `minute`?", "line 5", "nothing was imported"],
     );
 }
+
+#[test]
+fn a_check_refuses_what_a_start_refuses() {
+    let folder = TempDir::new().unwrap();
+    let good = file(&folder, "good.yaml", GOOD);
+    let checks = |args: &[&'static str]| [&["serve", &good, "--check"], args].concat();
+    #[cfg(feature = "otlp")]
+    refuses(&checks(&["--otlp", "https://localhost:4317"]), &["--otlp", "http://HOST:PORT"]);
+    refuses(&checks(&["--http", "127.0.0.1:50051"]), &["127.0.0.1:50051", "--http"]);
+    refuses(&checks(&["--store-schema", "limits"]), &["a schema applies only to PostgreSQL"]);
+    let bad_schema = ["--store", "postgres://127.0.0.1:1/d", "--store-schema", "No Schema"];
+    refuses(&checks(&bad_schema), &["invalid schema name \"No Schema\""]);
+    let said = throttlekit(&checks(&[]));
+    assert_eq!(said.ends_with, 0, "{}", said.err);
+    assert_eq!(said.out, format!("{good}: ready to serve, counts in memory\n"));
+}
+
+#[test]
+fn migrate_validates_the_schema_name() {
+    let args = ["migrate", "--store", "postgres://127.0.0.1:1/d", "--store-schema", "pg_limits"];
+    refuses(&args, &["invalid schema name \"pg_limits\""]);
+    refuses(
+        &["migrate", "--store", "redis://127.0.0.1:1", "--store-schema", "a"],
+        &["applies only to PostgreSQL"],
+    );
+}
+
+#[test]
+fn a_check_warns_of_an_unavailable_store_since_a_server_starts_without_it() {
+    let folder = TempDir::new().unwrap();
+    let good = file(&folder, "good.yaml", GOOD);
+    for store in ["redis://127.0.0.1:1", "postgres://127.0.0.1:1/d"] {
+        let said = throttlekit(&["serve", &good, "--check", "--store", store]);
+        let kind = store.split(':').next().unwrap();
+        assert_eq!(said.ends_with, 0, "{}", said.err);
+        assert!(said.out.contains(&format!("the store ({kind}) cannot be used now")), "{}", said.out);
+        assert!(said.out.starts_with("warning: ") && !said.out.contains("ready to serve"), "{}", said.out);
+    }
+}
+
+#[test]
+fn a_check_warns_of_shared_regions_without_a_name_for_each_server() {
+    let folder = TempDir::new().unwrap();
+    let policies = "version: 1\npolicies:\n  tokens: {fair: {limit: 90, per: 1m, regions: true}}\n";
+    let shared = file(&folder, "shared.yaml", policies);
+    let args = ["serve", &shared, "--check", "--store", "redis://127.0.0.1:1"];
+    let warns = |said: &Said| said.out.contains("policy `tokens`: `regions` without --node-id");
+    assert!(warns(&throttlekit(&args)));
+    assert!(!warns(&throttlekit(&[&args[..], &["--node-id", "one"]].concat())));
+}

@@ -122,12 +122,15 @@ fn a_passed_socket_is_served_and_survives_a_restart() {
 }
 
 #[test]
-fn a_passed_socket_that_no_listener_uses_is_an_error() {
-    let (socket, address) = inheritable();
-    let manager = Manager::new();
-    let mut serve = manager.serve("127.0.0.1:0");
-    pass(&mut serve, &socket);
-    let Output { status, stderr, .. } = serve.stderr(Stdio::piped()).output().unwrap();
-    let stderr = String::from_utf8_lossy(&stderr);
-    assert!(!status.success() && stderr.contains(&address) && stderr.contains("--listen"), "{stderr}");
+fn a_passed_socket_that_no_listener_uses_is_an_error_also_of_a_check() {
+    for check in [false, true] {
+        let (socket, address) = inheritable();
+        let manager = Manager::new();
+        let mut serve = manager.serve("127.0.0.1:0");
+        serve.args(check.then_some("--check"));
+        pass(&mut serve, &socket);
+        let Output { status, stderr, .. } = serve.stderr(Stdio::piped()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&stderr);
+        assert!(!status.success() && stderr.contains(&address) && stderr.contains("--listen"), "{stderr}");
+    }
 }

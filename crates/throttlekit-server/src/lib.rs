@@ -21,6 +21,7 @@ mod principal;
 mod process_options;
 mod reload;
 mod server;
+mod server_check;
 mod server_config;
 mod server_error;
 mod share;
@@ -31,6 +32,7 @@ mod wire_format;
 
 pub use process_options::ProcessOptions;
 pub use server::{Server, ServerOptions};
+pub use server_check::Checked;
 pub use server_error::ServerError;
 pub use store_options::StoreOptions;
 pub use store_url::StoreUrl;

@@ -151,18 +151,6 @@ impl ServerOptions {
         Ok(())
     }
 
-    /// Fails if a socket would be open and nobody would accept its connections.
-    fn check_sockets(&self) -> Result<(), ServerError> {
-        let used = [Some(self.grpc), self.http, self.resp, self.metrics];
-        for socket in &self.sockets {
-            let address = socket.local_addr().map_err(ServerError::socket)?;
-            if !used.contains(&Some(address)) {
-                return Err(ServerError::socket(format_args!("{address} is the address of no listener")));
-            }
-        }
-        Ok(())
-    }
-
     /// Opens a listener, or takes the socket that is open at its address.
     async fn bind(
         &self,
@@ -228,7 +216,7 @@ pub struct Server {
 impl Server {
     /// Reads the file, opens the listeners and starts serving. The error says why it cannot.
     pub async fn start(options: ServerOptions) -> Result<Self, ServerError> {
-        options.check_sockets()?;
+        options.check_addresses()?;
         let loaded = Loaded::read(&options.policies)?;
         let warnings = loaded.warnings.iter().cloned().chain(options.engine.warnings(&loaded.file));
         warnings.for_each(|warning| tracing::warn!("{warning}"));

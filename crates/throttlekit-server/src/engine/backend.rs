@@ -64,7 +64,7 @@ impl Backend {
     }
 
     /// Sends a no-op call to check whether the store responds.
-    pub(super) async fn probe(&self) -> Result<(), StoreError> {
+    pub(crate) async fn probe(&self) -> Result<(), StoreError> {
         match self {
             Self::Memory(_) => Ok(()),
             Self::Redis(store) => SlotStore::occupancy(store, &[PROBE]).await.map(drop),

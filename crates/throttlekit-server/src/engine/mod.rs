@@ -191,6 +191,13 @@ impl Engine {
         Ok(Self { shared })
     }
 
+    /// Builds the policies of a file and drops them. Uses no store: shared policies would write to it. Needs a tokio
+    /// runtime.
+    pub(crate) fn validate(options: &EngineOptions, file: PolicyFile) -> Result<(), ServerError> {
+        let options = EngineOptions { backend: Backend::memory(), ..options.clone() };
+        PolicySet::of(file, &options, &Arc::default(), None).map(drop)
+    }
+
     fn policy(&self, name: &str) -> Result<Arc<RunningPolicy>, Refusal> {
         let running = self.shared.running.load();
         running.policies.get(name).cloned().ok_or_else(|| Refusal::UnknownPolicy(name.into()))

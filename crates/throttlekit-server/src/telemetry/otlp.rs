@@ -33,30 +33,26 @@ impl Otlp {
     ///
     /// If the address is invalid.
     pub fn start(endpoint: &str, telemetry: &ServerTelemetry) -> Result<Self, ServerError> {
-        if !endpoint.starts_with("http://") {
-            return Err(ServerError::telemetry(format_args!(
-                "--otlp `{endpoint}`: expected http://HOST:PORT: the collector is called over gRPC in plaintext"
-            )));
-        }
+        let (spans, metrics) = exporters(endpoint)?;
         let resource = Resource::builder()
             .with_service_name(NAME)
             .with_attribute(KeyValue::new("service.instance.id", telemetry.options().node_id.clone()))
             .build();
-        let wrong = |error: opentelemetry_otlp::ExporterBuildError| {
-            ServerError::telemetry(format_args!("--otlp `{endpoint}`: {error}"))
-        };
-        let spans = SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_MAX);
-        let metrics = MetricExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_MAX);
-        let tracers = SdkTracerProvider::builder()
-            .with_batch_exporter(spans.build().map_err(wrong)?)
-            .with_resource(resource.clone())
-            .build();
-        let meters = SdkMeterProvider::builder()
-            .with_periodic_exporter(metrics.build().map_err(wrong)?)
-            .with_resource(resource)
-            .build();
+        let tracers =
+            SdkTracerProvider::builder().with_batch_exporter(spans).with_resource(resource.clone()).build();
+        let meters =
+            SdkMeterProvider::builder().with_periodic_exporter(metrics).with_resource(resource).build();
         throttlekit_telemetry::opentelemetry::register(&meters.meter(NAME), &telemetry.counts());
         Ok(Self { tracers, meters })
+    }
+
+    /// Validates the address of a collector. Exports nothing. Needs a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the address is invalid.
+    pub fn check(endpoint: &str) -> Result<(), ServerError> {
+        exporters(endpoint).map(drop)
     }
 
     /// Returns a layer that creates a span for each RPC.
@@ -70,4 +66,19 @@ impl Otlp {
         let _ = self.tracers.shutdown();
         let _ = self.meters.shutdown();
     }
+}
+
+/// Creates exporters, which connect with their first export.
+fn exporters(endpoint: &str) -> Result<(SpanExporter, MetricExporter), ServerError> {
+    if !endpoint.starts_with("http://") {
+        return Err(ServerError::telemetry(format_args!(
+            "--otlp `{endpoint}`: expected http://HOST:PORT: the collector is called over gRPC in plaintext"
+        )));
+    }
+    let wrong = |error: opentelemetry_otlp::ExporterBuildError| {
+        ServerError::telemetry(format_args!("--otlp `{endpoint}`: {error}"))
+    };
+    let spans = SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_MAX);
+    let metrics = MetricExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_MAX);
+    Ok((spans.build().map_err(wrong)?, metrics.build().map_err(wrong)?))
 }

@@ -23,6 +23,11 @@ impl Traces {
         Ok(Self { otlp: collector.map(start).transpose()? })
     }
 
+    /// Validates the address of a collector. Exports nothing.
+    pub(crate) fn check(collector: Option<&str>) -> Result<(), ServerError> {
+        collector.map_or(Ok(()), Otlp::check)
+    }
+
     /// Checks whether there is a collector.
     pub(crate) fn are_exported(&self) -> bool {
         self.otlp.is_some()
@@ -46,6 +51,10 @@ impl Traces {
 impl Traces {
     pub(crate) fn start(_: Option<&str>, _: &Arc<ServerTelemetry>) -> Result<Self, ServerError> {
         Ok(Self {})
+    }
+
+    pub(crate) fn check(_: Option<&str>) -> Result<(), ServerError> {
+        Ok(())
     }
 
     pub(crate) fn are_exported(&self) -> bool {
