@@ -32,9 +32,6 @@ pub mod attribute_context {
         pub address: ::core::option::Option<
             super::super::super::super::config::core::v3::Address,
         >,
-        /// Its authenticated identity.
-        #[prost(string, tag = "4")]
-        pub principal: ::prost::alloc::string::String,
     }
     /// The request.
     #[derive(Clone, PartialEq, ::prost::Message)]
@@ -46,11 +43,12 @@ pub mod attribute_context {
     /// HTTP attributes.
     #[derive(Clone, PartialEq, ::prost::Message)]
     pub struct HttpRequest {
-        /// Header fields by lowercase name. Repeated fields are joined by commas.
-        #[prost(btree_map = "string, string", tag = "3")]
+        /// Header fields by lowercase name. Repeated fields are joined by commas. Envoy's own file says `string`,
+        /// which is the same on the wire: as bytes, no value of a client makes the request invalid.
+        #[prost(btree_map = "string, bytes", tag = "3")]
         pub headers: ::prost::alloc::collections::BTreeMap<
             ::prost::alloc::string::String,
-            ::prost::alloc::string::String,
+            ::prost::bytes::Bytes,
         >,
     }
 }

@@ -56,6 +56,7 @@ pub use operator::{Expiry, OverrideView};
 use overrides::Overrides;
 pub use overrides::{BudgetChange, Limits, OVERRIDES_MAX, Override, OverridesView, Plan, RateChange, Terms};
 pub(crate) use own_limits::OwnLimit;
+pub(crate) use policy_call::COST_MAX;
 pub use policy_call::{CostHint, Ended, HandBack, KEY_BYTES_MAX, MANY_MAX, PolicyCall, WorkTerms};
 use policy_set::PolicySet;
 use recovery::Recovery;

@@ -19,7 +19,7 @@ pub const MANY_MAX: usize = 1_000;
 /// The key of a call without a key.
 const NO_KEY: &[u8] = &[];
 /// Maximum cost: the range of a signed number on the wire.
-const COST_MAX: u64 = i64::MAX as u64;
+pub(crate) const COST_MAX: u64 = i64::MAX as u64;
 
 /// The keys of a call that is stored, the first one first.
 pub(crate) type Keys = Arc<[Box<[u8]>]>;

@@ -32,7 +32,7 @@ use super::admin::Operator;
 use super::direct::Direct;
 use crate::engine::Engine;
 use cached::Cached;
-use problem::Problem;
+pub(in crate::api) use problem::Problem;
 use routes::CheckRoute;
 
 /// The HTTP API of an engine.

@@ -14,7 +14,7 @@ const TYPE_DOWN: &str = "https://iana.org/assignments/http-problem-types#tempora
 
 /// Reason why there is no decision.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(super) struct Problem {
+pub(in crate::api) struct Problem {
     /// Kind of the problem, as a URI; `about:blank` if the status says all.
     #[serde(rename = "type")]
     kind: String,
@@ -30,13 +30,13 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+    pub(in crate::api) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let kind = if status == StatusCode::SERVICE_UNAVAILABLE { TYPE_DOWN } else { "about:blank" };
         let title = status.canonical_reason().unwrap_or_default().to_owned();
         Self { kind: kind.into(), title, status: status.as_u16(), detail: detail.into(), cause: None }
     }
 
-    pub(super) fn bad(detail: impl Into<String>) -> Self {
+    pub(in crate::api) fn bad(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
@@ -93,7 +93,7 @@ impl IntoResponse for Problem {
 
 impl Problem {
     /// Creates the response.
-    pub(super) fn response(&self) -> Response<String> {
+    pub(in crate::api) fn response(&self) -> Response<String> {
         let mut response = Response::new(serde_json::to_string(self).unwrap_or_default());
         *response.status_mut() =
             StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
