@@ -48,7 +48,7 @@ impl<P> Admission<P> {
     /// Returns the permit, or the denial with the axis that denied.
     pub fn into_permit(self) -> Result<P, Denied> {
         let (axis, limit_name, decision) = (self.denied_by(), self.limit_name(), self.decision);
-        self.permit.ok_or(Denied { axis, limit_name, decision })
+        self.permit.ok_or(Denied { axis, limit_name, decision, guarantee: self.guarantee })
     }
 
     /// Returns the axis that denied, if one did.

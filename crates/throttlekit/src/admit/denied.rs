@@ -5,7 +5,7 @@ use std::fmt;
 use throttlekit_core::{Decision, Retry};
 
 use super::Axis;
-use crate::LimitName;
+use crate::{Guarantee, LimitName};
 
 /// A denial, as an error for `?`.
 ///
@@ -19,6 +19,8 @@ pub struct Denied {
     pub limit_name: Option<LimitName>,
     /// The decision.
     pub decision: Decision,
+    /// Guarantee of the decision.
+    pub guarantee: Guarantee,
 }
 
 impl Denied {
@@ -28,11 +30,12 @@ impl Denied {
         Self::on_concurrency(Decision { retry_after: Retry::OnRelease, ..seen })
     }
 
-    /// Creates the denial of a concurrency limit.
+    /// Creates the denial of a concurrency limit in this process.
     #[inline(always)]
     pub(crate) fn on_concurrency(decision: Decision) -> Self {
         let decision = Decision { allowed: false, ..decision };
-        Self { axis: Some(Axis::Concurrency), limit_name: None, decision }
+        let guarantee = Guarantee::Exact;
+        Self { axis: Some(Axis::Concurrency), limit_name: None, decision, guarantee }
     }
 }
 

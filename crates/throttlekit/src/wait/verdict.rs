@@ -24,7 +24,8 @@ impl Verdict {
             return Err(NotReady::Store(outage));
         }
         let (axis, limit_name) = (admission.denied_by(), admission.limit_name());
-        let denied = Denied { axis, limit_name, decision: admission.decision() };
+        let (decision, guarantee) = (admission.decision(), admission.guarantee);
+        let denied = Denied { axis, limit_name, decision, guarantee };
         let priced_out = denied.axis == Some(Axis::Price);
         if priced_out || denied.decision.retry_after == Retry::Never {
             return Err(NotReady::Never(denied));

@@ -112,7 +112,8 @@ impl<'a, A: Admit> Waiter<'a, A> {
         let Retry::After(delay) = admission.retry_after else { return Ok(admission) };
         if delay > until(self.deadline) {
             let decision = Decision { allowed: false, ..admission.decision() };
-            return Err(NotReady::Timeout(Denied { axis: None, limit_name: None, decision }));
+            let guarantee = admission.guarantee;
+            return Err(NotReady::Timeout(Denied { axis: None, limit_name: None, decision, guarantee }));
         }
         sleep(delay).await;
         Ok(admission)

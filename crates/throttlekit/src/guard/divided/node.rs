@@ -126,6 +126,16 @@ impl<C: LeaseClock> Divided<C> {
         }
     }
 
+    /// Returns the denial, which ends when a slot is released, or when this node is connected again: then its limit is
+    /// zero.
+    pub(in crate::guard) fn denial(&self, refused: Refused) -> Denied {
+        let denied = Denied::from(match refused {
+            Refused::Full(full) => full,
+            Refused::Fenced => Full { limit: 0, in_flight: 0 },
+        });
+        Denied { guarantee: self.guarantee(), ..denied }
+    }
+
     /// Returns the guarantee of this node's decisions while it is connected.
     pub(in crate::guard) fn guarantee(&self) -> Guarantee {
         self.shared.guarantee
@@ -176,16 +186,6 @@ impl<C: LeaseClock> Shared<C> {
 impl Drop for Heartbeats {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-/// A denial that ends when a slot is released, or when this node is connected again: then its limit is zero.
-impl From<Refused> for Denied {
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Full(full) => full.into(),
-            Refused::Fenced => Full { limit: 0, in_flight: 0 }.into(),
-        }
     }
 }
 

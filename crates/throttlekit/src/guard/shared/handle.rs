@@ -148,7 +148,7 @@ impl<C: LeaseClock + 'static> SharedGuard<C> {
         let Mode::Divided(divided) = &self.mode else { return None };
         Some(match divided.try_acquire(call.into().of_priority()) {
             Ok(permit) => Ok(permit),
-            Err(refused) => Err(refused.into()),
+            Err(refused) => Err(divided.denial(refused)),
         })
     }
 
@@ -159,7 +159,7 @@ impl<C: LeaseClock + 'static> SharedGuard<C> {
     ) -> Option<Result<SharedGuardPermit<C>, Denied>> {
         let Mode::Divided(divided) = &self.mode else { return None };
         let permit = divided.try_acquire_owned(call.into().of_priority());
-        Some(permit.map(SharedGuardPermit::share).map_err(Denied::from))
+        Some(permit.map(SharedGuardPermit::share).map_err(|refused| divided.denial(refused)))
     }
 
     /// Decides a call without admitting it: `limit`, and how many of it are free as `remaining`.
@@ -260,8 +260,8 @@ fn shared_out<C: LeaseClock>(
             one_axis(decision, guarantee, permit)
         }
         Err(refused) => {
-            let denied = Denied::from(refused);
-            one_axis(denied.decision, divided.guarantee(), None)
+            let denied = divided.denial(refused);
+            one_axis(denied.decision, denied.guarantee, None)
         }
     }
 }
