@@ -46,6 +46,13 @@ const LABELS: [&str; 14] = [
 #[derive(Debug, Default)]
 pub(crate) struct Actions([AtomicU64; LABELS.len()]);
 
+impl Action {
+    /// Returns its label in metrics and in the audit log.
+    pub(crate) fn label(self) -> &'static str {
+        LABELS[self as usize]
+    }
+}
+
 impl Actions {
     pub(crate) fn count(&self, action: Action) {
         self.0[action as usize].fetch_add(1, Relaxed);

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use throttlekit_proto::v1;
 use tokio::sync::watch;
 
+use super::attempt::{Attempt, Subject};
 use super::{Operator, who};
 use crate::access::Caller;
 use crate::audit::{AUDIT, Action};
@@ -69,6 +70,10 @@ impl Operator {
 
     /// Begins to stop the server.
     pub(in crate::api) fn drain(&self, caller: &Caller) -> Result<v1::DrainResponse, Refusal> {
+        Attempt::of(caller, Action::Drain, Subject::default()).ended(self.try_drain(caller))
+    }
+
+    fn try_drain(&self, caller: &Caller) -> Result<v1::DrainResponse, Refusal> {
         let control = self.control(caller)?;
         self.done(Action::Drain);
         let (principal, peer) = who(caller);
@@ -80,6 +85,11 @@ impl Operator {
 
     /// Reads the files of the server again.
     pub(in crate::api) async fn reload(&self, caller: &Caller) -> Result<v1::ReloadResponse, Refusal> {
+        let attempt = Attempt::of(caller, Action::Reload, Subject::default());
+        attempt.perform(self.try_reload(caller)).await
+    }
+
+    async fn try_reload(&self, caller: &Caller) -> Result<v1::ReloadResponse, Refusal> {
         let control = self.control(caller)?;
         let changed = Box::pin(control.look()).await;
         self.done(Action::Reload);
@@ -96,6 +106,15 @@ impl Operator {
         caller: &Caller,
         request: &v1::SetLogFilterRequest,
     ) -> Result<v1::SetLogFilterResponse, Refusal> {
+        let attempt = Attempt::of(caller, Action::SetLogFilter, Subject::default());
+        attempt.ended(self.try_set_log_filter(caller, request))
+    }
+
+    fn try_set_log_filter(
+        &self,
+        caller: &Caller,
+        request: &v1::SetLogFilterRequest,
+    ) -> Result<v1::SetLogFilterResponse, Refusal> {
         self.control(caller)?;
         let filter = request.filter.as_str();
         set_log_filter(filter).map_err(|error| Refusal::Invalid(error.to_string()))?;
@@ -107,6 +126,11 @@ impl Operator {
 
     /// Returns the configuration of the server as a JSON document.
     pub(in crate::api) fn configuration(&self, caller: &Caller) -> Result<Value, Refusal> {
+        let attempt = Attempt::of(caller, Action::GetConfig, Subject::default());
+        attempt.ended(self.try_configuration(caller))
+    }
+
+    fn try_configuration(&self, caller: &Caller) -> Result<Value, Refusal> {
         let control = self.control(caller)?;
         self.done(Action::GetConfig);
         let (principal, peer) = who(caller);

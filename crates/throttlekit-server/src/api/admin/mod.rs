@@ -1,13 +1,18 @@
 //! Actions of operators: rights, engine, audit log. All APIs pass their requests here as messages of `throttlekit.v1`.
 
+mod attempt;
 mod control;
 mod overrides;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
 use throttlekit_proto::v1;
 
 pub(crate) use control::Control;
+
+use attempt::{Attempt, Subject};
 
 use crate::access::Caller;
 use crate::audit::{AUDIT, Action};
@@ -47,6 +52,16 @@ impl Operator {
         caller: &Caller,
         request: v1::ResetRequest,
     ) -> Result<v1::ResetResponse, Refusal> {
+        let v1::ResetRequest { policy, key, keys } = &request;
+        let subject = Subject { keys: keys.clone(), ..Subject::key(policy, key) };
+        Attempt::of(caller, Action::Reset, subject).perform(self.try_reset(caller, request)).await
+    }
+
+    async fn try_reset(
+        &self,
+        caller: &Caller,
+        request: v1::ResetRequest,
+    ) -> Result<v1::ResetResponse, Refusal> {
         let v1::ResetRequest { policy, key, keys } = request;
         let others = may_for(caller, &policy, &key, &keys)?;
         let call = PolicyCall { policy: &policy, key: key.as_bytes(), others: &others, cost: 1 };
@@ -60,6 +75,16 @@ impl Operator {
 
     /// Grants units once.
     pub(super) async fn grant(
+        &self,
+        caller: &Caller,
+        request: v1::GrantRequest,
+    ) -> Result<v1::GrantResponse, Refusal> {
+        let v1::GrantRequest { policy, key, keys, .. } = &request;
+        let subject = Subject { keys: keys.clone(), ..Subject::key(policy, key) };
+        Attempt::of(caller, Action::Grant, subject).perform(self.try_grant(caller, request)).await
+    }
+
+    async fn try_grant(
         &self,
         caller: &Caller,
         request: v1::GrantRequest,
@@ -87,13 +112,27 @@ impl Operator {
         caller: &Caller,
         request: v1::ListLeasesRequest,
     ) -> Result<v1::ListLeasesResponse, Refusal> {
+        let subject = subject_of(request.filter.as_ref());
+        Attempt::of(caller, Action::ListLeases, subject).perform(self.try_list_leases(caller, request)).await
+    }
+
+    async fn try_list_leases(
+        &self,
+        caller: &Caller,
+        request: v1::ListLeasesRequest,
+    ) -> Result<v1::ListLeasesResponse, Refusal> {
         let v1::ListLeasesRequest { filter, page_size, page_token } = request;
         let filter = lease_filter(caller, filter)?;
         let max = page_max(page_size)?;
-        let mut found = self.engine.held_leases(filter, page_token, max + 1).await;
+        let mut found = self.engine.held_leases(filter.clone(), page_token, max + 1).await;
         self.done(Action::ListLeases);
         let more = found.len() > max;
         found.truncate(max);
+        let (principal, peer) = who(caller);
+        let (LeaseFilter { policy, key, principal: holder, handle }, leases) = (filter, found.len());
+        tracing::info!(
+            target: AUDIT, principal, peer, policy, key, holder, handle, leases, more, "leases listed"
+        );
         let next = found.last().filter(|_| more).map(|last| last.handle.clone());
         let leases = found.into_iter().map(|held| v1::HeldLease {
             handle: held.handle,
@@ -107,6 +146,16 @@ impl Operator {
 
     /// Ends leases of clients at this server.
     pub(super) async fn release_leases(
+        &self,
+        caller: &Caller,
+        request: v1::ReleaseLeasesRequest,
+    ) -> Result<v1::ReleaseLeasesResponse, Refusal> {
+        let subject = subject_of(request.filter.as_ref());
+        let attempt = Attempt::of(caller, Action::ReleaseLeases, subject);
+        attempt.perform(self.try_release_leases(caller, request)).await
+    }
+
+    async fn try_release_leases(
         &self,
         caller: &Caller,
         request: v1::ReleaseLeasesRequest,
@@ -139,11 +188,16 @@ fn may_for<'k>(
 /// Converts a filter, and checks whether the caller may act on all that it fits.
 fn lease_filter(caller: &Caller, filter: Option<v1::LeaseFilter>) -> Result<LeaseFilter, Refusal> {
     let v1::LeaseFilter { policy, key, principal, handle } = filter.unwrap_or_default();
+    caller.may_use(Endpoint::Admin)?;
     if policy.is_empty() {
         return Err(Refusal::Invalid("invalid filter: expected a policy".into()));
     }
     caller.may(Endpoint::Admin, &policy, key.as_bytes())?;
     Ok(LeaseFilter { policy, key, principal, handle })
+}
+
+fn subject_of(filter: Option<&v1::LeaseFilter>) -> Subject {
+    filter.map_or_else(Subject::default, |filter| Subject::key(&filter.policy, &filter.key))
 }
 
 /// Returns the principal and the address of a caller, for the audit log.

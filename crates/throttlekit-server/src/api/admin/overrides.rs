@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use throttlekit_proto::v1;
 
+use super::attempt::{Attempt, Subject};
 use super::{Operator, count, page_max, who};
 use crate::access::Caller;
 use crate::audit::{AUDIT, Action};
@@ -14,6 +15,20 @@ use crate::wire_format::signed;
 impl Operator {
     /// Sets an override.
     pub(in crate::api) async fn set_override(
+        &self,
+        caller: &Caller,
+        request: v1::SetOverrideRequest,
+    ) -> Result<v1::SetOverrideResponse, Refusal> {
+        let one = request.r#override.as_ref();
+        let subject = one.map_or_else(Subject::default, |one| Subject {
+            plan: one.plan.clone(),
+            ..Subject::key(&one.policy, &one.key)
+        });
+        let attempt = Attempt::of(caller, Action::SetOverride, subject);
+        attempt.perform(self.try_set_override(caller, request)).await
+    }
+
+    async fn try_set_override(
         &self,
         caller: &Caller,
         request: v1::SetOverrideRequest,
@@ -47,6 +62,16 @@ impl Operator {
         caller: &Caller,
         request: v1::RemoveOverrideRequest,
     ) -> Result<v1::RemoveOverrideResponse, Refusal> {
+        let subject = Subject::key(&request.policy, &request.key);
+        let attempt = Attempt::of(caller, Action::RemoveOverride, subject);
+        attempt.perform(self.try_remove_override(caller, request)).await
+    }
+
+    async fn try_remove_override(
+        &self,
+        caller: &Caller,
+        request: v1::RemoveOverrideRequest,
+    ) -> Result<v1::RemoveOverrideResponse, Refusal> {
         let v1::RemoveOverrideRequest { policy, key } = request;
         caller.may(Endpoint::Admin, &policy, prefix(&key).as_bytes())?;
         let removed = self.engine.remove_override(&policy, &key).await?;
@@ -62,6 +87,16 @@ impl Operator {
         caller: &Caller,
         request: &v1::ListOverridesRequest,
     ) -> Result<v1::ListOverridesResponse, Refusal> {
+        let subject = Subject::key(&request.policy, &request.prefix);
+        let attempt = Attempt::of(caller, Action::ListOverrides, subject);
+        attempt.ended(self.try_list_overrides(caller, request))
+    }
+
+    fn try_list_overrides(
+        &self,
+        caller: &Caller,
+        request: &v1::ListOverridesRequest,
+    ) -> Result<v1::ListOverridesResponse, Refusal> {
         let v1::ListOverridesRequest { policy, prefix, page_size, page_token } = request;
         caller.may(Endpoint::Admin, policy, prefix.as_bytes())?;
         let max = page_max(*page_size)?;
@@ -69,6 +104,8 @@ impl Operator {
         self.done(Action::ListOverrides);
         let more = found.len() > max;
         found.truncate(max);
+        let ((principal, peer), overrides) = (who(caller), found.len());
+        tracing::info!(target: AUDIT, principal, peer, policy, prefix, overrides, more, "overrides listed");
         let last = found.last().filter(|_| more).map(|view| view.one.key.to_string());
         let overrides = found.iter().map(|view| written(&view.one, view.problem.as_deref())).collect();
         Ok(v1::ListOverridesResponse { overrides, next_page_token: last.unwrap_or_default() })
@@ -76,6 +113,17 @@ impl Operator {
 
     /// Sets a plan.
     pub(in crate::api) async fn set_plan(
+        &self,
+        caller: &Caller,
+        request: v1::SetPlanRequest,
+    ) -> Result<v1::SetPlanResponse, Refusal> {
+        let plan = request.plan.as_ref();
+        let subject = plan.map_or_else(Subject::default, |plan| Subject::plan(&plan.policy, &plan.name));
+        let attempt = Attempt::of(caller, Action::SetPlan, subject);
+        attempt.perform(self.try_set_plan(caller, request)).await
+    }
+
+    async fn try_set_plan(
         &self,
         caller: &Caller,
         request: v1::SetPlanRequest,
@@ -96,6 +144,16 @@ impl Operator {
         caller: &Caller,
         request: v1::RemovePlanRequest,
     ) -> Result<v1::RemovePlanResponse, Refusal> {
+        let subject = Subject::plan(&request.policy, &request.name);
+        let attempt = Attempt::of(caller, Action::RemovePlan, subject);
+        attempt.perform(self.try_remove_plan(caller, request)).await
+    }
+
+    async fn try_remove_plan(
+        &self,
+        caller: &Caller,
+        request: v1::RemovePlanRequest,
+    ) -> Result<v1::RemovePlanResponse, Refusal> {
         let v1::RemovePlanRequest { policy, name } = request;
         caller.may(Endpoint::Admin, &policy, b"")?;
         let removed = self.engine.remove_plan(&policy, &name).await?;
@@ -111,9 +169,16 @@ impl Operator {
         caller: &Caller,
         request: &v1::ListPlansRequest,
     ) -> Result<v1::ListPlansResponse, Refusal> {
-        caller.may(Endpoint::Admin, &request.policy, b"")?;
-        let plans = self.engine.plans(&request.policy)?;
+        let attempt = Attempt::of(caller, Action::ListPlans, Subject::plan(&request.policy, ""));
+        attempt.ended(self.try_list_plans(caller, &request.policy))
+    }
+
+    fn try_list_plans(&self, caller: &Caller, policy: &str) -> Result<v1::ListPlansResponse, Refusal> {
+        caller.may(Endpoint::Admin, policy, b"")?;
+        let plans = self.engine.plans(policy)?;
         self.done(Action::ListPlans);
+        let ((principal, peer), number) = (who(caller), plans.len());
+        tracing::info!(target: AUDIT, principal, peer, policy, plans = number, "plans listed");
         let plans = plans.into_iter().map(|(plan, assigned)| v1::Plan {
             policy: plan.policy.into(),
             name: plan.name.into(),
