@@ -668,13 +668,13 @@ pub struct Caller {
     /// Domain of the capacity.
     #[prost(string, tag = "1")]
     pub domain: ::prost::alloc::string::String,
-    /// Id of the client.
+    /// Id of the client. Not used: the server identifies callers by their credentials.
     #[prost(string, tag = "2")]
     pub client_id: ::prost::alloc::string::String,
-    /// Region of the client.
+    /// Region of the client. Not used.
     #[prost(string, tag = "3")]
     pub region: ::prost::alloc::string::String,
-    /// Priority among clients.
+    /// Priority among clients. Not used: leases are granted in the order of the requests.
     #[prost(int64, tag = "4")]
     pub priority: i64,
 }
@@ -690,10 +690,10 @@ pub struct ReserveRequest {
     /// Requested units; 0 means 1.
     #[prost(int64, tag = "3")]
     pub wants: i64,
-    /// Units still held from before.
+    /// Units still held from before. Not used: `returned` gives back unspent units.
     #[prost(int64, tag = "4")]
     pub has: i64,
-    /// Units spent since the last request.
+    /// Units spent since the last request. Not used: units are charged when they are leased.
     #[prost(int64, tag = "5")]
     pub used: i64,
     /// Axis of the requested units.
@@ -722,7 +722,7 @@ pub struct Returned {
     /// Number of units.
     #[prost(int64, tag = "2")]
     pub units: i64,
-    /// The epoch of the lease.
+    /// The epoch of the lease. Not used: return_id identifies the lease and its window.
     #[prost(string, tag = "3")]
     pub epoch: ::prost::alloc::string::String,
 }
@@ -751,7 +751,7 @@ pub struct Lease {
     /// its own clock, so that no two clocks are compared and the client always stops first.
     #[prost(int64, tag = "100")]
     pub lease_for_ms: i64,
-    /// The window that the units belong to.
+    /// Always empty: return_id identifies the lease and its window.
     #[prost(string, tag = "101")]
     pub epoch: ::prost::alloc::string::String,
     /// Id of the lease, to return unspent units. Empty if they cannot be returned.

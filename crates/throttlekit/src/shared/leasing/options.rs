@@ -84,7 +84,8 @@ impl Leasing {
     }
 
     /// Creates the options of a limiter that leases nothing and remembers denials. A denial covers requests of the same
-    /// or a higher cost until its wait is over. Allows are exact, and a flood against a key that is over its limit does
+    /// or a higher cost until its wait is over, for at most a second by default
+    /// ([`remember_denials`](Self::remember_denials)). Allows are exact, and a flood against a key that is over its limit does
     /// not reach the store.
     pub fn cached_denials() -> Self {
         Self::in_mode(Mode::CachedDenials)
