@@ -162,8 +162,8 @@ fn authorizations(policy: &str) -> Vec<Vec<u8>> {
     let one = |settings: &&[(&str, &str)]| {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let socket = SocketAddress { address: "10.1.2.3".into() };
-        let source = Peer { address: Some(Address { socket_address: Some(socket) }), ..Peer::default() };
-        let headers = [("x-user", "acme")].iter().map(owned).collect();
+        let source = Peer { address: Some(Address { socket_address: Some(socket) }) };
+        let headers = [("x-user".to_owned(), "acme".into())].into();
         let attributes = AttributeContext {
             source: Some(source),
             request: Some(Request { http: Some(HttpRequest { headers }) }),
