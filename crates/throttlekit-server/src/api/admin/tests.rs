@@ -1,6 +1,7 @@
 //! Tests of the audit log.
 
 use std::future::pending;
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -13,22 +14,38 @@ const POLICIES: &str = "version: 1
 policies: {api: {rate: {algorithm: fixed_window, limit: 5, per: 1h}}}
 ";
 
+/// Lines in memory.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The log of this thread while it exists.
 struct Log {
-    lines: Arc<Mutex<Vec<u8>>>,
+    lines: Lines,
     _guard: DefaultGuard,
 }
 
 impl Log {
     fn start() -> Self {
-        let lines = Arc::<Mutex<Vec<u8>>>::default();
-        let log = tracing_subscriber::fmt().json().flatten_event(true).with_writer(lines.clone()).finish();
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let log = tracing_subscriber::fmt().json().flatten_event(true);
+        let log = log.with_writer(move || writer.clone()).finish();
         Self { lines, _guard: tracing::subscriber::set_default(log) }
     }
 
     /// Removes and returns the events of the audit log.
     fn take(&self) -> Vec<Value> {
-        let lines = std::mem::take(&mut *self.lines.lock().unwrap());
+        let lines = std::mem::take(&mut *self.lines.0.lock().unwrap());
         let lines = serde_json::Deserializer::from_slice(&lines).into_iter::<Value>();
         lines.map(Result::unwrap).filter(|event| event["target"] == AUDIT).collect()
     }
