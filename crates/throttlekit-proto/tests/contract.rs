@@ -29,8 +29,8 @@ fn our_wire_is_the_frozen_contract_and_the_known_additions() {
     assert_same(&table_of("throttlekit."), &[V1, ADDITIONS].concat());
 }
 
-/// But for the values of descriptors, which are strings there: bytes are the same on the wire, and clients of a proxy may
-/// write what is no UTF-8.
+/// But for the values of descriptors and headers, which are strings there: bytes are the same on the wire, and clients may
+/// send what is no UTF-8.
 #[test]
 fn what_we_speak_of_envoys_wire_is_envoys() {
     assert_same(&table_of("envoy."), ENVOY);

@@ -75,7 +75,7 @@ impl Stand {
             ("port_value: 8081".to_owned(), format!("port_value: {}", server_at.port())),
             ("/dev/stdout".to_owned(), folder.join("access.log").display().to_string()),
             // A busy machine is no outage.
-            ("timeout: 0.1s".to_owned(), "timeout: 10s".to_owned()),
+            ("timeout: 0.3s".to_owned(), "timeout: 10s".to_owned()),
         ];
         let mut text = envoy_yaml.to_owned();
         for (from, to) in places {
