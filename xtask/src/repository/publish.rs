@@ -41,7 +41,8 @@ fn unpack(published: &[Published], folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(&packages)?;
     for one in published {
         let archive = folder.join("package").join(format!("{}.crate", one.folder()));
-        succeed(Command::new("tar").arg("-xzf").arg(archive).arg("-C").arg(&packages))?;
+        // Files get the time of now: in an archive they all have the same, and cargo would take an old build for theirs.
+        succeed(Command::new("tar").arg("-xzmf").arg(archive).arg("-C").arg(&packages))?;
     }
     let workspace = fs::read_to_string(root().join("Cargo.toml"))?;
     fs::write(packages.join("Cargo.toml"), manifest(published, &workspace))?;
