@@ -33,27 +33,26 @@ const FAILS_FOR: Duration = Duration::from_millis(1_500);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest that a response of ours may take: our server waits 100 ms for its store, and the machine is shared.
 const LONGEST_MS: f64 = 500.0;
-/// Keys of this part begin here: those before are of the other counts.
-const FIRST_KEY: usize = 100;
+/// The only key: each Redis of this part is new.
+const KEY: usize = 0;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     println!("\n### failures, on a Redis of their own, {PACE} requests per second");
     println!("| contender | failure | allowed | denied | errors | longest ms | allowed of the last {LAST} |");
     println!("|---|---|---|---|---|---|---|");
-    let mut keys = FIRST_KEY..;
     for name in [OURS, LIMITADOR] {
         if name == LIMITADOR && !bench.programs.has_limitador() {
             bench.report.text("failures: Limitador", &absent(name));
             continue;
         }
         for failure in [Failure::Killed, Failure::Hung] {
-            redis_fails(bench, name, failure, keys.next().unwrap_or_default())?;
+            redis_fails(bench, name, failure)?;
         }
     }
     println!("\n### limit {}: spent, the server is killed and started again", HUNDRED.units);
     for name in [OURS, LIMITADOR] {
         if name == OURS || bench.programs.has_limitador() {
-            server_is_killed(bench, name, keys.next().unwrap_or_default())?;
+            server_is_killed(bench, name)?;
         }
     }
     Ok(())
@@ -83,11 +82,11 @@ struct Tally {
     at_end: usize,
 }
 
-fn redis_fails(bench: &mut Bench, name: &'static str, failure: Failure, key_index: usize) -> Result<()> {
+fn redis_fails(bench: &mut Bench, name: &'static str, failure: Failure) -> Result<()> {
     let mut redis = Redis::start()?;
     let running = bench.programs.start_all(Store::Redis(&redis.url()))?;
     let server = running.get(name).context("it was started")?;
-    let requests = Arc::new(load::encode(RLS, FREE, once(key(key_index))));
+    let requests = Arc::new(load::encode(RLS, FREE, once(key(KEY))));
     let load = Arc::new(Load { requests, order: Arc::new(vec![0; REQUESTS]), pace: Some(PACE) });
     let word = failure.word();
     eprintln!("… failures, {name}: Redis {word}");
@@ -118,14 +117,14 @@ fn redis_fails(bench: &mut Bench, name: &'static str, failure: Failure, key_inde
 }
 
 /// Redis keeps what was spent, so nothing is allowed after the restart.
-fn server_is_killed(bench: &mut Bench, name: &'static str, key_index: usize) -> Result<()> {
+fn server_is_killed(bench: &mut Bench, name: &'static str) -> Result<()> {
     let redis = Redis::start()?;
     let mut allowed = Vec::new();
     for _ in 0..2 {
         let running = bench.programs.start_all(Store::Redis(&redis.url()))?;
         let server = running.get(name).context("it was started")?;
         // Dropping a server kills it.
-        allowed.push(admitted(bench, &[server], RLS, key_index)?);
+        allowed.push(admitted(bench, &[server], RLS, KEY)?);
     }
     let title = |when| format!("server killed: admitted of {} {when}, {name}", HUNDRED.units);
     if name == OURS {
