@@ -13,7 +13,7 @@ use throttlekit_postgres::{Durability, PostgresStore};
 use throttlekit_redis::RedisStore;
 use tokio::task::JoinSet;
 
-use crate::runner::{Options, Run, Services, hunt, in_parallel};
+use crate::runner::{Options, Run, Services, hunt, in_parallel, progress};
 use throttlekit_verify::budget_tree::{self, Played};
 
 const CASES: u64 = 100_000;
@@ -23,8 +23,6 @@ const SEEDED_CASES_MAX: u64 = 5_000;
 const CHUNK: u64 = 500;
 /// Scenarios that are played on an engine at the same time, on keys of their own.
 const SCENARIOS_AT_ONCE: usize = 32;
-/// Scenarios on an engine between two lines of progress.
-const PROGRESS_EVERY: u64 = 5_000;
 /// Long, because decisions are checked and not the speed of an engine.
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -98,9 +96,7 @@ async fn on_engine<S: Store>(engine: &'static str, store: S, cases: u64, run: &m
                     Ok(one) => played.add(&one),
                     Err(violation) => broken.push(format!("{engine}: {violation}")),
                 }
-                if (seed + 1).is_multiple_of(PROGRESS_EVERY) {
-                    eprintln!("{engine}: {} of {cases}", seed + 1);
-                }
+                progress(engine, seed + 1, cases);
             }
         });
     }
